@@ -1,0 +1,9 @@
+"""Attacks on images: pure functions that never know which network they attack."""
+
+from attacks.core import Attack as Attack
+from attacks.core import direction as direction
+from attacks.core import fgsm as fgsm
+from attacks.core import pgd as pgd
+from attacks.core import project as project
+from attacks.core import project_to_sphere as project_to_sphere
+from attacks.core import twice as twice

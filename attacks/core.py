@@ -1,0 +1,148 @@
+"""Adversarial examples: a step along the gradient's sign or direction, then a projection.
+
+An attack never knows which network it is: it gets the gradient of the loss to be raised, a
+function from images to images, and works on pixels in [0, 1]. Radii and steps are in the same
+unit, so 8/255 is eight grey levels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Images = Float[Array, "n h w c"]
+Gradient = Callable[[Images], Images]
+Norm = Literal["linf", "l2"]
+NORMS: tuple[str, ...] = get_args(Norm)
+
+
+def _lengths(x: Images) -> Float[Array, "n 1 1 1"]:
+    return jnp.sqrt(jnp.sum(x * x, (1, 2, 3), keepdims=True))
+
+
+def project(x: Images, centre: Images, rho: float | Array, norm: Norm = "linf") -> Images:
+    """The nearest point of the ball of radius ρ around `centre`, without regard to [0, 1].
+
+    Args:
+        x: images to project.
+        centre: the balls' centres.
+        rho: radius in pixel units; per image in `l2`.
+        norm: `linf` or `l2`.
+    """
+    if norm == "linf":
+        return jnp.clip(x, centre - rho, centre + rho)
+    delta = x - centre
+    lengths = _lengths(delta)
+    return centre + delta * jnp.where(lengths > rho, rho / jnp.where(lengths > 0, lengths, 1), 1)
+
+
+def project_to_sphere(x: Images) -> Images:
+    """Each image divided by its Euclidean length, as the theory's inputs; zero stays zero."""
+    lengths = _lengths(x)
+    return x / jnp.where(lengths > 0, lengths, 1)
+
+
+def direction(gradient: Images, norm: Norm = "linf") -> Images:
+    """The step of length one that raises a linear loss the most; zero where the gradient is."""
+    return jnp.sign(gradient) if norm == "linf" else project_to_sphere(gradient)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An untargeted attack on a loss.
+
+    Attributes:
+        rho: radius of the ball around the image, in pixel units [0, 1]; it and `step_size` may be
+            traced, so that one compiled program serves every radius.
+        steps: number of gradient steps.
+        step_size: length of each, in pixel units.
+        random_start: begin at a uniformly drawn point of the ball, which needs a key.
+        norm: of the ball and the step, `linf` or `l2`.
+
+    Source: Goodfellow et al. (2015) for one step (FGSM), Madry et al. (2018) for many (PGD).
+    """
+
+    rho: float | Array
+    steps: int = 1
+    step_size: float | Array = 0.0
+    random_start: bool = False
+    norm: Norm = "linf"
+
+    def __post_init__(self) -> None:
+        numbers = isinstance(self.rho, int | float) and isinstance(self.step_size, int | float)
+        if numbers and not 0 <= self.rho <= 1:
+            raise ValueError(
+                f"expected a radius from 0 to 1 on the pixel scale, got {self.rho:g}; "
+                "write 8/255 for eight grey levels"
+            )
+        if self.steps < 1 or (numbers and self.step_size < 0):
+            raise ValueError(
+                f"expected at least one step of length ≥ 0, got {self.steps} of "
+                f"{self.step_size:g}; PGD's usual choice is 7 steps of 2/255"
+            )
+        if self.norm not in NORMS:
+            raise ValueError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
+
+    def __call__(self, gradient: Gradient, x: Images, key: Array | None = None) -> Images:
+        """The attacked images, inside the ball around x and inside [0, 1].
+
+        Args:
+            gradient: of the loss in the images; each image's loss must depend on that image alone,
+                or the summed loss is raised.
+            x: pixels in [0, 1].
+            key: for the random start.
+        """
+        if self.random_start and key is None:
+            raise ValueError("expected a key for the random start, got None; pass key=…")
+
+        def constrain(z: Images) -> Images:
+            return jnp.clip(project(z, x, self.rho, self.norm), 0, 1)
+
+        def step(_: Array, z: Images) -> Images:
+            return constrain(z + self.step_size * direction(gradient(z), self.norm))
+
+        start = constrain(x + self._noise(key, x)) if self.random_start else x
+        if self.steps == 1:
+            return step(jnp.zeros((), jnp.int32), start)
+        return lax.fori_loop(0, self.steps, step, start)
+
+    def _noise(self, key: Array | None, x: Images) -> Images:
+        """A uniform draw from the ball around zero."""
+        assert key is not None
+        if self.norm == "linf":
+            return jax.random.uniform(key, x.shape, x.dtype, -self.rho, self.rho)
+        way, length = jax.random.split(key)
+        dimension = x[0].size
+        radius = jax.random.uniform(length, (x.shape[0], 1, 1, 1), x.dtype) ** (1 / dimension)
+        return self.rho * radius * project_to_sphere(jax.random.normal(way, x.shape, x.dtype))
+
+
+def fgsm(rho: float | Array, norm: Norm = "linf") -> Attack:
+    """One step of length ρ: x + ρ·sign(∇)."""
+    return Attack(rho, 1, rho, norm=norm)
+
+
+def pgd(
+    rho: float | Array,
+    steps: int = 7,
+    step_size: float | Array | None = None,
+    random_start: bool = False,
+    norm: Norm = "linf",
+) -> Attack:
+    """Projected gradient ascent; the step defaults to 2.5·ρ/steps, as in the benchmark's tests."""
+    return Attack(rho, steps, 2.5 * rho / steps if step_size is None else step_size, random_start, norm)
+
+
+def twice(attack: Attack, gradient: Gradient, x: Images, key: Array | None = None) -> tuple[Images, Images]:
+    """X_ρ = A(X) and X_2ρ = A(X_ρ): the second ball is centred at X_ρ, so X_2ρ may leave the first.
+
+    Source: definitions of equations 4 and 5 in Wu et al. (2024), "Robust NAS under adversarial training".
+    """
+    keys = None if key is None else jax.random.split(key, 2)
+    step = lambda z, key: (attack(gradient, z, key),) * 2  # noqa: E731
+    _, (once, again) = lax.scan(step, x, keys, length=2)
+    return once, again

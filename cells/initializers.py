@@ -1,0 +1,62 @@
+"""How weights are drawn before any training.
+
+Convolution kernels are (height, width, in, out), the linear kernel is (in, out); fan-in is
+everything but the last axis. Normalisation scales start at 1 and shifts at 0 in every scheme.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+Draw = Callable[[Array, tuple[int, ...], jnp.dtype], Array]
+
+
+def _fan_in(shape: tuple[int, ...]) -> int:
+    return math.prod(shape[:-1])
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """A scheme: how kernels and the linear bias are drawn, and the factor of the forward pass.
+
+    Attributes:
+        kernel: draws a convolution or linear kernel.
+        bias_bound: half-width of the uniform linear bias, as a function of its fan-in.
+        gain: the factor by which kernels are multiplied in the forward pass, likewise.
+    """
+
+    kernel: Draw
+    bias_bound: Callable[[int], float] = lambda fan_in: 0.0
+    gain: Callable[[int], float] = lambda fan_in: 1.0
+
+
+def _scaling(scale: float, mode: str, distribution: str) -> Draw:
+    return jax.nn.initializers.variance_scaling(scale, mode, distribution)  # type: ignore[arg-type]
+
+
+INITIALIZERS = {
+    "torch": Initializer(
+        _scaling(1 / 3, "fan_in", "uniform"), bias_bound=lambda fan_in: 1 / math.sqrt(fan_in)
+    ),
+    "he": Initializer(_scaling(2.0, "fan_in", "normal")),
+    "he_fan_out": Initializer(_scaling(2.0, "fan_out", "normal")),
+    "xavier": Initializer(_scaling(1.0, "fan_avg", "uniform")),
+    "ntk": Initializer(jax.nn.initializers.normal(1.0), gain=lambda fan_in: 1 / math.sqrt(fan_in)),
+}
+"""By name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; Xavier uniform; and the
+NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""
+
+
+def gain(init: str, shape: tuple[int, ...]) -> float:
+    """The factor on a kernel of this shape in the forward pass."""
+    return INITIALIZERS[init].gain(_fan_in(shape))
+
+
+def bias_init(init: str, fan_in: int) -> Draw:
+    """How the linear bias is drawn behind this many inputs."""
+    bound = INITIALIZERS[init].bias_bound(fan_in)
+    return lambda key, shape, dtype: jax.random.uniform(key, shape, dtype, -bound, bound)

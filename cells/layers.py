@@ -1,0 +1,329 @@
+"""The layers of a NAS-Bench-201 network, each of which can report its part of a Gram matrix.
+
+Every layer takes `grams`. With `grams=None` it is an ordinary function, differentiable in
+everything. Otherwise `grams` holds M×M matrices for M images, the parameters count as constants,
+and the pullback of `grams` is not a derivative but the layer's contribution to the Gram matrix
+of per-image parameter gradients: for the cotangent s of the outputs it is
+
+    ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩,   i, j = 1 … M,
+
+summed apart over the three kinds of parameters: `weight` (convolution and linear kernels),
+`scale` and `shift` (of the normalisation; the linear bias is a shift). Since JAX adds up the
+cotangents of a value that is used many times, one backward pass through any network built from
+these layers leaves the whole kernel, and no layer's per-image gradients outlive the layer. An
+empty `grams` asks for the gradient in the images alone.
+
+Arrays are (image, height, width, channel); kernels (height, width, in, out).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+Images = Float[Array, "m h w c"]
+Grams = Mapping[str, Float[Array, "m m"]]
+
+KINDS = ("weight", "scale", "shift")
+EPSILON = 1e-5
+PRECISION = lax.Precision.HIGHEST
+CPU_CHUNK = 32
+"""Images whose patches are held at once on a CPU: the largest that stays near its cache."""
+
+
+class Norm(NamedTuple):
+    """Batch normalisation with given statistics: scale · (z − mean) / √(var + ε) + shift."""
+
+    scale: Float[Array, "c"]
+    shift: Float[Array, "c"]
+    mean: Float[Array, "c"]
+    var: Float[Array, "c"]
+
+    @property
+    def inverse(self) -> Float[Array, "c"]:
+        return lax.rsqrt(self.var + EPSILON)
+
+    def __call__(self, z: Images) -> Images:
+        return (z - self.mean) * (self.inverse * self.scale) + self.shift
+
+
+def measure(z: Images) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+    """Mean and biased variance of each channel over the images and pixels.
+
+    Means of means: a float32 sum over 50 images in one go loses two digits on a CPU.
+    """
+
+    def mean(a: Images) -> Float[Array, "c"]:
+        return jnp.mean(jnp.mean(jnp.mean(a, 2), 1), 0)
+
+    centre = mean(z)
+    return centre, mean(jnp.square(z - centre))
+
+
+def convolve(x: Images, kernel: Float[Array, "k k c d"], stride: int = 1) -> Images:
+    """Convolution with the padding that keeps height and width (before the stride)."""
+    pad = kernel.shape[0] // 2
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        [(pad, pad), (pad, pad)],
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision=PRECISION,
+    )
+
+
+def transposed_convolve(
+    g: Images, kernel: Float[Array, "k k c d"], x: Images, stride: int
+) -> Images:
+    """The cotangent of `convolve`'s input x from the cotangent g of its output.
+
+    For stride 1 it is written as a convolution in the standard layout, which XLA's CPU backend
+    runs an order of magnitude faster than the one that the transposition rule makes.
+    """
+    if stride == 1:
+        return convolve(g, jnp.flip(kernel, (0, 1)).swapaxes(2, 3))
+    (dx,) = jax.linear_transpose(lambda x: convolve(x, kernel, stride), x)(g)
+    return dx
+
+
+def self_product(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
+    """The Gram matrix of the rows of an array."""
+    rows = rows.reshape(rows.shape[0], -1)
+    return jnp.matmul(rows, rows.T, precision=PRECISION)
+
+
+def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
+    """A function of whole batches, applied to a few images at a time where that is faster."""
+    if jax.default_backend() != "cpu" or arrays[0].shape[0] <= CPU_CHUNK:
+        return function(*arrays)
+    one = lambda images: function(*(image[None] for image in images))[0]  # noqa: E731
+    return lax.map(one, arrays, batch_size=CPU_CHUNK)
+
+
+def kernel_gradients(
+    x: Images, g: Images, size: int, stride: int
+) -> Float[Array, "m k c k d"]:
+    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
+
+    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. For stride 1 the rows are shifted
+    on the input and the columns on the cotangent, so that one product of 3c by 3d matrices does
+    the nine shifts, and six copies are made instead of nine.
+
+    Args:
+        x: the convolution's input.
+        g: the cotangent of its output.
+        size: k, height and width of the kernel.
+        stride: of the convolution.
+    """
+    pad = size // 2
+    height, width = g.shape[1:3]
+
+    def windows(a: Array, axis: int, count: int, step: int = 1, reverse: bool = False) -> Array:
+        widths = [(0, 0)] * a.ndim
+        widths[axis] = (pad, pad)
+        a = jnp.pad(a, widths)
+        starts = reversed(range(size)) if reverse else range(size)
+        cuts = [
+            lax.slice_in_dim(a, i, i + step * (count - 1) + 1, stride=step, axis=axis)
+            for i in starts
+        ]
+        return jnp.concatenate(cuts, -1)
+
+    def contract(x: Array, g: Array) -> Array:
+        rows = windows(x, 1, height, stride)
+        if stride == 1:
+            columns = windows(g, 2, width, reverse=True)
+        else:
+            rows, columns = windows(rows, 2, width, stride), g
+        # Without the barrier XLA fuses the copies into the product, which it then runs naively.
+        rows, columns = lax.optimization_barrier(
+            (_flatten_pixels(rows), _flatten_pixels(columns))
+        )
+        return lax.dot_general(rows, columns, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
+
+    out = _per_image(contract, x, g)
+    c, d = x.shape[-1], g.shape[-1]
+    if stride == 1:
+        return out.reshape(-1, size, c, size, d)
+    return out.reshape(-1, size, size, c, d).transpose(0, 2, 3, 1, 4)
+
+
+def _flatten_pixels(x: Images) -> Float[Array, "m p c"]:
+    return x.reshape(x.shape[0], -1, x.shape[-1])
+
+
+def convolution(
+    x: Images,
+    kernel: Float[Array, "k k c d"],
+    norm: Norm | None,
+    grams: Grams | None,
+    *,
+    stride: int = 1,
+    gain: float = 1.0,
+) -> Images:
+    """Convolution without bias, and a normalisation with given statistics if there is one.
+
+    Args:
+        x: input images.
+        kernel: the weights; they are multiplied by `gain` before use.
+        norm: the normalisation behind the convolution, or None.
+        grams: see the module's first lines.
+        stride: step in pixels.
+        gain: the forward factor of the NTK parametrisation.
+    """
+    if grams is None:
+        return _convolution(stride, gain, x, kernel, norm)
+    return _tapped_convolution(stride, gain, x, kernel, norm, grams)
+
+
+def _convolution(stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None) -> Images:
+    z = convolve(x, gain * kernel, stride)
+    return z if norm is None else norm(z)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _tapped_convolution(
+    stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None, grams: Grams
+) -> Images:
+    return _convolution(stride, gain, x, kernel, norm)
+
+
+def _convolution_forward(stride, gain, x, kernel, norm, grams):  # noqa: ANN
+    return _convolution(stride, gain, x, kernel, norm), (x, kernel, norm, grams)
+
+
+def _convolution_backward(stride, gain, residuals, g):  # noqa: ANN
+    x, kernel, norm, grams = residuals
+    factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
+    dx = transposed_convolve(g * factor, gain * kernel, x, stride)
+    if not grams:
+        return dx, None, None, {}
+    gradients = gain * kernel_gradients(x, g, kernel.shape[0], stride)
+    parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
+    parts["weight"] = self_product(gradients * factor)
+    if norm is not None:
+        total = jnp.sum(g, (1, 2))
+        # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
+        product = jnp.einsum("micjd,ijcd->md", gradients, kernel, precision=PRECISION)
+        parts["scale"] = self_product((product - total * norm.mean) * norm.inverse)
+        parts["shift"] = self_product(total)
+    return dx, None, None, parts
+
+
+_tapped_convolution.defvjp(_convolution_forward, _convolution_backward)
+
+
+@jax.custom_vjp
+def _tapped_norm(x: Images, norm: Norm, grams: Grams) -> Images:
+    return norm(x)
+
+
+def _norm_backward(residuals, g):  # noqa: ANN
+    x, norm, grams = residuals
+    dx = g * (norm.inverse * norm.scale)
+    if not grams:
+        return dx, None, {}
+    parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
+    parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)))
+    parts["shift"] = self_product(jnp.sum(g, (1, 2)))
+    return dx, None, parts
+
+
+_tapped_norm.defvjp(lambda x, norm, grams: (norm(x), (x, norm, grams)), _norm_backward)
+
+
+def normalization(x: Images, norm: Norm, grams: Grams | None) -> Images:
+    """Batch normalisation with given statistics."""
+    return norm(x) if grams is None else _tapped_norm(x, norm, grams)
+
+
+def _dense(x: Array, kernel: Array, bias: Array) -> Array:
+    return jnp.matmul(x, kernel, precision=PRECISION) + bias
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _tapped_dense(gain: float, x: Array, kernel: Array, bias: Array, grams: Grams) -> Array:
+    return _dense(x, gain * kernel, bias)
+
+
+def _dense_backward(gain, residuals, g):  # noqa: ANN
+    x, kernel, grams = residuals
+    dx = jnp.matmul(g, gain * kernel.T, precision=PRECISION)
+    if not grams:
+        return dx, None, None, {}
+    parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
+    parts["shift"] = self_product(g)
+    parts["weight"] = gain**2 * self_product(x) * parts["shift"]
+    return dx, None, None, parts
+
+
+_tapped_dense.defvjp(
+    lambda gain, x, kernel, bias, grams: (_dense(x, gain * kernel, bias), (x, kernel, grams)),
+    _dense_backward,
+)
+
+
+def dense(
+    x: Float[Array, "m c"],
+    kernel: Float[Array, "c o"],
+    bias: Float[Array, "o"],
+    grams: Grams | None,
+    *,
+    gain: float = 1.0,
+) -> Float[Array, "m o"]:
+    """Linear layer, with `gain` on its kernel."""
+    if grams is None:
+        return _dense(x, gain * kernel, bias)
+    return _tapped_dense(gain, x, kernel, bias, grams)
+
+
+def average_pool_3x3(x: Images) -> Images:
+    """Mean of the 3×3 neighbourhood, stride 1; pixels outside the image are not counted."""
+
+    def sums(a: Array, axis: int) -> Array:
+        widths = [(0, 0)] * a.ndim
+        widths[axis] = (1, 1)
+        a = jnp.pad(a, widths)
+        size = a.shape[axis] - 2
+        return sum(lax.slice_in_dim(a, i, i + size, axis=axis) for i in range(3))  # type: ignore
+
+    counts = sums(sums(jnp.ones_like(x[:1, :, :, :1]), 1), 2)
+    return sums(sums(x, 1), 2) / counts
+
+
+def average_pool_2x2(x: Images) -> Images:
+    """Mean of each 2×2 block, stride 2."""
+    m, h, w, c = x.shape
+    return jnp.mean(x.reshape(m, h // 2, 2, w // 2, 2, c), (2, 4))
+
+
+def select(
+    index: Int[Array, ""], branches: tuple[Callable[..., Any], ...], *operands: Any, tapped: bool
+) -> Any:
+    """`lax.switch` whose backward pass, when tapped, recomputes the branch that was taken.
+
+    Differentiated as it stands, a switch saves what every branch would need, most of it zeros,
+    and that traffic costs more than the arithmetic of a small cell.
+    """
+    if not tapped:
+        return lax.switch(index, branches, *operands)
+
+    @jax.custom_vjp
+    def switch(index: Array, *operands: Any) -> Any:
+        return lax.switch(index, branches, *operands)
+
+    def backward(residuals: tuple, cotangent: Any) -> tuple:
+        index, operands = residuals
+        pullbacks = [
+            lambda operands, g, branch=branch: jax.vjp(branch, *operands)[1](g)
+            for branch in branches
+        ]
+        return (None, *lax.switch(index, pullbacks, operands, cotangent))
+
+    switch.defvjp(lambda index, *operands: (switch(index, *operands), (index, operands)), backward)
+    return switch(index, *operands)

@@ -1,0 +1,240 @@
+"""Where data lies on this machine, and how it gets there: resumable, checked, all or nothing."""
+
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from ntkscore.errors import InputError
+from ntkscore.names import dataset_name
+from ntkscore.tablefiles import load_operations
+
+IMAGENET16_HINT = (
+    "it has no free download, so get the 16x16 'train_data_batch_*' files from "
+    "https://image-net.org/download-images and put them there"
+)
+
+_TIMEOUT = 30.0  # seconds without a byte
+_CHUNK = 1 << 18  # bytes
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set on the network and its place in the data folder.
+
+    Attributes:
+        base_url: address of the folder that the files lie in, with a closing slash.
+        files: names of the files to download, with the checksum as `algorithm:hexadecimal`
+            where one is published.
+        folder: the folder in the data folder.
+        contents: the files that make it complete.
+    """
+
+    base_url: str
+    files: Mapping[str, str | None]
+    folder: str
+    contents: tuple[str, ...]
+
+
+SOURCES = {
+    "cifar10": Source(
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-10-python.tar.gz": "md5:c58f30108f718f92721af3b95e74349a"},
+        "cifar-10-batches-py",
+        tuple(f"data_batch_{i}" for i in range(1, 6)),
+    ),
+    "cifar100": Source(
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-100-python.tar.gz": "md5:eb9058c3a382ffc7106e4002c42a8d85"},
+        "cifar-100-python",
+        ("train",),
+    ),
+    "nas-robbench-201": Source(
+        "https://tt2408.github.io/nasrobbench201hp/files/",
+        {
+            "NAS-RobBench-201_html.json": (
+                "sha256:b3dc99b96324de07b1dd9f3c39830fe0f82aae7fbd1b20eb0a6885cabd4f2388"
+            ),
+            "ops.json": None,
+        },
+        "nas-robbench-201",
+        ("NAS-RobBench-201_html.json", "ops.json"),
+    ),
+}
+
+
+def data_home(data_dir: str | Path | None = None) -> Path:
+    """The data folder: the argument, else `NTKSCORE_DATA`, else the user's cache."""
+    chosen = data_dir or os.environ.get("NTKSCORE_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    try:
+        import pooch
+    except ImportError:
+        return Path.home() / ".cache" / "ntkscore"
+    return Path(pooch.os_cache("ntkscore"))
+
+
+def fetch(
+    name: str,
+    data_dir: str | Path | None = None,
+    progress: bool = True,
+    base_urls: Mapping[str, str] | None = None,
+) -> Path:
+    """Download a data set into the data folder, unless it is complete there.
+
+    A download that broke off goes on where it stopped, also in another run. Files appear in
+    their place only when their checksum is right.
+
+    Args:
+        name: `cifar10`, `cifar100` or `nas-robbench-201`.
+        data_dir: the data folder; see `data_home`.
+        progress: whether to draw a progress bar on stderr.
+        base_urls: other places to download from, by name; see `Source.base_url`.
+
+    Returns:
+        The folder of the data set.
+
+    Raises:
+        InputError: if there is no such download, no network, a wrong checksum or no way to
+            write to the data folder.
+    """
+    key = dataset_name(name)
+    home = data_home(data_dir)
+    if key not in SOURCES:
+        hint = f" ({IMAGENET16_HINT}: {home / 'ImageNet16'})" if key == "imagenet16-120" else ""
+        raise InputError(
+            f"expected a download out of {', '.join(SOURCES)}, but '{name}' came{hint}: "
+            "choose one of these"
+        )
+    source = SOURCES[key]
+    target = home / source.folder
+    if _complete(target, source):
+        return target
+    base_url = (base_urls or {}).get(key, source.base_url)
+    # Inside the data folder, so that the moves at the end are renames and never copies.
+    staging = home / f".fetch-{key}"
+    try:
+        staging.mkdir(parents=True, exist_ok=True)
+        for file, checksum in source.files.items():
+            _download(base_url + file, staging / file, checksum, target, progress)
+        _publish(_prepare(staging, source), target)
+        shutil.rmtree(staging)
+    except OSError as error:
+        raise InputError(
+            f"expected a writable data folder, but writing to {home} failed ({error}): "
+            "make room, or name another folder with NTKSCORE_DATA"
+        ) from error
+    return target
+
+
+def _complete(folder: Path, source: Source) -> bool:
+    return all((folder / file).is_file() for file in source.contents)
+
+
+def _download(url: str, file: Path, checksum: str | None, target: Path, progress: bool) -> None:
+    try:
+        import pooch
+        import requests
+        import urllib3
+    except ImportError:
+        raise InputError(
+            "expected the package pooch for downloads, but it is not installed: "
+            "run `pip install pooch`"
+        ) from None
+    part = file.with_name(f"{file.name}.part")
+
+    def resume(url: str, output: str, _: object) -> None:
+        _stream(url, part, progress)
+        os.replace(part, output)
+
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        # pooch hands the downloader a temporary file beside `file`, checks what it wrote there,
+        # and renames it to `file` or deletes it. (Its type for a downloader is a processor's.)
+        pooch.retrieve(url, checksum, file.name, file.parent, downloader=cast(Any, resume))
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        raise InputError(
+            f"expected to download {url}, but it failed ({error}): connect to the network and run "
+            f"the same command again to resume, or put the files by hand into {target}"
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"expected {checksum} from {url}, but another file came and was removed "
+            f"({error}): fetch again, or put the files by hand into {target}"
+        ) from error
+
+
+def _stream(url: str, part: Path, progress: bool) -> None:
+    """Append to `part` what is missing of it, or start over where the server cannot resume."""
+    import requests
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    have = part.stat().st_size if part.exists() else 0
+    # Ranges count the bytes that are sent: a compressed answer could not be resumed.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+        if answer.status_code == requests.codes.requested_range_not_satisfiable:
+            part.unlink()  # as long as the file or longer, yet never accepted
+            return _stream(url, part, progress)
+        answer.raise_for_status()
+        resumed = answer.status_code == requests.codes.partial_content
+        start = have if resumed else 0
+        total = start + int(answer.headers.get("Content-Length", 0))
+        columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        bar = Progress("{task.description}", *columns, console=Console(stderr=True))
+        bar.disable = not progress
+        with part.open("ab" if resumed else "wb") as out, bar:
+            task = bar.add_task(part.stem, total=total or None, completed=start)
+            for chunk in answer.raw.stream(_CHUNK, decode_content=False):
+                out.write(chunk)
+                bar.advance(task, len(chunk))
+            if out.tell() < total:  # older urllib3 takes an early end for the end
+                raise requests.ConnectionError(f"it broke off after {out.tell()} of {total} bytes")
+
+
+def _prepare(staging: Path, source: Source) -> Path:
+    """Unpack and check what was downloaded; returns a folder that can go into its place."""
+    ready = staging / "ready"
+    shutil.rmtree(ready, ignore_errors=True)
+    folder = ready / source.folder
+    folder.mkdir(parents=True)
+    for name in source.files:
+        file = staging / name
+        if name.endswith(".tar.gz"):
+            try:
+                with tarfile.open(file) as archive:
+                    archive.extractall(ready, filter="data")
+            except (tarfile.TarError, EOFError, zlib.error) as error:
+                file.unlink()
+                raise InputError(
+                    f"expected to unpack {file}, but it is no safe archive ({error}): "
+                    "fetch again, or unpack the official one by hand"
+                ) from error
+            continue
+        if name == "ops.json":  # no checksum is published: its content is checked instead
+            try:
+                load_operations(file)
+            except InputError:
+                file.unlink()
+                raise
+        os.replace(file, folder / name)
+    if not _complete(folder, source):
+        raise InputError(
+            f"expected {', '.join(source.contents)} in the download of {source.folder}, but not "
+            "all of them came: report this, the files at their home page have changed"
+        )
+    return folder
+
+
+def _publish(folder: Path, target: Path) -> None:
+    if target.exists():  # incomplete, or with files of the user's own: these stay
+        for file in folder.iterdir():
+            os.replace(file, target / file.name)
+    else:
+        os.replace(folder, target)

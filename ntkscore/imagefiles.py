@@ -1,0 +1,195 @@
+"""Other people's image files: the official pickles and `.npz` archives.
+
+Nothing in a file is ever run: pickles may name numpy arrays and plain containers only.
+"""
+
+import codecs
+import pickle
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ntkscore.errors import InputError
+
+# Looked up here instead of imported by the name in the file: that name is the file's to choose,
+# and numpy has moved `numpy.core` to `numpy._core`.
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+_SCALAR = np.float64(0).__reduce__()[0]
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy.core.multiarray", "scalar"): _SCALAR,
+    ("numpy._core.multiarray", "scalar"): _SCALAR,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): codecs.encode,
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        try:
+            return _ALLOWED[module_name, global_name]
+        except KeyError:
+            raise InputError(
+                "expected a pickle of numpy arrays and plain containers only, but it asks for "
+                f"'{module_name}.{global_name}': do not use this file, get the official one"
+            ) from None
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Read one pickled dictionary made of numpy arrays and plain containers.
+
+    Args:
+        path: a pickle of any protocol; byte strings of Python 2 are read as Latin-1.
+
+    Returns:
+        The dictionary.
+
+    Raises:
+        InputError: if the file cannot be read, is damaged, needs any other global, or does
+            not hold a dictionary.
+    """
+    try:
+        with path.open("rb") as file:
+            content = _ArrayUnpickler(file, encoding="latin1").load()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except Exception as error:  # a damaged pickle may raise anything, says the pickle module
+        raise InputError(
+            f"expected an undamaged pickle at {path}, but reading it failed "
+            f"({type(error).__name__}: {error}): get the official file again"
+        ) from error
+    if not isinstance(content, dict):
+        raise InputError(
+            f"expected a pickled dictionary at {path}, but it holds a {type(content).__name__}: "
+            "get the official file again"
+        )
+    return content
+
+
+def read_image_batch(path: Path, label_key: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read one batch file of CIFAR or downsampled ImageNet.
+
+    Args:
+        path: the batch file, a pickled dictionary.
+        label_key: the key of the labels; the images are under `data`.
+        size: height and width in pixels.
+
+    Returns:
+        Images (N, size, size, 3) uint8 and labels (N,) int64 as in the file.
+
+    Raises:
+        InputError: if the file is not such a batch.
+
+    Source: https://www.cs.toronto.edu/~kriz/cifar.html; Chrabaszcz, Loshchilov and Hutter 2017,
+    arXiv:1707.08819 (the same layout).
+    """
+    content = read_pickle(path)
+    missing = {"data", label_key} - set(content)
+    if missing:
+        raise InputError(
+            f"expected the keys 'data' and '{label_key}' in {path}, but {sorted(missing)} "
+            "is missing: get the official file again"
+        )
+    rows, labels = content["data"], np.asarray(content[label_key])
+    width = 3 * size * size
+    if not (
+        isinstance(rows, np.ndarray)
+        and rows.dtype == np.uint8
+        and rows.ndim == 2
+        and rows.shape[1] == width
+    ):
+        came = f"{getattr(rows, 'dtype', type(rows).__name__)} of shape {np.shape(rows)}"
+        raise InputError(
+            f"expected 'data' in {path} to be uint8 of shape (N, {width}), but it is {came}: "
+            "get the official file again"
+        )
+    if labels.dtype.kind not in "iu" or labels.shape != (len(rows),):
+        raise InputError(
+            f"expected {len(rows)} integers under '{label_key}' in {path}, one per image, but "
+            f"they are {labels.dtype} of shape {labels.shape}: get the official file again"
+        )
+    images = rows.reshape(-1, 3, size, size).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), labels.astype(np.int64)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Read labelled images from a `.npz` archive.
+
+    Args:
+        path: the archive, as written by `numpy.savez`.
+
+    Returns:
+        `images` (N, H, W, 3), uint8 in 0..255 or float32 in [0, 1]; `labels` (N,) integers; and,
+        where the archive has them, `num_classes` (an integer), `mean` and `std` (3,).
+
+    Raises:
+        InputError: if the file cannot be read or an array has another form.
+    """
+    arrays = _read_arrays(path)
+    images, labels = arrays["images"], arrays["labels"]
+    if (
+        images.ndim != 4
+        or images.shape[-1] != 3
+        or not images.size
+        or images.dtype.kind not in "uf"
+    ):
+        raise InputError(
+            f"expected 'images' in {path} of shape (N, H, W, 3), uint8 or float, but they are "
+            f"{_form(images)}: convert them"
+        )
+    if images.dtype != np.uint8:
+        if not ((images >= 0) & (images <= 1)).all():
+            raise InputError(
+                f"expected 'images' in {path} to be uint8, or finite values in [0, 1], but they "
+                f"are {images.dtype} from {images.min()} to {images.max()}: convert them"
+            )
+        arrays["images"] = images.astype(np.float32)
+    if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
+        raise InputError(
+            f"expected {len(images)} integers as 'labels' in {path}, one per image, but they are "
+            f"{_form(labels)}: correct them"
+        )
+    classes = arrays.get("num_classes", np.array(1))
+    if classes.shape != () or classes.dtype.kind not in "iu":
+        raise InputError(
+            f"expected 'num_classes' in {path} to be one integer, but it is {_form(classes)}: "
+            "correct it"
+        )
+    for name in {"mean", "std"} & set(arrays):
+        value = arrays[name]
+        if value.shape != (3,) or value.dtype.kind not in "iuf" or not np.isfinite(value).all():
+            raise InputError(
+                f"expected '{name}' in {path} to be three finite numbers, but it is "
+                f"{_form(value)}: correct it"
+            )
+    if "std" in arrays and not (arrays["std"] > 0).all():
+        raise InputError(f"expected 'std' in {path} above 0, but it is {arrays['std']}: correct it")
+    return arrays
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    required, optional = {"images", "labels"}, {"num_classes", "mean", "std"}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
+        if required <= names:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in names & (required | optional)}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"expected a readable .npz file at {path}, but reading it failed "
+            f"({type(error).__name__}: {error}): write it with numpy.savez"
+        ) from error
+    raise InputError(
+        f"expected the arrays 'images' and 'labels' in {path}, but {sorted(required - names)} "
+        "is missing: write them with numpy.savez"
+    )
+
+
+def _form(array: np.ndarray) -> str:
+    return f"{array.dtype} of shape {array.shape}"

@@ -1,0 +1,384 @@
+"""The result set on disk: a directory of Parquet parts in tidy rows beside one run.json."""
+
+import json
+import os
+import platform
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ntkscore.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_TYPES = {
+    "cell": pa.int32(),
+    "string": pa.string(),
+    "seed": pa.int64(),
+    "dataset": pa.string(),
+    "samples": pa.int32(),
+    "channels": pa.int32(),
+    "cells_per_stage": pa.int32(),
+    "init": pa.string(),
+    "bn": pa.string(),
+    "output": pa.string(),
+    "parameters": pa.string(),
+    "attack": pa.string(),
+    "rho": pa.float64(),
+    "steps": pa.int32(),
+    "step_size": pa.float64(),
+    "beta": pa.float64(),
+    "kernel": pa.string(),
+    "score": pa.string(),
+    "value": pa.float64(),
+    "status": pa.string(),
+}
+SCHEMA = pa.schema([pa.field(name, type_, name == "beta") for name, type_ in _TYPES.items()])
+COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+UNIT = ("cell", "seed")
+ORDER = ["cell", "seed", "kernel", "rho", "beta", "score"]
+
+RUN = "run.json"
+LOCK = ".lock"
+# Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
+# compaction is still deleting what it merged.
+MERGED = "part-0-"
+PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "pyarrow")
+STALE_SECONDS = 3600.0
+READ_ATTEMPTS = 20
+
+
+def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What ran, where and when: the session record of `run.json`.
+
+    Args:
+        extra: further entries, for example the devices in use.
+
+    Returns:
+        Time (UTC, ISO 8601), Python version, platform and the installed packages' versions.
+    """
+    versions = {}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        **(extra or {}),
+    }
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """Rows of `SCHEMA` in a directory that several processes may append to at once.
+
+    A unit of work (by default one cell at one seed) is written whole, in a single part, so a
+    unit that is present is complete.
+    """
+
+    directory: Path
+    configuration: dict[str, Any]
+    sessions: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def create_or_resume(
+        cls,
+        directory: str | os.PathLike[str],
+        configuration: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+    ) -> "ResultSet":
+        """Start a result set, or go on with the one that has the same configuration.
+
+        Args:
+            directory: a new or empty directory, or that of an earlier run.
+            configuration: all that decides the numbers, the data checksum included, as JSON
+                types.
+            provenance: what may differ between sessions (versions, platform, time); recorded.
+
+        Returns:
+            The result set, ready to append to.
+
+        Raises:
+            InputError: the directory is of another configuration, not ours or not writable.
+        """
+        directory, asked = Path(directory), json.loads(json.dumps(configuration))
+        session = json.loads(json.dumps(provenance))
+        with _writing_to(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            names = os.listdir(directory)
+            if RUN not in names and not all(name == LOCK or _is_temporary(name) for name in names):
+                raise InputError(
+                    f"expected a new or empty directory or one with a {RUN}, but {directory} has "
+                    "other files; choose another --out"
+                )
+            with _locked(directory):
+                stored, sessions = asked, []
+                if (directory / RUN).exists():
+                    stored, sessions = _load_run(directory)
+                _refuse_difference(directory, stored, asked)
+                _remove_stale(directory)
+                sessions = [*sessions, session]
+                run = {"configuration": stored, "sessions": sessions}
+                _publish(directory / RUN, json.dumps(run, indent=2).encode())
+        return cls(directory, stored, tuple(sessions))
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
+        """Open an existing result set for reading.
+
+        Raises:
+            InputError: there is no result set there, or its `run.json` is damaged.
+        """
+        directory = Path(directory)
+        if not (directory / RUN).is_file():
+            raise InputError(
+                f"expected a results directory with a {RUN}, but {directory} has none; give the "
+                "--out of an earlier run"
+            )
+        configuration, sessions = _load_run(directory)
+        return cls(directory, configuration, tuple(sessions))
+
+    def append(self, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> None:
+        """Add rows as one new part that appears whole or not at all.
+
+        Args:
+            rows: the columns of `SCHEMA`; `beta` None or NaN where the kernel has none, `value`
+                NaN where the score failed. Every unit in them must be complete.
+
+        Raises:
+            InputError: the rows do not fit `SCHEMA`, or the directory cannot be written.
+        """
+        if not isinstance(rows, pd.DataFrame):
+            rows = pd.DataFrame([dict(row) for row in rows])
+        if not rows.empty:
+            self._write(rows, f"part-{os.getpid()}-")
+
+    def finished(self, keys: Sequence[str] = UNIT) -> set[tuple[Any, ...]]:
+        """The units on disk, as tuples of the key columns.
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        tables = self._tables(keys)
+        if not tables:
+            return set()
+        units = pa.concat_tables(tables.values()).group_by(list(keys)).aggregate([])
+        return set(zip(*(units[key].to_pylist() for key in keys), strict=True))
+
+    def read(self, keys: Sequence[str] = UNIT) -> pd.DataFrame:
+        """All rows, sorted by `ORDER`.
+
+        Args:
+            keys: the columns that name a unit; of a unit that two processes both wrote, the
+                part whose name comes first counts.
+
+        Returns:
+            The columns of `SCHEMA`; NaN for an absent `beta` and for a failed `value`.
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        return _merge(self._tables(), keys)
+
+    def compact(self, keys: Sequence[str] = UNIT) -> None:
+        """Merge all parts into one; a crash on the way loses and repeats nothing.
+
+        Raises:
+            InputError: a part is damaged, or the directory cannot be written.
+        """
+        tables = self._tables()
+        if len(tables) > 1:
+            self._write(_merge(tables, keys), MERGED)
+            with _writing_to(self.directory):
+                for name in tables:
+                    (self.directory / name).unlink(missing_ok=True)
+
+    def _parts(self) -> list[str]:
+        return sorted(path.name for path in self.directory.glob("part-*.parquet"))
+
+    def _tables(self, columns: Sequence[str] = COLUMNS) -> dict[str, pa.Table]:
+        """Every part by name; reads again when another process compacts meanwhile."""
+        for _ in range(READ_ATTEMPTS):
+            names = self._parts()
+            try:
+                tables = {name: _read_part(self.directory / name, columns) for name in names}
+            except FileNotFoundError:
+                continue
+            # A listing taken during a compaction can miss both the merged part and its sources.
+            if not any(name.startswith(MERGED) and name not in tables for name in self._parts()):
+                return tables
+        raise InputError(
+            f"the parts in {self.directory} should stay in place while they are read, but keep "
+            "vanishing; stop the process that moves them and run the same command again"
+        )
+
+    def _write(self, frame: pd.DataFrame, prefix: str) -> None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(_to_table(frame), sink, write_page_checksum=True)
+        with _writing_to(self.directory):
+            path = self.directory / f"{prefix}{uuid.uuid4().hex}.parquet"
+            _publish(path, sink.getvalue().to_pybytes())
+
+
+def _to_table(frame: pd.DataFrame) -> pa.Table:
+    if set(frame.columns) != set(COLUMNS):
+        missing = sorted(set(COLUMNS) - set(frame.columns))
+        unknown = sorted(set(frame.columns) - set(COLUMNS))
+        raise InputError(
+            f"rows must have exactly the columns {', '.join(COLUMNS)}, but {missing} are missing "
+            f"and {unknown} are unknown; give rows of ntkscore.results.SCHEMA"
+        )
+    arrays = []
+    for field in SCHEMA:
+        column = frame[field.name]
+        try:
+            # In `value` NaN means failed and must stay NaN; elsewhere it means absent.
+            array = pa.array(
+                column.to_numpy("float64") if field.name == "value" else column, type=field.type
+            )
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"column {field.name} must hold {field.type}, but holds something else "
+                f"({_line(error)}); convert it first"
+            ) from error
+        if array.null_count and not field.nullable:
+            raise InputError(
+                f"column {field.name} must be filled in every row, but is empty in "
+                f"{array.null_count}; only beta may be absent"
+            )
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
+    table = pa.concat_tables(tables.values()) if tables else SCHEMA.empty_table()
+    frame = table.to_pandas()
+    part = pd.Series(range(len(tables))).repeat([len(table) for table in tables.values()])
+    part.index = frame.index
+    first = part.groupby([frame[key] for key in keys], dropna=False).transform("min")
+    return frame[part == first].sort_values(ORDER, kind="stable", ignore_index=True)
+
+
+def _read_part(path: Path, columns: Sequence[str]) -> pa.Table:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"expected a readable part, but {path} cannot be read ({error.strerror}); mend its "
+            "permissions and run the same command again"
+        ) from error
+    try:
+        part = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        if not part.schema_arrow.equals(SCHEMA):
+            raise pa.ArrowInvalid("its columns are not those of a result set")
+        return part.read(columns=list(columns), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"expected a whole part, but {path} is damaged ({_line(error)}); delete it and run the "
+            "same command again, which recomputes only its cells"
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _load_run(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    try:
+        run = json.loads((directory / RUN).read_text(encoding="utf-8"))
+        configuration, sessions = run["configuration"], run["sessions"]
+        if not (isinstance(configuration, dict) and isinstance(sessions, list)):
+            raise TypeError("configuration or sessions have the wrong type")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"expected a run's configuration, but {directory / RUN} is damaged "
+            f"({type(error).__name__}: {error}); restore it or choose another --out"
+        ) from error
+    return configuration, sessions
+
+
+def _refuse_difference(directory: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+    old, new = dict(_leaves(stored)), dict(_leaves(asked))
+    differing = [
+        f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
+        for key in {**old, **new}
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+    if differing:
+        raise InputError(
+            f"{directory} holds results of another configuration ({'; '.join(differing)}); "
+            "choose another --out"
+        )
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from _leaves(child, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _remove_stale(directory: Path) -> None:
+    # By age alone: process numbers mean nothing when several machines share the directory.
+    for path in directory.glob(".*.tmp"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
+
+
+def _publish(path: Path, content: bytes) -> None:
+    """Make a file appear whole: a kill at any moment leaves a dot-temporary at most."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Let one process at a time read and replace `run.json`."""
+    with (directory / LOCK).open("ab") as file:
+        if fcntl is not None:
+            # Some network file systems have no locks; there a lost session record is the risk.
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _writing_to(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"expected a directory that can be written, but {directory} cannot be "
+            f"({error.strerror}); free it or choose another --out"
+        ) from error
