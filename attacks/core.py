@@ -7,6 +7,7 @@ unit, so 8/255 is eight grey levels.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 import jax
@@ -73,16 +74,16 @@ class Attack:
     norm: Norm = "linf"
 
     def __post_init__(self) -> None:
-        numbers = isinstance(self.rho, int | float) and isinstance(self.step_size, int | float)
-        if numbers and not 0 <= self.rho <= 1:
+        # What is traced has no value yet to be checked.
+        if isinstance(self.rho, Real) and not 0 <= self.rho <= 1:
             raise ValueError(
                 f"expected a radius from 0 to 1 on the pixel scale, got {self.rho:g}; "
                 "write 8/255 for eight grey levels"
             )
-        if self.steps < 1 or (numbers and self.step_size < 0):
+        if self.steps < 1 or (isinstance(self.step_size, Real) and not self.step_size >= 0):
             raise ValueError(
                 f"expected at least one step of length ≥ 0, got {self.steps} of "
-                f"{self.step_size:g}; PGD's usual choice is 7 steps of 2/255"
+                f"{self.step_size}; PGD's usual choice is 7 steps of 2/255"
             )
         if self.norm not in NORMS:
             raise ValueError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
@@ -134,13 +135,21 @@ def pgd(
     norm: Norm = "linf",
 ) -> Attack:
     """Projected gradient ascent; the step defaults to 2.5·ρ/steps, as in the benchmark's tests."""
-    return Attack(rho, steps, 2.5 * rho / steps if step_size is None else step_size, random_start, norm)
+    return Attack(
+        rho,
+        steps,
+        2.5 * rho / max(steps, 1) if step_size is None else step_size,
+        random_start,
+        norm,
+    )
 
 
-def twice(attack: Attack, gradient: Gradient, x: Images, key: Array | None = None) -> tuple[Images, Images]:
+def twice(
+    attack: Attack, gradient: Gradient, x: Images, key: Array | None = None
+) -> tuple[Images, Images]:
     """X_ρ = A(X) and X_2ρ = A(X_ρ): the second ball is centred at X_ρ, so X_2ρ may leave the first.
 
-    Source: definitions of equations 4 and 5 in Wu et al. (2024), "Robust NAS under adversarial training".
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", below equation 5.
     """
     keys = None if key is None else jax.random.split(key, 2)
     step = lambda z, key: (attack(gradient, z, key),) * 2  # noqa: E731

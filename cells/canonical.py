@@ -36,7 +36,10 @@ def _expand(operations: tuple[int, ...]) -> tuple[Counter[Term], dict[int, tuple
         elif operation == AVG_POOL:
             nodes[target].update(
                 {
-                    (pooled + (name not in convolutions or convolutions[name][0] != CONSTANT), name): n
+                    (
+                        pooled + (name not in convolutions or convolutions[name][0] != CONSTANT),
+                        name,
+                    ): n
                     for (pooled, name), n in terms.items()
                 }
             )

@@ -29,9 +29,7 @@ def _conv_norm(prefix: str, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[
     yield f"{prefix}.2.bias", (*path, "shift")
 
 
-def entries(
-    cell: Cell, cells_per_stage: int
-) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
+def entries(cell: Cell, cells_per_stage: int) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
     """(torch name, path in the parameters, place along the leading axis or None) of each entry."""
     yield "stem.0.weight", ("stem", "conv", "kernel"), None
     yield "stem.1.weight", ("stem", "conv", "scale"), None

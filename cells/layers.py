@@ -105,9 +105,7 @@ def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
     return lax.map(one, arrays, batch_size=CPU_CHUNK)
 
 
-def kernel_gradients(
-    x: Images, g: Images, size: int, stride: int
-) -> Float[Array, "m k c k d"]:
+def kernel_gradients(x: Images, g: Images, size: int, stride: int) -> Float[Array, "m k c k d"]:
     """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
 
     G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. For stride 1 the rows are shifted
@@ -141,9 +139,7 @@ def kernel_gradients(
         else:
             rows, columns = windows(rows, 2, width, stride), g
         # Without the barrier XLA fuses the copies into the product, which it then runs naively.
-        rows, columns = lax.optimization_barrier(
-            (_flatten_pixels(rows), _flatten_pixels(columns))
-        )
+        rows, columns = lax.optimization_barrier((_flatten_pixels(rows), _flatten_pixels(columns)))
         return lax.dot_general(rows, columns, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
 
     out = _per_image(contract, x, g)
@@ -193,11 +189,11 @@ def _tapped_convolution(
     return _convolution(stride, gain, x, kernel, norm)
 
 
-def _convolution_forward(stride, gain, x, kernel, norm, grams):  # noqa: ANN
+def _convolution_forward(stride, gain, x, kernel, norm, grams):
     return _convolution(stride, gain, x, kernel, norm), (x, kernel, norm, grams)
 
 
-def _convolution_backward(stride, gain, residuals, g):  # noqa: ANN
+def _convolution_backward(stride, gain, residuals, g):
     x, kernel, norm, grams = residuals
     factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
     dx = transposed_convolve(g * factor, gain * kernel, x, stride)
@@ -223,7 +219,7 @@ def _tapped_norm(x: Images, norm: Norm, grams: Grams) -> Images:
     return norm(x)
 
 
-def _norm_backward(residuals, g):  # noqa: ANN
+def _norm_backward(residuals, g):
     x, norm, grams = residuals
     dx = g * (norm.inverse * norm.scale)
     if not grams:
@@ -251,7 +247,7 @@ def _tapped_dense(gain: float, x: Array, kernel: Array, bias: Array, grams: Gram
     return _dense(x, gain * kernel, bias)
 
 
-def _dense_backward(gain, residuals, g):  # noqa: ANN
+def _dense_backward(gain, residuals, g):
     x, kernel, grams = residuals
     dx = jnp.matmul(g, gain * kernel.T, precision=PRECISION)
     if not grams:

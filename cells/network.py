@@ -20,6 +20,8 @@ from cells.space import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 BatchNorm = Literal["calibrated", "init", "batch"]
 BN_MODES: tuple[str, ...] = get_args(BatchNorm)
 STATISTICS = "batch_stats"
+DTYPE = jnp.float32
+"""In which variables are drawn; cast them to compute in another precision."""
 
 
 class ConvNorm(nn.Module):
@@ -31,10 +33,12 @@ class ConvNorm(nn.Module):
 
     @nn.compact
     def __call__(self) -> dict[str, Array]:
-        weights = {"kernel": self.param("kernel", INITIALIZERS[self.init_name].kernel, self.shape)}
+        draw = INITIALIZERS[self.init_name].kernel
+        weights = {"kernel": self.param("kernel", draw, self.shape, DTYPE)}
         if self.norm:
-            weights["scale"] = self.param("scale", nn.initializers.ones, self.shape[-1:])
-            weights["shift"] = self.param("shift", nn.initializers.zeros, self.shape[-1:])
+            width = self.shape[-1:]
+            weights["scale"] = self.param("scale", nn.initializers.ones, width, DTYPE)
+            weights["shift"] = self.param("shift", nn.initializers.zeros, width, DTYPE)
         return weights
 
 
@@ -56,8 +60,8 @@ class Layer(nn.Module):
     def stored(self, width: int) -> tuple[Array, Array]:
         """The mean and variance that this normalisation has in store."""
         return (
-            self.variable(STATISTICS, "mean", jnp.zeros, (width,)).value,
-            self.variable(STATISTICS, "var", jnp.ones, (width,)).value,
+            self.variable(STATISTICS, "mean", jnp.zeros, (width,), DTYPE).value,
+            self.variable(STATISTICS, "var", jnp.ones, (width,), DTYPE).value,
         )
 
     def store(self, mean: Array, var: Array) -> None:
@@ -138,8 +142,8 @@ class Edge(Layer):
             for operation, size in KERNEL_SIZES.items()
         }
 
-        def branch(operation: int):  # noqa: ANN202
-            def run(x, weights, mean, var, grams):  # noqa: ANN001, ANN202
+        def branch(operation: int):
+            def run(x, weights, mean, var, grams):
                 if operation in KERNEL_SIZES:
                     return self.conv_norm(nn.relu(x), weights[operation], mean, var, grams)
                 if operation == NONE:
@@ -203,8 +207,8 @@ class Head(Layer):
     def __call__(self, x: Images, grams: Grams | None) -> Float[Array, "m o"]:
         width = x.shape[-1]
         weights = {
-            "scale": self.param("scale", nn.initializers.ones, (width,)),
-            "shift": self.param("shift", nn.initializers.zeros, (width,)),
+            "scale": self.param("scale", nn.initializers.ones, (width,), DTYPE),
+            "shift": self.param("shift", nn.initializers.zeros, (width,), DTYPE),
         }
         mean, var = self.stored(width)
         if self.measuring:
@@ -214,8 +218,8 @@ class Head(Layer):
             y = layers.normalization(x, Norm(**weights, mean=mean, var=var), grams)
         y = jnp.mean(nn.relu(y), (1, 2))
         shape = (width, self.features)
-        kernel = self.param("kernel", INITIALIZERS[self.init_name].kernel, shape)
-        bias = self.param("bias", bias_init(self.init_name, width), (self.features,), jnp.float32)
+        kernel = self.param("kernel", INITIALIZERS[self.init_name].kernel, shape, DTYPE)
+        bias = self.param("bias", bias_init(self.init_name, width), (self.features,), DTYPE)
         return layers.dense(y, kernel, bias, grams, gain=gain(self.init_name, shape))
 
 

@@ -95,8 +95,10 @@ class Cell:
     @classmethod
     def from_string(cls, string: str) -> "Cell":
         """The cell of a genotype string; the inverse of `string`."""
-        nodes = [re.findall(r"([^|~+]+)~(\d+)", node) for node in string.strip().split("+")]
-        edges = [(int(source), target) for target, node in enumerate(nodes, 1) for _, source in node]
+        nodes = [re.findall(r"([^|~+]+)~(\d{1,9})", node) for node in string.strip().split("+")]
+        edges = [
+            (int(source), target) for target, node in enumerate(nodes, 1) for _, source in node
+        ]
         if tuple(edges) != EDGES:
             raise CellError(
                 f"expected six edges as in '|op~0|+|op~0|op~1|+|op~0|op~1|op~2|', "
@@ -131,7 +133,7 @@ class Cell:
             return cls.from_string(text)
         if re.fullmatch(r"\d{6}", text):
             return cls.from_digits(text)
-        if re.fullmatch(r"-?\d+", text):
+        if re.fullmatch(r"-?\d{1,20}", text):
             return cls(int(text))
         raise CellError(
             f"expected a cell as an index (2581), six digits (323133) or a genotype string "

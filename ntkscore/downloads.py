@@ -67,16 +67,19 @@ SOURCES = {
 }
 
 
-def data_home(data_dir: str | Path | None = None) -> Path:
-    """The data folder: the argument, else `NTKSCORE_DATA`, else the user's cache."""
-    chosen = data_dir or os.environ.get("NTKSCORE_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
+def cache_home() -> Path:
+    """The folder of the user's cache that belongs to ntkscore."""
     try:
         import pooch
     except ImportError:
         return Path.home() / ".cache" / "ntkscore"
     return Path(pooch.os_cache("ntkscore"))
+
+
+def data_home(data_dir: str | Path | None = None) -> Path:
+    """The data folder: the argument, else `NTKSCORE_DATA`, else the user's cache."""
+    chosen = data_dir or os.environ.get("NTKSCORE_DATA")
+    return Path(chosen).expanduser() if chosen else cache_home()
 
 
 def fetch(

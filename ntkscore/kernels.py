@@ -13,7 +13,8 @@ Two implementations, which must agree:
   and forward passes as there are images.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -65,6 +66,40 @@ def readout(output: Output, logits: Logits, labels: Int[Array, "m"]) -> Seeds:
     raise ValueError(f"expected one of {', '.join(OUTPUTS)}, got {output!r}; choose one of them")
 
 
+def gram_by_kind(
+    apply: Callable[[Images, Mapping[str, Gram]], Logits],
+    images: Images,
+    labels: Int[Array, "m"],
+    outputs: Sequence[Output] = ("sum",),
+) -> tuple[list[dict[str, Gram]], Logits]:
+    """For each output, the kernel's parts by kind of parameter; and the logits.
+
+    Args:
+        apply, images, labels: as for `jacobian`.
+        outputs: readings of the logits, which share one compiled backward pass.
+    """
+    m = images.shape[0]
+    empty = {kind: jnp.zeros((m, m), images.dtype) for kind in PARAMETER_SETS["all"]}
+    logits, pullback = jax.vjp(lambda grams: apply(images, grams), empty)
+    seeds = [readout(output, logits, labels) for output in outputs]
+    together = jnp.concatenate(seeds)
+    if len(together) == 1:
+        return [pullback(together[0])[0]], logits
+    parts = lax.map(lambda seed: pullback(seed)[0], together)
+    ends = list(itertools.accumulate(map(len, seeds), initial=0))
+    grams = [
+        jax.tree.map(lambda part, a=a, b=b: jnp.sum(part[a:b], 0), parts)
+        for a, b in itertools.pairwise(ends)
+    ]
+    return grams, logits
+
+
+def gather(grams: Mapping[str, Any], parameters: str) -> Any:
+    """The kernel over a set of parameters, from its parts by kind."""
+    first, *others = (grams[kind] for kind in PARAMETER_SETS[parameters])
+    return sum(others, first)
+
+
 def jacobian(
     apply: Callable[[Images, Mapping[str, Gram]], Logits],
     images: Images,
@@ -82,15 +117,8 @@ def jacobian(
         output: which reading of the logits (`readout`).
         parameters: which of the parameters (`PARAMETER_SETS`).
     """
-    m = images.shape[0]
-    empty = {kind: jnp.zeros((m, m), images.dtype) for kind in PARAMETER_SETS["all"]}
-    logits, pullback = jax.vjp(lambda grams: apply(images, grams), empty)
-    seeds = readout(output, logits, labels)
-    if len(seeds) == 1:
-        (grams,) = pullback(seeds[0])
-    else:
-        grams = jax.tree.map(lambda parts: jnp.sum(parts, 0), lax.map(lambda s: pullback(s)[0], seeds))
-    return sum((grams[kind] for kind in PARAMETER_SETS[parameters]), jnp.zeros((m, m), images.dtype))
+    (grams,), _ = gram_by_kind(apply, images, labels, (output,))
+    return gather(grams, parameters)
 
 
 def split_parameters(params: Any, parameters: Parameters) -> tuple[Any, Any]:

@@ -105,7 +105,9 @@ DIRECTIONS = {
 }
 
 
-def measure(kernel: Kernel, labels: Int[np.ndarray, "n"], symmetric: bool = True) -> dict[str, Score]:
+def measure(
+    kernel: Kernel, labels: Int[np.ndarray, "n"], symmetric: bool = True
+) -> dict[str, Score]:
     """Every score of a kernel.
 
     Args:

@@ -1,8 +1,11 @@
 """Where the tests find real data, and the strictness they run under."""
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 DATA = Path(os.environ.get("NTKSCORE_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -14,3 +17,14 @@ def data_dir() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"real data not found at {DATA}; set NTKSCORE_DATA to a folder that has it")
     return DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def strict_jax() -> Iterator[None]:
+    """No silent change of dtype; and one compilation of each program for the whole session."""
+    with tempfile.TemporaryDirectory() as compiled:
+        jax.config.update("jax_numpy_dtype_promotion", "strict")
+        jax.config.update("jax_compilation_cache_dir", compiled)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        yield
+        jax.config.update("jax_compilation_cache_dir", None)

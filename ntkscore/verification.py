@@ -1,0 +1,273 @@
+"""The self-check: this machine's backend against float64 reference values.
+
+A parity file holds the weights of one cell under NAS-Bench-201's names, a few images, and what an
+independent float64 implementation computed from them. Attacks and kernels behind an attack are
+checked from the file's own attacked points.
+
+A network of rectifiers has kinks. An activation that rounding carries across one changes the
+gradient by a step, however small the rounding was, and in a deep network of float32 that happens
+to a few of some million activations. Two things follow. PGD's steps are checked one by one along
+the float64 path, because over seven of them one flipped pixel ends elsewhere. And a float32
+kernel beyond its tolerance is held against the kink bound: how far the kernel moves in exact
+arithmetic when the images move by about one rounding error of their activations.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import attacks
+from cells.checkpoints import read_state_dict
+from cells.space import Cell
+from ntkscore import joint, kernels
+from ntkscore.config import Config
+from ntkscore.errors import InputError
+from ntkscore.stack import CellFunctions, cell_functions, cross_entropy, draw_weights
+
+CIFAR10_MEAN = (125.3 / 255, 123.0 / 255, 113.9 / 255)
+CIFAR10_STD = (63.0 / 255, 62.1 / 255, 66.7 / 255)
+RHO = 8 / 255
+PGD_STEPS, PGD_STEP = 7, 2 / 255
+KERNELS = {
+    "ntk_sum_weights": ("sum", "weights"),
+    "ntk_sum_conv_linear_weights": ("sum", "conv_linear"),
+    "ntk_trace_all": ("trace", "all"),
+    "ntk_label_all": ("label", "all"),
+    "ntk_loss_all": ("loss", "all"),
+}
+OUTPUTS: tuple[kernels.Output, ...] = ("sum", "trace", "label", "loss")
+BETAS = (0.0, 0.25, 0.5, 1.0)
+SAME_PIXEL = 1e-5
+"""How far two pixels may be apart to count as equal; an attack's step is 2/255 at least."""
+
+FLOAT32 = {"logits": 1e-4, "loss": 1e-4, "gradient": 2e-2, "kernel": 1e-3, "pixels": 1e-3}
+FLOAT64 = {"logits": 1e-8, "loss": 1e-8, "gradient": 1e-6, "kernel": 1e-6, "pixels": 0.0}
+"""The largest error of each sort: relative Frobenius, or for pixels the share that differs."""
+
+ACTIVATION_ROUNDING = 5e-7
+"""Float32's error in a deep network's activations, relative to their standard deviation."""
+KINK_DRAWS = 8
+
+
+@dataclass(frozen=True)
+class Check:
+    """One quantity: its error against the reference, and the largest that is accepted.
+
+    Attributes:
+        quantity: what was compared.
+        error: relative Frobenius error, or the share of pixels that differs.
+        tolerance: the largest error for its sort and precision.
+        kink_bound: what else is accepted, where the tolerance was missed in float32; else NaN.
+    """
+
+    quantity: str
+    error: float
+    tolerance: float
+    kink_bound: float = float("nan")
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance or self.error <= self.kink_bound
+
+
+def relative_error(value: Any, reference: np.ndarray) -> float:
+    """‖value − reference‖_F / ‖reference‖_F."""
+    return float(
+        np.linalg.norm(np.asarray(value, np.float64) - reference) / np.linalg.norm(reference)
+    )
+
+
+def differing(value: Any, reference: np.ndarray) -> float:
+    """The share of pixels that are not equal."""
+    return float(np.mean(np.abs(np.asarray(value, np.float64) - reference) > SAME_PIXEL))
+
+
+def load_parity(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a parity file.
+
+    Raises:
+        InputError: if it cannot be read or lacks what every parity file has.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:
+        raise InputError(
+            f"expected a parity file (.npz) at {path}, got {type(error).__name__}: {error}; "
+            "check the path, or get the file again"
+        ) from error
+    needed = {"images", "labels", "arch_str", "channels", "cells_per_stage", "num_classes"}
+    needed |= {"input_grad", "fgsm_8", "fgsm_8_twice", "pgd7_8", "ntk_sum_all_stack", *KERNELS}
+    if missing := sorted(needed - arrays.keys()):
+        raise InputError(
+            f"expected the array {missing[0]!r} in the parity file {path}, got a file without it "
+            f"({len(missing)} missing); get the file again"
+        )
+    return arrays
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parity file made ready: the cell's network with the file's weights."""
+
+    arrays: Mapping[str, np.ndarray]
+    cell: Cell
+    dtype: Any
+
+    @property
+    def images(self) -> jax.Array:
+        return jnp.asarray(self.arrays["images"] / 255.0, self.dtype)
+
+    @property
+    def labels(self) -> jax.Array:
+        return jnp.asarray(self.arrays["labels"], jnp.int32)
+
+    def functions(self, **choices: Any) -> CellFunctions:
+        """The calibrated network of a config with these choices, at the file's clean images."""
+        config = Config(
+            channels=int(self.arrays["channels"]),
+            cells_per_stage=int(self.arrays["cells_per_stage"]),
+            **choices,
+        )
+        classes = int(self.arrays["num_classes"])
+        network = config.network(CIFAR10_MEAN, CIFAR10_STD, classes)
+        state = {
+            name.removeprefix("state_dict/"): value
+            for name, value in self.arrays.items()
+            if name.startswith("state_dict/")
+        }
+        weights = read_state_dict(state, self.cell, network)
+        cast = jax.tree.map(lambda leaf: leaf.astype(self.dtype), weights)
+        variables = draw_weights(network, 0, self.dtype) | cast
+        digits = jnp.asarray(self.cell.operations, jnp.int32)
+        return cell_functions(network, variables, digits, self.images, self.labels, config)
+
+    def points(self, name: str) -> jax.Array:
+        return self.images if name == "images" else jnp.asarray(self.arrays[name], self.dtype)
+
+    @property
+    def stack(self) -> jax.Array:
+        return jnp.concatenate([self.points(name) for name in ("images", "fgsm_8", "fgsm_8_twice")])
+
+
+def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarray]]:
+    """A function, compiled once, from the stack to every kernel but the coupled one, by name."""
+    labels = jnp.tile(reference.labels, 3)
+    n = len(reference.labels)
+
+    @jax.jit
+    def by_output(points: jax.Array) -> Any:
+        return kernels.gram_by_kind(reference.functions().logits, points, labels, OUTPUTS)[0]
+
+    def parity_kernels(points: Any) -> dict[str, np.ndarray]:
+        parts = jax.tree.map(lambda gram: np.asarray(gram, np.float64), by_output(points))
+        grams = dict(zip(OUTPUTS, parts, strict=True))
+        stack = kernels.gather(grams["sum"], "all")
+        found = {"ntk_sum_all_stack": stack}
+        for symbol, kernel in (("k_all", "joint_clean"), ("k_tilde_all", "joint_robust")):
+            for beta in BETAS:
+                found[f"{symbol}_beta_{beta}"] = joint.joint_kernel(stack, kernel, beta, n)
+        for name, (output, parameters) in KERNELS.items():
+            found[name] = kernels.gather(grams[output], parameters)[:n, :n]
+        return found
+
+    return parity_kernels
+
+
+def _kink_bounds(reference: Reference) -> dict[str, float]:
+    """How far each kernel moves, in float64, when the images move by a rounding error."""
+    with jax.enable_x64(True):
+        exact = Reference(reference.arrays, reference.cell, jnp.float64)
+        parity_kernels = _kernel_program(exact)
+        points = np.asarray(exact.stack)
+        generator = np.random.default_rng(0)
+        scale = ACTIVATION_ROUNDING * np.asarray(CIFAR10_STD)
+        worst: dict[str, float] = {}
+        for _ in range(KINK_DRAWS):
+            moved = points + scale * generator.standard_normal(points.shape)
+            for name, kernel in parity_kernels(jnp.asarray(moved)).items():
+                error = relative_error(kernel, reference.arrays[name])
+                worst[name] = max(worst.get(name, 0.0), error)
+        return worst
+
+
+def _pgd_path(reference: Reference) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The points at which PGD's steps begin in float64, their gradients' signs, and the end."""
+    with jax.enable_x64(True):
+        exact = Reference(reference.arrays, reference.cell, jnp.float64)
+
+        @jax.jit
+        def path(x: jax.Array) -> Any:
+            gradient = exact.functions().loss_gradient
+
+            def advance(z: jax.Array, _: None) -> Any:
+                g = gradient(z)
+                moved = attacks.project(z + PGD_STEP * attacks.direction(g), x, RHO)
+                return jnp.clip(moved, 0, 1), (z, jnp.sign(g))
+
+            end, (starts, signs) = jax.lax.scan(advance, x, length=PGD_STEPS)
+            return starts, signs, end
+
+        starts, signs, end = map(np.asarray, path(exact.images))
+        return starts, signs, end
+
+
+def verify(path: str | Path, x64: bool = False) -> Iterator[Check]:
+    """Check every quantity of a parity file, one after the other.
+
+    Args:
+        path: the `.npz` file.
+        x64: compute in float64, with its tighter tolerances.
+
+    Raises:
+        InputError: if the file cannot be used.
+    """
+    arrays = load_parity(path)
+    dtype = jnp.float64 if x64 else jnp.float32
+    reference = Reference(arrays, Cell.parse(str(arrays["arch_str"])), dtype)
+    tolerance = FLOAT64 if x64 else FLOAT32
+    path_starts, path_signs, path_end = _pgd_path(reference)
+    with jax.enable_x64(x64):
+        labels = reference.labels
+        for bn in ("calibrated", "init", "batch"):
+            logits = jax.jit(lambda x, bn=bn: reference.functions(bn=bn).logits(x))
+            error = relative_error(logits(reference.images), arrays[f"logits_bn_{bn}"])
+            yield Check(f"logits_bn_{bn}", error, tolerance["logits"])
+
+        @jax.jit
+        def loss_and_gradient(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            cell = reference.functions()
+            return jnp.sum(cross_entropy(cell.logits(x), labels)), cell.loss_gradient(x)
+
+        gradient = lambda x: loss_and_gradient(x)[1]  # noqa: E731
+        for name, points in (("clean", "images"), ("fgsm_8", "fgsm_8"), ("pgd7_8", "pgd7_8")):
+            loss, _ = loss_and_gradient(reference.points(points))
+            error = relative_error(loss, arrays[f"loss_{name}"])
+            yield Check(f"loss_{name}", error, tolerance["loss"])
+        error = relative_error(gradient(reference.images), arrays["input_grad"])
+        yield Check("input_grad", error, tolerance["gradient"])
+
+        fgsm = attacks.fgsm(RHO)
+        for name, start in (("fgsm_8", "images"), ("fgsm_8_twice", "fgsm_8")):
+            error = differing(fgsm(gradient, reference.points(start)), arrays[name])
+            yield Check(name, error, tolerance["pixels"])
+        yield Check("pgd7_8 in float64", differing(path_end, arrays["pgd7_8"]), 0.0)
+        signs = np.stack([np.sign(gradient(jnp.asarray(z, dtype))) for z in path_starts])
+        error = float(np.mean(signs != path_signs))
+        yield Check("pgd7_8 step by step", error, tolerance["pixels"])
+
+        bounds: dict[str, float] = {}
+        for name, kernel in _kernel_program(reference)(reference.stack).items():
+            error = relative_error(kernel, arrays[name])
+            if error > tolerance["kernel"] and not x64:
+                bounds = bounds or _kink_bounds(reference)
+            yield Check(name, error, tolerance["kernel"], bounds.get(name, float("nan")))
+        name = "ntk_sum_weights_bn_batch_coupled"
+        coupled = lambda: reference.functions(bn="batch", parameters="weights")  # noqa: E731
+        kernel = jax.jit(lambda x: coupled().gram(x, labels)[0])(reference.images)
+        yield Check(name, relative_error(kernel, arrays[name]), tolerance["kernel"])

@@ -1,0 +1,109 @@
+"""Which cells a specification names, and which score a name."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cells import Cell, CellError, distinct_cells
+from ntkscore.errors import InputError
+from ntkscore.selection import ScoreName, baselines, pick_rho, score_table, select_cells
+from ntkscore.tables import load_table
+
+
+def test_specifications(tmp_path: Path) -> None:
+    assert len(select_cells("all")) == 15_625
+    assert select_cells("distinct") == distinct_cells()
+    assert select_cells("2581,323133,0") == (Cell(2581), Cell(0))
+    listed = tmp_path / "cells.txt"
+    listed.write_text(f"# chosen by hand\n2581\n\n{Cell(7).string}\n")
+    assert select_cells(str(listed)) == (Cell(2581), Cell(7))
+
+
+def test_random_cells_are_seeded_distinct_and_nested() -> None:
+    few, many = select_cells("random:10"), select_cells("random:50")
+    assert few == many[:10]
+    assert len(set(many)) == 50
+    assert set(many) <= set(distinct_cells())
+    assert select_cells("random:10", seed=1) != few
+
+
+def test_table_cells(data_dir: Path) -> None:
+    table = load_table(data_dir / "nas-robbench-201")
+    assert len(select_cells("table", table)) == 6_466
+
+
+@pytest.mark.parametrize("spec", ["random:0", "random:-1", "random:x", "random:99999"])
+def test_bad_random_counts(spec: str) -> None:
+    with pytest.raises(InputError, match=r"expected random:K with K from 1 to 5234, got 'random:"):
+        select_cells(spec)
+
+
+def test_bad_specifications(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a table for the cells 'table', got none"):
+        select_cells("table")
+    with pytest.raises(CellError, match="expected a cell as an index"):
+        select_cells("somewhere.txt")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("# nothing\n")
+    with pytest.raises(InputError, match=r"expected one cell a line in .*, got none"):
+        select_cells(str(empty))
+
+
+def test_score_names() -> None:
+    assert str(ScoreName.parse("robust.frobenius")) == "robust.frobenius"
+    assert ScoreName.parse("joint_robust.trace", (0.25,)).beta == 0.25
+    assert str(ScoreName.parse("joint_clean@0.5.condition")) == "joint_clean@0.5.condition"
+    assert ScoreName.parse("joint_clean@0.25.trace", (0.25, 0.5)).beta == 0.25
+    assert ScoreName.parse("clean.condition").direction == -1
+    assert ScoreName.parse("cross.sigma_min").direction == +1
+
+
+@pytest.mark.parametrize("name", ["frobenius", "dirty.trace", "cross.lambda_min", "clean.loss", ""])
+def test_unknown_scores(name: str) -> None:
+    with pytest.raises(InputError, match="expected KERNEL.SCORE with a kernel of clean, cross"):
+        ScoreName.parse(name)
+
+
+def test_betas_of_score_names() -> None:
+    with pytest.raises(InputError, match="expected no β for clean, got '0.5'"):
+        ScoreName.parse("clean@0.5.trace")
+    with pytest.raises(InputError, match=r"expected one of the run's β \(0.25, 0.5\).*got none"):
+        ScoreName.parse("joint_clean.trace", (0.25, 0.5))
+    with pytest.raises(InputError, match="got 0.75; write joint_clean@0.5.trace"):
+        ScoreName.parse("joint_clean@0.75.trace")
+
+
+def rows() -> pd.DataFrame:
+    lines = [
+        (cell, seed, 8 / 255, "clean", np.nan, "trace", cell + seed / 2)
+        for cell in (3, 1)
+        for seed in (0, 1)
+    ]
+    lines.append((1, 2, 8 / 255, "clean", np.nan, "trace", np.nan))
+    names = ["cell", "seed", "rho", "kernel", "beta", "score", "value"]
+    return pd.DataFrame(lines, columns=names)
+
+
+def test_score_table_averages_seeds_and_keeps_failures() -> None:
+    table = score_table(rows())
+    assert table.loc[3, "clean.trace"] == 3.25
+    assert np.isnan(table.loc[1, "clean.trace"])
+
+
+def test_radii() -> None:
+    one = rows()
+    assert len(pick_rho(one, None)) == len(pick_rho(one, 8 / 255)) == len(one)
+    two = pd.concat([one, one.assign(rho=3 / 255)])
+    assert len(pick_rho(two, 3 / 255)) == len(one)
+    with pytest.raises(InputError, match="expected one of the radii 3/255, 8/255, got none"):
+        pick_rho(two, None)
+    with pytest.raises(InputError, match="expected one of the radii 8/255, got 1/255"):
+        pick_rho(one, 1 / 255)
+
+
+def test_baselines_are_the_benchmarks_own_networks() -> None:
+    costs = baselines([2581])
+    assert costs.loc[2581, "params"] == 1_073_466
+    assert costs.loc[2581, "flops"] == 153_272_960

@@ -1,0 +1,53 @@
+"""The self-check passes on real reference values, and fails where something is wrong."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ntkscore.cli import app
+from ntkscore.errors import InputError
+from ntkscore.verification import Check, load_parity, verify
+
+FILE = "cell_00173_c4_n1.npz"
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_a_parity_file_passes(data_dir: Path, x64: bool) -> None:
+    checks = list(verify(data_dir / "parity" / FILE, x64))
+    assert len(checks) == 26
+    assert [check.quantity for check in checks if not check.passed] == []
+    if x64:
+        assert max(check.error for check in checks) < 1e-9
+
+
+def test_an_altered_file_fails_with_exit_code_1(data_dir: Path, tmp_path: Path) -> None:
+    arrays = load_parity(data_dir / "parity" / FILE)
+    arrays["ntk_trace_all"] = arrays["ntk_trace_all"] * 1.01
+    altered = tmp_path / "altered.npz"
+    np.savez(altered, **arrays)  # type: ignore[arg-type]
+    result = CliRunner().invoke(app, ["verify", str(altered), "--format", "json"])
+    assert result.exit_code == 1
+    failed = [row["quantity"] for row in json.loads(result.stdout) if row["result"] != "pass"]
+    assert failed == ["ntk_trace_all"]
+
+
+def test_files_that_cannot_be_used(data_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a parity file \(.npz\) at .*FileNotFoundError"):
+        load_parity(tmp_path / "none.npz")
+    damaged = tmp_path / "damaged.npz"
+    damaged.write_bytes((data_dir / "parity" / FILE).read_bytes()[:1000])
+    with pytest.raises(InputError, match="expected a parity file"):
+        load_parity(damaged)
+    np.savez(tmp_path / "other.npz", images=np.zeros(3))
+    with pytest.raises(InputError, match=r"expected the array .* got a file without it"):
+        load_parity(tmp_path / "other.npz")
+
+
+def test_the_kink_bound_is_a_second_chance_only() -> None:
+    assert Check("x", 1e-4, 1e-3).passed
+    assert not Check("x", 2e-3, 1e-3).passed
+    assert Check("x", 2e-3, 1e-3, kink_bound=3e-3).passed
+    assert not Check("x", 4e-3, 1e-3, kink_bound=3e-3).passed
