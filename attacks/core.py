@@ -152,6 +152,10 @@ def twice(
     Source: Wu et al. (2024), "Robust NAS under adversarial training", below equation 5.
     """
     keys = None if key is None else jax.random.split(key, 2)
-    step = lambda z, key: (attack(gradient, z, key),) * 2  # noqa: E731
+
+    def step(z: Images, key: Array | None) -> tuple[Images, Images]:
+        attacked = attack(gradient, z, key)
+        return attacked, attacked
+
     _, (once, again) = lax.scan(step, x, keys, length=2)
     return once, again

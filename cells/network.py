@@ -5,7 +5,7 @@ one compiled program serves every cell of a shape, and a weight depends only on 
 place and its operation.
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
@@ -99,7 +99,8 @@ class Layer(nn.Module):
         y = layers.convolution(x, kernel, norm, grams, stride=stride, gain=factor)
         return y, mean, var
 
-    def common(self) -> dict[str, object]:
+    def common(self) -> dict[str, Any]:
+        """What a part hands on to its own parts."""
         return {"init_name": self.init_name, "bn": self.bn, "measuring": self.measuring}
 
 
@@ -142,6 +143,11 @@ class Edge(Layer):
             for operation, size in KERNEL_SIZES.items()
         }
 
+        stored = self.stored(self.features)
+        if self.is_initializing():
+            # Drawing the weights needs shapes alone, which no operation changes.
+            return x
+
         def branch(operation: int):
             def run(x, weights, mean, var, grams):
                 if operation in KERNEL_SIZES:
@@ -157,7 +163,7 @@ class Edge(Layer):
             tuple(branch(operation) for operation in range(len(OPERATIONS))),
             x,
             weights,
-            *self.stored(self.features),
+            *stored,
             grams,
             tapped=grams is not None,
         )
@@ -175,13 +181,12 @@ class CellBlock(Layer):
         nodes = [x]
         edges = [Edge(self.features, **self.common(), name=f"edge_{e}") for e in range(len(EDGES))]
         for target in range(1, 4):
-            nodes.append(
-                sum(
-                    edges[e](nodes[source], digits[e], grams)
-                    for e, (source, end) in enumerate(EDGES)
-                    if end == target
-                )
+            first, *others = (
+                edges[e](nodes[source], digits[e], grams)
+                for e, (source, end) in enumerate(EDGES)
+                if end == target
             )
+            nodes.append(sum(others, first))
         return nodes[-1], None
 
 
@@ -270,7 +275,11 @@ class Network(nn.Module):
                 "expected grams=None where batch normalisation measures its own images, because "
                 "one image's gradient then depends on all; use the ntvp implementation"
             )
-        common = {"init_name": self.init_name, "bn": self.bn, "measuring": measuring}
+        common: dict[str, Any] = {
+            "init_name": self.init_name,
+            "bn": self.bn,
+            "measuring": measuring,
+        }
         mean, std = (jnp.asarray(value, images.dtype) for value in (self.mean, self.std))
         x = Stem(self.channels, **common, name="stem")((images - mean) / std, grams)
         for stage in range(3):
@@ -281,7 +290,7 @@ class Network(nn.Module):
                 CellBlock,
                 variable_axes={"params": 0, STATISTICS: 0},
                 split_rngs={"params": True},
-                in_axes=(nn.broadcast, nn.broadcast),
+                in_axes=(nn.broadcast, nn.broadcast),  # type: ignore[arg-type]
                 length=self.cells_per_stage,
             )
             x, _ = cells(width, **common, name=f"stage_{stage}")(x, digits, grams)

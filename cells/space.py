@@ -126,9 +126,9 @@ class Cell:
         Raises:
             CellError: if it is none of the three.
         """
-        if not isinstance(text, str):
-            return cls(text.__index__())
-        text = text.strip()
+        if hasattr(text, "__index__"):
+            return cls(text.__index__())  # type: ignore[union-attr]
+        text = str(text).strip()
         if "|" in text or "~" in text:
             return cls.from_string(text)
         if re.fullmatch(r"\d{6}", text):

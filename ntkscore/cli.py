@@ -37,7 +37,7 @@ app = typer.Typer(
 def _start() -> None:
     """Score NAS-Bench-201 cells by their neural tangent kernels, without training."""
     # What was compiled once is kept, so that only a shape's first run waits for the compiler.
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
 
 
@@ -114,9 +114,9 @@ def rank(
     cells: Annotated[
         str, typer.Option(help="distinct, all, table, random:K, a file, or cells by comma.")
     ] = "distinct",
-    by: Annotated[str, typer.Option(help="The score to rank by, KERNEL[@β].SCORE.")] = (
-        "robust.lambda_min_normalized"
-    ),
+    by: Annotated[
+        str, typer.Option(help="The score to rank by: KERNEL.SCORE, or KERNEL@β.SCORE.")
+    ] = ("robust.lambda_min_normalized"),
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,
     top: Annotated[int, typer.Option(help="Lines of the printed table.")] = 20,
     data: o.Data = "synthetic",

@@ -55,4 +55,5 @@ def joint_kernel(gram: Float[np.ndarray, "m m"], kernel: str, beta: float, n: in
         beta: weight of adversarial training, from 0 to 1.
         n: images in each part of the stack.
     """
-    return mix(*(block(gram, part, n) for part in JOINT[kernel]), beta)
+    inner, cross, outer = (block(gram, part, n) for part in JOINT[kernel])
+    return mix(inner, cross, outer, beta)

@@ -162,7 +162,7 @@ def ntvp(
     held, others = split_parameters(params, parameters)
     function = lambda held: apply(join_parameters(held, others), images)  # noqa: E731
     logits, push = jax.linearize(function, held)
-    _, pull = jax.vjp(function, held)
+    pull = jax.linear_transpose(push, held)
     seeds = readout(output, logits, labels)
 
     def column(seed: Logits, j: Int[Array, ""]) -> Float[Array, "m"]:

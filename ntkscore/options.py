@@ -17,7 +17,6 @@ TablePath = Annotated[
     Path, typer.Option("--table", help="A benchmark table, or the folder with it.")
 ]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
-Rho = Annotated[str, typer.Option("--rho", help="Radius, for runs with several.")]
 
 
 def _option(help: str, *names: str) -> Any:

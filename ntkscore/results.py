@@ -3,10 +3,9 @@
 import json
 import os
 import platform
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -18,11 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ntkscore.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from ntkscore.files import LOCK, is_temporary, locked, publish, remove_stale, writing_to
 
 _TYPES = {
     "cell": pa.int32(),
@@ -52,12 +47,10 @@ UNIT = ("cell", "seed")
 ORDER = ["cell", "seed", "kernel", "rho", "beta", "score"]
 
 RUN = "run.json"
-LOCK = ".lock"
 # Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
 # compaction is still deleting what it merged.
 MERGED = "part-0-"
 PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "pyarrow")
-STALE_SECONDS = 3600.0
 READ_ATTEMPTS = 20
 
 
@@ -118,23 +111,23 @@ class ResultSet:
         """
         directory, asked = Path(directory), json.loads(json.dumps(configuration))
         session = json.loads(json.dumps(provenance))
-        with _writing_to(directory):
+        with writing_to(directory):
             directory.mkdir(parents=True, exist_ok=True)
             names = os.listdir(directory)
-            if RUN not in names and not all(name == LOCK or _is_temporary(name) for name in names):
+            if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
                 raise InputError(
                     f"expected a new or empty directory or one with a {RUN}, but {directory} has "
                     "other files; choose another --out"
                 )
-            with _locked(directory):
+            with locked(directory):
                 stored, sessions = asked, []
                 if (directory / RUN).exists():
                     stored, sessions = _load_run(directory)
                 _refuse_difference(directory, stored, asked)
-                _remove_stale(directory)
+                remove_stale(directory)
                 sessions = [*sessions, session]
                 run = {"configuration": stored, "sessions": sessions}
-                _publish(directory / RUN, json.dumps(run, indent=2).encode())
+                publish(directory / RUN, json.dumps(run, indent=2).encode())
         return cls(directory, stored, tuple(sessions))
 
     @classmethod
@@ -163,10 +156,9 @@ class ResultSet:
         Raises:
             InputError: the rows do not fit `SCHEMA`, or the directory cannot be written.
         """
-        if not isinstance(rows, pd.DataFrame):
-            rows = pd.DataFrame([dict(row) for row in rows])
-        if not rows.empty:
-            self._write(rows, f"part-{os.getpid()}-")
+        frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else [*map(dict, rows)])
+        if not frame.empty:
+            self._write(frame, f"part-{os.getpid()}-")
 
     def finished(self, keys: Sequence[str] = UNIT) -> set[tuple[Any, ...]]:
         """The units on disk, as tuples of the key columns.
@@ -204,7 +196,7 @@ class ResultSet:
         tables = self._tables()
         if len(tables) > 1:
             self._write(_merge(tables, keys), MERGED)
-            with _writing_to(self.directory):
+            with writing_to(self.directory):
                 for name in tables:
                     (self.directory / name).unlink(missing_ok=True)
 
@@ -230,9 +222,9 @@ class ResultSet:
     def _write(self, frame: pd.DataFrame, prefix: str) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(_to_table(frame), sink, write_page_checksum=True)
-        with _writing_to(self.directory):
+        with writing_to(self.directory):
             path = self.directory / f"{prefix}{uuid.uuid4().hex}.parquet"
-            _publish(path, sink.getvalue().to_pybytes())
+            publish(path, sink.getvalue().to_pybytes())
 
 
 def _to_table(frame: pd.DataFrame) -> pa.Table:
@@ -334,51 +326,3 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(child, f"{path}.{key}" if path else key)
     else:
         yield path, value
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(".tmp")
-
-
-def _remove_stale(directory: Path) -> None:
-    # By age alone: process numbers mean nothing when several machines share the directory.
-    for path in directory.glob(".*.tmp"):
-        with suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                path.unlink()
-
-
-def _publish(path: Path, content: bytes) -> None:
-    """Make a file appear whole: a kill at any moment leaves a dot-temporary at most."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Let one process at a time read and replace `run.json`."""
-    with (directory / LOCK).open("ab") as file:
-        if fcntl is not None:
-            # Some network file systems have no locks; there a lost session record is the risk.
-            with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _writing_to(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"expected a directory that can be written, but {directory} cannot be "
-            f"({error.strerror}); free it or choose another --out"
-        ) from error

@@ -135,7 +135,7 @@ def measure(
     if not symmetric:
         values = np.linalg.svd(matrix, compute_uv=False)[::-1]
         spectrum = Spectrum(matrix, values, matrix, labels)
-        return {name: Score(d.measure(spectrum), OK) for name, d in definitions.items()}
+        return {name: _scored(definition, spectrum) for name, definition in definitions.items()}
     matrix = (matrix + matrix.T) / 2
     values, vectors = np.linalg.eigh(matrix)
     floor = resolution * values[-1]
@@ -145,6 +145,12 @@ def measure(
     return {
         name: Score(float("nan"), SINGULAR)
         if definition.inverts and values[0] <= floor
-        else Score(float(definition.measure(spectrum)), OK)
+        else _scored(definition, spectrum)
         for name, definition in definitions.items()
     }
+
+
+def _scored(definition: Definition, spectrum: Spectrum) -> Score:
+    """The score, or by name that it overflowed."""
+    value = float(definition.measure(spectrum))
+    return Score(value, OK) if np.isfinite(value) else Score(float("nan"), NOT_FINITE)

@@ -48,7 +48,9 @@ def draw_weights(network: Network, seed: int, dtype: Any = jnp.float32) -> dict[
     """
     images = jnp.zeros((1, 8, 8, IMAGE_CHANNELS), jnp.float32)
     digits = jnp.zeros((len(EDGES),), jnp.int32)
-    draw = jax.jit(lambda key: network.init(key, images, digits))
+    # Optimising a program that runs once costs four times what it costs to run.
+    options = {"xla_backend_optimization_level": 0}
+    draw = jax.jit(lambda key: network.init(key, images, digits), compiler_options=options)
     variables = draw(jax.random.key(seed))
     # The pass that draws may have measured its blank images; statistics start afresh.
     fresh = jax.tree_util.tree_map_with_path(
@@ -104,9 +106,10 @@ def cell_functions(
     coupled = network.bn == "batch"
 
     def apply(params: Any, points: Images, grams: Any = None) -> Array:
-        forward = lambda x: network.apply(  # noqa: E731
-            {**variables, "params": params}, x, digits, None if coupled else grams
-        )
+        def forward(x: Images) -> Any:
+            given = {**variables, "params": params}
+            return network.apply(given, x, digits, None if coupled else grams)
+
         if not coupled:
             return forward(points)
         # Each batch of N is normalised by itself.

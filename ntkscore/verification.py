@@ -23,6 +23,7 @@ import numpy as np
 
 import attacks
 from cells.checkpoints import read_state_dict
+from cells.network import Network
 from cells.space import Cell
 from ntkscore import joint, kernels
 from ntkscore.config import Config
@@ -33,7 +34,7 @@ CIFAR10_MEAN = (125.3 / 255, 123.0 / 255, 113.9 / 255)
 CIFAR10_STD = (63.0 / 255, 62.1 / 255, 66.7 / 255)
 RHO = 8 / 255
 PGD_STEPS, PGD_STEP = 7, 2 / 255
-KERNELS = {
+KERNELS: dict[str, tuple[kernels.Output, kernels.Parameters]] = {
     "ntk_sum_weights": ("sum", "weights"),
     "ntk_sum_conv_linear_weights": ("sum", "conv_linear"),
     "ntk_trace_all": ("trace", "all"),
@@ -94,7 +95,7 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
         InputError: if it cannot be read or lacks what every parity file has.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:
         raise InputError(
@@ -111,13 +112,37 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _config(arrays: Mapping[str, np.ndarray], **choices: Any) -> Config:
+    channels, cells_per_stage = int(arrays["channels"]), int(arrays["cells_per_stage"])
+    return Config(channels=channels, cells_per_stage=cells_per_stage, **choices)
+
+
+def _network(arrays: Mapping[str, np.ndarray], config: Config) -> Network:
+    return config.network(CIFAR10_MEAN, CIFAR10_STD, int(arrays["num_classes"]))
+
+
 @dataclass(frozen=True)
 class Reference:
-    """A parity file made ready: the cell's network with the file's weights."""
+    """A parity file made ready: the cell, and its network's variables from the file's weights."""
 
     arrays: Mapping[str, np.ndarray]
     cell: Cell
+    variables: Mapping[str, Any]
     dtype: Any
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
+        """The reference to compute with in this precision, which must be enabled."""
+        cell = Cell.parse(str(arrays["arch_str"]))
+        network = _network(arrays, _config(arrays))
+        state = {
+            name.removeprefix("state_dict/"): value
+            for name, value in arrays.items()
+            if name.startswith("state_dict/")
+        }
+        variables = draw_weights(network, 0) | read_state_dict(state, cell, network)
+        cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
+        return cls(arrays, cell, cast, dtype)
 
     @property
     def images(self) -> jax.Array:
@@ -129,21 +154,9 @@ class Reference:
 
     def functions(self, **choices: Any) -> CellFunctions:
         """The calibrated network of a config with these choices, at the file's clean images."""
-        config = Config(
-            channels=int(self.arrays["channels"]),
-            cells_per_stage=int(self.arrays["cells_per_stage"]),
-            **choices,
-        )
-        classes = int(self.arrays["num_classes"])
-        network = config.network(CIFAR10_MEAN, CIFAR10_STD, classes)
-        state = {
-            name.removeprefix("state_dict/"): value
-            for name, value in self.arrays.items()
-            if name.startswith("state_dict/")
-        }
-        weights = read_state_dict(state, self.cell, network)
-        cast = jax.tree.map(lambda leaf: leaf.astype(self.dtype), weights)
-        variables = draw_weights(network, 0, self.dtype) | cast
+        config = _config(self.arrays, **choices)
+        network = _network(self.arrays, config)
+        variables = jax.tree.map(jnp.asarray, dict(self.variables))
         digits = jnp.asarray(self.cell.operations, jnp.int32)
         return cell_functions(network, variables, digits, self.images, self.labels, config)
 
@@ -166,7 +179,7 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
 
     def parity_kernels(points: Any) -> dict[str, np.ndarray]:
         parts = jax.tree.map(lambda gram: np.asarray(gram, np.float64), by_output(points))
-        grams = dict(zip(OUTPUTS, parts, strict=True))
+        grams: dict[str, Any] = dict(zip(OUTPUTS, parts, strict=True))
         stack = kernels.gather(grams["sum"], "all")
         found = {"ntk_sum_all_stack": stack}
         for symbol, kernel in (("k_all", "joint_clean"), ("k_tilde_all", "joint_robust")):
@@ -182,24 +195,24 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
 def _kink_bounds(reference: Reference) -> dict[str, float]:
     """How far each kernel moves, in float64, when the images move by a rounding error."""
     with jax.enable_x64(True):
-        exact = Reference(reference.arrays, reference.cell, jnp.float64)
+        exact = Reference.of(reference.arrays, jnp.float64)
         parity_kernels = _kernel_program(exact)
         points = np.asarray(exact.stack)
+        still = parity_kernels(jnp.asarray(points))
         generator = np.random.default_rng(0)
         scale = ACTIVATION_ROUNDING * np.asarray(CIFAR10_STD)
-        worst: dict[str, float] = {}
+        worst = dict.fromkeys(still, 0.0)
         for _ in range(KINK_DRAWS):
             moved = points + scale * generator.standard_normal(points.shape)
             for name, kernel in parity_kernels(jnp.asarray(moved)).items():
-                error = relative_error(kernel, reference.arrays[name])
-                worst[name] = max(worst.get(name, 0.0), error)
+                worst[name] = max(worst[name], relative_error(kernel, still[name]))
         return worst
 
 
-def _pgd_path(reference: Reference) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pgd_path(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The points at which PGD's steps begin in float64, their gradients' signs, and the end."""
     with jax.enable_x64(True):
-        exact = Reference(reference.arrays, reference.cell, jnp.float64)
+        exact = Reference.of(arrays, jnp.float64)
 
         @jax.jit
         def path(x: jax.Array) -> Any:
@@ -229,10 +242,10 @@ def verify(path: str | Path, x64: bool = False) -> Iterator[Check]:
     """
     arrays = load_parity(path)
     dtype = jnp.float64 if x64 else jnp.float32
-    reference = Reference(arrays, Cell.parse(str(arrays["arch_str"])), dtype)
     tolerance = FLOAT64 if x64 else FLOAT32
-    path_starts, path_signs, path_end = _pgd_path(reference)
+    path_starts, path_signs, path_end = _pgd_path(arrays)
     with jax.enable_x64(x64):
+        reference = Reference.of(arrays, dtype)
         labels = reference.labels
         for bn in ("calibrated", "init", "batch"):
             logits = jax.jit(lambda x, bn=bn: reference.functions(bn=bn).logits(x))

@@ -19,7 +19,7 @@ TINY = ["--channels", "4", "--cells-per-stage", "1", "--samples", "4"]
 runner = CliRunner()
 
 
-def invoke(*arguments: object, code: int = 0):  # noqa: ANN201
+def invoke(*arguments: object, code: int = 0):
     result = runner.invoke(app, list(map(str, arguments)))
     assert result.exit_code == code, result.output + repr(result.exception)
     return result

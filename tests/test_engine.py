@@ -26,17 +26,17 @@ CELLS = tuple(map(Cell, (2581, 1462, 0, 7)))
 
 
 @pytest.fixture(scope="module")
-def data():  # noqa: ANN201
+def data():
     return load("synthetic")
 
 
 @pytest.fixture(scope="module")
-def scorer(data) -> engine.Scorer:  # noqa: ANN001
+def scorer(data) -> engine.Scorer:
     return engine.Scorer(TINY, data.mean, data.std, data.num_classes, data.name)
 
 
 @pytest.fixture(scope="module")
-def batch(data, scorer) -> engine.Batch:  # noqa: ANN001
+def batch(data, scorer) -> engine.Batch:
     return scorer.batch(*choose(data, TINY.samples, 0, False), 0)
 
 
@@ -44,13 +44,13 @@ def rows_of(scorer: engine.Scorer, batch: engine.Batch, cell: Cell) -> pd.DataFr
     return pd.DataFrame(scorer.finish(cell, 0, batch, scorer.start(cell, batch)))
 
 
-def test_one_compilation_serves_all_cells_and_radii(scorer, batch) -> None:  # noqa: ANN001
+def test_one_compilation_serves_all_cells_and_radii(scorer, batch) -> None:
     for cell in CELLS:
         rows_of(scorer, batch, cell)
     assert scorer._compute._cache_size() == 1
 
 
-def test_rows_have_every_kernel_and_score(scorer, batch) -> None:  # noqa: ANN001
+def test_rows_have_every_kernel_and_score(scorer, batch) -> None:
     rows = rows_of(scorer, batch, Cell(2581))
     assert tuple(rows.columns) == COLUMNS
     assert set(rows["kernel"]) == set(joint.KERNELS)
@@ -64,7 +64,7 @@ def test_rows_have_every_kernel_and_score(scorer, batch) -> None:  # noqa: ANN00
     assert loss["clean"] < loss["robust"] < loss["twice"]
 
 
-def test_a_cell_without_a_path_fails_by_name(scorer, batch) -> None:  # noqa: ANN001
+def test_a_cell_without_a_path_fails_by_name(scorer, batch) -> None:
     rows = rows_of(scorer, batch, Cell.from_digits("000000"))
     failed = rows[rows["status"] != scores.OK]
     assert failed["value"].isna().all()
@@ -72,7 +72,7 @@ def test_a_cell_without_a_path_fails_by_name(scorer, batch) -> None:  # noqa: AN
     assert set(failed["status"]) <= set(scores.STATUSES)
 
 
-def test_a_score_does_not_depend_on_its_company(data, scorer, batch) -> None:  # noqa: ANN001
+def test_a_score_does_not_depend_on_its_company(data, scorer, batch) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
     together = {
         rows[0]["cell"]: pd.DataFrame(rows)
@@ -81,7 +81,7 @@ def test_a_score_does_not_depend_on_its_company(data, scorer, batch) -> None:  #
     pd.testing.assert_frame_equal(alone, together[CELLS[1].index])
 
 
-def test_the_library_call_agrees_with_the_engine(data, scorer, batch) -> None:  # noqa: ANN001
+def test_the_library_call_agrees_with_the_engine(data, scorer, batch) -> None:
     images, labels = choose(data, TINY.samples, 0, False)
     rows = ntkscore.score(
         "323133", images, labels, TINY, mean=data.mean, std=data.std, num_classes=10
@@ -105,7 +105,7 @@ def test_bad_images_are_refused(images: np.ndarray, labels: np.ndarray, message:
         ntkscore.score(0, images, labels, TINY, num_classes=2)
 
 
-def test_zero_radius_makes_all_kernels_equal(data) -> None:  # noqa: ANN001
+def test_zero_radius_makes_all_kernels_equal(data) -> None:
     images, labels = choose(data, 4, 0, False)
     still = Config(channels=4, cells_per_stage=1, samples=4, rhos=(0.0,))
     rows = ntkscore.score(2581, images, labels, still, mean=data.mean, std=data.std, num_classes=10)
@@ -113,14 +113,14 @@ def test_zero_radius_makes_all_kernels_equal(data) -> None:  # noqa: ANN001
     np.testing.assert_allclose(traces, traces["clean"], rtol=1e-5)
 
 
-def test_batch_mode_runs_through(data) -> None:  # noqa: ANN001
+def test_batch_mode_runs_through(data) -> None:
     images, labels = choose(data, 4, 0, False)
     coupled = Config(channels=4, cells_per_stage=1, samples=4, bn="batch")
     rows = ntkscore.score(2581, images, labels, coupled, num_classes=10)
     assert (rows["status"] == scores.OK).all()
 
 
-def test_a_broken_run_keeps_what_is_finished_and_goes_on(data, tmp_path: Path) -> None:  # noqa: ANN001
+def test_a_broken_run_keeps_what_is_finished_and_goes_on(data, tmp_path: Path) -> None:
     whole = ResultSet.create_or_resume(tmp_path / "whole", engine.identity(data, TINY), {})
     engine.run(CELLS, [0, 1], data, TINY, whole)
 

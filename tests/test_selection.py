@@ -41,9 +41,9 @@ def test_bad_random_counts(spec: str) -> None:
 
 
 def test_bad_specifications(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a table for the cells 'table', got none"):
+    with pytest.raises(InputError, match=r"expected a table for the cells 'table', got none"):
         select_cells("table")
-    with pytest.raises(CellError, match="expected a cell as an index"):
+    with pytest.raises(CellError, match=r"expected a cell as an index"):
         select_cells("somewhere.txt")
     empty = tmp_path / "empty.txt"
     empty.write_text("# nothing\n")
@@ -62,16 +62,16 @@ def test_score_names() -> None:
 
 @pytest.mark.parametrize("name", ["frobenius", "dirty.trace", "cross.lambda_min", "clean.loss", ""])
 def test_unknown_scores(name: str) -> None:
-    with pytest.raises(InputError, match="expected KERNEL.SCORE with a kernel of clean, cross"):
+    with pytest.raises(InputError, match=r"expected KERNEL.SCORE with a kernel of clean, cross"):
         ScoreName.parse(name)
 
 
 def test_betas_of_score_names() -> None:
-    with pytest.raises(InputError, match="expected no β for clean, got '0.5'"):
+    with pytest.raises(InputError, match=r"expected no β for clean, got '0.5'"):
         ScoreName.parse("clean@0.5.trace")
     with pytest.raises(InputError, match=r"expected one of the run's β \(0.25, 0.5\).*got none"):
         ScoreName.parse("joint_clean.trace", (0.25, 0.5))
-    with pytest.raises(InputError, match="got 0.75; write joint_clean@0.5.trace"):
+    with pytest.raises(InputError, match=r"got 0.75; write joint_clean@0.5.trace"):
         ScoreName.parse("joint_clean@0.75.trace")
 
 
@@ -97,9 +97,9 @@ def test_radii() -> None:
     assert len(pick_rho(one, None)) == len(pick_rho(one, 8 / 255)) == len(one)
     two = pd.concat([one, one.assign(rho=3 / 255)])
     assert len(pick_rho(two, 3 / 255)) == len(one)
-    with pytest.raises(InputError, match="expected one of the radii 3/255, 8/255, got none"):
+    with pytest.raises(InputError, match=r"expected one of the radii 3/255, 8/255, got none"):
         pick_rho(two, None)
-    with pytest.raises(InputError, match="expected one of the radii 8/255, got 1/255"):
+    with pytest.raises(InputError, match=r"expected one of the radii 8/255, got 1/255"):
         pick_rho(one, 1 / 255)
 
 
