@@ -55,7 +55,7 @@ ACTIVATION_ROUNDING = 5e-7
 """Float32's error in a deep network's activations, relative to their standard deviation."""
 KINK_DRAWS = 8
 KERNEL_ROUNDING = 1e-5
-"""Float32's relative error in a kernel no activation of which is near a kink; measured below 1e-6."""
+"""Float32's relative error in a kernel with no activation near a kink; measured below 1e-6."""
 
 
 @dataclass(frozen=True)
