@@ -6,7 +6,7 @@ import tarfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from ntkscore.errors import InputError
@@ -211,12 +211,11 @@ def _prepare(staging: Path, source: Source) -> Path:
         file = staging / name
         if name.endswith(".tar.gz"):
             try:
-                with tarfile.open(file) as archive:
-                    archive.extractall(ready, filter="data")
+                _unpack(file, folder)
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 file.unlink()
                 raise InputError(
-                    f"expected to unpack {file}, but it is no safe archive ({error}): "
+                    f"expected to unpack {file}, but it is no whole archive ({error}): "
                     "fetch again, or unpack the official one by hand"
                 ) from error
             continue
@@ -233,6 +232,16 @@ def _prepare(staging: Path, source: Source) -> Path:
             "all of them came: report this, the files at their home page have changed"
         )
     return folder
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Unpack an archive's plain files of the folder's name, whatever else it may hold."""
+    with tarfile.open(file) as archive:
+        for member in archive:
+            place = PurePosixPath(member.name)
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None and place.parts == (folder.name, place.name):
+                (folder / place.name).write_bytes(content.read())
 
 
 def _publish(folder: Path, target: Path) -> None:

@@ -199,7 +199,7 @@ def test_archive_that_reaches_outside(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(site, monkeypatch, archive("../../outside"))
-    with pytest.raises(InputError, match=r"unpack .*tar\.gz, but .*outside"):
+    with pytest.raises(InputError, match="but not all of them came"):
         get(site, tmp_path)
     assert list(tmp_path.rglob("outside")) == []
 
