@@ -157,7 +157,13 @@ def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path)
     command += ["--channels", "4", "--cells-per-stage", "1", "--samples", "4"]
     cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
     process = subprocess.Popen(
-        command, env=os.environ | cache, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        env=os.environ | cache,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell's background job ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 300
     while not list(out.glob("*.parquet")):
