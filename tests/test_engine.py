@@ -144,26 +144,14 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(data, tmp_path: Path) -
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "ntkscore",
-        "rank",
-        "--cells",
-        "random:3000",
-        "--out",
-        str(out),
-    ]
+    # A shell's background job ignores Ctrl-C, and so would its children.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    start += "from ntkscore.cli import main; main()"
+    command = [sys.executable, "-c", start, "rank", "--cells", "random:3000", "--out", str(out)]
     command += ["--channels", "4", "--cells-per-stage", "1", "--samples", "4"]
     cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
     process = subprocess.Popen(
-        command,
-        env=os.environ | cache,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # A shell's background job ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        command, env=os.environ | cache, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 300
     while not list(out.glob("*.parquet")):
