@@ -13,6 +13,9 @@ cotangents of a value that is used many times, one backward pass through any net
 these layers leaves the whole kernel, and no layer's per-image gradients outlive the layer. An
 empty `grams` asks for the gradient in the images alone.
 
+Several Gram matrices may share images: `grams` of shape (R, S, S) are those of R groups of S
+images which have their first images in common, so that M = shared + R·(S − shared).
+
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
 
@@ -26,7 +29,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 Images = Float[Array, "m h w c"]
-Grams = Mapping[str, Float[Array, "m m"]]
+Grams = Mapping[str, Float[Array, "*r s s"]]
 
 KINDS = ("weight", "scale", "shift")
 EPSILON = 1e-5
@@ -97,10 +100,31 @@ def transposed_convolve(
     return dx
 
 
-def self_product(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
-    """The Gram matrix of the rows of an array."""
+def self_product(rows: Float[Array, "m ..."], grams: Grams) -> Float[Array, "*r s s"]:
+    """The Gram matrix of the rows of an array, or one for each group of rows.
+
+    Args:
+        rows: one for each image.
+        grams: whose shape says which groups there are (the module's first lines).
+    """
     rows = rows.reshape(rows.shape[0], -1)
-    return jnp.matmul(rows, rows.T, precision=PRECISION)
+    shape = next(iter(grams.values())).shape
+    if len(shape) == 2:
+        return jnp.matmul(rows, rows.T, precision=PRECISION)
+    groups, size, _ = shape
+    shared = (groups * size - len(rows)) // (groups - 1)
+    common, own = rows[:shared], rows[shared:].reshape(groups, size - shared, -1)
+    product = partial(jnp.einsum, precision=PRECISION)
+    corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
+    side = product("rip,jp->rij", own, common)
+    square = product("rip,rjp->rij", own, own)
+    return jnp.concatenate(
+        [
+            jnp.concatenate([corner, side.swapaxes(1, 2)], 2),
+            jnp.concatenate([side, square], 2),
+        ],
+        1,
+    )
 
 
 def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
@@ -207,13 +231,13 @@ def _convolution_backward(stride, gain, residuals, g):
         return dx, None, None, {}
     gradients = gain * kernel_gradients(x, g, kernel.shape[0], stride)
     parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
-    parts["weight"] = self_product(gradients * factor)
+    parts["weight"] = self_product(gradients * factor, grams)
     if norm is not None:
         total = jnp.sum(g, (1, 2))
         # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
         product = jnp.einsum("micjd,ijcd->md", gradients, kernel, precision=PRECISION)
-        parts["scale"] = self_product((product - total * norm.mean) * norm.inverse)
-        parts["shift"] = self_product(total)
+        parts["scale"] = self_product((product - total * norm.mean) * norm.inverse, grams)
+        parts["shift"] = self_product(total, grams)
     return dx, None, None, parts
 
 
@@ -231,8 +255,8 @@ def _norm_backward(residuals, g):
     if not grams:
         return dx, None, {}
     parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
-    parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)))
-    parts["shift"] = self_product(jnp.sum(g, (1, 2)))
+    parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)), grams)
+    parts["shift"] = self_product(jnp.sum(g, (1, 2)), grams)
     return dx, None, parts
 
 
@@ -259,8 +283,8 @@ def _dense_backward(gain, residuals, g):
     if not grams:
         return dx, None, None, {}
     parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
-    parts["shift"] = self_product(g)
-    parts["weight"] = gain**2 * self_product(x) * parts["shift"]
+    parts["shift"] = self_product(g, grams)
+    parts["weight"] = gain**2 * self_product(x, grams) * parts["shift"]
     return dx, None, None, parts
 
 

@@ -16,8 +16,8 @@ for _package in (cells, attacks):
 
 from cells import Cell as Cell  # noqa: E402
 from ntkscore.config import Config as Config  # noqa: E402
-from ntkscore.engine import score as score  # noqa: E402
 from ntkscore.errors import InputError as InputError  # noqa: E402
 from ntkscore.images import choose as choose  # noqa: E402
 from ntkscore.images import load as load_images  # noqa: E402, F401
+from ntkscore.scorer import score as score  # noqa: E402
 from ntkscore.tables import load_table as load_table  # noqa: E402

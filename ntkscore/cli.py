@@ -12,16 +12,17 @@ import pandas as pd
 import typer
 
 from cells import Cell, CellError
-from ntkscore import comparison
+from ntkscore import comparison, devices
 from ntkscore import options as o
 from ntkscore.config import format_rho, parse_fraction
 from ntkscore.display import Format, print_frame, progress_display, stderr
 from ntkscore.downloads import SOURCES, cache_home, data_home
 from ntkscore.downloads import fetch as fetch_data
-from ntkscore.engine import Scorer, identity, run
+from ntkscore.engine import identity, run
 from ntkscore.errors import InputError
 from ntkscore.images import choose, load
 from ntkscore.results import ResultSet, provenance
+from ntkscore.scorer import Scorer
 from ntkscore.selection import ScoreName, pick_rho, select_cells
 from ntkscore.tables import load_table
 from ntkscore.verification import verify as verify_file
@@ -39,6 +40,7 @@ def _start() -> None:
     # What was compiled once is kept, so that only a shape's first run waits for the compiler.
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 @contextmanager
@@ -90,7 +92,7 @@ def score(
         batch = scorer.batch(pixels, labels, seed)
         with stderr.status("compiling, then scoring"):
             frames = [
-                pd.DataFrame(scorer.finish(cell, seed, batch, scorer.start(cell, batch)))
+                pd.DataFrame(*scorer.finish([cell], seed, batch, scorer.start([cell], batch)))
                 for cell in chosen
             ]
     frame = pd.concat(frames, ignore_index=True)
@@ -119,6 +121,11 @@ def rank(
     ] = ("robust.lambda_min_normalized"),
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,
     top: Annotated[int, typer.Option(help="Lines of the printed table.")] = 20,
+    batch: o.BatchSize = None,
+    distributed: o.Distributed = False,
+    coordinator: o.Coordinator = None,
+    processes: o.Processes = None,
+    process: o.Process = None,
     data: o.Data = "synthetic",
     data_dir: o.DataDir = None,
     samples: o.Samples = 50,
@@ -146,6 +153,7 @@ def rank(
     with _input_errors():
         config = _config(choices)
         name = ScoreName.parse(by, config.betas)
+        devices.join(distributed, coordinator, processes, process)
         images = load(data, data_dir)
         # Refuses too many samples before anything is written.
         choose(images, samples, seed, balanced)
@@ -154,9 +162,17 @@ def rank(
         wanted = list(range(seed, seed + seeds))
         session = provenance({"implementation": config.resolved_implementation, "cells": cells})
         results = ResultSet.create_or_resume(out, identity(images, config), session)
-        _run_to_the_end(chosen, wanted, images, config, results)
+        _run_to_the_end(chosen, wanted, images, config, results, batch)
         rows = results.read()
         rows = rows[rows["cell"].isin([cell.index for cell in chosen])]
+        missing = len(chosen) * seeds - len(rows.drop_duplicates(["cell", "seed"]))
+        if missing:
+            stderr.print(
+                f"{missing} cells are left to other processes; when all have ended, the same "
+                "command prints the whole ranking, or computes what one of them has lost"
+            )
+        if jax.process_index() > 0 or rows.empty:
+            return
         ranking = comparison.ranking(pick_rho(rows, config.rhos[0]), name)
     failed = int(ranking[str(name)].isna().sum())
     shown = ranking if format is not Format.table else ranking.head(top).drop(columns="string")
@@ -168,7 +184,12 @@ def rank(
 
 
 def _run_to_the_end(
-    chosen: Any, seeds: list[int], images: Any, config: Any, results: ResultSet
+    chosen: Any,
+    seeds: list[int],
+    images: Any,
+    config: Any,
+    results: ResultSet,
+    batch: int | None,
 ) -> None:
     """Score, and on an interrupt say what is on disk."""
 
@@ -178,7 +199,7 @@ def _run_to_the_end(
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with progress_display() as report:
-            run(chosen, seeds, images, config, results, report)
+            run(chosen, seeds, images, config, results, report, batch)
     except KeyboardInterrupt:
         count = len(results.finished())
         stderr.print(f"stopped; {count} cells are on disk, and the same command goes on from there")

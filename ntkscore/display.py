@@ -106,13 +106,24 @@ def describe(progress: RunProgress) -> str:
 
 @contextmanager
 def progress_display() -> Iterator[Any]:
-    """A function to report progress with: a bar on a terminal, else a line per minute."""
+    """A function to report progress with: a bar on a terminal, else a line per minute.
+
+    The plan is printed when it is made, and again when it had to change.
+    """
+    plans: list[Any] = [None]
+
+    def announce(progress: RunProgress) -> None:
+        if progress.plan != plans[0]:
+            plans[0] = progress.plan
+            stderr.print(str(progress.plan), soft_wrap=True)
+
     if stderr.is_terminal:
         columns = (BarColumn(30), TextColumn("{task.description}"))
         with Progress(*columns, console=stderr, transient=False) as bar:
             task = bar.add_task("starting", total=None)
 
             def update(progress: RunProgress) -> None:
+                announce(progress)
                 finished = progress.resumed + progress.done
                 text = describe(progress)
                 bar.update(task, total=progress.total, completed=finished, description=text)
@@ -122,6 +133,7 @@ def progress_display() -> Iterator[Any]:
     last = [-math.inf]
 
     def line(progress: RunProgress) -> None:
+        announce(progress)
         finished = progress.resumed + progress.done == progress.total
         if finished or time.monotonic() - last[0] >= LINE_SECONDS:
             last[0] = time.monotonic()

@@ -1,162 +1,21 @@
-"""Cells × seeds × radii → rows: what is computed in which order, and what is already done."""
+"""Cells × seeds → rows: what is computed in which order, and what is already done."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import pandas as pd
 
 from cells.space import Cell
+from ntkscore import devices
 from ntkscore.config import Config
-from ntkscore.errors import InputError
+from ntkscore.devices import Plan
 from ntkscore.images import ImageSet, choose
 from ntkscore.results import ResultSet
-from ntkscore.rows import rows_of
-from ntkscore.stack import Stack, compute_stack, draw_weights, dtype_of
+from ntkscore.scorer import Rows, Scorer
 
-Rows = list[dict[str, Any]]
 FLUSH_SECONDS = 2.0
-
-
-def precision(config: Config) -> AbstractContextManager[Any]:
-    """The context in which arrays have the config's precision."""
-    return jax.enable_x64(True) if config.x64 else nullcontext()
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The images of one seed and the weights drawn with it, on the device."""
-
-    images: jax.Array
-    labels: jax.Array
-    variables: Mapping[str, Any]
-    key: jax.Array
-
-
-class Scorer:
-    """Scores cells of one shape; compiles on first use, once for all cells, seeds and radii.
-
-    Args:
-        config: how to score.
-        mean, std: the images' normaliser, pixel scale [0, 1].
-        num_classes: number of logits.
-        dataset: the name that the rows carry.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        mean: Sequence[float],
-        std: Sequence[float],
-        num_classes: int,
-        dataset: str,
-    ) -> None:
-        self.config = config
-        self.dataset = dataset
-        self.network = config.network(tuple(mean), tuple(std), num_classes)
-        self._compute = jax.jit(partial(compute_stack, self.network, config))
-
-    def batch(self, images: np.ndarray, labels: np.ndarray, seed: int) -> Batch:
-        """Put images (pixels in [0, 1]) and their labels on the device and draw the weights."""
-        with precision(self.config):
-            dtype = dtype_of(self.config)
-            return Batch(
-                jnp.asarray(images, dtype),
-                jnp.asarray(labels, jnp.int32),
-                draw_weights(self.network, seed, dtype),
-                jax.random.fold_in(jax.random.key(seed), 1),
-            )
-
-    def start(self, cell: Cell, batch: Batch) -> list[Stack]:
-        """Begin the computation of one cell's stacks, one for each radius, without waiting."""
-        with precision(self.config):
-            dtype = dtype_of(self.config)
-            digits = jnp.asarray(cell.operations, jnp.int32)
-            return [
-                self._compute(
-                    batch.variables,
-                    digits,
-                    batch.images,
-                    batch.labels,
-                    jnp.asarray(rho, dtype),
-                    jnp.asarray(self.config.attack_step_size(rho), dtype),
-                    batch.key,
-                )
-                for rho in self.config.rhos
-            ]
-
-    def finish(self, cell: Cell, seed: int, batch: Batch, stacks: Iterable[Stack]) -> Rows:
-        """Wait for a cell's stacks and measure every score."""
-        labels = np.asarray(batch.labels)
-        rows: Rows = []
-        for rho, stack in zip(self.config.rhos, stacks, strict=True):
-            gram, losses = np.asarray(stack.gram), np.asarray(stack.losses)
-            rows += rows_of(cell, seed, self.dataset, self.config, rho, gram, losses, labels)
-        return rows
-
-
-def score(
-    cell: Cell | int | str,
-    images: np.ndarray,
-    labels: np.ndarray,
-    config: Config | None = None,
-    *,
-    seed: int = 0,
-    mean: Sequence[float] = (0.5, 0.5, 0.5),
-    std: Sequence[float] = (0.25, 0.25, 0.25),
-    num_classes: int | None = None,
-    dataset: str = "images",
-) -> pd.DataFrame:
-    """Every score of one cell on these images, without training.
-
-    Args:
-        cell: a `Cell`, an index, six digits or a genotype string.
-        images: (N, height, width, 3), pixels in [0, 1]; height and width are multiples of 4.
-        labels: (N,) classes.
-        config: how to score; `Config()` if left out. All the images are used.
-        seed: of the weights and of the attack's random start.
-        mean, std: the normaliser, pixel scale [0, 1]; it is the network's first layer.
-        num_classes: number of logits; the largest label plus one if left out.
-        dataset: a name for the rows.
-
-    Returns:
-        One row per kernel and score, with the columns of `ntkscore.results.COLUMNS`.
-
-    Raises:
-        InputError: if the images or labels have the wrong shape or range.
-        CellError: if the cell is none.
-
-    Example:
-        >>> rows = score("323133", images, labels)
-        >>> rows.query("kernel == 'robust' and score == 'frobenius'").value.item()
-    """
-    images, labels = np.asarray(images), np.asarray(labels)
-    if images.ndim != 4 or images.shape[-1] != 3 or images.shape[1] % 4 or images.shape[2] % 4:
-        raise InputError(
-            f"expected images (N, height, width, 3) with sides that 4 divides, got {images.shape}; "
-            "put the channels last and crop or pad the sides"
-        )
-    if not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
-        raise InputError(
-            f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; "
-            "divide 8-bit images by 255 and leave the normalisation to mean and std"
-        )
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    if labels.shape != images.shape[:1] or labels.min() < 0 or labels.max() >= classes:
-        raise InputError(
-            f"expected {len(images)} labels from 0 to {classes - 1}, got {labels.shape} from "
-            f"{labels.min()} to {labels.max()}; check num_classes"
-        )
-    cell = cell if isinstance(cell, Cell) else Cell.parse(cell)
-    scorer = Scorer(config or Config(), mean, std, classes, dataset)
-    batch = scorer.batch(images, labels, seed)
-    return pd.DataFrame(scorer.finish(cell, seed, batch, scorer.start(cell, batch)))
 
 
 @dataclass
@@ -164,33 +23,41 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        total: units (cell, seed) that were asked for.
+        total: units (cell, seed) that this process was asked for.
         resumed: of them, found on disk.
         done: computed by this run.
         statuses: rows that this run failed to measure, by status.
-        seconds: since the first unit was finished, which leaves compilation out.
+        plan: how cells are laid out at present.
+        started: when the first call was finished, which leaves compilation out.
+        first: units of that call.
     """
 
     total: int
     resumed: int
+    plan: Plan
     done: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     started: float | None = None
+    first: int = 0
 
     def count(self, rows: Rows) -> None:
         """Note one more unit."""
         self.done += 1
-        self.started = self.started or time.monotonic()
         for row in rows:
             if row["status"] != "ok":
                 self.statuses[row["status"]] = self.statuses.get(row["status"], 0) + 1
 
+    def mark(self) -> None:
+        """Note the end of a call; the clock of the rate starts with the first."""
+        if self.started is None:
+            self.started, self.first = time.monotonic(), self.done
+
     @property
     def rate(self) -> float:
         """Units per second after the first, 0 while unknown."""
-        if self.started is None or self.done < 2:
+        if self.started is None or self.done <= self.first:
             return 0.0
-        return (self.done - 1) / max(time.monotonic() - self.started, 1e-9)
+        return (self.done - self.first) / max(time.monotonic() - self.started, 1e-9)
 
     @property
     def seconds_left(self) -> float:
@@ -199,27 +66,54 @@ class Progress:
         return left / self.rate if self.rate else float("inf")
 
 
-def compute(
-    cells: Sequence[Cell], seeds: Sequence[int], data: ImageSet, config: Config, done: set[tuple]
-) -> Iterator[Rows]:
-    """Rows of each (cell, seed) that is not done, seed by seed.
+def _out_of_memory_halves(plan: Plan, error: Exception) -> Plan:
+    """The plan to go on with; any other error, or no smaller plan, ends the run."""
+    smaller = plan.halved() if devices.out_of_memory(error) else None
+    if smaller is None:
+        raise error
+    return smaller
 
-    The next cell is handed to the device before the last one's scores are measured.
+
+def compute(
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    data: ImageSet,
+    config: Config,
+    done: set[tuple],
+    plan: Plan,
+) -> Iterator[tuple[Plan, list[Rows]]]:
+    """Rows of each (cell, seed) that is not done, a call's cells at a time, seed by seed.
+
+    The next cells are handed to the devices before the last ones' scores are measured. Where the
+    devices' memory is exhausted, the plan is halved and the same cells are tried again.
     """
-    scorer = Scorer(config, data.mean, data.std, data.num_classes, data.name)
+    scorer = Scorer(config, data.mean, data.std, data.num_classes, data.name, plan)
     for seed in seeds:
         left = [cell for cell in cells if (cell.index, seed) not in done]
         if not left:
             continue
-        batch = scorer.batch(*choose(data, config.samples, seed, config.balanced), seed)
-        waiting: tuple[Cell, list[Stack]] | None = None
-        for cell in left:
-            started = cell, scorer.start(cell, batch)
-            if waiting:
-                yield scorer.finish(waiting[0], seed, batch, waiting[1])
-            waiting = started
-        if waiting:
-            yield scorer.finish(waiting[0], seed, batch, waiting[1])
+        drawn = choose(data, config.samples, seed, config.balanced)
+        batch = scorer.batch(*drawn, seed)
+        waiting: list[Cell] = []
+        stacks = None
+        while left or waiting:
+            count = scorer.plan.cells_per_call
+            chunk = left[:count]
+            rows: list[Rows] = []
+            try:
+                started = scorer.start(chunk, batch) if chunk else None
+                if waiting:
+                    assert stacks is not None
+                    rows = scorer.finish(waiting, seed, batch, stacks)
+            except jax.errors.JaxRuntimeError as error:
+                smaller = _out_of_memory_halves(scorer.plan, error)
+                scorer = Scorer(config, data.mean, data.std, data.num_classes, data.name, smaller)
+                batch = scorer.batch(*drawn, seed)
+                left, waiting, stacks = waiting + left, [], None
+                continue
+            left, waiting, stacks = left[count:], chunk, started
+            if rows:
+                yield scorer.plan, rows
 
 
 def identity(data: ImageSet, config: Config) -> dict[str, Any]:
@@ -236,6 +130,7 @@ def run(
     config: Config,
     results: ResultSet,
     report: Callable[[Progress], None] = lambda progress: None,
+    batch: int | None = None,
 ) -> Progress:
     """Score cells into a result directory, leaving out what is already there.
 
@@ -248,18 +143,23 @@ def run(
         data: images to draw from.
         config: how to score.
         results: where the rows go.
-        report: called after every unit.
+        report: called after every call to the devices.
+        batch: cells per device and call; chosen automatically if left out.
     """
+    cells = devices.share(cells)
+    plan = devices.plan(config, data.images.shape[1], batch)
     wanted = {(cell.index, seed) for cell in cells for seed in seeds}
     done = results.finished() & wanted
-    progress = Progress(len(wanted), len(done))
+    progress = Progress(len(wanted), len(done), plan)
     report(progress)
     pending: Rows = []
     flushed = time.monotonic()
     try:
-        for rows in compute(cells, seeds, data, config, done):
-            pending += rows
-            progress.count(rows)
+        for progress.plan, rows_by_cell in compute(cells, seeds, data, config, done, plan):
+            for rows in rows_by_cell:
+                pending += rows
+                progress.count(rows)
+            progress.mark()
             if time.monotonic() - flushed >= FLUSH_SECONDS:
                 results.append(pending)
                 pending, flushed = [], time.monotonic()

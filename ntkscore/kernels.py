@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 Logits = Float[Array, "m o"]
 Seeds = Float[Array, "k m o"]
-Gram = Float[Array, "m m"]
+Gram = Float[Array, "*r s s"]
 Images = Float[Array, "m h w c"]
 
 Output = Literal["sum", "trace", "label", "loss"]
@@ -71,15 +71,18 @@ def gram_by_kind(
     images: Images,
     labels: Int[Array, "m"],
     outputs: Sequence[Output] = ("sum",),
+    shape: tuple[int, ...] | None = None,
 ) -> tuple[list[dict[str, Gram]], Logits]:
     """For each output, the kernel's parts by kind of parameter; and the logits.
 
     Args:
         apply, images, labels: as for `jacobian`.
         outputs: readings of the logits, which share one compiled backward pass.
+        shape: (M, M), which is the default, or (R, S, S) for R groups that share their first
+            images (see `cells.layers`).
     """
-    m = images.shape[0]
-    empty = {kind: jnp.zeros((m, m), images.dtype) for kind in PARAMETER_SETS["all"]}
+    shape = shape or (len(images), len(images))
+    empty = {kind: jnp.zeros(shape, images.dtype) for kind in PARAMETER_SETS["all"]}
     logits, pullback = jax.vjp(lambda grams: apply(images, grams), empty)
     seeds = [readout(output, logits, labels) for output in outputs]
     together = jnp.concatenate(seeds)

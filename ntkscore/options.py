@@ -10,6 +10,7 @@ from ntkscore.display import Format
 
 CELLS_HELP = "Cells: an index (2581), six digits (323133) or a genotype string."
 SCORING = "How cells are scored"
+MACHINE = "Devices and processes"
 
 Cells = Annotated[list[str], typer.Argument(help=CELLS_HELP, show_default=False)]
 Form = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
@@ -21,6 +22,10 @@ Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
 
 def _option(help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=SCORING)
+
+
+def _machine(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=MACHINE)
 
 
 Data = Annotated[
@@ -48,6 +53,16 @@ StepSize = Annotated[str | None, _option("Step of PGD; ρ/4 if left out.")]
 RandomStart = Annotated[bool, _option("Begin PGD at a random point.", "--random-start")]
 Beta = Annotated[list[float], _option("Weight of adversarial training; repeatable.", "--beta")]
 X64 = Annotated[bool, _option("Compute in float64.", "--x64")]
+BatchSize = Annotated[
+    int | None,
+    _machine("Cells per device and call; chosen from the free memory if left out.", "--batch"),
+]
+Distributed = Annotated[
+    bool, _machine("One of several processes, as JAX detects them (SLURM, TPU…).", "--distributed")
+]
+Coordinator = Annotated[str | None, _machine("HOST:PORT of the first process.")]
+Processes = Annotated[int | None, _machine("How many processes share the cells.")]
+Process = Annotated[int | None, _machine("Which of them this is, from 0.")]
 Implementation = Annotated[str, _option("auto, jacobian or ntvp.")]
 
 

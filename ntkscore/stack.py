@@ -1,4 +1,4 @@
-"""From one cell and its images to the Gram matrix of clean, attacked and twice attacked points.
+"""From one cell and its images to the Gram matrices of clean, attacked and twice attacked points.
 
 The one place where network, attack and kernel meet. The digits of the cell, the radius and the
 weights are data, so a shape is compiled once and serves every cell, seed and radius.
@@ -23,15 +23,15 @@ Labels = Int[Array, "n"]
 
 
 class Stack(NamedTuple):
-    """What is computed for one cell, seed and radius.
+    """What is computed for one cell and seed.
 
     Attributes:
-        gram: 3N×3N over (X, X_ρ, X_2ρ).
-        losses: mean cross-entropy at X, X_ρ and X_2ρ.
+        gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
+        losses: for each radius, the mean cross-entropy at X, X_ρ and X_2ρ.
     """
 
-    gram: Float[Array, "m m"]
-    losses: Float[Array, "3"]
+    gram: Float[Array, "r m m"]
+    losses: Float[Array, "r 3"]
 
 
 def dtype_of(config: Config) -> Any:
@@ -72,12 +72,13 @@ class CellFunctions(NamedTuple):
         logits: of images, with the mapping that collects Gram contributions (or None, or empty).
         loss_gradient: of the summed cross-entropy in the images, pixel scale.
         gram: the kernel of m points with their labels, and the logits there; m is a multiple of
-            the batch size.
+            the batch size. Its last argument is the number of radii: with R of them the points
+            are X and R pairs (X_ρ, X_2ρ), and the kernels are R×3N×3N.
     """
 
     logits: Callable[..., Array]
     loss_gradient: Callable[[Images], Images]
-    gram: Callable[[Images, Labels], tuple[Array, Array]]
+    gram: Callable[..., tuple[Array, Array]]
 
 
 def cell_functions(
@@ -119,17 +120,30 @@ def cell_functions(
     def logits(points: Images, grams: Any = None) -> Array:
         return apply(variables["params"], points, grams)
 
-    def gram(points: Images, labels: Labels) -> tuple[Array, Array]:
+    def gram(points: Images, labels: Labels, radii: int = 1) -> tuple[Array, Array]:
+        size = 3 * len(images)
         if config.resolved_implementation == "jacobian":
-            (parts,), values = kernels.gram_by_kind(logits, points, labels, (config.output,))
-            return kernels.gather(parts, config.parameters), values
+            shape = (radii, size, size) if radii > 1 else None
+            parts, values = kernels.gram_by_kind(logits, points, labels, (config.output,), shape)
+            return kernels.gather(parts[0], config.parameters), values
         kernel = kernels.ntvp(
             apply, variables["params"], points, labels, config.output, config.parameters
         )
+        if radii > 1:
+            members = per_radius(jnp.arange(len(points)), radii)
+            kernel = kernel[members[:, :, None], members[:, None, :]]
         return kernel, logits(points)
 
     loss_gradient = jax.grad(lambda x: jnp.sum(cross_entropy(logits(x, {}), labels)))
     return CellFunctions(logits, loss_gradient, gram)
+
+
+def per_radius(values: Float[Array, "m ..."], radii: int) -> Float[Array, "r s ..."]:
+    """Values at X and at R pairs (X_ρ, X_2ρ), regrouped as R triples (X, X_ρ, X_2ρ)."""
+    n = len(values) // (2 * radii + 1)
+    pairs = values[n:].reshape(radii, 2 * n, *values.shape[1:])
+    clean = jnp.broadcast_to(values[:n], (radii, n, *values.shape[1:]))
+    return jnp.concatenate([clean, pairs], 1)
 
 
 def compute_stack(
@@ -139,22 +153,31 @@ def compute_stack(
     digits: Int[Array, "6"],
     images: Images,
     labels: Labels,
-    rho: Float[Array, ""],
-    step_size: Float[Array, ""],
+    rhos: Float[Array, "r"],
+    step_sizes: Float[Array, "r"],
     key: Array,
 ) -> Stack:
-    """The stack of one cell at one radius.
+    """The stacks of one cell at every radius, with everything clean computed once.
 
     Args:
         network, config, variables, digits, images, labels: as for `cell_functions`.
-        rho: radius of the attack, pixel scale [0, 1].
-        step_size: of the attack, pixel scale.
+        rhos: radii of the attack, pixel scale [0, 1].
+        step_sizes: of the attack at each radius, pixel scale.
         key: for the attack's random start.
     """
     cell = cell_functions(network, variables, digits, images, labels, config)
-    attack = config.attack_at(rho, step_size)
-    once, again = twice(attack, cell.loss_gradient, images, key if config.random_start else None)
-    points = jnp.concatenate([images, once, again])
-    tiled = jnp.tile(labels, 3)
-    gram, logits = cell.gram(points, tiled)
-    return Stack(gram, cross_entropy(logits, tiled).reshape(3, -1).mean(1))
+    start = key if config.random_start else None
+
+    def attacked(rho: Array, step_size: Array) -> Images:
+        attack = config.attack_at(rho, step_size)
+        return jnp.concatenate(twice(attack, cell.loss_gradient, images, start))
+
+    radii = len(rhos)
+    if radii == 1:
+        pairs = attacked(rhos[0], step_sizes[0])
+    else:
+        pairs = jax.vmap(attacked)(rhos, step_sizes).reshape(-1, *images.shape[1:])
+    tiled = jnp.tile(labels, 2 * radii + 1)
+    gram, logits = cell.gram(jnp.concatenate([images, pairs]), tiled, radii)
+    losses = per_radius(cross_entropy(logits, tiled), radii).reshape(radii, 3, -1).mean(2)
+    return Stack(gram.reshape(radii, *gram.shape[-2:]), losses)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -16,10 +17,19 @@ import ntkscore
 from cells import Cell
 from ntkscore import engine, joint, scores
 from ntkscore.config import Config
+from ntkscore.devices import Plan
 from ntkscore.errors import InputError
 from ntkscore.images import choose, load
 from ntkscore.results import COLUMNS, ResultSet
+from ntkscore.scorer import Batch, Scorer
 from ntkscore.selection import select_cells
+from ntkscore.verification import (
+    CIFAR10_MEAN,
+    CIFAR10_STD,
+    Reference,
+    load_parity,
+    relative_error,
+)
 
 TINY = Config(channels=4, cells_per_stage=1, samples=4)
 CELLS = tuple(map(Cell, (2581, 1462, 0, 7)))
@@ -31,23 +41,23 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def scorer(data) -> engine.Scorer:
-    return engine.Scorer(TINY, data.mean, data.std, data.num_classes, data.name)
+def scorer(data) -> Scorer:
+    return Scorer(TINY, data.mean, data.std, data.num_classes, data.name)
 
 
 @pytest.fixture(scope="module")
-def batch(data, scorer) -> engine.Batch:
+def batch(data, scorer) -> Batch:
     return scorer.batch(*choose(data, TINY.samples, 0, False), 0)
 
 
-def rows_of(scorer: engine.Scorer, batch: engine.Batch, cell: Cell) -> pd.DataFrame:
-    return pd.DataFrame(scorer.finish(cell, 0, batch, scorer.start(cell, batch)))
+def rows_of(scorer: Scorer, batch: Batch, cell: Cell) -> pd.DataFrame:
+    return pd.DataFrame(*scorer.finish([cell], 0, batch, scorer.start([cell], batch)))
 
 
 def test_one_compilation_serves_all_cells_and_radii(scorer, batch) -> None:
     for cell in CELLS:
         rows_of(scorer, batch, cell)
-    assert scorer._compute._cache_size() == 1
+    assert scorer.compilations == 1
 
 
 def test_rows_have_every_kernel_and_score(scorer, batch) -> None:
@@ -76,7 +86,8 @@ def test_a_score_does_not_depend_on_its_company(data, scorer, batch) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
     together = {
         rows[0]["cell"]: pd.DataFrame(rows)
-        for rows in engine.compute(CELLS[::-1], [0], data, TINY, set())
+        for _, chunk in engine.compute(CELLS[::-1], [0], data, TINY, set(), scorer.plan)
+        for rows in chunk
     }
     pd.testing.assert_frame_equal(alone, together[CELLS[1].index])
 
@@ -167,3 +178,18 @@ def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path)
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert "the same command goes on from there" in errors
+
+
+def test_parity_holds_through_the_engine(data_dir: Path) -> None:
+    """Two cells in one call: the file's kernel, attacks included, from the engine's program."""
+    arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
+    with jax.enable_x64(True):
+        reference = Reference.of(arrays, np.float64)
+    config = Config(channels=4, cells_per_stage=1, x64=True)
+    plan = Plan(tuple(jax.local_devices()), 1, 2)
+    scorer = Scorer(config, CIFAR10_MEAN, CIFAR10_STD, 10, "cifar10", plan)
+    batch = scorer.batch(arrays["images"] / 255, arrays["labels"], 0)
+    with jax.enable_x64(True):
+        batch = replace(batch, variables=jax.tree.map(np.asarray, dict(reference.variables)))
+        stacks = scorer.start([reference.cell, Cell(7)], batch)
+    assert relative_error(stacks.gram[0, 0], arrays["ntk_sum_all_stack"]) < 1e-6

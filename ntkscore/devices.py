@@ -1,0 +1,163 @@
+"""Which devices compute, how many cells at once, and which process has which share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import jax
+
+from ntkscore.config import Config
+from ntkscore.errors import InputError
+
+GROUP = 16
+"""Cells whose operations run side by side on an accelerator, where memory allows it."""
+GROUPS_PER_CALL = 4
+FRACTION = 0.6
+"""Of the free memory, what a group may take: the rest is for what the estimate leaves out."""
+SAVED_PER_CELL = 24
+"""Activations of a stage's size that one cell of the network keeps for its backward pass, every
+operation of every edge being computed."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How cells are laid out.
+
+    Attributes:
+        devices: that share the cells of a call.
+        group: cells that a device computes side by side. With one, an edge computes the operation
+            that it has; with more, all five, of which one is kept: five times the arithmetic in
+            large convolutions, against small exact ones.
+        batch: cells per device and call, a multiple of the group.
+    """
+
+    devices: tuple[Any, ...]
+    group: int
+    batch: int
+
+    @property
+    def cells_per_call(self) -> int:
+        """Cells that one call computes on all devices together."""
+        return len(self.devices) * self.batch
+
+    def halved(self) -> "Plan | None":
+        """The next smaller plan, or None if this is the smallest."""
+        if self.group > 1:
+            return replace(self, group=self.group // 2, batch=max(self.batch // 2, 1))
+        return replace(self, batch=self.batch // 2) if self.batch > 1 else None
+
+    def __str__(self) -> str:
+        kind = self.devices[0].device_kind
+        return (
+            f"{len(self.devices)} × {kind}, {self.batch} cells a call and device, "
+            f"{self.group} side by side"
+        )
+
+
+def bytes_per_cell(config: Config, size: int) -> int:
+    """A rough estimate of what one cell of a group holds at once.
+
+    Args:
+        config: how cells are scored.
+        size: height and width of the images in pixels.
+    """
+    points = config.samples * (2 * len(config.rhos) + 1)
+    width = 8 if config.x64 else 4
+    # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
+    stages = config.cells_per_stage * (1 + 1 / 2 + 1 / 4) + 1
+    activations = points * size**2 * config.channels * stages * SAVED_PER_CELL
+    gradients = points * (4 * config.channels) ** 2 * 9 * 3
+    return int(width * (activations + gradients))
+
+
+def free_memory(device: Any) -> int | None:
+    """Bytes that a device has left, or None where it does not say."""
+    stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return None
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+
+
+def plan(
+    config: Config, size: int, batch: int | None = None, devices: Sequence[Any] | None = None
+) -> Plan:
+    """The layout for these devices: one cell after the other on a CPU, groups on accelerators.
+
+    Args:
+        config: how cells are scored.
+        size: height and width of the images in pixels.
+        batch: cells per device and call; chosen from the free memory if left out.
+        devices: this process's own if left out.
+
+    Raises:
+        InputError: if the batch is below 1.
+    """
+    if batch is not None and batch < 1:
+        raise InputError(f"expected a batch of at least 1 cell, got {batch}; raise it")
+    chosen = tuple(jax.local_devices() if devices is None else devices)
+    if chosen[0].platform == "cpu":
+        return Plan(chosen, 1, batch or 1)
+    group = GROUP
+    free = free_memory(chosen[0])
+    if free is not None:
+        while group > 1 and group * bytes_per_cell(config, size) > FRACTION * free:
+            group //= 2
+    if batch is None:
+        return Plan(chosen, group, group * GROUPS_PER_CALL)
+    group = min(group, batch)
+    return Plan(chosen, group, -(-batch // group) * group)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether this is the runtime's way to say that a device's memory is exhausted."""
+    text = str(error)
+    return isinstance(error, jax.errors.JaxRuntimeError) and (
+        "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
+    )
+
+
+def join(
+    distributed: bool = False,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+) -> None:
+    """Take part in a run of several processes, through `jax.distributed`.
+
+    Args:
+        distributed: as JAX detects it (SLURM, Kubernetes, TPU pods, Open MPI).
+        coordinator, processes, process: explicitly: the first process's host:port, how many there
+            are, and which of them this is, from 0.
+
+    Raises:
+        InputError: if the explicit values are incomplete or contradict each other, or nothing is
+            detected.
+    """
+    explicit = {"--coordinator": coordinator, "--processes": processes, "--process": process}
+    missing = [name for name, value in explicit.items() if value is None]
+    if len(missing) == len(explicit) and not distributed:
+        return
+    if missing and len(missing) < len(explicit):
+        raise InputError(
+            f"expected --coordinator, --processes and --process together, got no {missing[0]}; "
+            "add it, or give --distributed alone where JAX detects the cluster"
+        )
+    if processes is not None and process is not None and not 0 <= process < processes:
+        raise InputError(
+            f"expected --process from 0 to {processes - 1}, got {process}; count from 0"
+        )
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"expected to join the other processes, got: {' '.join(str(error).split())}; "
+            "check the coordinator's address, or give all three of --coordinator, --processes "
+            "and --process"
+        ) from error
+
+
+def share(items: Sequence[Item]) -> list[Item]:
+    """This process's part of the work; the parts of all processes are disjoint and complete."""
+    return list(items[jax.process_index() :: jax.process_count()])
