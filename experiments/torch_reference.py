@@ -113,15 +113,21 @@ def load(network: TorchNetwork, state: Mapping[str, np.ndarray]) -> None:
 
 
 def calibrate(network: TorchNetwork, images: Any) -> None:
-    """Store the statistics of these images in every normalisation."""
-    network.train()
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 1.0
+    """Store mean and biased variance of these images in every normalisation, layer by layer."""
+
+    def store(module: Any, inputs: tuple) -> None:
+        module.running_mean, module.running_var = (
+            inputs[0].mean((0, 2, 3)),
+            inputs[0].var((0, 2, 3), unbiased=False),
+        )
+
+    network.eval()
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    hooks = [norm.register_forward_pre_hook(store) for norm in norms]
     with torch.no_grad():
         network(images)
-    # PyTorch stores the unbiased variance, and the benchmark of speed does not mind.
-    network.eval()
+    for hook in hooks:
+        hook.remove()
 
 
 def kernel(network: TorchNetwork, images: Any) -> Any:

@@ -38,7 +38,7 @@ app = typer.Typer(
 def _start() -> None:
     """Score NAS-Bench-201 cells by their neural tangent kernels, without training."""
     # What was compiled once is kept, so that only a shape's first run waits for the compiler.
-    if jax.config.values["jax_compilation_cache_dir"] is None:
+    if not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 

@@ -143,6 +143,20 @@ def rank(out: Path, *options: str, **environment: str) -> subprocess.Popen:
     )
 
 
+def compiled(home: Path) -> set[str]:
+    return {path.name for path in home.rglob("*") if path.name.endswith("-cache")}
+
+
+def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    home["JAX_COMPILATION_CACHE_DIR"] = ""
+    finish(rank(tmp_path / "first", "--cells", "2581", **home))
+    first = compiled(tmp_path)
+    finish(rank(tmp_path / "second", "--cells", "1462,7", "--rho", "4/255", **home))
+    assert first
+    assert compiled(tmp_path) == first
+
+
 def finish(process: subprocess.Popen) -> str:
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors

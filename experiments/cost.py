@@ -1,0 +1,82 @@
+"""Seconds per cell against the number of images, channels and cells per stage, as a picture.
+
+Run as `python -m experiments.cost --out STEM`. One cell, the FGSM stack, warm; each point is a
+shape of its own and so a compilation of its own, which is not counted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import pandas as pd
+import typer
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from cells import Cell
+from experiments.benchmark import FULL, seconds
+from experiments.style import COLUMN, save
+from ntkscore import load_images
+from ntkscore.config import Config
+from ntkscore.images import choose
+from ntkscore.scorer import Scorer
+
+VALUES = {
+    "samples": (16, 32, 50, 100),
+    "channels": (4, 8, 16, 32),
+    "cells_per_stage": (1, 2, 3, 5),
+}
+LABELS = {
+    "samples": "images N",
+    "channels": "channels C",
+    "cells_per_stage": "cells per stage",
+}
+
+
+def stack_seconds(cell: Cell, config: Config) -> float:
+    """Warm seconds of one cell's stack on the first device."""
+    data = load_images("synthetic")
+    scorer = Scorer(config, data.mean, data.std, data.num_classes, data.name)
+    batch = scorer.batch(*choose(data, config.samples, 0, False), 0)
+    jax.block_until_ready(scorer.start([cell], batch))
+    return seconds(lambda: scorer.start([cell], batch))
+
+
+def measure(cell: Cell) -> Iterator[dict[str, str | int | float]]:
+    """Seconds at every value of each choice, the others being those of full fidelity."""
+    full = stack_seconds(cell, FULL)
+    for name, values in VALUES.items():
+        for value in values:
+            same = value == getattr(FULL, name)
+            taken = full if same else stack_seconds(cell, replace(FULL, **{name: value}))
+            yield {"choice": name, "value": value, "seconds": taken}
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A panel for each choice."""
+    size = (COLUMN * 2, 0.7 * COLUMN)
+    figure, axes = plt.subplots(1, len(VALUES), figsize=size, sharey=True)
+    for axis, (name, part) in zip(axes, frame.groupby("choice", sort=False), strict=True):
+        axis.plot(part["value"], part["seconds"], marker="o", markersize=4)
+        axis.set_xlabel(LABELS[str(name)])
+        axis.set_ylim(bottom=0)
+        axis.set_xlim(left=0)
+    axes[0].set_ylabel("seconds per cell, FGSM stack")
+    return figure
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Where figure and data go, without an ending.")],
+    cell: Annotated[str, typer.Option(help="Which cell.")] = "323133",
+) -> None:
+    """Measure and draw what a cell costs."""
+    frame = pd.DataFrame(measure(Cell.parse(cell)))
+    frame.to_csv(out.with_suffix(".csv"), index=False)
+    for path in save(draw(frame), out):
+        typer.echo(path)
+
+
+if __name__ == "__main__":
+    typer.run(main)
