@@ -12,21 +12,12 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from experiments.style import COLOURS, COLUMN, save
+from experiments.style import COLOURS, COLUMN, metric_label, save
 from ntkscore.comparison import scores_in
-from ntkscore.names import metric_name
 from ntkscore.selection import baselines
 from ntkscore.tables import load_table
 
 LABELS = {"params": "parameters of the network"}
-
-
-def metric_label(metric: str) -> str:
-    """How an axis names a metric: `val_pgd_8_acc` is "PGD 8/255 accuracy"."""
-    name = metric_name(metric)
-    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").partition("_")
-    known = {"val_acc": "clean", "autoattack": "AutoAttack"}
-    return f"{known.get(name, f'{attack.upper()} {levels}/255')} accuracy"
 
 
 def scatter(scores: pd.DataFrame, accuracy: pd.Series, metric: str) -> Figure:
@@ -49,7 +40,7 @@ def scatter(scores: pd.DataFrame, accuracy: pd.Series, metric: str) -> Figure:
         axis.set_xscale("log")
         axis.set_xlabel(LABELS.get(label, label))
         axis.set_title(f"Spearman {correlation:.3f}, {known.sum()} cells")
-    axes[0, 0].set_ylabel(f"{metric_label(metric)} (fraction)")
+    axes[0, 0].set_ylabel(f"{metric_label(metric)} accuracy (fraction)")
     return figure
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import matplotlib
 
+from ntkscore.names import metric_name
+
 matplotlib.use("agg")
 from cycler import cycler
 from matplotlib import pyplot as plt
@@ -14,6 +16,12 @@ COLUMN = 3.4
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
+
+DATASET_LABELS = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet16-120": "ImageNet16-120",
+}
 
 plt.rcParams |= {
     "axes.prop_cycle": cycler(color=COLOURS),
@@ -26,6 +34,14 @@ plt.rcParams |= {
     "savefig.dpi": 200,
     "svg.hashsalt": "ntkscore",
 }
+
+
+def metric_label(metric: str) -> str:
+    """How a figure names a metric: `val_pgd_8_acc` is "PGD 8/255"."""
+    name = metric_name(metric)
+    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").partition("_")
+    known = {"val_acc": "clean", "autoattack": "AutoAttack", "robust_mean": "mean robust"}
+    return known.get(name, f"{attack.upper()} {levels}/255")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

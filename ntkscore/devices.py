@@ -18,6 +18,10 @@ SAVED_PER_CELL = 24
 """Activations of a stage's size that one cell of the network keeps for its backward pass, every
 operation of every edge being computed."""
 
+HEARTBEAT_SECONDS = 30
+"""Without a sign of life from a process before it counts as lost."""
+SHUTDOWN_SECONDS = 30 * 24 * 3600
+
 Item = TypeVar("Item")
 
 
@@ -148,8 +152,17 @@ def join(
         raise InputError(
             f"expected --process from 0 to {processes - 1}, got {process}; count from 0"
         )
+    # The processes share no arrays, so that one goes on when another is lost; and one that ends
+    # early waits for the others, because the first of them keeps the others' address book.
+    jax.config.update("jax_enable_recoverability", True)
     try:
-        jax.distributed.initialize(coordinator, processes, process)
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"expected to join the other processes, got: {' '.join(str(error).split())}; "

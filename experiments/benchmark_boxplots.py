@@ -1,0 +1,74 @@
+"""Accuracies of the benchmark's cells, by data set and metric (Figure 2)."""
+
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.cbook import boxplot_stats
+from matplotlib.figure import Figure
+
+from experiments.study import MEANS, Outcome, Study
+from experiments.style import COLOURS, COLUMN, DATASET_LABELS, metric_label
+from ntkscore.comparison import CLASSES
+from ntkscore.tables import Table
+
+BOX = ("whislo", "q1", "med", "q3", "whishi")
+
+
+def boxes(table: Table) -> pd.DataFrame:
+    """A line per data set and metric: range, quartiles and whiskers, as fractions.
+
+    The whiskers end at the last cell within 1.5 interquartile ranges of the box.
+    """
+    lines = []
+    for dataset in table.datasets:
+        for metric in table.metrics(dataset):
+            accuracy = table.accuracies(dataset, metric)
+            box = boxplot_stats(accuracy)[0]
+            line = {"dataset": dataset, "metric": metric, "cells": len(accuracy)}
+            line |= {"minimum": accuracy.min()} | {name: box[name] for name in BOX}
+            line |= {"maximum": accuracy.max(), "outside": len(box["fliers"])}
+            lines.append(line | {"chance": 1 / CLASSES[dataset]})
+    return pd.DataFrame(lines)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A panel per data set, a box per metric; dots are the extreme cells."""
+    groups = list(frame.groupby("dataset", sort=False))
+    figure, axes = plt.subplots(
+        len(groups), 1, figsize=(COLUMN, 1.3 * COLUMN), sharex=True, squeeze=False
+    )
+    for axis, (dataset, own) in zip(axes[:, 0], groups, strict=True):
+        places = list(range(len(own)))
+        drawn = axis.bxp(
+            own[list(BOX)].to_dict("records"),
+            positions=places,
+            widths=0.55,
+            showfliers=False,
+            patch_artist=True,
+            medianprops={"color": "black"},
+        )
+        for patch in drawn["boxes"]:
+            patch.set(facecolor=COLOURS[5], linewidth=0.6)
+        for end in ("minimum", "maximum"):
+            axis.plot(places, own[end], ".", color="black", markersize=3)
+        chance = own["chance"].iloc[0]
+        axis.axhline(chance, color=COLOURS[1], linestyle="--", linewidth=1, label="chance")
+        axis.set_ylim(bottom=0)
+        axis.set_title(DATASET_LABELS.get(str(dataset), str(dataset)))
+        labels = [metric_label(metric) for metric in own["metric"]]
+        axis.set_xticks(places, labels, rotation=30, ha="right")
+    axes[0, 0].legend(loc="upper right")
+    figure.supylabel("accuracy (fraction)", fontsize="medium")
+    return figure
+
+
+def run(study: Study) -> Outcome:
+    """Boxes of every accuracy of NAS-RobBench-201."""
+    frame = boxes(study.table)
+    fgsm = frame[(frame["dataset"] == "cifar10") & (frame["metric"] == "val_fgsm_3_acc")].iloc[0]
+    remarks = (
+        f"Under FGSM 3/255 on CIFAR-10 the cells range from {fgsm['minimum']:.3f} to "
+        f"{fgsm['maximum']:.3f}; {fgsm['outside']} of {fgsm['cells']} lie outside the whiskers "
+        f"{fgsm['whislo']:.3f} to {fgsm['whishi']:.3f}.",
+        MEANS,
+    )
+    return Outcome(frame, draw(frame), {"table": study.table.name}, remarks)

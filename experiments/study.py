@@ -1,0 +1,107 @@
+"""What an experiment is given, and what it leaves: a figure, its data, and a record to rerun it."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments.style import save
+from ntkscore.downloads import data_home
+from ntkscore.results import provenance
+from ntkscore.tables import Table, load_table
+
+BENCHMARK = "nas-robbench-201"
+OLDER = "robustness-dataset"
+
+MEANS = (
+    "Accuracies here are means of three training seeds, the paper reads a single one: differences "
+    "of up to about 0.005 are to be expected."
+)
+"""What every comparison with the paper's numbers should be read with."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Where an experiment finds tables and images, and its random seed.
+
+    Attributes:
+        data_dir: the folder with the data sets and tables.
+        seed: of everything that is drawn.
+    """
+
+    data_dir: Path
+    seed: int = 0
+
+    @cached_property
+    def table(self) -> Table:
+        """NAS-RobBench-201: adversarially trained networks."""
+        return load_table(self.data_dir / BENCHMARK)
+
+    @cached_property
+    def older(self) -> Table:
+        """The older table: the same cells, trained without attacks."""
+        return load_table(self.data_dir / OLDER)
+
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the tables' files, by path inside the data folder."""
+        files = [
+            path for name in (BENCHMARK, OLDER) for path in sorted((self.data_dir / name).glob("*"))
+        ]
+        return {
+            str(path.relative_to(self.data_dir)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+            if path.is_file()
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found.
+
+    Attributes:
+        frame: the data behind the figure, tidy; columns named "paper" are the paper's numbers.
+        figure: or None, where a table is all there is.
+        configuration: what the numbers depend on beside the study's seed, as JSON types.
+        remarks: what a reader of the report should be told, in sentences.
+    """
+
+    frame: pd.DataFrame
+    figure: Figure | None = None
+    configuration: dict[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
+    """Write figure (PNG, SVG), data (CSV) and record (JSON) of an experiment.
+
+    Args:
+        outcome: of the experiment.
+        study: that it was given.
+        name: of the experiment; the files carry it.
+        out: folder.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    paths = save(outcome.figure, out / name) if outcome.figure else []
+    data = out / f"{name}.csv"
+    outcome.frame.to_csv(data, index=False, float_format="%.6g")
+    record = out / f"{name}.json"
+    content = {
+        "experiment": name,
+        "seed": study.seed,
+        "configuration": outcome.configuration,
+        "remarks": outcome.remarks,
+        "checksums": study.checksums(),
+        **provenance(),
+    }
+    record.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return [*paths, data, record]
+
+
+def study_of(data_dir: Path | None, seed: int) -> Study:
+    """The study of a command line: `--data-dir`, else $NTKSCORE_DATA, else the user cache."""
+    return Study(data_home(data_dir), seed)
