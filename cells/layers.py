@@ -13,13 +13,10 @@ cotangents of a value that is used many times, one backward pass through any net
 these layers leaves the whole kernel, and no layer's per-image gradients outlive the layer. An
 empty `grams` asks for the gradient in the images alone.
 
-Several Gram matrices may share images: `grams` of shape (R, S, S) are those of R groups of S
-images which have their first images in common, so that M = shared + R·(S − shared).
-
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,14 +25,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-Images = Float[Array, "m h w c"]
-Grams = Mapping[str, Float[Array, "*r s s"]]
+from cells.contributions import PRECISION, Grams, Images, kernel_gradients, self_product
 
-KINDS = ("weight", "scale", "shift")
 EPSILON = 1e-5
-PRECISION = lax.Precision.HIGHEST
-CPU_CHUNK = 32
-"""Images whose patches are held at once on a CPU: the largest that stays near its cache."""
 
 
 class Norm(NamedTuple):
@@ -98,89 +90,6 @@ def transposed_convolve(
         return convolve(g, jnp.flip(kernel, (0, 1)).swapaxes(2, 3))
     (dx,) = jax.linear_transpose(lambda x: convolve(x, kernel, stride), x)(g)
     return dx
-
-
-def self_product(rows: Float[Array, "m ..."], grams: Grams) -> Float[Array, "*r s s"]:
-    """The Gram matrix of the rows of an array, or one for each group of rows.
-
-    Args:
-        rows: one for each image.
-        grams: whose shape says which groups there are (the module's first lines).
-    """
-    rows = rows.reshape(rows.shape[0], -1)
-    shape = next(iter(grams.values())).shape
-    if len(shape) == 2:
-        return jnp.matmul(rows, rows.T, precision=PRECISION)
-    groups, size, _ = shape
-    shared = (groups * size - len(rows)) // (groups - 1)
-    common, own = rows[:shared], rows[shared:].reshape(groups, size - shared, -1)
-    product = partial(jnp.einsum, precision=PRECISION)
-    corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
-    side = product("rip,jp->rij", own, common)
-    square = product("rip,rjp->rij", own, own)
-    return jnp.concatenate(
-        [
-            jnp.concatenate([corner, side.swapaxes(1, 2)], 2),
-            jnp.concatenate([side, square], 2),
-        ],
-        1,
-    )
-
-
-def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
-    """A function of whole batches, applied to a few images at a time where that is faster."""
-    if jax.default_backend() != "cpu" or arrays[0].shape[0] <= CPU_CHUNK:
-        return function(*arrays)
-    one = lambda images: function(*(image[None] for image in images))[0]  # noqa: E731
-    return lax.map(one, arrays, batch_size=CPU_CHUNK)
-
-
-def kernel_gradients(x: Images, g: Images, size: int, stride: int) -> Float[Array, "m k c k d"]:
-    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
-
-    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. For stride 1 the rows are shifted
-    on the input and the columns on the cotangent, so that one product of 3c by 3d matrices does
-    the nine shifts, and six copies are made instead of nine.
-
-    Args:
-        x: the convolution's input.
-        g: the cotangent of its output.
-        size: k, height and width of the kernel.
-        stride: of the convolution.
-    """
-    pad = size // 2
-    height, width = g.shape[1:3]
-
-    def windows(a: Array, axis: int, count: int, step: int = 1, reverse: bool = False) -> Array:
-        widths = [(0, 0)] * a.ndim
-        widths[axis] = (pad, pad)
-        a = jnp.pad(a, widths)
-        starts = reversed(range(size)) if reverse else range(size)
-        cuts = [
-            lax.slice_in_dim(a, i, i + step * (count - 1) + 1, stride=step, axis=axis)
-            for i in starts
-        ]
-        return jnp.concatenate(cuts, -1)
-
-    def contract(x: Array, g: Array) -> Array:
-        rows = windows(x, 1, height, stride)
-        if stride == 1:
-            columns = windows(g, 2, width, reverse=True)
-        else:
-            rows, columns = windows(rows, 2, width, stride), g
-        # Without the barrier XLA fuses the copies into the product, which it then runs naively.
-        rows, columns = lax.optimization_barrier((_flatten_pixels(rows), _flatten_pixels(columns)))
-        return lax.dot_general(rows, columns, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
-
-    out = _per_image(contract, x, g)
-    c, d = x.shape[-1], g.shape[-1]
-    if stride == 1:
-        return out.reshape(-1, size, c, size, d)
-    return out.reshape(-1, size, size, c, d).transpose(0, 2, 3, 1, 4)
-
-
-def _flatten_pixels(x: Images) -> Float[Array, "m p c"]:
-    return x.reshape(x.shape[0], -1, x.shape[-1])
 
 
 def convolution(

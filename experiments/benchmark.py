@@ -126,7 +126,7 @@ def plain_jax_kernel(scorer: Scorer) -> Any:
 def torch_kernel(scorer: Scorer, cell: Cell, batch: Batch, mean: Any, std: Any) -> Any:
     """A function that computes the clean kernel in PyTorch, same weights; None without torch."""
     try:
-        import torch
+        import torch  # type: ignore[import-not-found]
 
         from experiments import torch_reference
     except ImportError:

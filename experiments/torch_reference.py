@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
-from torch.func import functional_call, grad, vmap
+import torch  # type: ignore[import-not-found]
+from torch import nn  # type: ignore[import-not-found]
+from torch.func import functional_call, grad, vmap  # type: ignore[import-not-found]
 
 from cells import Cell
 from cells.space import EDGES, OPERATIONS

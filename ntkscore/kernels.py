@@ -79,7 +79,7 @@ def gram_by_kind(
         apply, images, labels: as for `jacobian`.
         outputs: readings of the logits, which share one compiled backward pass.
         shape: (M, M), which is the default, or (R, S, S) for R groups that share their first
-            images (see `cells.layers`).
+            images (see `cells.contributions`).
     """
     shape = shape or (len(images), len(images))
     empty = {kind: jnp.zeros(shape, images.dtype) for kind in PARAMETER_SETS["all"]}

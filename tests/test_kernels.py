@@ -14,8 +14,9 @@ import pytest
 
 from cells import Cell, layers
 from cells.checkpoints import read_state_dict
+from cells.contributions import CPU_CHUNK, kernel_gradients
 from cells.initializers import INITIALIZERS, bias_init, gain
-from cells.layers import CPU_CHUNK, Norm, kernel_gradients, transposed_convolve
+from cells.layers import Norm, transposed_convolve
 from cells.network import STATISTICS, Network
 from ntkscore import kernels
 from ntkscore.kernels import OUTPUTS, PARAMETER_SETS
