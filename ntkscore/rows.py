@@ -50,7 +50,7 @@ def rows_of(
     losses: np.ndarray,
     labels: np.ndarray,
 ) -> list[dict[str, Any]]:
-    """The rows of one cell, seed and radius, with the columns of `ntkscore.results.COLUMNS`."""
+    """The rows of one cell, seed and radius, with the columns of `ntkscore.parts.COLUMNS`."""
     constant = {
         "cell": cell.index,
         "string": cell.string,

@@ -161,7 +161,7 @@ def score(
         dataset: a name for the rows.
 
     Returns:
-        One row per kernel and score, with the columns of `ntkscore.results.COLUMNS`.
+        One row per kernel and score, with the columns of `ntkscore.parts.COLUMNS`.
 
     Raises:
         InputError: if the images or labels have the wrong shape or range.

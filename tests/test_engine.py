@@ -20,7 +20,8 @@ from ntkscore.config import Config
 from ntkscore.devices import Plan
 from ntkscore.errors import InputError
 from ntkscore.images import choose, load
-from ntkscore.results import COLUMNS, ResultSet
+from ntkscore.parts import COLUMNS
+from ntkscore.results import ResultSet
 from ntkscore.scorer import Batch, Scorer
 from ntkscore.selection import select_cells
 from ntkscore.verification import (

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from ntkscore import results
 from ntkscore.errors import InputError
-from ntkscore.results import COLUMNS, ORDER, SCHEMA, ResultSet, provenance
+from ntkscore.parts import COLUMNS, ORDER, SCHEMA, to_table
+from ntkscore.results import ResultSet, provenance
 
 CONFIGURATION = {
     "samples": 50,
@@ -107,7 +108,7 @@ def test_rows_come_back_sorted_and_typed(new):
 )
 def test_no_value_becomes_null_or_changes(values):
     rows = [{**row, "value": value} for row, value in zip(unit(1), values, strict=True)]
-    table = results._to_table(pd.DataFrame(rows))
+    table = to_table(pd.DataFrame(rows))
     assert table["value"].null_count == 0
     np.testing.assert_array_equal(table["value"].to_numpy(), values)
 
@@ -434,14 +435,14 @@ def test_compaction_killed_while_deleting_repeats_nothing(new, directory, monkey
 def test_a_read_survives_a_compaction_in_between(new, directory, monkeypatch):
     for cell in (1, 2):
         new.append(unit(cell))
-    before, read_part = new.read(), results._read_part
+    before, read_part = new.read(), results.read_part
 
     def compact_first(path, columns):
-        monkeypatch.setattr(results, "_read_part", read_part)
+        monkeypatch.setattr(results, "read_part", read_part)
         new.compact()
         return read_part(path, columns)
 
-    monkeypatch.setattr(results, "_read_part", compact_first)
+    monkeypatch.setattr(results, "read_part", compact_first)
     pd.testing.assert_frame_equal(new.read(), before)
 
 
