@@ -160,7 +160,10 @@ def rank(
         known = None if table is None else load_table(table)
         chosen = select_cells(cells, known, seed)
         wanted = list(range(seed, seed + seeds))
-        session = provenance({"implementation": config.resolved_implementation, "cells": cells})
+        here = [device.device_kind for device in jax.local_devices()]
+        session = provenance(
+            {"implementation": config.resolved_implementation, "cells": cells, "devices": here}
+        )
         results = ResultSet.create_or_resume(out, identity(images, config), session)
         _run_to_the_end(chosen, wanted, images, config, results, batch)
         rows = results.read()

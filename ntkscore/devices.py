@@ -53,10 +53,11 @@ class Plan:
         return replace(self, batch=self.batch // 2) if self.batch > 1 else None
 
     def __str__(self) -> str:
-        kind = self.devices[0].device_kind
+        cells = "1 cell" if self.batch == 1 else f"{self.batch} cells"
+        together = "one after the other" if self.group == 1 else f"{self.group} side by side"
         return (
-            f"{len(self.devices)} × {kind}, {self.batch} cells a call and device, "
-            f"{self.group} side by side"
+            f"{len(self.devices)} × {self.devices[0].device_kind}, {cells} per call and device, "
+            f"{together}"
         )
 
 

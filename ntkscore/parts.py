@@ -44,7 +44,7 @@ def to_table(frame: pd.DataFrame) -> pa.Table:
         unknown = sorted(set(frame.columns) - set(COLUMNS))
         raise InputError(
             f"rows must have exactly the columns {', '.join(COLUMNS)}, but {missing} are missing "
-            f"and {unknown} are unknown; give rows of ntkscore.results.SCHEMA"
+            f"and {unknown} are unknown; give rows of ntkscore.parts.SCHEMA"
         )
     arrays = []
     for field in SCHEMA:

@@ -115,7 +115,7 @@ def test_plans() -> None:
     small = devices.plan(Config(), 32, devices=[accelerator(8 * 10**9)])
     assert 1 <= small.group < 16
     assert devices.plan(Config(), 32, 20, [accelerator(80 * 10**9)]).batch == 32
-    assert str(large) == "1 × A GPU, 64 cells a call and device, 16 side by side"
+    assert str(large) == "1 × A GPU, 64 cells per call and device, 16 side by side"
 
 
 def test_plans_halve_to_the_end() -> None:
@@ -174,7 +174,7 @@ def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
 
     eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     told = finish(rank(tmp_path / "eight", "--cells", "random:60", **eight))
-    assert "8 × cpu, 1 cells a call and device" in told
+    assert "8 × cpu, 1 cell per call and device, one after the other" in told
     same_rows(rows_of(tmp_path / "eight"), expected)
 
     with socket.socket() as free:
