@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "top-operations": "Operations on the edges of the best cells (Figure 4)",
     "benchmark-agreement": "Spearman between metrics, and with the older table (Table 1)",
     "sparsity": "The best cell for every number of empty edges (Table 5)",
+    "ntk-correlation": "Spearman of kernel scores with accuracies; --results (Figures 5 and 6)",
     "search": "Search guided by the table: evolution, random, local (Tables 2 and 7)",
 }
 
@@ -48,10 +49,14 @@ def _register(name: str, title: str) -> None:
             typer.Option(help="Where tables are; else $NTKSCORE_DATA, else the user cache."),
         ] = None,
         seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+        results: Annotated[
+            Path | None,
+            typer.Option(help="The --out of an ntkscore rank, for what needs scores."),
+        ] = None,
     ) -> None:
         start = time.monotonic()
         try:
-            study = study_of(data_dir, seed)
+            study = study_of(data_dir, seed, results)
             outcome = module_of(name).run(study)
             paths = write(outcome, study, name, out)
         except InputError as error:
@@ -76,7 +81,7 @@ def rerun(
 ) -> None:
     """Run an experiment again from its record; says whether the tables are still the same."""
     known = json.loads(record.read_text(encoding="utf-8"))
-    study = study_of(data_dir, known["seed"])
+    study = study_of(data_dir, known["seed"], known["results"] and Path(known["results"]))
     if study.checksums() != known["checksums"]:
         typer.echo("the tables are not those of the record", err=True)
     outcome = module_of(known["experiment"]).run(study)

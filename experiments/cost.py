@@ -61,8 +61,10 @@ def draw(frame: pd.DataFrame) -> Figure:
     for axis, (name, part) in zip(axes, frame.groupby("choice", sort=False), strict=True):
         axis.plot(part["value"], part["seconds"], marker="o", markersize=4)
         axis.set_xlabel(LABELS[str(name)])
-        axis.set_ylim(bottom=0)
-        axis.set_xlim(left=0)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(part["value"], map(str, part["value"]))
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter("{x:g}")
     axes[0].set_ylabel("seconds per cell, FGSM stack")
     return figure
 

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from experiments.style import save
 from ntkscore.downloads import data_home
-from ntkscore.results import provenance
+from ntkscore.errors import InputError
+from ntkscore.results import ResultSet, provenance
 from ntkscore.tables import Table, load_table
 
 BENCHMARK = "nas-robbench-201"
@@ -32,10 +33,33 @@ class Study:
     Attributes:
         data_dir: the folder with the data sets and tables.
         seed: of everything that is drawn.
+        results: a result directory of `ntkscore rank`, for what needs scores.
     """
 
     data_dir: Path
     seed: int = 0
+    results: Path | None = None
+
+    @cached_property
+    def _result_set(self) -> ResultSet:
+        if self.results is None:
+            raise InputError(
+                "expected scores to work on, got none; give --results with the --out of an "
+                "ntkscore rank over --cells table"
+            )
+        return ResultSet.open(self.results)
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """The tidy rows of the results, of the seeds that are complete."""
+        rows = self._result_set.read()
+        cells = rows.groupby("seed")["cell"].nunique()
+        return rows[rows["seed"].isin(cells.index[cells == cells.max()])]
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The configuration that the results were computed with."""
+        return {"run": self._result_set.configuration}
 
     @cached_property
     def table(self) -> Table:
@@ -93,6 +117,7 @@ def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
     content = {
         "experiment": name,
         "seed": study.seed,
+        "results": None if study.results is None else str(study.results),
         "configuration": outcome.configuration,
         "remarks": outcome.remarks,
         "checksums": study.checksums(),
@@ -102,6 +127,6 @@ def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
     return [*paths, data, record]
 
 
-def study_of(data_dir: Path | None, seed: int) -> Study:
+def study_of(data_dir: Path | None, seed: int, results: Path | None = None) -> Study:
     """The study of a command line: `--data-dir`, else $NTKSCORE_DATA, else the user cache."""
-    return Study(data_home(data_dir), seed)
+    return Study(data_home(data_dir), seed, results)
