@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.study import study_of, write
+from experiments.study import RECORDED, study_of, write
+from ntkscore.downloads import data_home
 from ntkscore.errors import InputError
 
 EXPERIMENTS = {
@@ -71,6 +72,25 @@ def _register(name: str, title: str) -> None:
 
 for _name, _title in EXPERIMENTS.items():
     _register(_name, _title)
+
+
+@app.command()
+def record(
+    names: Annotated[list[str], typer.Argument(help="Recordings, or the start of their names.")],
+    data_dir: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
+    work: Annotated[Path, typer.Option(help="Where what is computed is kept.")] = Path(
+        "runs/recordings"
+    ),
+    out: Annotated[Path, typer.Option(help="Where the part that figures use goes.")] = RECORDED,
+) -> None:
+    """Compute the scores that the experiments read; a stopped one goes on where it was."""
+    recordings = importlib.import_module("experiments.recordings")
+    try:
+        for name in recordings.matching(names):
+            typer.echo(recordings.record(name, data_home(data_dir), work, out))
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
 
 
 @app.command()

@@ -16,6 +16,8 @@ from ntkscore.errors import InputError
 from ntkscore.results import ResultSet, provenance
 from ntkscore.tables import Table, load_table
 
+RECORDED = Path(__file__).parent / "results"
+"""Our own recorded runs."""
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 

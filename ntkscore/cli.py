@@ -16,14 +16,15 @@ from ntkscore import comparison, devices
 from ntkscore import options as o
 from ntkscore.config import format_rho, parse_fraction
 from ntkscore.display import Format, print_frame, progress_display, stderr
-from ntkscore.downloads import SOURCES, cache_home, data_home
+from ntkscore.downloads import SOURCES, data_home
 from ntkscore.downloads import fetch as fetch_data
 from ntkscore.engine import identity, run
 from ntkscore.errors import InputError
 from ntkscore.images import choose, load
+from ntkscore.ranking import DEFAULT, parse_terms, ranking
 from ntkscore.results import ResultSet, provenance
 from ntkscore.scorer import Scorer
-from ntkscore.selection import ScoreName, pick_rho, select_cells
+from ntkscore.selection import pick_rho, select_cells
 from ntkscore.tables import load_table
 from ntkscore.verification import verify as verify_file
 
@@ -37,10 +38,7 @@ app = typer.Typer(
 @app.callback()
 def _start() -> None:
     """Score NAS-Bench-201 cells by their neural tangent kernels, without training."""
-    # What was compiled once is kept, so that only a shape's first run waits for the compiler.
-    if not jax.config.values["jax_compilation_cache_dir"]:
-        jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    devices.keep_compiled()
 
 
 @contextmanager
@@ -114,11 +112,12 @@ def score(
 def rank(
     out: Annotated[Path, typer.Option(help="Result directory; continued if it exists.")],
     cells: Annotated[
-        str, typer.Option(help="distinct, all, table, random:K, a file, or cells by comma.")
+        str, typer.Option(help="distinct, all, table, random:K, table:K, a file, or cells.")
     ] = "distinct",
     by: Annotated[
-        str, typer.Option(help="The score to rank by: KERNEL.SCORE, or KERNEL@β.SCORE.")
-    ] = ("robust.lambda_min_normalized"),
+        str,
+        typer.Option(help="KERNEL.SCORE, KERNEL@β.SCORE, params, flops; A+B adds up log-ranks."),
+    ] = DEFAULT,
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,
     top: Annotated[int, typer.Option(help="Lines of the printed table.")] = 20,
     batch: o.BatchSize = None,
@@ -152,7 +151,8 @@ def rank(
     choices = dict(locals())
     with _input_errors():
         config = _config(choices)
-        name = ScoreName.parse(by, config.betas)
+        terms = parse_terms(by, config.betas)
+        devices.cores_as_devices()
         devices.join(distributed, coordinator, processes, process)
         images = load(data, data_dir)
         # Refuses too many samples before anything is written.
@@ -176,14 +176,14 @@ def rank(
             )
         if jax.process_index() > 0 or rows.empty:
             return
-        ranking = comparison.ranking(pick_rho(rows, config.rhos[0]), name)
-    failed = int(ranking[str(name)].isna().sum())
-    shown = ranking if format is not Format.table else ranking.head(top).drop(columns="string")
+        ranked = ranking(pick_rho(rows, config.rhos[0]), terms)
+    failed = int(ranked[list(terms)].isna().any(axis=1).sum())
+    shown = ranked if format is not Format.table else ranked.head(top).drop(columns="string")
     note = (
-        f"{len(ranking)} cells, {failed} without this score, {_describe(config, images.name)}, "
+        f"{len(ranked)} cells, {failed} without this score, {_describe(config, images.name)}, "
         f"ρ = {format_rho(config.rhos[0])}; all scores are in {out}"
     )
-    print_frame(shown, format, f"Ranked by {name}, best first", note)
+    print_frame(shown, format, f"Ranked by {'+'.join(terms)}, best first", note)
 
 
 def _run_to_the_end(

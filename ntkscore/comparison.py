@@ -1,4 +1,4 @@
-"""Frames that a person reads: score sheets, rankings, lookups, and scores beside accuracy."""
+"""Frames that a person reads: score sheets, lookups, and scores beside accuracy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +8,10 @@ import pandas as pd
 from cells import Cell
 from ntkscore.agreement import agreement_table
 from ntkscore.names import dataset_name, metric_name
+from ntkscore.ranking import DEFAULT, combined, direction_of
 from ntkscore.results import RUN, ResultSet
 from ntkscore.scores import DIRECTIONS
-from ntkscore.selection import ScoreName, baselines, pick_rho, score_table
+from ntkscore.selection import baselines, pick_rho, score_table
 from ntkscore.tables import Table, load_table
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet16-120": 120}
@@ -37,30 +38,6 @@ def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
     better = ["↑" if DIRECTIONS.get(name, 0) > 0 else "↓" for name in sheet.index]
     sheet.insert(0, "better", [*better[:-1], ""])
     return sheet.reset_index()
-
-
-def ranking(rows: pd.DataFrame, name: ScoreName) -> pd.DataFrame:
-    """Cells from best to worst by one score, means over the seeds; those without it come last.
-
-    Args:
-        rows: tidy rows of one radius.
-        name: the score to rank by.
-    """
-    values = score_table(rows)[str(name)]
-    order = values.sort_values(ascending=name.direction < 0, kind="stable", na_position="last")
-    costs = baselines(list(order.index))
-    listed = [Cell(int(index)) for index in order.index]
-    return pd.DataFrame(
-        {
-            "rank": range(1, len(order) + 1),
-            "cell": [cell.index for cell in listed],
-            "digits": [cell.digits for cell in listed],
-            str(name): order.to_numpy(),
-            "params": costs["params"].to_numpy(),
-            "flops": costs["flops"].to_numpy(),
-            "string": [cell.string for cell in listed],
-        }
-    )
 
 
 def table_scores(table: Table, dataset: str) -> pd.DataFrame:
@@ -93,15 +70,10 @@ def scores_in(directory: Path, dataset: str, rho: float | None = None) -> tuple[
     return score_table(rows), f"mean of {seeds} seed{'s' if seeds > 1 else ''} in {directory}"
 
 
-def direction_of(name: str) -> int:
-    """Which way a score, a metric or a baseline predicts a better network."""
-    return DIRECTIONS.get(name.rpartition(".")[2], +1)
-
-
 def correlate(
     scores: pd.DataFrame, table: Table, dataset: str, metric: str, resamples: int = 1000
 ) -> pd.DataFrame:
-    """Agreement of every score with one column of a table, baselines last.
+    """Agreement of every score with one column of a table, `rank`'s default and baselines last.
 
     Args:
         scores: a line per cell, a column per score.
@@ -116,7 +88,10 @@ def correlate(
     accuracy = pd.Series(table.accuracies(dataset, metric, cells), index=scores.index)
     name = dataset_name(dataset)
     costs = baselines(cells, CLASSES.get(name, 10), IMAGE_SIZES.get(name, 32))
-    directions = {column: direction_of(column) for column in scores.columns}
+    with_costs = scores.join(costs)
+    if set(terms := DEFAULT.split("+")) <= set(with_costs.columns):
+        scores = scores.assign(**{DEFAULT: combined(with_costs, terms)})
+    directions = {column: direction_of(column) for column in scores.columns} | {DEFAULT: +1}
     frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
     frame = frame.reset_index()
     best = [None if pd.isna(cell) else Cell(int(cell)).digits for cell in frame["best_cell"]]

@@ -1,17 +1,22 @@
 """Which devices compute, how many cells at once, and which process has which share."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import jax
 
 from ntkscore.config import Config
+from ntkscore.downloads import cache_home
 from ntkscore.errors import InputError
 
 GROUP = 16
 """Cells whose operations run side by side on an accelerator, where memory allows it."""
 GROUPS_PER_CALL = 4
+CELLS_PER_CORE = 4
+"""And call: cells differ in cost, and a core that is done waits for the others."""
 FRACTION = 0.6
 """Of the free memory, what a group may take: the rest is for what the estimate leaves out."""
 SAVED_PER_CELL = 24
@@ -77,8 +82,36 @@ def bytes_per_cell(config: Config, size: int) -> int:
     return int(width * (activations + gradients))
 
 
+def keep_compiled() -> None:
+    """Keep compiled programs between starts: only a shape's first run waits for the compiler."""
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def cores_as_devices() -> None:
+    """Make every core that this process may use a device of its own, where CPUs are the devices.
+
+    Cells side by side keep cores busier than the threads inside one cell's small operations do.
+    What the user or the environment says of the number of CPU devices stands, and so do devices
+    that are in use already.
+    """
+    if jax.config.values["jax_num_cpu_devices"] != -1:
+        return
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", cores or 1)
+
+
 def free_memory(device: Any) -> int | None:
-    """Bytes that a device has left, or None where it does not say."""
+    """Bytes that a device has left, for a CPU the machine's; None where it does not say."""
+    if device.platform == "cpu":
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            return None
     stats = device.memory_stats()
     if not stats or "bytes_limit" not in stats:
         return None
@@ -88,7 +121,9 @@ def free_memory(device: Any) -> int | None:
 def plan(
     config: Config, size: int, batch: int | None = None, devices: Sequence[Any] | None = None
 ) -> Plan:
-    """The layout for these devices: one cell after the other on a CPU, groups on accelerators.
+    """The layout for these devices: one cell after the other on CPUs, groups on accelerators.
+
+    CPUs share their memory, so that only as many of them take part as have room in it.
 
     Args:
         config: how cells are scored.
@@ -102,13 +137,14 @@ def plan(
     if batch is not None and batch < 1:
         raise InputError(f"expected a batch of at least 1 cell, got {batch}; raise it")
     chosen = tuple(jax.local_devices() if devices is None else devices)
-    if chosen[0].platform == "cpu":
-        return Plan(chosen, 1, batch or 1)
-    group = GROUP
     free = free_memory(chosen[0])
-    if free is not None:
-        while group > 1 and group * bytes_per_cell(config, size) > FRACTION * free:
-            group //= 2
+    room = GROUP if free is None else int(FRACTION * free / bytes_per_cell(config, size))
+    if chosen[0].platform == "cpu":
+        chosen = chosen[: max(room, 1)]
+        return Plan(chosen, 1, batch or (1 if len(chosen) == 1 else CELLS_PER_CORE))
+    group = GROUP
+    while group > max(room, 1):
+        group //= 2
     if batch is None:
         return Plan(chosen, group, group * GROUPS_PER_CALL)
     group = min(group, batch)

@@ -195,7 +195,14 @@ class ResultSet:
 
     def _write(self, frame: pd.DataFrame, prefix: str) -> None:
         sink = pa.BufferOutputStream()
-        pq.write_table(to_table(frame), sink, write_page_checksum=True)
+        pq.write_table(
+            to_table(frame),
+            sink,
+            compression="zstd",
+            use_dictionary=[name for name in COLUMNS if name != "value"],
+            use_byte_stream_split=["value"],
+            write_page_checksum=True,
+        )
         with writing_to(self.directory):
             path = self.directory / f"{prefix}{uuid.uuid4().hex}.parquet"
             publish(path, sink.getvalue().to_pybytes())

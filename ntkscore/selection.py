@@ -12,7 +12,7 @@ from cells import Cell, all_cells, distinct_cells
 from ntkscore import joint
 from ntkscore.config import format_rho
 from ntkscore.errors import InputError
-from ntkscore.scores import ASYMMETRIC_SCORES, DIRECTIONS, SCORES
+from ntkscore.scores import ASYMMETRIC_SCORES, SCORES
 from ntkscore.tables import Table
 
 BASELINES = ("params", "flops")
@@ -23,10 +23,10 @@ def select_cells(spec: str, table: Table | None = None, seed: int = 0) -> tuple[
 
     Args:
         spec: `distinct` (one cell per function), `all`, `table` (the ids with rows of their own),
-            `random:K` (K of the distinct cells), a file with one cell a line, or cells separated
-            by commas.
-        table: for `table`.
-        seed: of `random:K`; a smaller K gives the first cells of a larger one.
+            `random:K` (K of the distinct cells), `table:K` (K of the table's), a file with one
+            cell a line, or cells separated by commas.
+        table: for `table` and `table:K`.
+        seed: of the K cells; a smaller K gives the first cells of a larger one.
 
     Raises:
         InputError: if the specification is none of these.
@@ -36,21 +36,21 @@ def select_cells(spec: str, table: Table | None = None, seed: int = 0) -> tuple[
         return distinct_cells()
     if spec == "all":
         return tuple(all_cells())
-    if spec == "table":
-        if table is None:
+    kind, _, count = spec.partition(":")
+    if kind == "table" and table is None:
+        raise InputError(
+            f"expected a table for the cells {spec!r}, got none; add --table with its path"
+        )
+    if kind in ("random", "table"):
+        known = tuple(map(Cell, table.own)) if kind == "table" and table else distinct_cells()
+        if spec == "table":
+            return known
+        if not count.isdecimal() or not 1 <= int(count) <= len(known):
             raise InputError(
-                "expected a table for the cells 'table', got none; add --table with its path"
+                f"expected {kind}:K with K from 1 to {len(known)}, got {spec!r}; "
+                f"{kind}:64 is a quick start"
             )
-        return tuple(map(Cell, table.own))
-    if spec.startswith("random:"):
-        distinct = distinct_cells()
-        count = spec.removeprefix("random:")
-        if not count.isdecimal() or not 1 <= int(count) <= len(distinct):
-            raise InputError(
-                f"expected random:K with K from 1 to {len(distinct)}, got {spec!r}; "
-                "random:64 is a quick start"
-            )
-        return tuple(random.Random(seed).sample(distinct, len(distinct))[: int(count)])
+        return tuple(random.Random(seed).sample(known, len(known))[: int(count)])
     path = Path(spec)
     if path.is_file():
         lines = [line.strip() for line in path.read_text().splitlines()]
@@ -73,11 +73,6 @@ class ScoreName:
     def __str__(self) -> str:
         beta = "" if self.beta is None else f"@{self.beta:g}"
         return f"{self.kernel}{beta}.{self.score}"
-
-    @property
-    def direction(self) -> int:
-        """+1 if larger predicts better, −1 if smaller does."""
-        return DIRECTIONS.get(self.score, -1)
 
     @classmethod
     def parse(cls, text: str, betas: Sequence[float] = (0.5,)) -> "ScoreName":

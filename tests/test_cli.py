@@ -63,10 +63,11 @@ def test_score_prints_a_sheet() -> None:
 
 
 def test_rank_prints_every_cell_and_its_parameters(ranked: Path) -> None:
-    text = invoke("rank", "--cells", "random:6", "--out", ranked, *TINY, "--format", "csv").stdout
+    by = ("--by", "robust.trace", "--format", "csv")
+    text = invoke("rank", "--cells", "random:6", "--out", ranked, *TINY, *by).stdout
     frame = pd.read_csv(StringIO(text))
     assert len(frame) == 6
-    assert frame["robust.lambda_min_normalized"].is_monotonic_decreasing
+    assert frame["robust.trace"].is_monotonic_decreasing
     assert frame["params"].between(73_306, 1_531_546).all()
 
 

@@ -105,9 +105,12 @@ def accelerator(free: int) -> SimpleNamespace:
 
 
 def test_plans() -> None:
-    cpu = jax.local_devices()
-    assert devices.plan(TINY, 32) == Plan(tuple(cpu), 1, 1)
-    assert devices.plan(TINY, 32, batch=6).cells_per_call == 6 * len(cpu)
+    cpu = jax.local_devices()[:1]
+    assert devices.plan(TINY, 32, devices=cpu) == Plan(tuple(cpu), 1, 1)
+    assert devices.plan(TINY, 32, devices=2 * cpu) == Plan((*cpu, *cpu), 1, 4)
+    huge = Config(samples=10**6)
+    assert devices.plan(huge, 32, devices=2 * cpu) == Plan(tuple(cpu), 1, 1)
+    assert devices.plan(TINY, 32, 6, cpu).cells_per_call == 6
     with pytest.raises(InputError, match="expected a batch of at least 1 cell, got 0; raise it"):
         devices.plan(TINY, 32, batch=0)
     large = devices.plan(Config(), 32, devices=[accelerator(80 * 10**9)])
@@ -116,6 +119,22 @@ def test_plans() -> None:
     assert 1 <= small.group < 16
     assert devices.plan(Config(), 32, 20, [accelerator(80 * 10**9)]).batch == 32
     assert str(large) == "1 × A GPU, 64 cells per call and device, 16 side by side"
+
+
+def test_every_core_is_a_device() -> None:
+    command = "from ntkscore import devices; devices.cores_as_devices(); import jax; "
+    command += "print(len(jax.devices()))"
+
+    def count(**environment: str) -> int:
+        environ = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | environment
+        run = subprocess.run(
+            [sys.executable, "-c", command], env=environ, capture_output=True, text=True, check=True
+        )
+        return int(run.stdout)
+
+    assert count() == len(os.sched_getaffinity(0))
+    assert count(JAX_NUM_CPU_DEVICES="3") == 3
+    assert count(XLA_FLAGS="--xla_force_host_platform_device_count=5") == 5
 
 
 def test_plans_halve_to_the_end() -> None:
@@ -169,12 +188,13 @@ def rows_of(directory: Path) -> pd.DataFrame:
 
 def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
     """Both against one device; of the two processes one is killed, and a rerun completes."""
-    finish(rank(tmp_path / "one", "--cells", "random:60"))
+    told = finish(rank(tmp_path / "one", "--cells", "random:60", JAX_NUM_CPU_DEVICES="1"))
+    assert "1 × cpu, 1 cell per call and device, one after the other" in told
     expected = rows_of(tmp_path / "one")
 
     eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     told = finish(rank(tmp_path / "eight", "--cells", "random:60", **eight))
-    assert "8 × cpu, 1 cell per call and device, one after the other" in told
+    assert "8 × cpu, 4 cells per call and device, one after the other" in told
     same_rows(rows_of(tmp_path / "eight"), expected)
 
     with socket.socket() as free:
