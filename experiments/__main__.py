@@ -20,7 +20,11 @@ EXPERIMENTS = {
     "top-operations": "Operations on the edges of the best cells (Figure 4)",
     "benchmark-agreement": "Spearman between metrics, and with the older table (Table 1)",
     "sparsity": "The best cell for every number of empty edges (Table 5)",
-    "ntk-correlation": "Spearman of kernel scores with accuracies; --results (Figures 5 and 6)",
+    "ntk-correlation": "Spearman of kernel scores with accuracies (Figures 5 and 6)",
+    "sweep": "Joint kernels over β and ρ, against every metric",
+    "conventions": "The same scores under other conventions, and the presets",
+    "fidelity": "Cheaper settings against full fidelity: agreement, sign and cost",
+    "score-combinations": "Scores joined with the parameter count, and what they add to it",
     "search": "Search guided by the table: evolution, random, local (Tables 2 and 7)",
 }
 
@@ -52,7 +56,7 @@ def _register(name: str, title: str) -> None:
         seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
         results: Annotated[
             Path | None,
-            typer.Option(help="The --out of an ntkscore rank, for what needs scores."),
+            typer.Option(help="Folder of recordings other than experiments/results."),
         ] = None,
     ) -> None:
         start = time.monotonic()
@@ -91,6 +95,26 @@ def record(
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+@app.command()
+def report(
+    data_dir: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    results: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
+    out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
+    / "REPORT.md",
+) -> None:
+    """Run every experiment and write one page: what the paper says, and what we measured."""
+    page = importlib.import_module("experiments.report")
+    try:
+        study = study_of(data_dir, seed, results)
+        modules = {name: module_of(name) for name in EXPERIMENTS}
+        page.write(study, EXPERIMENTS, modules, out)
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(out)
 
 
 @app.command()

@@ -1,11 +1,13 @@
 """Spearman correlation between accuracies, and with the older table's (Table 1)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.study import MEANS, Outcome, Study
+from experiments.study import MEANS, Finding, Outcome, Study, Verdict
 from experiments.style import COLUMN
 from ntkscore.agreement import agreement
 
@@ -81,6 +83,21 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def findings(frame: pd.DataFrame) -> Iterator[Finding]:
+    """Table 1, a correlation each."""
+    for line in frame.to_dict("records"):
+        ours = f"{line['spearman']:.3f} [{line['low']:.3f}, {line['high']:.3f}]"
+        verdict: Verdict = "reproduced" if line["three_digits"] else "not reproduced"
+        unsure = {"PGD*", "FGSM*"} & {line["first"], line["second"]}
+        yield Finding(
+            f"Spearman of {line['first']} with {line['second']}",
+            f"{line['paper']:.3f}",
+            ours,
+            "not decidable" if unsure else verdict,
+            "radius of the older table's column unknown" if unsure else "",
+        )
+
+
 def run(study: Study) -> Outcome:
     """Table 1 on CIFAR-10, over the cells with results of their own."""
     columns = accuracies(study)
@@ -102,4 +119,4 @@ def run(study: Study) -> Outcome:
         "dataset": DATASET,
         "resamples": RESAMPLES,
     }
-    return Outcome(frame, draw(frame), configuration, remarks)
+    return Outcome(frame, draw(frame), configuration, remarks, (*findings(frame),))

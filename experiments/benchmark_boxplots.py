@@ -5,7 +5,7 @@ from matplotlib import pyplot as plt
 from matplotlib.cbook import boxplot_stats
 from matplotlib.figure import Figure
 
-from experiments.study import MEANS, Outcome, Study
+from experiments.study import MEANS, Finding, Outcome, Study
 from experiments.style import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from ntkscore.comparison import CLASSES
 from ntkscore.tables import Table
@@ -71,4 +71,15 @@ def run(study: Study) -> Outcome:
         f"{fgsm['whislo']:.3f} to {fgsm['whishi']:.3f}.",
         MEANS,
     )
-    return Outcome(frame, draw(frame), {"table": study.table.name}, remarks)
+    finding = Finding(
+        "Accuracies under FGSM on CIFAR-10 range over",
+        "about 40 % to 70 %",
+        f"{fgsm['whislo']:.3f} to {fgsm['whishi']:.3f} between the whiskers, "
+        f"{fgsm['minimum']:.3f} to {fgsm['maximum']:.3f} in all (3/255)",
+        "reproduced"
+        if abs(fgsm["whislo"] - 0.4) < 0.1 and abs(fgsm["maximum"] - 0.7) < 0.05
+        else "not reproduced",
+        "its lower end is that of the whiskers",
+    )
+    configuration = {"table": study.table.name}
+    return Outcome(frame, draw(frame), configuration, remarks, (finding,))

@@ -1,18 +1,21 @@
 """How scores of clean, robust and twice-perturbed kernels follow each accuracy (Figures 5 and 6).
 
-Needs the rows of a run over the table's cells: `--results DIR`.
+The paper's three findings are about the Frobenius norm, its NTK-score. All cells of the table at
+FGSM 8/255; a seeded sample of them for FGSM at 3/255 and for PGD.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from scipy.stats import rankdata, spearmanr
 
-from experiments.study import Outcome, Study
-from experiments.style import COLUMN, metric_label
+from experiments.contrasts import Contrast, Pair, contrast, partial_spearman, single_seeds
+from experiments.study import Finding, Outcome, Study
+from experiments.style import COLUMN, metric_label, score_label
 from ntkscore.comparison import correlate
 from ntkscore.config import format_rho
 from ntkscore.selection import baselines, pick_rho, score_table
@@ -26,81 +29,103 @@ METRICS = (
     "val_pgd_8_acc",
     "autoattack",
 )
+ROBUST = METRICS[1:]
 KERNELS = ("clean", "robust", "twice")
-DRAWN = ("frobenius", "trace", "lambda_min_normalized")
-RESAMPLES = 1000
+DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
+NTK_SCORE = "frobenius"
+RESAMPLES = 500
+FIRST = "robust NTKs correlate more with accuracy than the clean NTK"
+SECOND = "the correlation grows with the radius of the accuracy metric"
+THIRD = "FGSM kernels correlate more than PGD kernels"
+RECORDINGS = (("space", 8), ("radii", 3), ("radii", 8), ("pgd", 3), ("pgd", 8))
+"""Where scores come from, and at which radius in grey levels."""
 
 
-def partial_spearman(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:
-    """Spearman of x and y at equal `given`: the correlation of what ranks of it leave over."""
-    x, y, z = (rankdata(values) for values in (x, y, given))
-    xy, xz, yz = (np.corrcoef(a, b)[0, 1] for a, b in ((x, y), (x, z), (y, z)))
-    return float((xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2)))
+@dataclass(frozen=True)
+class Measured:
+    """The scores of one recording at one radius, and the accuracies of the same cells."""
+
+    study: Study
+    recording: str
+    rho: float
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Tidy rows, the joint kernels left out."""
+        rows = pick_rho(self.study.rows(self.recording), self.rho)
+        return rows[rows["kernel"].isin(KERNELS)]
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """A line per cell that has every score, means over the seeds."""
+        return score_table(self.rows).dropna()
+
+    @cached_property
+    def by_seed(self) -> list[pd.DataFrame]:
+        """The same, a seed at a time."""
+        tables = (score_table(rows) for rows in single_seeds(self.rows).values())
+        return [table.reindex(self.scores.index) for table in tables]
+
+    def accuracy(self, metric: str) -> np.ndarray:
+        """Of the cells of `scores`."""
+        return self.study.table.accuracies(DATASET, metric, list(self.scores.index))
+
+    def pairs(self, score: str, metric: str) -> tuple[Pair, list[Pair]]:
+        """The score against the metric: means over the seeds, and every seed alone."""
+        accuracy = self.accuracy(metric)
+        tables = (self.scores, *self.by_seed)
+        mean, *alone = (Pair(table[score].to_numpy(), accuracy) for table in tables)
+        return mean, alone
+
+    def contrast(self, first: tuple[str, str], second: tuple[str, str]) -> Contrast:
+        """Of two (score, metric) on the same cells."""
+        (a, a_alone), (b, b_alone) = self.pairs(*first), self.pairs(*second)
+        both = list(zip(a_alone, b_alone, strict=True))
+        return contrast(a, b, both, self.study.seed, RESAMPLES)
+
+    @property
+    def title(self) -> str:
+        """Attack, radius, number of cells and of seeds."""
+        attack = self.rows["attack"].iloc[0].upper()
+        seeds = "1 seed" if len(self.by_seed) == 1 else f"{len(self.by_seed)} seeds"
+        return f"{attack} {format_rho(self.rho)}, {len(self.scores):,} cells, {seeds}"
 
 
-def difference(
-    a: np.ndarray, b: np.ndarray, accuracy: np.ndarray, seed: int, resamples: int = RESAMPLES
-) -> tuple[float, float, float]:
-    """Spearman of a less that of b, and the 95 % interval of the difference, paired by cell.
-
-    Args:
-        a, b: two scores of the same cells, shape (cells,).
-        accuracy: theirs, a fraction.
-        seed: of the bootstrap over cells.
-        resamples: of it.
-    """
-
-    def gap(cells: np.ndarray) -> float:
-        of = lambda score: spearmanr(score[cells], accuracy[cells]).statistic  # noqa: E731
-        return float(of(a) - of(b))
-
-    generator = np.random.default_rng(seed)
-    n = len(accuracy)
-    drawn = [gap(generator.integers(n, size=n)) for _ in range(resamples)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return gap(np.arange(n)), float(low), float(high)
-
-
-def correlations(study: Study, rows: pd.DataFrame, rho: float) -> Iterator[pd.DataFrame]:
-    """Agreement of every score at one radius with every metric, and what its seeds vary by."""
-    part = pick_rho(rows, rho)
-    scores = score_table(part)
-    by_seed = {seed: score_table(group) for seed, group in part.groupby("seed")}
-    params = baselines(list(scores.index))["params"]
+def correlations(measured: Measured) -> Iterator[pd.DataFrame]:
+    """Agreement of every score with every metric, and what its seeds vary by."""
+    scores = measured.scores
+    params = baselines(list(scores.index))["params"].to_numpy()
     for metric in METRICS:
-        frame = correlate(scores, study.table, DATASET, metric, RESAMPLES).set_index("score")
-        accuracy = pd.Series(study.table.accuracies(DATASET, metric, list(scores.index)))
-        accuracy.index = scores.index
-        single = pd.DataFrame(
-            {seed: alone.corrwith(accuracy, method="spearman") for seed, alone in by_seed.items()}
-        )
-        frame["lowest_seed"], frame["highest_seed"] = single.min(axis=1), single.max(axis=1)
-        known = {name: values.dropna() for name, values in scores.items()}
-        frame["given_params"] = pd.Series(
-            {
-                name: partial_spearman(values, accuracy[values.index], params[values.index])
-                for name, values in known.items()
-                if values.nunique() > 1
-            }
-        )
-        yield frame.reset_index().assign(rho=rho, metric=metric)
+        accuracy = measured.accuracy(metric)
+        frame = correlate(scores, measured.study.table, DATASET, metric, RESAMPLES)
+        frame = frame.set_index("score")
+        target = pd.Series(accuracy, index=scores.index)
+        single = pd.DataFrame([t.corrwith(target, method="spearman") for t in measured.by_seed])
+        frame["lowest_seed"], frame["highest_seed"] = single.min(), single.max()
+        given = {
+            name: partial_spearman(s.to_numpy(), accuracy, params) for name, s in scores.items()
+        }
+        frame["given_params"] = pd.Series(given)
+        head = {"recording": measured.recording, "attack": measured.rows["attack"].iloc[0]}
+        head |= {"rho": measured.rho, "metric": metric}
+        yield frame.reset_index().assign(**head)
 
 
-def draw(frame: pd.DataFrame) -> Figure:
-    """A row of panels per radius, a panel per score, a line per kernel over the metrics."""
-    radii = sorted(frame["rho"].unique())
+def draw(frame: pd.DataFrame, titles: list[str]) -> Figure:
+    """A row of panels per recording and radius, a panel per score, a line per kernel."""
     figure, axes = plt.subplots(
-        len(radii),
+        len(titles),
         len(DRAWN),
-        figsize=(2 * COLUMN, 0.75 * COLUMN * len(radii)),
+        figsize=(2 * COLUMN, 0.55 * COLUMN * len(titles)),
         sharex=True,
-        sharey="row",
+        sharey=True,
         squeeze=False,
     )
     places = range(len(METRICS))
-    for line, rho in zip(axes, radii, strict=True):
+    groups = frame.groupby(["recording", "rho"], sort=False)
+    for line, title, (_, group) in zip(axes, titles, groups, strict=True):
+        at = group.set_index(["score", "metric"])
         for axis, score in zip(line, DRAWN, strict=True):
-            at = frame[frame["rho"] == rho].set_index(["score", "metric"])
             for kernel, marker in zip(KERNELS, "os^", strict=True):
                 shown = at.loc[f"{kernel}.{score}"].loc[list(METRICS)]
                 reach = [
@@ -112,44 +137,103 @@ def draw(frame: pd.DataFrame) -> Figure:
                 )
             params = at.loc["params"].loc[list(METRICS)]
             axis.plot(places, params["spearman"], color="0.5", linestyle=":", label="parameters")
-            axis.set_title(score)
             axis.set_xticks(places, [metric_label(metric) for metric in METRICS], rotation=40)
             axis.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-        line[0].set_ylabel(f"Spearman with accuracy\nkernels at ρ = {format_rho(rho)}")
+        line[0].set_ylabel(f"Spearman\n{title}".replace(", ", "\n"))
+    for axis, score in zip(axes[0], DRAWN, strict=True):
+        axis.set_title(score_label(score))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
     return figure
 
 
-def remarks(study: Study, rows: pd.DataFrame) -> Iterator[str]:
-    """The paper's findings on the Frobenius norm, each with its measured difference."""
-    yield f"{rows['cell'].nunique()} cells, seeds {sorted(rows['seed'].unique().tolist())}"
-    for rho in sorted(rows["rho"].unique()):
-        scores = score_table(pick_rho(rows, rho)).dropna()
-        accuracy = {
-            metric: study.table.accuracies(DATASET, metric, list(scores.index))
-            for metric in METRICS
-        }
-        for metric in METRICS[1:]:
-            robust, clean = (scores[f"{kernel}.frobenius"].to_numpy() for kernel in KERNELS[1::-1])
-            gap, low, high = difference(robust, clean, accuracy[metric], study.seed)
-            yield (
-                f"ρ = {format_rho(rho)}, {metric_label(metric)}: the robust kernel's Frobenius "
-                f"norm correlates by {gap:+.4f} [{low:+.4f}, {high:+.4f}] more than the clean one's"
+def robust_above_clean(measured: Measured) -> Iterator[Finding]:
+    """The first finding, for every robust metric."""
+    for metric in ROBUST:
+        found = measured.contrast((f"robust.{NTK_SCORE}", metric), (f"clean.{NTK_SCORE}", metric))
+        yield found.finding(
+            f"Robust NTK above clean NTK, {metric_label(metric)} accuracy ({measured.title})",
+            "above",
+            FIRST,
+        )
+
+
+def grows_with_radius(measured: Measured) -> Iterator[Finding]:
+    """The second finding: from the clean metric to 3/255 to 8/255, for the robust kernel."""
+    steps = (
+        ("val_fgsm_3_acc", "val_acc"),
+        ("val_fgsm_8_acc", "val_fgsm_3_acc"),
+        ("val_pgd_3_acc", "val_acc"),
+        ("val_pgd_8_acc", "val_pgd_3_acc"),
+    )
+    for larger, smaller in steps:
+        score = f"robust.{NTK_SCORE}"
+        found = measured.contrast((score, larger), (score, smaller))
+        yield found.finding(
+            f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} accuracy "
+            f"({measured.title})",
+            "grows",
+            SECOND,
+        )
+
+
+def fgsm_above_pgd(fgsm: Measured, pgd: Measured) -> Iterator[Finding]:
+    """The third finding, on the cells and seeds that both recordings have."""
+    cells = fgsm.scores.index.intersection(pgd.scores.index)
+    common = set(single_seeds(fgsm.rows)) & set(single_seeds(pgd.rows))
+    for kernel in KERNELS[1:]:
+        score = f"{kernel}.{NTK_SCORE}"
+        for metric in ("val_pgd_3_acc", "val_pgd_8_acc"):
+            accuracy = fgsm.study.table.accuracies(DATASET, metric, list(cells))
+
+            def pairs(measured: Measured, score: str = score, y: np.ndarray = accuracy) -> list:
+                rows = measured.rows[measured.rows["seed"].isin(common)]
+                parts = (rows, *single_seeds(rows).values())
+                return [Pair(score_table(part).loc[cells, score].to_numpy(), y) for part in parts]
+
+            (a, *a_alone), (b, *b_alone) = pairs(fgsm), pairs(pgd)
+            both = list(zip(a_alone, b_alone, strict=True))
+            found = contrast(a, b, both, fgsm.study.seed, RESAMPLES)
+            yield found.finding(
+                f"FGSM above PGD, {kernel} NTK at {format_rho(fgsm.rho)}, {metric_label(metric)} "
+                f"accuracy ({len(cells):,} cells, {len(common)} seeds)",
+                "above",
+                THIRD,
             )
 
 
 def run(study: Study) -> Outcome:
-    """Correlate every score of the study's rows with every metric of CIFAR-10."""
-    rows = study.rows
-    frames = [
-        frame for rho in sorted(rows["rho"].unique()) for frame in correlations(study, rows, rho)
-    ]
+    """Correlate every recorded score with every metric of CIFAR-10, and test the findings."""
+    found = {(name, level): Measured(study, name, level / 255) for name, level in RECORDINGS}
+    frames = [frame for measured in found.values() for frame in correlations(measured)]
     frame = pd.concat(frames, ignore_index=True)
-    first = ["rho", "metric", "score"]
+    space = found["space", 8]
+    findings = (
+        *robust_above_clean(space),
+        *robust_above_clean(found["pgd", 3]),
+        *robust_above_clean(found["pgd", 8]),
+        *grows_with_radius(space),
+        *grows_with_radius(found["pgd", 8]),
+        *fgsm_above_pgd(found["radii", 3], found["pgd", 3]),
+        *fgsm_above_pgd(space, found["pgd", 8]),
+    )
+    remarks = tuple(
+        f"{measured.title}: the Frobenius norm's Spearman with PGD 8/255 accuracy is "
+        + ", ".join(
+            f"{float(measured.pairs(f'{kernel}.{NTK_SCORE}', 'val_pgd_8_acc')[0].spearman()):+.3f} "
+            f"({kernel})"
+            for kernel in KERNELS
+        )
+        + "."
+        for measured in found.values()
+    )
+    first = ["recording", "attack", "rho", "metric", "score"]
+    names = dict(RECORDINGS)
+    configuration = {name: study.result_set(name).configuration for name in names}
     return Outcome(
         frame[[*first, *frame.columns.drop(first)]],
-        draw(frame),
-        {"dataset": DATASET, "resamples": RESAMPLES, **study.run},
-        tuple(remarks(study, rows)),
+        draw(frame, [measured.title for measured in found.values()]),
+        {"dataset": DATASET, "resamples": RESAMPLES, "recordings": configuration},
+        remarks,
+        findings,
     )

@@ -88,7 +88,7 @@ def draw(frame: pd.DataFrame, metrics: Sequence[str], dataset: str) -> Figure:
     methods = list(dict.fromkeys(frame["method"]))
     guides = [guide for guide in dict.fromkeys(frame["guide"]) if guide]
     figure, axes = plt.subplots(
-        1, len(metrics), figsize=(COLUMN, 1 + 0.45 * len(methods)), sharey=True, squeeze=False
+        1, len(metrics), figsize=(1.5 * COLUMN, 1 + 0.3 * len(methods)), sharey=True, squeeze=False
     )
     for axis, metric in zip(axes[0], metrics, strict=True):
         for line in frame[frame["metric"] == metric].to_dict("records"):
@@ -102,7 +102,7 @@ def draw(frame: pd.DataFrame, metrics: Sequence[str], dataset: str) -> Figure:
         axis.set_title(f"{metric_label(metric)} accuracy")
         axis.locator_params(axis="x", nbins=4)
         axis.margins(x=0.1)
-    axes[0, 0].set_yticks(range(len(methods)), [name.replace(" ", "\n") for name in methods])
+    axes[0, 0].set_yticks(range(len(methods)), methods)
     axes[0, 0].invert_yaxis()
     figure.supxlabel(f"accuracy on {dataset} (fraction)", fontsize="medium")
     colours = COLOURS[: len(guides)]

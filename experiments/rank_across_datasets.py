@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from experiments.rank_by_metric import BEST, agreements, draw, ranks, spoken
+from experiments.rank_by_metric import BEST, agreements, draw, findings, ranks, spoken
 from experiments.study import MEANS, Outcome, Study
 from experiments.style import DATASET_LABELS
 from ntkscore.comparison import ROBUST_MEAN, table_scores
@@ -18,4 +18,5 @@ def run(study: Study) -> Outcome:
     by = f"rank by mean robust accuracy on {DATASET_LABELS[REFERENCE]}"
     remarks = (*spoken(agreements(places, REFERENCE), labels), MEANS)
     configuration = {"table": study.table.name, "metric": ROBUST_MEAN, "best": BEST}
-    return Outcome(places, draw(places, REFERENCE, labels, by), configuration, remarks)
+    found = findings(agreements(places, REFERENCE), labels)
+    return Outcome(places, draw(places, REFERENCE, labels, by), configuration, remarks, found)

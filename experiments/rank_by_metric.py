@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.study import MEANS, Outcome, Study
+from experiments.study import MEANS, Finding, Outcome, Study
 from experiments.style import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from ntkscore.comparison import ROBUST_MEAN, table_scores
 
@@ -12,6 +12,8 @@ DATASET = "cifar10"
 REFERENCE = ROBUST_MEAN
 METRICS = ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
 BEST = 100
+WELL = 0.8
+"""A Spearman coefficient above which ranks correlate well."""
 TICKS = {1: "1", 10: "10", 100: "100", 1000: "1k"}
 
 
@@ -86,6 +88,20 @@ def spoken(statistics: pd.DataFrame, labels: dict[str, str]) -> tuple[str, ...]:
     )
 
 
+def findings(statistics: pd.DataFrame, labels: dict[str, str]) -> tuple[Finding, ...]:
+    """That ranks correlate well, for every line of `agreements`."""
+    return tuple(
+        Finding(
+            f"Ranks by {labels[str(column)]} correlate well with the reference",
+            "well",
+            f"Spearman {line['spearman']:.3f}",
+            "reproduced" if line["spearman"] > WELL else "not reproduced",
+            f"taken to mean above {WELL}",
+        )
+        for column, line in statistics.iterrows()
+    )
+
+
 def run(study: Study) -> Outcome:
     """Ranks by clean, FGSM and PGD accuracy over the rank by mean robust accuracy."""
     accuracies = table_scores(study.table, DATASET)[[REFERENCE, *METRICS]]
@@ -94,4 +110,5 @@ def run(study: Study) -> Outcome:
     by = f"rank by mean robust accuracy on {DATASET_LABELS[DATASET]}"
     remarks = (*spoken(agreements(places, REFERENCE), labels), MEANS)
     configuration = {"table": study.table.name, "dataset": DATASET, "best": BEST}
-    return Outcome(places, draw(places, REFERENCE, labels, by), configuration, remarks)
+    found = findings(agreements(places, REFERENCE), labels)
+    return Outcome(places, draw(places, REFERENCE, labels, by), configuration, remarks, found)

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -21,6 +21,8 @@ RECORDED = Path(__file__).parent / "results"
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 
+Verdict = Literal["reproduced", "not reproduced", "not decidable"]
+
 MEANS = (
     "Accuracies here are means of three training seeds, the paper reads a single one: differences "
     "of up to about 0.005 are to be expected."
@@ -35,33 +37,29 @@ class Study:
     Attributes:
         data_dir: the folder with the data sets and tables.
         seed: of everything that is drawn.
-        results: a result directory of `ntkscore rank`, for what needs scores.
+        results: the folder with the recordings (result directories by name) that scores are
+            read from.
     """
 
     data_dir: Path
     seed: int = 0
-    results: Path | None = None
+    results: Path = RECORDED
 
-    @cached_property
-    def _result_set(self) -> ResultSet:
-        if self.results is None:
+    def result_set(self, name: str) -> ResultSet:
+        """A recording by name, as a result directory."""
+        directory = self.results / name
+        if not directory.is_dir():
             raise InputError(
-                "expected scores to work on, got none; give --results with the --out of an "
-                "ntkscore rank over --cells table"
+                f"expected the recording {name}, but there is no {directory}; "
+                f"python -m experiments record {name} makes it"
             )
-        return ResultSet.open(self.results)
+        return ResultSet.open(directory)
 
-    @cached_property
-    def rows(self) -> pd.DataFrame:
-        """The tidy rows of the results, of the seeds that are complete."""
-        rows = self._result_set.read()
+    def rows(self, name: str) -> pd.DataFrame:
+        """The tidy rows of a recording, of the seeds that are complete."""
+        rows = self.result_set(name).read()
         cells = rows.groupby("seed")["cell"].nunique()
         return rows[rows["seed"].isin(cells.index[cells == cells.max()])]
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """The configuration that the results were computed with."""
-        return {"run": self._result_set.configuration}
 
     @cached_property
     def table(self) -> Table:
@@ -86,6 +84,27 @@ class Study:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A statement of the paper beside what was measured.
+
+    Attributes:
+        what: is stated.
+        paper: its number or words.
+        ours: number with its interval.
+        verdict: what comes of it.
+        why: as far as that needs saying.
+        of: the statement that this is one part of, or "".
+    """
+
+    what: str
+    paper: str
+    ours: str
+    verdict: Verdict
+    why: str = ""
+    of: str = ""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What an experiment found.
 
@@ -94,12 +113,16 @@ class Outcome:
         figure: or None, where a table is all there is.
         configuration: what the numbers depend on beside the study's seed, as JSON types.
         remarks: what a reader of the report should be told, in sentences.
+        findings: the paper's statements, each with what was measured.
+        summary: what a reader of the report should see of the data, a table of a page at most.
     """
 
     frame: pd.DataFrame
     figure: Figure | None = None
     configuration: dict[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    summary: pd.DataFrame | None = None
 
 
 def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
@@ -119,9 +142,10 @@ def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
     content = {
         "experiment": name,
         "seed": study.seed,
-        "results": None if study.results is None else str(study.results),
+        "results": None if study.results == RECORDED else str(study.results),
         "configuration": outcome.configuration,
         "remarks": outcome.remarks,
+        "findings": [asdict(finding) for finding in outcome.findings],
         "checksums": study.checksums(),
         **provenance(),
     }
@@ -131,4 +155,4 @@ def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
 
 def study_of(data_dir: Path | None, seed: int, results: Path | None = None) -> Study:
     """The study of a command line: `--data-dir`, else $NTKSCORE_DATA, else the user cache."""
-    return Study(data_home(data_dir), seed, results)
+    return Study(data_home(data_dir), seed, results or RECORDED)

@@ -44,6 +44,24 @@ def metric_label(metric: str) -> str:
     return known.get(name, f"{attack.upper()} {levels}/255")
 
 
+SCORE_LABELS = {
+    "frobenius": "Frobenius",
+    "lambda_min": "λ_min",
+    "lambda_min_normalized": "λ_min/trace",
+    "condition": "condition",
+    "effective_rank": "effective rank",
+    "label_energy": "label energy",
+}
+
+
+def score_label(name: str) -> str:
+    """How a figure names a score or a sum: `params+clean.lambda_min` is "params + clean λ_min"."""
+    terms = [term.rpartition(".") for term in name.split("+")]
+    return " + ".join(
+        f"{kernel} {SCORE_LABELS.get(score, score)}".strip() for kernel, _, score in terms
+    )
+
+
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as PNG and SVG.
 

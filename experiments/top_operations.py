@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
 from cells import EDGES, OPERATIONS, Cell
-from experiments.study import MEANS, Outcome, Study
+from experiments.study import MEANS, Finding, Outcome, Study
 from experiments.style import COLOURS, COLUMN, DATASET_LABELS
 from ntkscore.comparison import ROBUST_MEAN, table_scores
 
@@ -117,6 +117,22 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def finding(frame: pd.DataFrame) -> Finding:
+    """The commonest operations: 3×3 convolutions, but a skip connection on edge 4."""
+    common = [line.operation for line in commonest(frame).itertuples(index=False)]
+    edges = [line.edge for line in commonest(frame).itertuples(index=False)]
+    skips = [edge for edge, name in zip(edges, common, strict=True) if name == "skip_connect"]
+    convolutions = sum(name == "nor_conv_3x3" for name in common)
+    agrees = len(skips) == 1 and convolutions > len(common) / 2
+    return Finding(
+        "The commonest operation of the ten most robust cells",
+        "3×3 convolution on most edges, skip connection on edge 4",
+        f"3×3 convolution on {convolutions} of {len(common)} edges, skip connection on edge "
+        + ", ".join(map(str, skips)),
+        "reproduced" if agrees and skips == [4] else "not reproduced",
+    )
+
+
 def run(study: Study) -> Outcome:
     """The ten most robust cells on CIFAR-10."""
     frame = top_operations(table_scores(study.table, DATASET))
@@ -130,4 +146,4 @@ def run(study: Study) -> Outcome:
         MEANS,
     )
     configuration = {"table": study.table.name, "dataset": DATASET, "top": TOP, "by": ROBUST_MEAN}
-    return Outcome(frame, draw(frame), configuration, remarks)
+    return Outcome(frame, draw(frame), configuration, remarks, (finding(frame),))

@@ -133,15 +133,9 @@ def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
     kept = rows if losses else rows[rows["score"] != "loss"]
     beta = kept["beta"].map(lambda b: "" if pd.isna(b) else f"@{b:g}")
     names = kept["kernel"] + beta + "." + kept["score"]
-    order = list(dict.fromkeys(names))
-    values = kept.assign(name=names).pivot_table(
-        index="cell",
-        columns="name",
-        values="value",
-        aggfunc=lambda v: v.mean(skipna=False),
-        dropna=False,
-    )
-    return values[order]
+    single = kept.assign(name=names).pivot(index=["cell", "seed"], columns="name", values="value")
+    failed = single.isna().groupby("cell").any()
+    return single.groupby("cell").mean().mask(failed)[list(dict.fromkeys(names))]
 
 
 def baselines(cells: Sequence[int], num_classes: int = 10, size: int = 32) -> pd.DataFrame:
