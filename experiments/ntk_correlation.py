@@ -37,7 +37,7 @@ RESAMPLES = 500
 FIRST = "robust NTKs correlate more with accuracy than the clean NTK"
 SECOND = "the correlation grows with the radius of the accuracy metric"
 THIRD = "FGSM kernels correlate more than PGD kernels"
-RECORDINGS = (("space", 8), ("radii", 3), ("radii", 8), ("pgd", 3), ("pgd", 8))
+RECORDINGS = (("space", 8), ("radii", 3), ("radii", 8), ("pgd-3", 3), ("pgd-8", 8))
 """Where scores come from, and at which radius in grey levels."""
 
 
@@ -210,12 +210,12 @@ def run(study: Study) -> Outcome:
     space = found["space", 8]
     findings = (
         *robust_above_clean(space),
-        *robust_above_clean(found["pgd", 3]),
-        *robust_above_clean(found["pgd", 8]),
+        *robust_above_clean(found["pgd-3", 3]),
+        *robust_above_clean(found["pgd-8", 8]),
         *grows_with_radius(space),
-        *grows_with_radius(found["pgd", 8]),
-        *fgsm_above_pgd(found["radii", 3], found["pgd", 3]),
-        *fgsm_above_pgd(space, found["pgd", 8]),
+        *grows_with_radius(found["pgd-8", 8]),
+        *fgsm_above_pgd(found["radii", 3], found["pgd-3", 3]),
+        *fgsm_above_pgd(space, found["pgd-8", 8]),
     )
     remarks = tuple(
         f"{measured.title}: the Frobenius norm's Spearman with PGD 8/255 accuracy is "

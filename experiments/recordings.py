@@ -55,7 +55,8 @@ class Recording:
 
 SPACE = {"space": Recording(replace(MODERATE, betas=GRID))}
 SAMPLES = {
-    "pgd": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255, 8 / 255)), "table:1000"),
+    "pgd-8": Recording(replace(MODERATE, attack="pgd"), "table:1000"),
+    "pgd-3": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255,)), "table:1000", 1),
     "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:1000", 1),
 }
 
@@ -79,7 +80,7 @@ _CHOICES = {
 PRESETS = ("tenas", "knas", "hnas", "paper")
 """Named after what they reproduce, as far as that says what it does; the rest is our default."""
 CONVENTIONS = {
-    f"conventions/{name}": Recording(replace(MODERATE, **choices), "table:200", 1)
+    f"conventions/{name}": Recording(replace(MODERATE, **choices), "table:100", 1)
     for name, choices in _CHOICES.items()
 }
 

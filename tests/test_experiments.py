@@ -11,17 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from cells import EDGES, SIZE, Cell
-from experiments import ntk_correlation, search, searchers
+from experiments import search, searchers
 from experiments.__main__ import app
 from experiments.accuracy_distribution import histogram
 from experiments.benchmark_agreement import accuracies, pairs
-from experiments.ntk_correlation import difference, partial_spearman
 from experiments.picks import Picks, space_accuracies, summary
 from experiments.rank_by_metric import agreements, ranks
 from experiments.sparsity import best_by_sparsity
 from experiments.study import Study
 from experiments.top_operations import commonest, top_operations
-from ntkscore.cli import app as cli
 
 NAMES = (
     "benchmark-boxplots",
@@ -31,7 +29,6 @@ NAMES = (
     "top-operations",
     "benchmark-agreement",
     "sparsity",
-    "search",
 )
 runner = CliRunner()
 
@@ -45,48 +42,6 @@ def invoke(*arguments: object) -> str:
     result = runner.invoke(app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output + repr(result.exception)
     return result.stdout
-
-
-def test_partial_correlation_takes_out_what_is_given() -> None:
-    generator = np.random.default_rng(0)
-    size = generator.normal(size=4000)
-    accuracy = size + generator.normal(size=4000)
-    proxy, own = size + 0.1 * generator.normal(size=4000), accuracy + generator.normal(size=4000)
-    assert abs(partial_spearman(proxy, accuracy, size)) < 0.08
-    assert partial_spearman(own, accuracy, size) > 0.5
-
-
-def test_a_paired_difference_knows_which_score_is_better() -> None:
-    generator = np.random.default_rng(0)
-    accuracy = generator.normal(size=500)
-    good, bad = (accuracy + noise * generator.normal(size=500) for noise in (0.3, 1.0))
-    gap, low, high = difference(good, bad, accuracy, 0, resamples=100)
-    assert 0 < low < gap < high
-
-
-def test_kernel_scores_against_accuracies(data_dir: Path, tmp_path: Path) -> None:
-    missing = runner.invoke(app, ["ntk-correlation", "--data-dir", str(data_dir)])
-    assert missing.exit_code == 2
-    assert "expected scores to work on, got none; give --results" in missing.output
-    options = [
-        "--channels",
-        "4",
-        "--cells-per-stage",
-        "1",
-        "--samples",
-        "4",
-        "--cells",
-        "1,7,100,1462,2581,5000",
-    ]
-    scored = runner.invoke(cli, ["rank", *options, "--out", str(tmp_path / "scores")])
-    assert scored.exit_code == 0, scored.output
-    out = ["--out", tmp_path, "--results", tmp_path / "scores"]
-    printed = invoke("ntk-correlation", "--data-dir", data_dir, *out)
-    assert "6 cells, seeds [0]" in printed
-    frame = pd.read_csv(tmp_path / "ntk-correlation.csv")
-    assert set(frame["metric"]) == set(ntk_correlation.METRICS)
-    assert {"robust.frobenius", "params"} <= set(frame["score"])
-    assert frame["spearman"].abs().max() <= 1
 
 
 @pytest.mark.parametrize("name", NAMES)
