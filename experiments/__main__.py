@@ -38,9 +38,11 @@ def module_of(name: str) -> Any:
 
 @app.command("list")
 def list_experiments() -> None:
-    """Names of the experiments, a line each."""
+    """Names of the experiments, a line each, and of the recordings that they read."""
     for name, title in EXPERIMENTS.items():
         typer.echo(f"{name:24} {title}")
+    recordings = importlib.import_module("experiments.recordings")
+    typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
 
 def _register(name: str, title: str) -> None:
@@ -80,7 +82,9 @@ for _name, _title in EXPERIMENTS.items():
 
 @app.command()
 def record(
-    names: Annotated[list[str], typer.Argument(help="Recordings, or the start of their names.")],
+    names: Annotated[
+        list[str], typer.Argument(help="Recordings, or how their names begin; list has them.")
+    ],
     data_dir: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
     work: Annotated[Path, typer.Option(help="Where what is computed is kept.")] = Path(
         "runs/recordings"
@@ -124,12 +128,17 @@ def rerun(
     data_dir: Annotated[Path | None, typer.Option(help="As for the experiment.")] = None,
 ) -> None:
     """Run an experiment again from its record; says whether the tables are still the same."""
-    known = json.loads(record.read_text(encoding="utf-8"))
-    study = study_of(data_dir, known["seed"], known["results"] and Path(known["results"]))
-    if study.checksums() != known["checksums"]:
-        typer.echo("the tables are not those of the record", err=True)
-    outcome = module_of(known["experiment"]).run(study)
-    for path in write(outcome, study, known["experiment"], out):
+    try:
+        known = json.loads(record.read_text(encoding="utf-8"))
+        study = study_of(data_dir, known["seed"], known["results"] and Path(known["results"]))
+        if study.checksums() != known["checksums"]:
+            typer.echo("tables or recordings are not those of the record", err=True)
+        outcome = module_of(known["experiment"]).run(study)
+        paths = write(outcome, study, known["experiment"], out)
+    except (OSError, ValueError, KeyError) as error:
+        typer.echo(f"error: {error}; give the JSON that an experiment left", err=True)
+        raise typer.Exit(2) from None
+    for path in paths:
         typer.echo(path)
 
 

@@ -82,6 +82,8 @@ def run(study: Study) -> Outcome:
         "clean",
         f"{clean[0]} with equal bins, {clean[1]} with bins of each metric's own range",
         "reproduced" if set(clean) == {"clean"} else "not decidable",
-        "" if set(clean) == {"clean"} else "depends on the bins, which the paper does not give",
+        "both ways to bin agree"
+        if set(clean) == {"clean"}
+        else "bins, which the paper does not give, decide",
     )
     return Outcome(frame, draw(frame), configuration, (*remarks, MEANS), (finding,))

@@ -10,6 +10,10 @@ from scipy.stats import rankdata
 from experiments.study import Finding, Verdict
 
 RESAMPLES = 500
+SEEDS = 3
+"""Below which a statement about a score is not decided: seeds differ more than cells do."""
+NOTABLE = 0.02
+"""A smaller difference of Spearman coefficients is called small, however sure it is."""
 
 
 @dataclass(frozen=True)
@@ -33,34 +37,46 @@ class Contrast:
     """By how much one correlation exceeds another.
 
     Attributes:
-        value: the difference of the two Spearman coefficients.
-        low, high: its 95 % interval over cells.
+        first, second: the two Spearman coefficients.
+        low, high: 95 % interval of their difference over cells.
         seeds: the difference for every seed alone.
     """
 
-    value: float
+    first: float
+    second: float
     low: float
     high: float
     seeds: tuple[float, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
-        """Of a statement that says it is positive: the interval and all seeds must agree."""
-        if self.low > 0 and min(self.seeds, default=1) > 0:
-            return "reproduced"
-        if self.high < 0 and max(self.seeds, default=-1) < 0:
-            return "not reproduced"
-        return "not decidable"
+    def value(self) -> float:
+        """The difference."""
+        return self.first - self.second
+
+    @property
+    def judged(self) -> tuple[Verdict, str]:
+        """Whether the first correlation is stronger, and why this is said."""
+        if len(self.seeds) < SEEDS:
+            return "not decidable", f"fewer than {SEEDS} seeds"
+        if self.first <= 0:
+            return "not decidable", "no positive correlation to compare"
+        small = f", but by less than {NOTABLE}" if abs(self.value) < NOTABLE else ""
+        if self.low > 0 and min(self.seeds) > 0:
+            return "reproduced", f"interval and all {len(self.seeds)} seeds above 0{small}"
+        if self.high < 0 and max(self.seeds) < 0:
+            return "not reproduced", f"interval and all {len(self.seeds)} seeds below 0{small}"
+        return "not decidable", "interval or seeds on both sides of 0"
 
     def __str__(self) -> str:
-        text = f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
-        if len(self.seeds) > 1:
-            text += f", single seeds {min(self.seeds):+.3f} to {max(self.seeds):+.3f}"
+        text = f"{self.first:.3f} − {self.second:.3f} = {self.value:+.3f} "
+        text += f"[{self.low:+.3f}, {self.high:+.3f}]"
+        if self.seeds:
+            text += "; by seed " + ", ".join(f"{gap:+.3f}" for gap in self.seeds)
         return text
 
     def finding(self, what: str, paper: str, of: str = "") -> Finding:
         """The statement, with this as what was measured."""
-        return Finding(what, paper, str(self), self.verdict, of=of)
+        return Finding(what, paper, str(self), *self.judged, of)
 
 
 def contrast(
@@ -82,9 +98,9 @@ def contrast(
     n = len(first.score)
     drawn = np.random.default_rng(seed).integers(n, size=(resamples, n))
     low, high = np.quantile(first.spearman(drawn) - second.spearman(drawn), [0.025, 0.975])
-    value = float(first.spearman() - second.spearman())
     singles = tuple(float(a.spearman() - b.spearman()) for a, b in by_seed)
-    return Contrast(value, float(low), float(high), singles)
+    coefficients = float(first.spearman()), float(second.spearman())
+    return Contrast(*coefficients, float(low), float(high), singles)
 
 
 def partial_spearman(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:

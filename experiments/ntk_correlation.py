@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -57,8 +56,8 @@ class Measured:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """A line per cell that has every score, means over the seeds."""
-        return score_table(self.rows).dropna()
+        """A line per cell, means over the seeds; NaN where one failed."""
+        return score_table(self.rows)
 
     @cached_property
     def by_seed(self) -> list[pd.DataFrame]:
@@ -66,29 +65,35 @@ class Measured:
         tables = (score_table(rows) for rows in single_seeds(self.rows).values())
         return [table.reindex(self.scores.index) for table in tables]
 
-    def accuracy(self, metric: str) -> np.ndarray:
-        """Of the cells of `scores`."""
-        return self.study.table.accuracies(DATASET, metric, list(self.scores.index))
+    @cached_property
+    def measured(self) -> pd.Index:
+        """The cells whose NTK-scores did not fail with any seed."""
+        names = [f"{kernel}.{NTK_SCORE}" for kernel in KERNELS]
+        return self.scores[names].dropna().index
 
-    def pairs(self, score: str, metric: str) -> tuple[Pair, list[Pair]]:
-        """The score against the metric: means over the seeds, and every seed alone."""
-        accuracy = self.accuracy(metric)
+    def pairs(self, score: str, metric: str, cells: pd.Index) -> list[Pair]:
+        """The score against the metric: means over the seeds, then every seed alone."""
+        accuracy = self.study.table.accuracies(DATASET, metric, list(cells))
         tables = (self.scores, *self.by_seed)
-        mean, *alone = (Pair(table[score].to_numpy(), accuracy) for table in tables)
-        return mean, alone
-
-    def contrast(self, first: tuple[str, str], second: tuple[str, str]) -> Contrast:
-        """Of two (score, metric) on the same cells."""
-        (a, a_alone), (b, b_alone) = self.pairs(*first), self.pairs(*second)
-        both = list(zip(a_alone, b_alone, strict=True))
-        return contrast(a, b, both, self.study.seed, RESAMPLES)
+        return [Pair(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
 
     @property
     def title(self) -> str:
         """Attack, radius, number of cells and of seeds."""
         attack = self.rows["attack"].iloc[0].upper()
         seeds = "1 seed" if len(self.by_seed) == 1 else f"{len(self.by_seed)} seeds"
-        return f"{attack} {format_rho(self.rho)}, {len(self.scores):,} cells, {seeds}"
+        return f"{attack} {format_rho(self.rho)}, {len(self.measured):,} cells, {seeds}"
+
+
+def compare(first: tuple[Measured, str, str], second: tuple[Measured, str, str]) -> Contrast:
+    """Of two (scores, name, metric) with the same seeds, on the cells that both have."""
+    (a, *_), (b, *_) = first, second
+    cells = a.measured.intersection(b.measured)
+    (mean, *alone), (other, *other_alone) = (
+        scores.pairs(name, metric, cells) for scores, name, metric in (first, second)
+    )
+    seeds = list(zip(alone, other_alone, strict=True))
+    return contrast(mean, other, seeds, a.study.seed, RESAMPLES)
 
 
 def correlations(measured: Measured) -> Iterator[pd.DataFrame]:
@@ -96,15 +101,16 @@ def correlations(measured: Measured) -> Iterator[pd.DataFrame]:
     scores = measured.scores
     params = baselines(list(scores.index))["params"].to_numpy()
     for metric in METRICS:
-        accuracy = measured.accuracy(metric)
+        accuracy = measured.study.table.accuracies(DATASET, metric, list(scores.index))
         frame = correlate(scores, measured.study.table, DATASET, metric, RESAMPLES)
         frame = frame.set_index("score")
         target = pd.Series(accuracy, index=scores.index)
         single = pd.DataFrame([t.corrwith(target, method="spearman") for t in measured.by_seed])
         frame["lowest_seed"], frame["highest_seed"] = single.min(), single.max()
-        given = {
-            name: partial_spearman(s.to_numpy(), accuracy, params) for name, s in scores.items()
-        }
+        given = {}
+        for name, values in scores.items():
+            known = values.notna().to_numpy()
+            given[name] = partial_spearman(values[known], accuracy[known], params[known])
         frame["given_params"] = pd.Series(given)
         head = {"recording": measured.recording, "attack": measured.rows["attack"].iloc[0]}
         head |= {"rho": measured.rho, "metric": metric}
@@ -150,7 +156,9 @@ def draw(frame: pd.DataFrame, titles: list[str]) -> Figure:
 def robust_above_clean(measured: Measured) -> Iterator[Finding]:
     """The first finding, for every robust metric."""
     for metric in ROBUST:
-        found = measured.contrast((f"robust.{NTK_SCORE}", metric), (f"clean.{NTK_SCORE}", metric))
+        found = compare(
+            (measured, f"robust.{NTK_SCORE}", metric), (measured, f"clean.{NTK_SCORE}", metric)
+        )
         yield found.finding(
             f"Robust NTK above clean NTK, {metric_label(metric)} accuracy ({measured.title})",
             "above",
@@ -168,7 +176,7 @@ def grows_with_radius(measured: Measured) -> Iterator[Finding]:
     )
     for larger, smaller in steps:
         score = f"robust.{NTK_SCORE}"
-        found = measured.contrast((score, larger), (score, smaller))
+        found = compare((measured, score, larger), (measured, score, smaller))
         yield found.finding(
             f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} accuracy "
             f"({measured.title})",
@@ -178,28 +186,32 @@ def grows_with_radius(measured: Measured) -> Iterator[Finding]:
 
 
 def fgsm_above_pgd(fgsm: Measured, pgd: Measured) -> Iterator[Finding]:
-    """The third finding, on the cells and seeds that both recordings have."""
-    cells = fgsm.scores.index.intersection(pgd.scores.index)
-    common = set(single_seeds(fgsm.rows)) & set(single_seeds(pgd.rows))
+    """The third finding."""
     for kernel in KERNELS[1:]:
         score = f"{kernel}.{NTK_SCORE}"
         for metric in ("val_pgd_3_acc", "val_pgd_8_acc"):
-            accuracy = fgsm.study.table.accuracies(DATASET, metric, list(cells))
-
-            def pairs(measured: Measured, score: str = score, y: np.ndarray = accuracy) -> list:
-                rows = measured.rows[measured.rows["seed"].isin(common)]
-                parts = (rows, *single_seeds(rows).values())
-                return [Pair(score_table(part).loc[cells, score].to_numpy(), y) for part in parts]
-
-            (a, *a_alone), (b, *b_alone) = pairs(fgsm), pairs(pgd)
-            both = list(zip(a_alone, b_alone, strict=True))
-            found = contrast(a, b, both, fgsm.study.seed, RESAMPLES)
+            found = compare((fgsm, score, metric), (pgd, score, metric))
             yield found.finding(
                 f"FGSM above PGD, {kernel} NTK at {format_rho(fgsm.rho)}, {metric_label(metric)} "
-                f"accuracy ({len(cells):,} cells, {len(common)} seeds)",
+                f"accuracy ({len(pgd.measured):,} cells)",
                 "above",
                 THIRD,
             )
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """A line per recording and kernel: the NTK-score's coefficients, and what its seeds span."""
+    part = frame[frame["score"].isin([f"{kernel}.{NTK_SCORE}" for kernel in KERNELS])]
+    cells = [
+        f"{line.spearman:.3f} [{line.spearman_low:.3f}, {line.spearman_high:.3f}]"
+        + f", seeds {line.lowest_seed:.3f} to {line.highest_seed:.3f}"
+        * bool(line.lowest_seed < line.highest_seed)
+        for line in part.itertuples()
+    ]
+    part = part.assign(shown=cells, metric=part["metric"].map(metric_label))
+    part = part.assign(attack=part["attack"].str.upper() + " " + part["rho"].map(format_rho))
+    wide = part.pivot(index=["attack", "score", "n"], columns="metric", values="shown")
+    return wide[[metric_label(metric) for metric in METRICS]].reset_index()
 
 
 def run(study: Study) -> Outcome:
@@ -217,16 +229,6 @@ def run(study: Study) -> Outcome:
         *fgsm_above_pgd(found["radii", 3], found["pgd-3", 3]),
         *fgsm_above_pgd(space, found["pgd-8", 8]),
     )
-    remarks = tuple(
-        f"{measured.title}: the Frobenius norm's Spearman with PGD 8/255 accuracy is "
-        + ", ".join(
-            f"{float(measured.pairs(f'{kernel}.{NTK_SCORE}', 'val_pgd_8_acc')[0].spearman()):+.3f} "
-            f"({kernel})"
-            for kernel in KERNELS
-        )
-        + "."
-        for measured in found.values()
-    )
     first = ["recording", "attack", "rho", "metric", "score"]
     names = dict(RECORDINGS)
     configuration = {name: study.result_set(name).configuration for name in names}
@@ -234,6 +236,7 @@ def run(study: Study) -> Outcome:
         frame[[*first, *frame.columns.drop(first)]],
         draw(frame, [measured.title for measured in found.values()]),
         {"dataset": DATASET, "resamples": RESAMPLES, "recordings": configuration},
-        remarks,
+        (),
         findings,
+        summary(frame),
     )

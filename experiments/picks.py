@@ -13,6 +13,14 @@ from cells import SIZE
 from experiments.style import COLOURS, COLUMN, metric_label
 from ntkscore.tables import Table
 
+PAPER_METRICS = (
+    "val_acc",
+    "val_fgsm_3_acc",
+    "val_pgd_3_acc",
+    "val_fgsm_8_acc",
+    "val_pgd_8_acc",
+)
+"""The columns of Tables 2 and 7."""
 ROUNDING = 0.0005 + 1e-9
 """Of the paper's numbers, which have three digits; and of ours, in binary."""
 

@@ -96,7 +96,7 @@ def findings(statistics: pd.DataFrame, labels: dict[str, str]) -> tuple[Finding,
             "well",
             f"Spearman {line['spearman']:.3f}",
             "reproduced" if line["spearman"] > WELL else "not reproduced",
-            f"taken to mean above {WELL}",
+            f"well: above {WELL}",
         )
         for column, line in statistics.iterrows()
     )

@@ -28,13 +28,13 @@ DATASET = "cifar10"
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
 """Weights β of adversarial training."""
 RADII = tuple(level / 255 for level in (1, 2, 3, 4, 6, 8, 12, 16))
-KEPT_JOINT_SCORES = ("frobenius", "trace", "lambda_min")
+JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 BITS = 14
 """Of a score's mantissa that are kept, relative 6e-5: float32 has 24, ranks need fewer."""
 
-FULL = Config(betas=(0.5,))
+FULL_FIDELITY = Config(betas=(0.5,))
 """Full fidelity: 50 images, C = 16, five cells per stage."""
-MODERATE = replace(FULL, samples=16, channels=8)
+MODERATE = replace(FULL_FIDELITY, samples=16, channels=8)
 """What two cores can do for the whole table: the depth stays, `fidelity` says why."""
 
 
@@ -98,7 +98,7 @@ _SIZES = {
     "narrow": {"samples": 16, "channels": 4},
 }
 FIDELITIES = {
-    f"fidelity/{name}": Recording(replace(FULL, **sizes), "table:60")
+    f"fidelity/{name}": Recording(replace(FULL_FIDELITY, **sizes), "table:60")
     for name, sizes in _SIZES.items()
 }
 
@@ -106,7 +106,7 @@ RECORDINGS = SPACE | SAMPLES | CONVENTIONS | FIDELITIES
 
 
 def matching(starts: Sequence[str]) -> list[str]:
-    """Names of the recordings that begin with any of these.
+    """The recordings of these names; a name that is none stands for those that begin with it.
 
     Raises:
         InputError: if one of them begins none.
@@ -117,7 +117,9 @@ def matching(starts: Sequence[str]) -> list[str]:
                 f"expected one of {', '.join(RECORDINGS)}, or how some of them begin, "
                 f"got {start!r}; choose one"
             )
-    return [name for name in RECORDINGS if name.startswith(tuple(starts))]
+    exact = {start for start in starts if start in RECORDINGS}
+    others = tuple(start for start in starts if start not in exact)
+    return [name for name in RECORDINGS if name in exact or name.startswith(others)]
 
 
 def rounded(values: np.ndarray, bits: int = BITS) -> np.ndarray:
@@ -133,7 +135,7 @@ def thinned(rows: pd.DataFrame) -> pd.DataFrame:
         rows: of a result set.
     """
     joint = rows["kernel"].isin(JOINT)
-    kept = rows[~joint | rows["score"].isin(KEPT_JOINT_SCORES)]
+    kept = rows[~joint | rows["score"].isin(JOINT_SCORES)]
     return kept.assign(value=rounded(kept["value"].to_numpy()))
 
 
@@ -166,6 +168,8 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         "devices": [device.device_kind for device in progress.plan.devices],
         "seconds_per_cell": round(1 / progress.rate, 4) if progress.rate else None,
     }
+    if not progress.rate and (out / name).is_dir():
+        session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     for old in (out / name).glob("*"):
         old.unlink()
     kept = ResultSet.create_or_resume(out / name, full.configuration, session)

@@ -72,15 +72,18 @@ class Study:
         return load_table(self.data_dir / OLDER)
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of the tables' files, by path inside the data folder."""
-        files = [
-            path for name in (BENCHMARK, OLDER) for path in sorted((self.data_dir / name).glob("*"))
-        ]
-        return {
-            str(path.relative_to(self.data_dir)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in files
-            if path.is_file()
-        }
+        """SHA-256 of the tables' and the recordings' files, by path inside their folders."""
+        found = {}
+        for folder, pattern in (
+            (self.data_dir, f"{BENCHMARK}/*"),
+            (self.data_dir, f"{OLDER}/*"),
+            (self.results, "**/*.parquet"),
+        ):
+            for path in sorted(folder.glob(pattern)):
+                if path.is_file():
+                    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                    found[path.relative_to(folder).as_posix()] = digest
+        return found
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Finding:
         paper: its number or words.
         ours: number with its interval.
         verdict: what comes of it.
-        why: as far as that needs saying.
+        why: what the verdict rests on.
         of: the statement that this is one part of, or "".
     """
 
@@ -100,7 +103,7 @@ class Finding:
     paper: str
     ours: str
     verdict: Verdict
-    why: str = ""
+    why: str
     of: str = ""
 
 
@@ -142,7 +145,7 @@ def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
     content = {
         "experiment": name,
         "seed": study.seed,
-        "results": None if study.results == RECORDED else str(study.results),
+        "results": None if study.results == RECORDED else str(study.results.resolve()),
         "configuration": outcome.configuration,
         "remarks": outcome.remarks,
         "findings": [asdict(finding) for finding in outcome.findings],

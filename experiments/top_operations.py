@@ -130,6 +130,7 @@ def finding(frame: pd.DataFrame) -> Finding:
         f"3×3 convolution on {convolutions} of {len(common)} edges, skip connection on edge "
         + ", ".join(map(str, skips)),
         "reproduced" if agrees and skips == [4] else "not reproduced",
+        "commonest operation on each edge",
     )
 
 

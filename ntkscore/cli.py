@@ -152,7 +152,8 @@ def rank(
     with _input_errors():
         config = _config(choices)
         terms = parse_terms(by, config.betas)
-        devices.cores_as_devices()
+        if processes is None and not distributed:
+            devices.cores_as_devices()
         devices.join(distributed, coordinator, processes, process)
         images = load(data, data_dir)
         # Refuses too many samples before anything is written.

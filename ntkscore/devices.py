@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -16,7 +17,7 @@ GROUP = 16
 """Cells whose operations run side by side on an accelerator, where memory allows it."""
 GROUPS_PER_CALL = 4
 CELLS_PER_CORE = 4
-"""And call: cells differ in cost, and a core that is done waits for the others."""
+"""In a call: with several, a core that has a cheap cell goes on to the next before it waits."""
 FRACTION = 0.6
 """Of the free memory, what a group may take: the rest is for what the estimate leaves out."""
 SAVED_PER_CELL = 24
@@ -92,6 +93,7 @@ def keep_compiled() -> None:
 def cores_as_devices() -> None:
     """Make every core that this process may use a device of its own, where CPUs are the devices.
 
+    Several processes on one host would each take all cores, so this is for the only one there.
     Cells side by side keep cores busier than the threads inside one cell's small operations do.
     What the user or the environment says of the number of CPU devices stands, and so do devices
     that are in use already.
@@ -100,18 +102,36 @@ def cores_as_devices() -> None:
         return
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores or 1)
+        jax.config.update("jax_num_cpu_devices", usable_cores())
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and its container's quota on Linux."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota, *period = _container_limit("cpu.max").split()
+    if quota.isdecimal() and period:
+        return max(min(cores or 1, int(quota) // int(period[0])), 1)
+    return cores or 1
+
+
+def _container_limit(name: str) -> str:
+    """What Linux's control group says of a resource, "max" where it sets no limit."""
+    try:
+        return Path("/sys/fs/cgroup", name).read_text(encoding="ascii").strip() or "max"
+    except OSError:
+        return "max"
 
 
 def free_memory(device: Any) -> int | None:
     """Bytes that a device has left, for a CPU the machine's; None where it does not say."""
     if device.platform == "cpu":
         try:
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         except (AttributeError, ValueError, OSError):
             return None
+        limit = _container_limit("memory.max")
+        return min(total, int(limit)) if limit.isdecimal() else total
     stats = device.memory_stats()
     if not stats or "bytes_limit" not in stats:
         return None

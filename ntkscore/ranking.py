@@ -6,11 +6,15 @@ import numpy as np
 import pandas as pd
 
 from cells import Cell
+from ntkscore.errors import InputError
 from ntkscore.scores import DIRECTIONS
 from ntkscore.selection import BASELINES, ScoreName, baselines, score_table
 
 DEFAULT = "params+robust.lambda_min_normalized"
 """The score that our measurements support best; README.md says how."""
+
+
+LOG_RANKS = "sum of log-ranks"
 
 
 def parse_terms(text: str, betas: Sequence[float] = (0.5,)) -> tuple[str, ...]:
@@ -23,8 +27,13 @@ def parse_terms(text: str, betas: Sequence[float] = (0.5,)) -> tuple[str, ...]:
     Raises:
         InputError: if there is no such kernel or score.
     """
-    names = text.split("+")
-    return tuple(name if name in BASELINES else str(ScoreName.parse(name, betas)) for name in names)
+    try:
+        return tuple(
+            name if name in BASELINES else str(ScoreName.parse(name, betas))
+            for name in text.split("+")
+        )
+    except InputError as error:
+        raise InputError(f"{error}; or params, flops, or several joined by +") from None
 
 
 def direction_of(name: str) -> int:
@@ -64,7 +73,10 @@ def ranking(rows: pd.DataFrame, terms: Sequence[str]) -> pd.DataFrame:
     order = combined(scores, terms).sort_values(ascending=False, kind="stable", na_position="last")
     scores = scores.loc[order.index]
     listed = [Cell(int(index)) for index in order.index]
-    shown = [*(term for term in terms if term not in BASELINES), *BASELINES]
+    if len(terms) > 1:
+        scores = scores.assign(**{LOG_RANKS: order})
+    own = [LOG_RANKS] * (len(terms) > 1) + [term for term in terms if term not in BASELINES]
+    shown = [*own, *BASELINES]
     return pd.DataFrame(
         {
             "rank": range(1, len(order) + 1),

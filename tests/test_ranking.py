@@ -18,7 +18,10 @@ def test_terms() -> None:
     assert parse_terms("flops+joint_clean.trace", (0.25,)) == ("flops", "joint_clean@0.25.trace")
     assert parse_terms(DEFAULT)
     for text in ("params+", "size", "robust.frobenius+ params"):
-        with pytest.raises(InputError, match=r"expected KERNEL\.SCORE with a kernel of clean"):
+        with pytest.raises(
+            InputError,
+            match=r"expected KERNEL\.SCORE with .* or params, flops, or several joined by \+",
+        ):
             parse_terms(text)
 
 
@@ -50,5 +53,6 @@ def test_ranking_puts_failed_cells_last() -> None:
     assert list(by_trace["cell"]) == [0, 2581, 1462]
     assert list(by_trace["rank"]) == [1, 2, 3]
     by_both = ranking(rows, ["flops", "clean.trace"])
+    assert list(by_both["sum of log-ranks"])[:2] == pytest.approx([np.log(2), np.log(2)])
     assert by_both["cell"].iloc[-1] == 1462
     assert list(ranking(rows, ["params"])["cell"]) == [1462, 2581, 0]
