@@ -18,6 +18,7 @@ from ntkscore.config import Config
 from ntkscore.display import progress_display
 from ntkscore.engine import identity, run
 from ntkscore.errors import InputError
+from ntkscore.files import LOCK
 from ntkscore.images import load
 from ntkscore.joint import JOINT
 from ntkscore.results import ResultSet, provenance
@@ -174,6 +175,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         old.unlink()
     kept = ResultSet.create_or_resume(out / name, full.configuration, session)
     kept.append(thinned(full.read()))
+    (kept.directory / LOCK).unlink(missing_ok=True)
     return kept.directory
 
 

@@ -10,8 +10,8 @@ from ntkscore.errors import InputError
 from ntkscore.scores import DIRECTIONS
 from ntkscore.selection import BASELINES, ScoreName, baselines, score_table
 
-DEFAULT = "params+robust.lambda_min_normalized"
-"""The score that our measurements support best; README.md says how."""
+DEFAULT = "params+flops+clean.lambda_min_normalized"
+"""Size, counted twice, and how well the kernel is conditioned: README.md says why this one."""
 
 
 LOG_RANKS = "sum of log-ranks"
