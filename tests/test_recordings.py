@@ -188,8 +188,8 @@ def test_the_default_is_what_the_rule_selects(study: Study) -> None:
 
 
 def test_conventions_and_fidelities_compare_with_their_base() -> None:
-    assert f"conventions/{conventions.DEFAULT}" in recordings.CONVENTIONS
-    assert f"fidelity/{fidelity.FULL}" in recordings.FIDELITIES
+    assert f"conventions/{conventions.BASE}" in recordings.CONVENTIONS
+    assert f"fidelity/{fidelity.BASE}" in recordings.FIDELITIES
     assert {f"conventions/{name}" for name in recordings.PRESETS} <= set(recordings.CONVENTIONS)
 
 

@@ -299,7 +299,7 @@ def test_a_flipped_bit_that_still_decodes_is_noticed(new, directory):
     (part,) = parts(directory)
     content, whole = part.read_bytes(), pq.read_table(part)
     column = pq.ParquetFile(part).metadata.row_group(0).column(COLUMNS.index("value"))
-    start = column.dictionary_page_offset
+    start = column.data_page_offset
     silent = 0
     for at in range(start, start + column.total_compressed_size):
         part.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
