@@ -22,7 +22,8 @@ from ntkscore.selection import score_table
 
 DATASET = "cifar10"
 METRIC = "val_pgd_8_acc"
-BASE = "default"
+BASE, SMALL_BASE = "default", "small"
+"""What a convention is compared with; those recorded at the small fidelity with the latter."""
 SCORES = (
     "clean.frobenius",
     "robust.frobenius",
@@ -47,8 +48,9 @@ def _sign(found: Agreement) -> int:
 
 def compare(study: Study) -> Iterator[dict[str, Any]]:
     """A line per convention and score: its correlation, and by how much the default's differs."""
-    base = score_table(study.rows(f"conventions/{BASE}"))
+    bases = {name: score_table(study.rows(f"conventions/{name}")) for name in (BASE, SMALL_BASE)}
     for name in CONVENTIONS:
+        base = bases[SMALL_BASE if short(name).startswith(SMALL_BASE) else BASE]
         configuration = study.result_set(name).configuration
         scores = score_table(study.rows(name))
         for score in SCORES:
@@ -105,11 +107,14 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
         f"correlation (neither interval holds 0); blue ones change it by more than {SHIFT} beyond "
         "doubt; grey ones do not. "
         "What a preset's source leaves open is as in the default: for knas, hnas and paper that "
-        "is the BN mode."
+        "is the BN mode. Names with small: 8 images, C = 4, one cell per stage, because the kernel "
+        "of coupled images is slow; these are compared with `small`, not with the default."
     )
     for score in SCORES:
         part = frame[frame["score"] == score]
-        usual = part.loc[part["convention"] == BASE, "spearman"].item()
+        usual, small = (
+            part.loc[part["convention"] == base, "spearman"].item() for base in (BASE, SMALL_BASE)
+        )
         flips = part[part["flips"].fillna(False).astype(bool)]
         matters = part[part["matters"].fillna(False).astype(bool) & ~part.index.isin(flips.index)]
 
@@ -118,7 +123,7 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
             return ", ".join(f"{name} ({value:+.2f})" for name, value in pairs) or "none"
 
         yield (
-            f"{score}, default {usual:+.2f}: flipped by {listed(flips)}; "
+            f"{score}, default {usual:+.2f}, small {small:+.2f}: flipped by {listed(flips)}; "
             f"moved by {listed(matters)}."
         )
     failed = frame[frame["failed"] > 0]

@@ -38,6 +38,8 @@ FULL_FIDELITY = Config(betas=(0.5,))
 MODERATE = replace(FULL_FIDELITY, samples=16, channels=8)
 """What two cores can do for the whole table: the depth stays, `fidelity` says why."""
 
+SMALL = replace(FULL_FIDELITY, samples=8, channels=4, cells_per_stage=1)
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -57,18 +59,16 @@ class Recording:
 SPACE = {"space": Recording(replace(MODERATE, betas=GRID))}
 SAMPLES = {
     "pgd-8": Recording(replace(MODERATE, attack="pgd"), "table:1000"),
-    "pgd-3": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255,)), "table:1000", 1),
+    "pgd-3": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255,)), "table:250", 1),
     "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:1000", 1),
 }
 
 _CHOICES = {
     "default": {},
-    "tenas": {"init": "he", "bn": "batch", "output": "sum", "parameters": "weights"},
     "knas": {"output": "loss"},
     "hnas": {"output": "label"},
     "paper": {"output": "loss", "attack": "pgd"},
     "bn-init": {"bn": "init"},
-    "bn-batch": {"bn": "batch"},
     "output-trace": {"output": "trace"},
     "parameters-weights": {"parameters": "weights"},
     "parameters-conv_linear": {"parameters": "conv_linear"},
@@ -78,11 +78,18 @@ _CHOICES = {
         for name in ("he", "he_fan_out", "xavier", "ntk")
     },
 }
-PRESETS = ("tenas", "knas", "hnas", "paper")
+_SMALL_CHOICES = {
+    "small": {},
+    "small-bn-batch": {"bn": "batch"},
+    "small-tenas": {"init": "he", "bn": "batch", "output": "sum", "parameters": "weights"},
+}
+"""Where the images are coupled a kernel takes minutes at the other fidelity."""
+PRESETS = ("small-tenas", "knas", "hnas", "paper")
 """Named after what they reproduce, as far as that says what it does; the rest is our default."""
 CONVENTIONS = {
-    f"conventions/{name}": Recording(replace(MODERATE, **choices), "table:100", 1)
-    for name, choices in _CHOICES.items()
+    f"conventions/{name}": Recording(replace(fidelity, **choices), "table:100", 1)
+    for fidelity, named in ((MODERATE, _CHOICES), (SMALL, _SMALL_CHOICES))
+    for name, choices in named.items()
 }
 
 _SIZES = {
@@ -99,7 +106,7 @@ _SIZES = {
     "narrow": {"samples": 16, "channels": 4},
 }
 FIDELITIES = {
-    f"fidelity/{name}": Recording(replace(FULL_FIDELITY, **sizes), "table:60")
+    f"fidelity/{name}": Recording(replace(FULL_FIDELITY, **sizes), "table:40")
     for name, sizes in _SIZES.items()
 }
 
