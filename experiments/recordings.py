@@ -36,7 +36,7 @@ BITS = 14
 FULL_FIDELITY = Config(betas=(0.5,))
 """Full fidelity: 50 images, C = 16, five cells per stage."""
 MODERATE = replace(FULL_FIDELITY, samples=16, channels=8)
-"""What two cores can do for the whole table: the depth stays, `fidelity` says why."""
+"""What two cores can do for the whole table; `fidelity` says how far it agrees with full."""
 
 SMALL = replace(FULL_FIDELITY, samples=8, channels=4, cells_per_stage=1)
 
