@@ -60,7 +60,7 @@ SPACE = {"space": Recording(replace(MODERATE, betas=GRID))}
 SAMPLES = {
     "pgd-8": Recording(replace(MODERATE, attack="pgd"), "table:1000"),
     "pgd-3": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255,)), "table:250", 1),
-    "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:1000", 1),
+    "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:400", 1),
 }
 
 _CHOICES = {

@@ -26,6 +26,12 @@ TIE = 1e-9
 """At β = 0, K_all is the clean kernel whatever the radius."""
 LABELS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
 FLAT = 0.02
+"""Spearman coefficients so close to the highest count as equal to it: half the standard error of
+one over 400 cells."""
+TIE = 1e-9
+"""At β = 0, K_all is the clean kernel whatever the radius."""
+LABELS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
+FLAT = 0.02
 """Spearman coefficients so close to the highest count as equal to it: about the standard error of
 one over 1,000 cells."""
 
