@@ -38,6 +38,13 @@ def table(lines: Sequence[Sequence[object]]) -> Iterator[str]:
         yield f"| {' | '.join(line)} |"
 
 
+def written(value: object) -> object:
+    """A table's entry: three digits of a number, nothing for NaN."""
+    if not isinstance(value, float):
+        return value
+    return "" if value != value else f"{value:.3f}"
+
+
 def overall(findings: Sequence[Finding]) -> str:
     """One verdict for a statement with several parts."""
     counts = Counter(finding.verdict for finding in findings)
@@ -74,7 +81,7 @@ def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Ite
         lines = [(f.what, f.paper, f.ours, f.verdict, f.why) for f in outcome.findings]
         yield "\n".join(table([head, *lines]))
     if outcome.summary is not None:
-        shown = outcome.summary.map(lambda v: f"{v:.3f}" if isinstance(v, float) else v)
+        shown = outcome.summary.map(written)
         yield "\n".join(table([list(shown.columns), *shown.to_numpy().tolist()]))
     remarks = [f"- {remark}" for remark in outcome.remarks if remark != MEANS]
     if remarks:

@@ -188,7 +188,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         FIRST_FEW: f"mean of the first {FEW}",
         "given_params": "given parameters",
     }
-    return own.rename(columns=names)[list(names.values())].fillna("").reset_index()
+    return own.rename(columns=names)[list(names.values())].reset_index()
 
 
 def run(study: Study) -> Outcome:
