@@ -144,6 +144,6 @@ def run(study: Study) -> Outcome:
     configuration = {
         "dataset": DATASET,
         "metric": METRIC,
-        "recordings": {name: study.result_set(name).configuration for name in CONVENTIONS},
+        "recordings": study.configurations(CONVENTIONS),
     }
     return Outcome(frame, draw(frame), configuration, tuple(remarks(frame)), summary=summary(frame))

@@ -18,7 +18,7 @@ from experiments.study import Outcome, Study
 from experiments.style import COLUMN, metric_label, score_label
 from ntkscore.agreement import agreement
 from ntkscore.ranking import DEFAULT, combined, direction_of
-from ntkscore.selection import baselines, score_table
+from ntkscore.selection import score_table, with_baselines
 
 DATASET = "cifar10"
 METRIC = "val_pgd_8_acc"
@@ -31,12 +31,12 @@ SCORES = (
 )
 ENOUGH = 0.95
 RESAMPLES = 500
+TICKS = (0.2, 0.5, 1, 2)
 
 
 def values(rows: pd.DataFrame) -> pd.DataFrame:
     """The scores of `SCORES`, a line per cell, means over the seeds in the rows."""
-    scores = score_table(rows)
-    scores = scores.join(baselines(list(scores.index)))
+    scores = with_baselines(score_table(rows))
     return scores.assign(**{DEFAULT: combined(scores, DEFAULT.split("+"))})[list(SCORES)]
 
 
@@ -107,6 +107,8 @@ def draw(frame: pd.DataFrame) -> Figure:
             marker = "osD^vPX<>*h"[place % 11]
             axis.plot(line["seconds"], line["agreement"], marker, markersize=5, label=setting)
         axis.set_xscale("log")
+        axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        axis.set_xticks([], minor=True)
         axis.set_title(score_label(score), fontsize=7)
     axes[0].set_ylabel("Spearman with full fidelity")
     figure.supxlabel(f"seconds per cell, {most} seeds together", fontsize="medium")
@@ -173,6 +175,6 @@ def run(study: Study) -> Outcome:
     configuration = {
         "dataset": DATASET,
         "metric": METRIC,
-        "recordings": {name: study.result_set(name).configuration for name in FIDELITIES},
+        "recordings": study.configurations(FIDELITIES),
     }
     return Outcome(frame, draw(frame), configuration, tuple(remarks(frame)), summary=summary(frame))

@@ -230,12 +230,14 @@ def run(study: Study) -> Outcome:
         *fgsm_above_pgd(space, found["pgd-8", 8]),
     )
     first = ["recording", "attack", "rho", "metric", "score"]
-    names = dict(RECORDINGS)
-    configuration = {name: study.result_set(name).configuration for name in names}
     return Outcome(
         frame[[*first, *frame.columns.drop(first)]],
         draw(frame, [measured.title for measured in found.values()]),
-        {"dataset": DATASET, "resamples": RESAMPLES, "recordings": configuration},
+        {
+            "dataset": DATASET,
+            "resamples": RESAMPLES,
+            "recordings": study.configurations(dict(RECORDINGS)),
+        },
         (),
         findings,
         summary(frame),

@@ -60,7 +60,7 @@ SPACE = {"space": Recording(replace(MODERATE, betas=GRID))}
 SAMPLES = {
     "pgd-8": Recording(replace(MODERATE, attack="pgd"), "table:1000"),
     "pgd-3": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255,)), "table:250", 1),
-    "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:400", 1),
+    "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:448", 1),
 }
 
 _CHOICES = {
@@ -181,7 +181,9 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     for old in (out / name).glob("*"):
         old.unlink()
     kept = ResultSet.create_or_resume(out / name, full.configuration, session)
-    kept.append(thinned(full.read()))
+    rows = full.read()
+    asked = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
+    kept.append(thinned(rows[asked]))
     (kept.directory / LOCK).unlink(missing_ok=True)
     return kept.directory
 

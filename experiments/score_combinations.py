@@ -18,7 +18,7 @@ from experiments.study import Outcome, Study
 from experiments.style import COLOURS, COLUMN, DATASET_LABELS, metric_label, score_label
 from ntkscore.agreement import agreement
 from ntkscore.ranking import DEFAULT, combined
-from ntkscore.selection import BASELINES, baselines, score_table
+from ntkscore.selection import BASELINES, score_table, with_baselines
 
 RECORDING = "space"
 SELECTED_ON = "cifar10"
@@ -54,8 +54,7 @@ so that naming both doubles the weight of size."""
 def known_scores(study: Study) -> pd.DataFrame:
     """Means over the seeds, with the baselines, a line per cell; NaN where a score failed."""
     rows = study.rows(RECORDING)
-    scores = score_table(rows[rows["kernel"].isin(_KERNELS)])
-    return scores.join(baselines(list(scores.index)))
+    return with_baselines(score_table(rows[rows["kernel"].isin(_KERNELS)]))
 
 
 def examine(
@@ -166,8 +165,7 @@ def single_seed_lines(study: Study, names: Sequence[str]) -> Iterator[str]:
     for name in names:
         found = []
         for part in single_seeds(rows).values():
-            scores = score_table(part)
-            scores = scores.join(baselines(list(scores.index)))
+            scores = with_baselines(score_table(part))
             (line,) = examine(study, scores, SELECTED_ON, [name])
             found.append(f"{line['spearman']:.3f} / {line['top10']:.3f} / {line['best']}")
         yield (
@@ -216,7 +214,7 @@ def run(study: Study) -> Outcome:
     configuration = {
         "selected_on": SELECTED_ON,
         "metric": METRIC,
-        "recordings": {RECORDING: study.result_set(RECORDING).configuration},
+        "recordings": study.configurations([RECORDING]),
     }
     partial = frame["score"].map(rest).where(frame["dataset"] == SELECTED_ON)
     frame = frame.assign(given_params=partial)

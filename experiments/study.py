@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +55,10 @@ class Study:
                 f"python -m experiments record {name} makes it"
             )
         return ResultSet.open(directory)
+
+    def configurations(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What the recordings of these names were computed with."""
+        return {name: self.result_set(name).configuration for name in names}
 
     def rows(self, name: str) -> pd.DataFrame:
         """The tidy rows of a recording, of the seeds that are complete."""

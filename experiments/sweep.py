@@ -27,7 +27,7 @@ TIE = 1e-9
 LABELS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
 FLAT = 0.02
 """Spearman coefficients so close to the highest count as equal to it: half the standard error of
-one over 400 cells."""
+one over 448 cells."""
 TIE = 1e-9
 """At β = 0, K_all is the clean kernel whatever the radius."""
 LABELS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
@@ -160,7 +160,7 @@ def run(study: Study) -> Outcome:
     configuration = {
         "dataset": DATASET,
         "flat": FLAT,
-        "recordings": {name: study.result_set(name).configuration for name in (SAMPLE, SPACE)},
+        "recordings": study.configurations((SAMPLE, SPACE)),
     }
     return Outcome(
         pd.concat([frame.assign(recording=SAMPLE), whole], ignore_index=True),

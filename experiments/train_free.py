@@ -11,7 +11,7 @@ from experiments.recordings import seconds_per_cell
 from experiments.study import Study
 from ntkscore.ranking import DEFAULT, combined
 from ntkscore.scores import SCORES
-from ntkscore.selection import baselines, score_table
+from ntkscore.selection import score_table, with_baselines
 
 RECORDING, TIMED = "space", "fidelity/moderate"
 """Where the scores are, and where a cell's seconds: the same setting with a single β."""
@@ -57,8 +57,7 @@ def orders(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     Args:
         rows: of one seed and radius.
     """
-    scores = score_table(rows[rows["kernel"].isin(("clean", "robust", "twice"))])
-    scores = scores.join(baselines(list(scores.index)))
+    scores = with_baselines(score_table(rows[rows["kernel"].isin(("clean", "robust", "twice"))]))
     cells = scores.index.to_numpy()
     return {
         name: cells[np.argsort(-combined(scores, name.split("+")).to_numpy(), kind="stable")]

@@ -8,7 +8,7 @@ import pandas as pd
 from cells import Cell
 from ntkscore.errors import InputError
 from ntkscore.scores import DIRECTIONS
-from ntkscore.selection import BASELINES, ScoreName, baselines, score_table
+from ntkscore.selection import BASELINES, ScoreName, score_table, with_baselines
 
 DEFAULT = "params+flops+clean.lambda_min_normalized"
 """Size, counted twice, and how well the kernel is conditioned: README.md says why this one."""
@@ -68,8 +68,7 @@ def ranking(rows: pd.DataFrame, terms: Sequence[str]) -> pd.DataFrame:
         rows: tidy rows of one radius.
         terms: the score to rank by, or those to combine.
     """
-    measured = score_table(rows)
-    scores = measured.join(baselines(list(measured.index)))
+    scores = with_baselines(score_table(rows))
     order = combined(scores, terms).sort_values(ascending=False, kind="stable", na_position="last")
     scores = scores.loc[order.index]
     listed = [Cell(int(index)) for index in order.index]

@@ -138,6 +138,11 @@ def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
     return single.groupby("cell").mean().mask(failed)[list(dict.fromkeys(names))]
 
 
+def with_baselines(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores by cell, and as further columns the `baselines` of the same cells."""
+    return scores.join(baselines(list(scores.index)))
+
+
 def baselines(cells: Sequence[int], num_classes: int = 10, size: int = 32) -> pd.DataFrame:
     """Parameters and multiply-adds of each cell's benchmark network: what a score must beat.
 
