@@ -1,5 +1,7 @@
 """Attacks on images: pure functions that never know which network they attack."""
 
+from attacks.core import ATTACKS as ATTACKS
+from attacks.core import NORMS as NORMS
 from attacks.core import Attack as Attack
 from attacks.core import direction as direction
 from attacks.core import fgsm as fgsm

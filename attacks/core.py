@@ -15,14 +15,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-Images = Float[Array, "n h w c"]
+Images = Float[Array, "n ..."]
+"""Points of any shape; images are (n, height, width, channel)."""
 Gradient = Callable[[Images], Images]
 Norm = Literal["linf", "l2"]
 NORMS: tuple[str, ...] = get_args(Norm)
 
 
-def _lengths(x: Images) -> Float[Array, "n 1 1 1"]:
-    return jnp.sqrt(jnp.sum(x * x, (1, 2, 3), keepdims=True))
+def _lengths(x: Images) -> Float[Array, "n ..."]:
+    return jnp.sqrt(jnp.sum(x * x, tuple(range(1, x.ndim)), keepdims=True))
 
 
 def project(x: Images, centre: Images, rho: float | Array, norm: Norm = "linf") -> Images:
@@ -100,16 +101,18 @@ class Attack:
         if self.random_start and key is None:
             raise ValueError("expected a key for the random start, got None; pass key=…")
 
-        def constrain(z: Images) -> Images:
-            return jnp.clip(project(z, x, self.rho, self.norm), 0, 1)
-
-        def step(_: Array, z: Images) -> Images:
-            return constrain(z + self.step_size * direction(gradient(z), self.norm))
-
-        start = constrain(x + self._noise(key, x)) if self.random_start else x
+        start = self.constrain(x + self._noise(key, x), x) if self.random_start else x
         if self.steps == 1:
-            return step(jnp.zeros((), jnp.int32), start)
-        return lax.fori_loop(0, self.steps, step, start)
+            return self.step(gradient, start, x)
+        return lax.fori_loop(0, self.steps, lambda _, z: self.step(gradient, z, x), start)
+
+    def constrain(self, z: Images, x: Images) -> Images:
+        """The point of the ball around x that is nearest to z, clipped to [0, 1]."""
+        return jnp.clip(project(z, x, self.rho, self.norm), 0, 1)
+
+    def step(self, gradient: Gradient, z: Images, x: Images) -> Images:
+        """One step of the attack on x, from z."""
+        return self.constrain(z + self.step_size * direction(gradient(z), self.norm), x)
 
     def _noise(self, key: Array | None, x: Images) -> Images:
         """A uniform draw from the ball around zero."""
@@ -118,12 +121,24 @@ class Attack:
             return jax.random.uniform(key, x.shape, x.dtype, -self.rho, self.rho)
         way, length = jax.random.split(key)
         dimension = x[0].size
-        radius = jax.random.uniform(length, (x.shape[0], 1, 1, 1), x.dtype) ** (1 / dimension)
+        radius = jax.random.uniform(length, (len(x), *[1] * (x.ndim - 1)), x.dtype) ** (
+            1 / dimension
+        )
         return self.rho * radius * project_to_sphere(jax.random.normal(way, x.shape, x.dtype))
 
 
 def fgsm(rho: float | Array, norm: Norm = "linf") -> Attack:
-    """One step of length ρ: x + ρ·sign(∇)."""
+    """The fast gradient sign method: one step of length ρ, x + ρ·sign(∇).
+
+    Args:
+        rho: radius in pixel units [0, 1].
+        norm: `linf`, or `l2` for a step along the gradient itself.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> fgsm(8 / 255)(lambda x: x - 0.5, jnp.full((1, 2, 2, 1), 0.25)).min() * 255
+        Array(55.75, dtype=float32)
+    """
     return Attack(rho, 1, rho, norm=norm)
 
 
@@ -134,22 +149,43 @@ def pgd(
     random_start: bool = False,
     norm: Norm = "linf",
 ) -> Attack:
-    """Projected gradient ascent; the step defaults to 2.5·ρ/steps, as in the benchmark's tests."""
-    return Attack(
-        rho,
-        steps,
-        2.5 * rho / max(steps, 1) if step_size is None else step_size,
-        random_start,
-        norm,
-    )
+    """Projected gradient descent, here ascent: many steps, each projected onto the ball.
+
+    Args:
+        rho: radius in pixel units [0, 1].
+        steps: number of gradient steps.
+        step_size: length of each in pixel units; ρ/4 if left out, which at ρ = 8/255 is the
+            2/255 of the benchmark's training.
+        random_start: begin at a uniformly drawn point of the ball.
+        norm: of the ball and the step, `linf` or `l2`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> pgd(8 / 255)(lambda x: x - 0.5, jnp.full((1, 2, 2, 1), 0.25)).min() * 255
+        Array(55.75, dtype=float32)
+    """
+    return Attack(rho, steps, rho / 4 if step_size is None else step_size, random_start, norm)
+
+
+ATTACKS: dict[str, Callable[..., Attack]] = {"fgsm": fgsm, "pgd": pgd}
+"""Attacks by name: functions of the radius ρ, which may be traced, and of as many of `steps`,
+`step_size`, `random_start` and `norm` as the attack has. An entry of one's own is as good."""
 
 
 def twice(
     attack: Attack, gradient: Gradient, x: Images, key: Array | None = None
 ) -> tuple[Images, Images]:
-    """X_ρ = A(X) and X_2ρ = A(X_ρ): the second ball is centred at X_ρ, so X_2ρ may leave the first.
+    """Attack images, and the attacked images once more: X_ρ = A(X) and X_2ρ = A(X_ρ).
+
+    The second ball is centred at X_ρ, so X_2ρ may leave the first.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", below equation 5.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> once, again = twice(fgsm(8 / 255), lambda x: x, jnp.full((1, 2), 0.5))
+        >>> ((again - 0.5) * 255).round(3).tolist()
+        [[16.0, 16.0]]
     """
     keys = None if key is None else jax.random.split(key, 2)
 

@@ -1,10 +1,14 @@
-"""The NAS-Bench-201 search space and its networks."""
+"""Architectures and the networks they make; the names here need no JAX."""
 
-from cells.canonical import canonical as canonical
-from cells.canonical import distinct_cells as distinct_cells
-from cells.space import EDGES as EDGES
-from cells.space import OPERATIONS as OPERATIONS
-from cells.space import SIZE as SIZE
-from cells.space import Cell as Cell
-from cells.space import CellError as CellError
-from cells.space import all_cells as all_cells
+from cells.errors import InputError as InputError
+from cells.nasbench201.canonical import canonical as canonical
+from cells.nasbench201.canonical import distinct_cells as distinct_cells
+from cells.nasbench201.cell import EDGES as EDGES
+from cells.nasbench201.cell import OPERATIONS as OPERATIONS
+from cells.nasbench201.cell import SIZE as SIZE
+from cells.nasbench201.cell import Cell as Cell
+from cells.nasbench201.cell import CellError as CellError
+from cells.nasbench201.cell import all_cells as all_cells
+from cells.space import Space as Space
+from cells.space import Task as Task
+from cells.space import option as option

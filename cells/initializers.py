@@ -1,4 +1,4 @@
-"""How weights are drawn before any training.
+"""Initialisers: how weights are drawn before any training.
 
 Convolution kernels are (height, width, in, out), the linear kernel is (in, out); fan-in is
 everything but the last axis. Normalisation scales start at 1 and shifts at 0 in every scheme.
@@ -47,8 +47,8 @@ INITIALIZERS = {
     "xavier": Initializer(_scaling(1.0, "fan_avg", "uniform")),
     "ntk": Initializer(jax.nn.initializers.normal(1.0), gain=lambda fan_in: 1 / math.sqrt(fan_in)),
 }
-"""By name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; Xavier uniform; and the
-NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""
+"""Schemes by name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; Xavier uniform;
+and the NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""
 
 
 def gain(init: str, shape: tuple[int, ...]) -> float:
@@ -57,6 +57,6 @@ def gain(init: str, shape: tuple[int, ...]) -> float:
 
 
 def bias_init(init: str, fan_in: int) -> Draw:
-    """How the linear bias is drawn behind this many inputs."""
+    """The initialiser of the linear bias, for a number of inputs."""
     bound = INITIALIZERS[init].bias_bound(fan_in)
     return lambda key, shape, dtype: jax.random.uniform(key, shape, dtype, -bound, bound)

@@ -1,17 +1,18 @@
-"""The layers of a NAS-Bench-201 network, each of which can report its part of a Gram matrix.
+"""Layers that can report their part of a Gram matrix.
 
-Every layer takes `grams`. With `grams=None` it is an ordinary function, differentiable in
-everything. Otherwise `grams` holds M×M matrices for M images, the parameters count as constants,
-and the pullback of `grams` is not a derivative but the layer's contribution to the Gram matrix
-of per-image parameter gradients: for the cotangent s of the outputs it is
+Every layer takes `taps`, in one of three modes. With None it is an ordinary function,
+differentiable in everything. With a mapping of M×M matrices for M images (`cells.grams.Taps`) the
+parameters count as constants, and the pullback of `taps` is not a derivative but the layer's
+contribution to the Gram matrix of per-image parameter gradients: for the cotangent s of the
+outputs it is
 
     ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩,   i, j = 1 … M,
 
 summed apart over the three kinds of parameters: `weight` (convolution and linear kernels),
 `scale` and `shift` (of the normalisation; the linear bias is a shift). Since JAX adds up the
 cotangents of a value that is used many times, one backward pass through any network built from
-these layers leaves the whole kernel, and no layer's per-image gradients outlive the layer. An
-empty `grams` asks for the gradient in the images alone.
+these layers leaves the whole kernel, and no layer's per-image gradients outlive the layer. With an
+empty mapping the pullback is the gradient in the images alone.
 
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
@@ -25,7 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from cells.contributions import PRECISION, Grams, Images, kernel_gradients, self_product
+from cells.grams import PRECISION, Images, Taps, kernel_gradients, self_product
 
 EPSILON = 1e-5
 
@@ -35,11 +36,11 @@ class Norm(NamedTuple):
 
     scale: Float[Array, "c"]
     shift: Float[Array, "c"]
-    mean: Float[Array, "c"]
-    var: Float[Array, "c"]
+    mean: Float[Array, "*m c"]
+    var: Float[Array, "*m c"]
 
     @property
-    def inverse(self) -> Float[Array, "c"]:
+    def inverse(self) -> Float[Array, "*m c"]:
         return lax.rsqrt(self.var + EPSILON)
 
     def __call__(self, z: Images) -> Images:
@@ -65,7 +66,9 @@ def measure(z: Images) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
     return centre, corrected(jnp.square(z - centre))
 
 
-def convolve(x: Images, kernel: Float[Array, "k k c d"], stride: int = 1) -> Images:
+def convolve(
+    x: Float[Array, "m h w c"], kernel: Float[Array, "k k c d"], stride: int = 1
+) -> Float[Array, "m h2 w2 d"]:
     """Convolution with the padding that keeps height and width (before the stride)."""
     pad = kernel.shape[0] // 2
     return lax.conv_general_dilated(
@@ -79,8 +82,11 @@ def convolve(x: Images, kernel: Float[Array, "k k c d"], stride: int = 1) -> Ima
 
 
 def transposed_convolve(
-    g: Images, kernel: Float[Array, "k k c d"], x: Images, stride: int
-) -> Images:
+    g: Float[Array, "m h2 w2 d"],
+    kernel: Float[Array, "k k c d"],
+    x: Float[Array, "m h w c"],
+    stride: int,
+) -> Float[Array, "m h w c"]:
     """The cotangent of `convolve`'s input x from the cotangent g of its output.
 
     For stride 1 it is written as a convolution in the standard layout, which XLA's CPU backend
@@ -93,60 +99,60 @@ def transposed_convolve(
 
 
 def convolution(
-    x: Images,
+    x: Float[Array, "m h w c"],
     kernel: Float[Array, "k k c d"],
     norm: Norm | None,
-    grams: Grams | None,
+    taps: Taps | None,
     *,
     stride: int = 1,
     gain: float = 1.0,
-) -> Images:
+) -> Float[Array, "m h2 w2 d"]:
     """Convolution without bias, and a normalisation with given statistics if there is one.
 
     Args:
         x: input images.
         kernel: the weights; they are multiplied by `gain` before use.
         norm: the normalisation behind the convolution, or None.
-        grams: see the module's first lines.
+        taps: see the module's first lines.
         stride: step in pixels.
         gain: the forward factor of the NTK parametrisation.
     """
-    if grams is None:
+    if taps is None:
         return _convolution(stride, gain, x, kernel, norm)
-    return _tapped_convolution(stride, gain, x, kernel, norm, grams)
+    return _tapped_convolution(stride, gain, x, kernel, norm, taps)
 
 
-def _convolution(stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None) -> Images:
+def _convolution(stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None) -> Array:
     z = convolve(x, gain * kernel, stride)
     return z if norm is None else norm(z)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _tapped_convolution(
-    stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None, grams: Grams
-) -> Images:
+    stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None, taps: Taps
+) -> Array:
     return _convolution(stride, gain, x, kernel, norm)
 
 
-def _convolution_forward(stride, gain, x, kernel, norm, grams):
-    return _convolution(stride, gain, x, kernel, norm), (x, kernel, norm, grams)
+def _convolution_forward(stride, gain, x, kernel, norm, taps):
+    return _convolution(stride, gain, x, kernel, norm), (x, kernel, norm, taps)
 
 
 def _convolution_backward(stride, gain, residuals, g):
-    x, kernel, norm, grams = residuals
+    x, kernel, norm, taps = residuals
     factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
     dx = transposed_convolve(g * factor, gain * kernel, x, stride)
-    if not grams:
+    if not taps:
         return dx, None, None, {}
     gradients = gain * kernel_gradients(x, g, kernel.shape[0], stride)
-    parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
-    parts["weight"] = self_product(gradients * factor, grams)
+    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+    parts["weight"] = self_product(gradients * factor, taps)
     if norm is not None:
         total = jnp.sum(g, (1, 2))
         # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
         product = jnp.einsum("micjd,ijcd->md", gradients, kernel, precision=PRECISION)
-        parts["scale"] = self_product((product - total * norm.mean) * norm.inverse, grams)
-        parts["shift"] = self_product(total, grams)
+        parts["scale"] = self_product((product - total * norm.mean) * norm.inverse, taps)
+        parts["shift"] = self_product(total, taps)
     return dx, None, None, parts
 
 
@@ -154,27 +160,27 @@ _tapped_convolution.defvjp(_convolution_forward, _convolution_backward)
 
 
 @jax.custom_vjp
-def _tapped_norm(x: Images, norm: Norm, grams: Grams) -> Images:
+def _tapped_norm(x: Images, norm: Norm, taps: Taps) -> Images:
     return norm(x)
 
 
 def _norm_backward(residuals, g):
-    x, norm, grams = residuals
+    x, norm, taps = residuals
     dx = g * (norm.inverse * norm.scale)
-    if not grams:
+    if not taps:
         return dx, None, {}
-    parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
-    parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)), grams)
-    parts["shift"] = self_product(jnp.sum(g, (1, 2)), grams)
+    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+    parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)), taps)
+    parts["shift"] = self_product(jnp.sum(g, (1, 2)), taps)
     return dx, None, parts
 
 
-_tapped_norm.defvjp(lambda x, norm, grams: (norm(x), (x, norm, grams)), _norm_backward)
+_tapped_norm.defvjp(lambda x, norm, taps: (norm(x), (x, norm, taps)), _norm_backward)
 
 
-def normalization(x: Images, norm: Norm, grams: Grams | None) -> Images:
+def normalization(x: Images, norm: Norm, taps: Taps | None) -> Images:
     """Batch normalisation with given statistics."""
-    return norm(x) if grams is None else _tapped_norm(x, norm, grams)
+    return norm(x) if taps is None else _tapped_norm(x, norm, taps)
 
 
 def _dense(x: Array, kernel: Array, bias: Array) -> Array:
@@ -182,23 +188,23 @@ def _dense(x: Array, kernel: Array, bias: Array) -> Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _tapped_dense(gain: float, x: Array, kernel: Array, bias: Array, grams: Grams) -> Array:
+def _tapped_dense(gain: float, x: Array, kernel: Array, bias: Array, taps: Taps) -> Array:
     return _dense(x, gain * kernel, bias)
 
 
 def _dense_backward(gain, residuals, g):
-    x, kernel, grams = residuals
+    x, kernel, taps = residuals
     dx = jnp.matmul(g, gain * kernel.T, precision=PRECISION)
-    if not grams:
+    if not taps:
         return dx, None, None, {}
-    parts = {kind: jnp.zeros_like(gram) for kind, gram in grams.items()}
-    parts["shift"] = self_product(g, grams)
-    parts["weight"] = gain**2 * self_product(x, grams) * parts["shift"]
+    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+    parts["shift"] = self_product(g, taps)
+    parts["weight"] = gain**2 * self_product(x, taps) * parts["shift"]
     return dx, None, None, parts
 
 
 _tapped_dense.defvjp(
-    lambda gain, x, kernel, bias, grams: (_dense(x, gain * kernel, bias), (x, kernel, grams)),
+    lambda gain, x, kernel, bias, taps: (_dense(x, gain * kernel, bias), (x, kernel, taps)),
     _dense_backward,
 )
 
@@ -207,14 +213,14 @@ def dense(
     x: Float[Array, "m c"],
     kernel: Float[Array, "c o"],
     bias: Float[Array, "o"],
-    grams: Grams | None,
+    taps: Taps | None,
     *,
     gain: float = 1.0,
 ) -> Float[Array, "m o"]:
     """Linear layer, with `gain` on its kernel."""
-    if grams is None:
+    if taps is None:
         return _dense(x, gain * kernel, bias)
-    return _tapped_dense(gain, x, kernel, bias, grams)
+    return _tapped_dense(gain, x, kernel, bias, taps)
 
 
 def average_pool_3x3(x: Images) -> Images:
@@ -231,7 +237,7 @@ def average_pool_3x3(x: Images) -> Images:
     return sums(sums(x, 1), 2) / counts
 
 
-def average_pool_2x2(x: Images) -> Images:
+def average_pool_2x2(x: Images) -> Float[Array, "m h2 w2 c"]:
     """Mean of each 2×2 block, stride 2."""
     m, h, w, c = x.shape
     return jnp.mean(x.reshape(m, h // 2, 2, w // 2, 2, c), (2, 4))

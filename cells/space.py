@@ -1,196 +1,207 @@
-"""The NAS-Bench-201 search space: what a cell is, and what it costs.
+"""A search space: architectures by name, their costs, their encoding as data, their networks.
 
-A cell has four nodes and six edges, in the order 0→1, 0→2, 1→2, 0→3, 1→3, 2→3, and each edge
-carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
+A space of your own is a frozen dataclass that inherits from `Space`: seven short methods, and
+`score`, `rank` and resuming work on it, from the library and from the command line
+(`--space FILE.py`). Its fields, declared with `option`, become the command line's options, the
+columns of its rows and the entries of a run's record.
 """
 
-import itertools
-import random
-import re
-from collections.abc import Iterator
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-NONE, SKIP, CONV_1X1, CONV_3X3, AVG_POOL = range(5)
-KERNEL_SIZES = {CONV_1X1: 1, CONV_3X3: 3}
+import numpy as np
 
-EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
-"""(source node, target node) of each edge, in the order of a cell's digits."""
+from cells.errors import InputError
 
-SIZE = len(OPERATIONS) ** len(EDGES)
-IMAGE_CHANNELS = 3
+if TYPE_CHECKING:
+    from jaxtyping import Array
 
+    from cells.model import Model
 
-class CellError(ValueError):
-    """Something that was given as a cell is not one; the message says what is wrong with it."""
+S = TypeVar("S", bound="Space")
+Architecture = Any
+"""An architecture: whatever its space's `parse` returns, hashable, and equal for equal networks."""
 
 
-@lru_cache(1)
-def _digits_by_index() -> tuple[str, ...]:
-    """The benchmark's fixed order: all digit strings, shuffled by Python's generator, seed 88."""
-    order = ["".join(digits) for digits in itertools.product("01234", repeat=len(EDGES))]
-    random.Random(88).shuffle(order)
-    return tuple(order)
+def option(
+    default: Any,
+    help: str,
+    *,
+    flag: str | None = None,
+    choices: Callable[[], Sequence[str]] | None = None,
+    parse: Callable[[str], Any] | None = None,
+    show: Callable[[Any], str] = str,
+) -> Any:
+    """A dataclass field that is declared once: command line, help and rows follow.
 
-
-@lru_cache(1)
-def _index_by_digits() -> dict[str, int]:
-    return {digits: index for index, digits in enumerate(_digits_by_index())}
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """A NAS-Bench-201 cell, held as the benchmark's index 0…15624.
+    Args:
+        default: its value if left out.
+        help: a sentence for `--help`.
+        flag: the command line's name for it, without dashes; the field's own if left out.
+        choices: the values that are allowed, looked up when they are needed, so that a registry
+            may grow.
+        parse: text to value, where the type alone does not say how.
+        show: value to text, for the help.
 
     Example:
-        >>> Cell.parse("323133").index
-        2581
-        >>> Cell(1462).string
-        '|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|'
+        >>> @dataclass(frozen=True)
+        ... class Sizes:
+        ...     width: int = option(64, "Features of each hidden layer.")
+        >>> [field.metadata["help"] for field in options(Sizes)]
+        ['Features of each hidden layer.']
+    """
+    metadata = {"help": help, "flag": flag, "choices": choices, "parse": parse, "show": show}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def options(value: Any) -> tuple[dataclasses.Field, ...]:
+    """The fields of a dataclass, or of an instance, that were declared with `option`."""
+    return tuple(field for field in dataclasses.fields(value) if "help" in field.metadata)
+
+
+def check_choices(value: Any) -> None:
+    """Refuse a field that is none of its `choices`.
+
+    Raises:
+        InputError: if one is not.
+    """
+    for field in options(value):
+        allowed = field.metadata["choices"]
+        if allowed is not None and (given := getattr(value, field.name)) not in allowed():
+            raise InputError(
+                f"expected {field.name} to be one of {', '.join(allowed())}, got {given!r}; "
+                "choose one of them"
+            )
+
+
+class Task(NamedTuple):
+    """The images that a network is fed, and the number of classes it tells apart.
+
+    Attributes:
+        image_shape: (height, width, colours) in pixels.
+        num_classes: number of logits, O.
+        mean, std: the normaliser by colour, in pixels of [0, 1]; it is the network's first layer.
+
+    Example:
+        >>> Task((16, 16, 3), num_classes=120).mean
+        (0.0, 0.0, 0.0)
     """
 
-    index: int
+    image_shape: tuple[int, ...] = (32, 32, 3)
+    num_classes: int = 10
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.index < SIZE:
-            raise CellError(
-                f"expected a cell index from 0 to {SIZE - 1}, got {self.index}; "
-                f"there are {SIZE:,} cells in NAS-Bench-201"
-            )
 
-    def __index__(self) -> int:
-        return self.index
+USUAL = Task()
+"""Images of CIFAR's size in ten classes, pixels as they are."""
 
-    @property
-    def digits(self) -> str:
-        """Six digits 0–4, one operation per edge in the order of `EDGES`."""
-        return _digits_by_index()[self.index]
 
-    @property
-    def operations(self) -> tuple[int, ...]:
-        """The same six digits as numbers."""
-        return tuple(map(int, self.digits))
+@dataclass(frozen=True, kw_only=True)
+class Space(ABC):
+    """Architectures by name, and the network of each.
 
-    @property
-    def string(self) -> str:
-        """The benchmark's genotype string, `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`."""
-        named = [
-            f"{OPERATIONS[operation]}~{source}"
-            for operation, (source, _) in zip(self.operations, EDGES, strict=True)
-        ]
-        return "+".join(f"|{'|'.join(node)}|" for node in (named[:1], named[1:3], named[3:]))
+    The weights depend on the seed and on the architecture's shape alone, so that a score does not
+    depend on which other architectures are scored with it.
 
-    @classmethod
-    def from_digits(cls, digits: str) -> "Cell":
-        """The cell whose six edges carry these operations (digits 0–4, in edge order)."""
-        if not re.fullmatch(r"[0-4]{6}", digits):
-            raise CellError(
-                f"expected six digits from 0 to 4, got {digits!r}; they stand for "
-                f"{', '.join(f'{i} {name}' for i, name in enumerate(OPERATIONS))}"
-            )
-        return cls(_index_by_digits()[digits])
+    Attributes:
+        task: images and classes; `on` sets it.
+        name: the space's name in records and on the command line.
 
-    @classmethod
-    def from_string(cls, string: str) -> "Cell":
-        """The cell of a genotype string; the inverse of `string`."""
-        nodes = [re.findall(r"([^|~+]+)~(\d{1,9})", node) for node in string.strip().split("+")]
-        edges = [
-            (int(source), target) for target, node in enumerate(nodes, 1) for _, source in node
-        ]
-        if tuple(edges) != EDGES:
-            raise CellError(
-                f"expected six edges as in '|op~0|+|op~0|op~1|+|op~0|op~1|op~2|', "
-                f"got {len(edges)} in {string!r}; write every edge, with 'none' where there is none"
-            )
-        names = [name.strip() for node in nodes for name, _ in node]
-        for name in names:
-            if name not in OPERATIONS:
-                raise CellError(
-                    f"expected the operations {', '.join(OPERATIONS)}, got {name!r} in {string!r}; "
-                    "check its spelling"
-                )
-        cell = cls.from_digits("".join(str(OPERATIONS.index(name)) for name in names))
-        if re.sub(r"\s", "", string) != cell.string:
-            raise CellError(
-                f"expected a genotype string such as {cell.string!r}, got {string!r}; "
-                "check its separators"
-            )
-        return cell
+    Example:
+        >>> from cells.residual import Residual
+        >>> space = Residual(width=32).on(Task((8, 8, 3), num_classes=4))
+        >>> space.choices()
+        {'depth': 6, 'width': 32, 'activation': 'relu'}
+        >>> space.key(space.parse("0110"))
+        '0110'
+    """
 
-    @classmethod
-    def parse(cls, text: "str | SupportsIndex") -> "Cell":
-        """A cell from its index, its six digits or its genotype string, whichever this is.
+    name: ClassVar[str]
+    task: Task = USUAL
+
+    @abstractmethod
+    def parse(self, text: Any) -> Architecture:
+        """An architecture from any of its names.
 
         Raises:
-            CellError: if it is none of the three.
+            InputError: if it is none.
         """
-        if hasattr(text, "__index__"):
-            return cls(text.__index__())  # type: ignore[union-attr]
-        text = str(text).strip()
-        if "|" in text or "~" in text:
-            return cls.from_string(text)
-        if re.fullmatch(r"\d{6}", text):
-            return cls.from_digits(text)
-        if re.fullmatch(r"-?\d{1,20}", text):
-            return cls(int(text))
-        raise CellError(
-            f"expected a cell as an index (2581), six digits (323133) or a genotype string "
-            f"(|op~0|+|op~0|op~1|+|op~0|op~1|op~2|), got {text!r}; write it in one of these forms"
+
+    @abstractmethod
+    def identity(self, architecture: Architecture) -> dict[str, str | int]:
+        """Columns that say which architecture a row is of; the first is a name for `parse`."""
+
+    @abstractmethod
+    def costs(self, architecture: Architecture) -> dict[str, float]:
+        """Free rivals of a score by name, such as the number of parameters: larger is better."""
+
+    @abstractmethod
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+        """Untrained weights (a pytree of arrays of this dtype) for all architectures of a shape."""
+
+    @abstractmethod
+    def model(self, shape: Hashable, variables: Any, code: Any, images: "Array") -> "Model":
+        """The network of an encoded architecture, ready to be scored on these clean images.
+
+        It is traced: `variables`, `code` and `images` have no values yet.
+        """
+
+    def names(self, architecture: Architecture) -> dict[str, str | int]:
+        """The architecture's short names, for a person: by default its key alone."""
+        key, *_ = self.identity(architecture).items()
+        return dict([key])
+
+    def architectures(self, which: str) -> Sequence[Architecture]:
+        """All architectures of a named set, `distinct` or `all`, in a fixed order.
+
+        Raises:
+            InputError: if the space has no such set.
+        """
+        raise InputError(
+            f"expected architectures by name, since the space {self.name} does not list its own, "
+            f"got {which!r}; name them, or write a method `architectures`"
         )
 
-    def neighbours(self) -> tuple["Cell", ...]:
-        """The 24 cells that differ in the operation of exactly one edge."""
-        digits = self.digits
-        return tuple(
-            Cell.from_digits(digits[:edge] + other + digits[edge + 1 :])
-            for edge in range(len(EDGES))
-            for other in "01234"
-            if other != digits[edge]
-        )
+    def shape(self, architecture: Architecture) -> Hashable:
+        """A value that is equal for architectures that share weights and one compiled program."""
+        return ()
 
-    def params(self, channels: int = 16, cells_per_stage: int = 5, num_classes: int = 10) -> int:
-        """Number of trainable parameters of the whole network, every edge counted.
+    def encode(self, architecture: Architecture) -> Any:
+        """The architecture as data: an array, or a pytree of arrays, of its shape's form."""
+        return np.zeros((), np.int32)
 
-        Args:
-            channels: width C of the first stage; the others have 2C and 4C.
-            cells_per_stage: N, cells in each of the three stages.
-            num_classes: O, size of the linear layer.
+    def trained(self) -> "Space":
+        """The space of the networks that would be trained, which scoring may make smaller."""
+        return self
+
+    def memory(self, shape: Hashable, points: int, width: int) -> int | None:
+        """Bytes that one network's kernel holds at once, for many numbers of `width` bytes.
+
+        None where nobody knows: then memory is found by trying.
         """
-        first, _, last = widths = (channels, 2 * channels, 4 * channels)
-        total = 9 * IMAGE_CHANNELS * first + 2 * first
-        for width in widths:
-            convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
-            total += cells_per_stage * sum(k * k * width * width + 2 * width for k in convs)
-        for before, after in itertools.pairwise(widths):
-            total += 9 * before * after + 9 * after * after + 4 * after + before * after
-        return total + 2 * last + last * num_classes + num_classes
+        return None
 
-    def flops(
-        self,
-        channels: int = 16,
-        cells_per_stage: int = 5,
-        num_classes: int = 10,
-        image_size: int = 32,
-    ) -> int:
-        """Multiply-adds of all convolutions and the linear layer, for one image.
+    def on(self: S, task: Task) -> S:
+        """The same space for other images and classes.
 
-        Args:
-            channels, cells_per_stage, num_classes: as for `params`.
-            image_size: height and width of the image in pixels, a multiple of 4.
+        Raises:
+            InputError: if its networks cannot take such images.
         """
-        widths = (channels, 2 * channels, 4 * channels)
-        areas = [(image_size >> stage) ** 2 for stage in range(3)]
-        total = areas[0] * 9 * IMAGE_CHANNELS * channels
-        for width, area in zip(widths, areas, strict=True):
-            convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
-            total += cells_per_stage * area * sum(k * k * width * width for k in convs)
-        for (before, after), area in zip(itertools.pairwise(widths), areas[1:], strict=True):
-            total += area * (9 * before * after + 9 * after * after + before * after)
-        return total + widths[-1] * num_classes
+        return dataclasses.replace(self, task=task)
 
+    def key(self, architecture: Architecture) -> str | int:
+        """The architecture's first name: what rows and tables know it by."""
+        return next(iter(self.identity(architecture).values()))
 
-def all_cells() -> Iterator[Cell]:
-    """Every cell of the space, by index."""
-    return map(Cell, range(SIZE))
+    def choices(self) -> dict[str, Any]:
+        """The space's options by name, with their values."""
+        return {field.name: getattr(self, field.name) for field in options(self)}
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """Columns that all rows of a run share: the space's name and its options."""
+        return {"space": self.name, **self.choices()}

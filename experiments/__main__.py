@@ -1,71 +1,99 @@
 """Experiments by name: `python -m experiments NAME`, `python -m experiments list`."""
 
-import importlib
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from experiments.study import RECORDED, study_of, write
-from ntkscore.downloads import data_home
+from experiments import recordings, report
+from experiments.ours import conventions, fidelity, score_combinations, sweep
+from experiments.paper import (
+    boxplots,
+    distribution,
+    ntk_correlation,
+    ranks,
+    search,
+    sparsity,
+    table_agreement,
+    top_operations,
+)
+from experiments.study import RECORDED, Experiment, study_of, write_outcome
 from ntkscore.errors import InputError
+from ntkscore.paths import data_home
 
 EXPERIMENTS = {
-    "benchmark-boxplots": "Accuracies of the benchmark, by data set and metric (Figure 2)",
-    "accuracy-distribution": "How accuracies are distributed (Figure 3a)",
-    "rank-by-metric": "Ranks of a cell under two metrics (Figure 3b)",
-    "rank-across-datasets": "Ranks of a cell on three data sets (Figure 3c)",
-    "top-operations": "Operations on the edges of the best cells (Figure 4)",
-    "benchmark-agreement": "Spearman between metrics, and with the older table (Table 1)",
-    "sparsity": "The best cell for every number of empty edges (Table 5)",
-    "ntk-correlation": "Spearman of kernel scores with accuracies (Figures 5 and 6)",
-    "sweep": "Joint kernels over β and ρ, against every metric",
-    "conventions": "The same scores under other conventions, and the presets",
-    "fidelity": "Cheaper settings against full fidelity: agreement, sign and cost",
-    "score-combinations": "Scores joined with the parameter count, and what they add to it",
-    "search": "Search guided by the table: evolution, random, local (Tables 2 and 7)",
+    "benchmark-boxplots": Experiment(
+        "Accuracies of the benchmark, by data set and metric (Figure 2)", boxplots.run
+    ),
+    "accuracy-distribution": Experiment(
+        "How accuracies are distributed (Figure 3a)", distribution.run
+    ),
+    "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
+    "rank-across-datasets": Experiment(
+        "Ranks of a cell on three data sets (Figure 3c)", ranks.across_datasets
+    ),
+    "top-operations": Experiment(
+        "Operations on the edges of the best cells (Figure 4)", top_operations.run
+    ),
+    "benchmark-agreement": Experiment(
+        "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
+    ),
+    "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
+    "ntk-correlation": Experiment(
+        "Spearman of kernel scores with accuracies (Figures 5 and 6)", ntk_correlation.run
+    ),
+    "sweep": Experiment("Joint kernels over β and ρ, against every metric", sweep.run),
+    "conventions": Experiment(
+        "The same scores under other conventions, and the presets", conventions.run
+    ),
+    "fidelity": Experiment(
+        "Cheaper settings against full fidelity: agreement, sign and cost", fidelity.run
+    ),
+    "score-combinations": Experiment(
+        "Scores joined with the parameter count, and what they add to it", score_combinations.run
+    ),
+    "search": Experiment(
+        "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
+    ),
 }
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the tables; else $NTKSCORE_DATA, else the user cache."),
+]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+Results = Annotated[
+    Path | None, typer.Option(help="Folder of recordings other than experiments/results.")
+]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-def module_of(name: str) -> Any:
-    """The module of an experiment: its `run` takes a study and returns an outcome."""
-    return importlib.import_module(f"experiments.{name.replace('-', '_')}")
-
-
 @app.command("list")
 def list_experiments() -> None:
-    """Names of the experiments, a line each, and of the recordings that they read."""
-    for name, title in EXPERIMENTS.items():
-        typer.echo(f"{name:24} {title}")
-    recordings = importlib.import_module("experiments.recordings")
+    """Names of the experiments, with their titles, and of the recordings that they read."""
+    for name, experiment in EXPERIMENTS.items():
+        typer.echo(f"{name:24} {experiment.title}")
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
 
-def _register(name: str, title: str) -> None:
-    @app.command(name, help=title + ".")
+def _register(name: str, experiment: Experiment) -> None:
+    @app.command(name, help=experiment.title + ".")
     def command(
         out: Annotated[Path, typer.Option(help="Folder for figure, data and record.")] = Path(
             "runs/experiments"
         ),
-        data_dir: Annotated[
-            Path | None,
-            typer.Option(help="Where tables are; else $NTKSCORE_DATA, else the user cache."),
-        ] = None,
-        seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-        results: Annotated[
-            Path | None,
-            typer.Option(help="Folder of recordings other than experiments/results."),
-        ] = None,
+        data_dir: DataDir = None,
+        seed: Seed = 0,
+        results: Results = None,
     ) -> None:
         start = time.monotonic()
         try:
             study = study_of(data_dir, seed, results)
-            outcome = module_of(name).run(study)
-            paths = write(outcome, study, name, out)
+            outcome = experiment.run(study)
+            paths = write_outcome(outcome, study, name, out)
         except InputError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(2) from None
@@ -76,45 +104,42 @@ def _register(name: str, title: str) -> None:
         typer.echo(f"{time.monotonic() - start:.1f} s", err=True)
 
 
-for _name, _title in EXPERIMENTS.items():
-    _register(_name, _title)
+for _name, _experiment in EXPERIMENTS.items():
+    _register(_name, _experiment)
 
 
-@app.command()
-def record(
+@app.command("record")
+def make_recordings(
     names: Annotated[
-        list[str], typer.Argument(help="Recordings, or how their names begin; list has them.")
+        list[str],
+        typer.Argument(help="Names of recordings, or beginnings of names; `list` prints them."),
     ],
-    data_dir: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
-    work: Annotated[Path, typer.Option(help="Where what is computed is kept.")] = Path(
+    data_dir: DataDir = None,
+    work: Annotated[Path, typer.Option(help="Folder for the full result directories.")] = Path(
         "runs/recordings"
     ),
-    out: Annotated[Path, typer.Option(help="Where the part that figures use goes.")] = RECORDED,
+    out: Annotated[Path, typer.Option(help="Folder for the part that figures use.")] = RECORDED,
 ) -> None:
-    """Compute the scores that the experiments read; a stopped one goes on where it was."""
-    recordings = importlib.import_module("experiments.recordings")
+    """Compute the scores that the experiments read. Run the same command again to resume."""
     try:
-        for name in recordings.matching(names):
+        for name in recordings.recordings_named(names):
             typer.echo(recordings.record(name, data_home(data_dir), work, out))
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
 
 
-@app.command()
-def report(
-    data_dir: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-    results: Annotated[Path | None, typer.Option(help="As for an experiment.")] = None,
+@app.command("report")
+def write_page(
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    results: Results = None,
     out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
     / "REPORT.md",
 ) -> None:
-    """Run every experiment and write one page: what the paper says, and what we measured."""
-    page = importlib.import_module("experiments.report")
+    """Run every experiment and write one page: the paper's statements beside our measurements."""
     try:
-        study = study_of(data_dir, seed, results)
-        modules = {name: module_of(name) for name in EXPERIMENTS}
-        page.write(study, EXPERIMENTS, modules, out)
+        report.write_report(study_of(data_dir, seed, results), EXPERIMENTS, out)
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
@@ -125,16 +150,16 @@ def report(
 def rerun(
     record: Annotated[Path, typer.Argument(help="A JSON that an experiment left.")],
     out: Annotated[Path, typer.Option(help="Folder for the new files.")],
-    data_dir: Annotated[Path | None, typer.Option(help="As for the experiment.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
-    """Run an experiment again from its record; says whether the tables are still the same."""
+    """Run an experiment again from its record, and say if tables or recordings have changed."""
     try:
-        known = json.loads(record.read_text(encoding="utf-8"))
-        study = study_of(data_dir, known["seed"], known["results"] and Path(known["results"]))
-        if study.checksums() != known["checksums"]:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        name, results = content["experiment"], content["results"]
+        study = study_of(data_dir, content["seed"], Path(results) if results else None)
+        if study.checksums() != content["checksums"]:
             typer.echo("tables or recordings are not those of the record", err=True)
-        outcome = module_of(known["experiment"]).run(study)
-        paths = write(outcome, study, known["experiment"], out)
+        paths = write_outcome(EXPERIMENTS[name].run(study), study, name, out)
     except (OSError, ValueError, KeyError) as error:
         typer.echo(f"error: {error}; give the JSON that an experiment left", err=True)
         raise typer.Exit(2) from None

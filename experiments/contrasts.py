@@ -1,115 +1,84 @@
-"""Differences between correlations, paired by cell, and whether they bear out a statement."""
+"""Verdicts on statements of the form "this correlation is stronger than that one"."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-from scipy.stats import rankdata
 
-from experiments.study import Finding, Verdict
+from experiments.study import RESAMPLES, Finding, Verdict
+from ntkscore.analysis.correlation import spearman
+from ntkscore.analysis.paired import Difference, difference
 
-RESAMPLES = 500
 SEEDS = 3
-"""Below which a statement about a score is not decided: seeds differ more than cells do."""
+"""Seeds that a verdict needs at least: scores differ more between seeds than between cells."""
 NOTABLE = 0.02
 """A smaller difference of Spearman coefficients is called small, however sure it is."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A score and the accuracy that it is held against, each of shape (cells,)."""
+class Pair(NamedTuple):
+    """A score and the accuracy that it is compared with, each of shape (cells,)."""
 
     score: np.ndarray
     accuracy: np.ndarray
 
-    def spearman(self, cells: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Over all cells, or over each line of `cells`, which is of shape (..., cells)."""
-        score, accuracy = (rankdata(v[cells], axis=-1) for v in (self.score, self.accuracy))
-        score -= score.mean(axis=-1, keepdims=True)
-        accuracy -= accuracy.mean(axis=-1, keepdims=True)
-        scale = np.sqrt((score**2).sum(axis=-1) * (accuracy**2).sum(axis=-1))
-        return (score * accuracy).sum(axis=-1) / scale
-
 
 @dataclass(frozen=True)
 class Contrast:
-    """By how much one correlation exceeds another.
+    """Difference of two correlations: for the means over seeds, and for every seed.
 
     Attributes:
-        first, second: the two Spearman coefficients.
-        low, high: 95 % interval of their difference over cells.
-        seeds: the difference for every seed alone.
+        means: difference for the scores' means over the seeds, with an interval.
+        seeds: differences for every seed alone.
     """
 
-    first: float
-    second: float
-    low: float
-    high: float
+    means: Difference
     seeds: tuple[float, ...] = ()
 
     @property
-    def value(self) -> float:
-        """The difference."""
-        return self.first - self.second
-
-    @property
-    def judged(self) -> tuple[Verdict, str]:
-        """Whether the first correlation is stronger, and why this is said."""
+    def verdict(self) -> tuple[Verdict, str]:
+        """Verdict on the first correlation being the stronger one, with its reason."""
         if len(self.seeds) < SEEDS:
             return "not decidable", f"fewer than {SEEDS} seeds"
-        if self.first <= 0:
+        if self.means.first <= 0:
             return "not decidable", "no positive correlation to compare"
-        small = f", but by less than {NOTABLE}" if abs(self.value) < NOTABLE else ""
-        if self.low > 0 and min(self.seeds) > 0:
+        small = f", but by less than {NOTABLE}" if abs(self.means.value) < NOTABLE else ""
+        if self.means.low > 0 and min(self.seeds) > 0:
             return "reproduced", f"interval and all {len(self.seeds)} seeds above 0{small}"
-        if self.high < 0 and max(self.seeds) < 0:
+        if self.means.high < 0 and max(self.seeds) < 0:
             return "not reproduced", f"interval and all {len(self.seeds)} seeds below 0{small}"
         return "not decidable", "interval or seeds on both sides of 0"
 
     def __str__(self) -> str:
-        text = f"{self.first:.3f} − {self.second:.3f} = {self.value:+.3f} "
-        text += f"[{self.low:+.3f}, {self.high:+.3f}]"
+        means = self.means
+        text = f"{means.first:.3f} − {means.second:.3f} = {means.value:+.3f} "
+        text += f"[{means.low:+.3f}, {means.high:+.3f}]"
         if self.seeds:
             text += "; by seed " + ", ".join(f"{gap:+.3f}" for gap in self.seeds)
         return text
 
     def finding(self, what: str, paper: str, of: str = "") -> Finding:
-        """The statement, with this as what was measured."""
-        return Finding(what, paper, str(self), *self.judged, of)
+        """The paper's statement beside this contrast.
+
+        Args:
+            what: the statement.
+            paper: the paper's number or words.
+            of: the larger statement that it is one part of, or "".
+        """
+        return Finding(what, paper, str(self), *self.verdict, of)
 
 
 def contrast(
-    first: Pair,
-    second: Pair,
-    by_seed: Sequence[tuple[Pair, Pair]] = (),
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    first: Pair, second: Pair, by_seed: Sequence[tuple[Pair, Pair]] = (), seed: int = 0
 ) -> Contrast:
-    """Spearman of the first pair less that of the second, on the same cells.
+    """Spearman coefficient of the first pair less that of the second, on the same cells.
 
     Args:
-        first, second: over the same cells, in the same order.
-        by_seed: the two for every seed of the scores alone.
-        seed: of the bootstrap over cells.
-        resamples: of it; both pairs are resampled together.
+        first, second: pairs over the same cells, in the same order.
+        by_seed: the two pairs for every seed of the scores alone.
+        seed: random seed of the bootstrap over cells.
     """
-
-    n = len(first.score)
-    drawn = np.random.default_rng(seed).integers(n, size=(resamples, n))
-    low, high = np.quantile(first.spearman(drawn) - second.spearman(drawn), [0.025, 0.975])
-    singles = tuple(float(a.spearman() - b.spearman()) for a, b in by_seed)
-    coefficients = float(first.spearman()), float(second.spearman())
-    return Contrast(*coefficients, float(low), float(high), singles)
-
-
-def partial_spearman(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:
-    """Spearman of x and y at equal `given`: the correlation of what ranks of it leave over."""
-    ranks: list[np.ndarray] = [rankdata(values) for values in (x, y, given)]
-    (_, xy, xz), (_, _, yz), _ = np.corrcoef(ranks)
-    return float((xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2)))
-
-
-def single_seeds(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
-    """The rows of every seed."""
-    return {int(str(seed)): part for seed, part in rows.groupby("seed")}
+    means = difference(
+        first.score, second.score, first.accuracy, second.accuracy, resamples=RESAMPLES, seed=seed
+    )
+    return Contrast(means, tuple(spearman(*a) - spearman(*b) for a, b in by_seed))

@@ -1,66 +1,78 @@
-"""Our own recorded runs: the scores that the figures need, and the command that makes each.
+"""Recordings: the scores that the figures need, computed once and kept.
 
-`python -m experiments record NAME` computes one, going on where it stopped, and keeps the part
-that the figures use under `experiments/results/NAME`: a result directory like any other, which
-`ntkscore correlate` reads too.
+`python -m experiments record NAME` computes one, or resumes it, and keeps the part that the figures
+use under `experiments/results/NAME`: a result directory like any other, which `ntkscore correlate`
+reads too.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.study import BENCHMARK, RECORDED
-from ntkscore import devices
+from cells.nasbench201.space import NASBench201
+from cells.space import options
+from experiments.study import BENCHMARK, DATASET, RECORDED
+from ntkscore.cli.display import progress_display
 from ntkscore.config import Config
-from ntkscore.display import progress_display
-from ntkscore.engine import identity, run
+from ntkscore.data.images import load
+from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
-from ntkscore.files import LOCK
-from ntkscore.images import load
-from ntkscore.joint import JOINT
-from ntkscore.results import ResultSet, provenance
-from ntkscore.selection import select_cells
-from ntkscore.tables import load_table
+from ntkscore.kernels.joint import JOINT
+from ntkscore.results.atomic import LOCK
+from ntkscore.results.result_set import ResultSet, provenance
+from ntkscore.run import devices, run, select
 
-DATASET = "cifar10"
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
 """Weights β of adversarial training."""
 RADII = tuple(level / 255 for level in (1, 2, 3, 4, 6, 8, 12, 16))
 JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 BITS = 14
-"""Of a score's mantissa that are kept, relative 6e-5: float32 has 24, ranks need fewer."""
+"""Mantissa bits kept per score (relative precision 6e-5); ranks need no more."""
 
-FULL_FIDELITY = Config(betas=(0.5,))
-"""Full fidelity: 50 images, C = 16, five cells per stage."""
-MODERATE = replace(FULL_FIDELITY, samples=16, channels=8)
-"""What two cores can do for the whole table; `fidelity` says how far it agrees with full."""
-
-SMALL = replace(FULL_FIDELITY, samples=8, channels=4, cells_per_stage=1)
+Choices = dict[str, Any]
+FULL_FIDELITY: Choices = {"samples": 50, "channels": 16, "cells_per_stage": 5}
+MODERATE: Choices = {"samples": 16, "channels": 8, "cells_per_stage": 5}
+"""A fidelity that two cores can afford for the whole table; experiment `fidelity` compares it."""
+TINY: Choices = {"samples": 8, "channels": 4, "cells_per_stage": 1}
+"""The fidelity for coupled images, whose kernels take minutes a cell at the moderate one."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Scores that are kept.
+    """Settings of a recording.
 
     Attributes:
-        config: how they were computed.
-        cells: of which cells, a specification for `select_cells`.
-        seeds: of images and weights, counted from 0.
+        choices: fields of `Config` and of `NASBench201`; what is left out has its default.
+        cells: specification of the cells for `ntkscore.run.select`.
+        seeds: number of seeds of images and weights, counted from 0.
     """
 
-    config: Config
+    choices: Choices
     cells: str = "table"
     seeds: int = 3
 
+    @property
+    def space(self) -> NASBench201:
+        """The cells' networks."""
+        names = {field.name for field in options(NASBench201)}
+        return NASBench201(**{k: value for k, value in self.choices.items() if k in names})
 
-SPACE = {"space": Recording(replace(MODERATE, betas=GRID))}
+    @property
+    def config(self) -> Config:
+        """How they are scored."""
+        names = {field.name for field in options(Config)}
+        return Config(**{k: value for k, value in self.choices.items() if k in names})
+
+
+SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
 SAMPLES = {
-    "pgd-8": Recording(replace(MODERATE, attack="pgd"), "table:1000"),
-    "pgd-3": Recording(replace(MODERATE, attack="pgd", rhos=(3 / 255,)), "table:250", 1),
-    "radii": Recording(replace(MODERATE, rhos=RADII, betas=GRID), "table:448", 1),
+    "pgd-8": Recording(MODERATE | {"attack": "pgd"}, "table:1000"),
+    "pgd-3": Recording(MODERATE | {"attack": "pgd", "rhos": (3 / 255,)}, "table:250", 1),
+    "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:448", 1),
 }
 
 _CHOICES = {
@@ -78,18 +90,17 @@ _CHOICES = {
         for name in ("he", "he_fan_out", "xavier", "ntk")
     },
 }
-_SMALL_CHOICES = {
-    "small": {},
-    "small-bn-batch": {"bn": "batch"},
-    "small-tenas": {"init": "he", "bn": "batch", "output": "sum", "parameters": "weights"},
+_TINY_CHOICES = {
+    "tiny": {},
+    "tiny-bn-batch": {"bn": "batch"},
+    "tiny-tenas": {"init": "he", "bn": "batch", "output": "sum", "parameters": "weights"},
 }
-"""Where the images are coupled a kernel takes minutes at the other fidelity."""
-PRESETS = ("small-tenas", "knas", "hnas", "paper")
-"""Named after what they reproduce, as far as that says what it does; the rest is our default."""
+PRESETS = ("tiny-tenas", "knas", "hnas", "paper")
+"""Conventions named after the work that they follow; where it is silent, they are our default."""
 CONVENTIONS = {
-    f"conventions/{name}": Recording(replace(fidelity, **choices), "table:100", 1)
-    for fidelity, named in ((MODERATE, _CHOICES), (SMALL, _SMALL_CHOICES))
-    for name, choices in named.items()
+    f"conventions/{name}": Recording(fidelity | choices, "table:100", 1)
+    for fidelity, conventions in ((MODERATE, _CHOICES), (TINY, _TINY_CHOICES))
+    for name, choices in conventions.items()
 }
 
 _SIZES = {
@@ -106,18 +117,21 @@ _SIZES = {
     "narrow": {"samples": 16, "channels": 4},
 }
 FIDELITIES = {
-    f"fidelity/{name}": Recording(replace(FULL_FIDELITY, **sizes), "table:40")
+    f"fidelity/{name}": Recording(FULL_FIDELITY | sizes, "table:40")
     for name, sizes in _SIZES.items()
 }
 
 RECORDINGS = SPACE | SAMPLES | CONVENTIONS | FIDELITIES
 
 
-def matching(starts: Sequence[str]) -> list[str]:
-    """The recordings of these names; a name that is none stands for those that begin with it.
+def recordings_named(starts: Sequence[str]) -> list[str]:
+    """Names of recordings; a text that is no name stands for all names that begin with it.
+
+    Args:
+        starts: names, or beginnings of names.
 
     Raises:
-        InputError: if one of them begins none.
+        InputError: if no name begins with one of them.
     """
     for start in starts:
         if not any(name.startswith(start) for name in RECORDINGS):
@@ -130,45 +144,52 @@ def matching(starts: Sequence[str]) -> list[str]:
     return [name for name in RECORDINGS if name in exact or name.startswith(others)]
 
 
-def rounded(values: np.ndarray, bits: int = BITS) -> np.ndarray:
-    """Values rounded to so many bits of their mantissa; what is not finite stays."""
+def round_mantissa(values: np.ndarray, bits: int = BITS) -> np.ndarray:
+    """Values rounded to some bits of their mantissa; infinities and NaN stay."""
     mantissas, exponents = np.frexp(values)
     return np.ldexp(np.round(mantissas * 2**bits) / 2**bits, exponents)
 
 
-def thinned(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that the figures use, rounded.
+def drop_unused_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that the figures use, with rounded values.
 
     Args:
-        rows: of a result set.
+        rows: all rows of a result set.
     """
     joint = rows["kernel"].isin(JOINT)
-    kept = rows[~joint | rows["score"].isin(JOINT_SCORES)]
-    return kept.assign(value=rounded(kept["value"].to_numpy()))
+    used = rows[~joint | rows["score"].isin(JOINT_SCORES)]
+    return used.assign(value=round_mantissa(used["value"].to_numpy()))
 
 
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
-    """Compute a recording, or the rest of it, and keep what the figures use.
+    """Compute a recording, or the rest of it, and keep the part that the figures use.
 
     Args:
-        name: of `RECORDINGS`.
+        name: a name in `RECORDINGS`.
         data_dir: the folder with images and table.
-        work: where the full result directories are.
-        out: where the kept ones go.
+        work: the folder for the full result directories.
+        out: the folder for the kept ones.
 
     Returns:
         The kept result directory.
     """
-    recording, config = RECORDINGS[name], RECORDINGS[name].config
+    recording = RECORDINGS[name]
     devices.keep_compiled()
     devices.cores_as_devices()
     images = load(DATASET, data_dir)
-    cells = select_cells(recording.cells, load_table(data_dir / BENCHMARK))
-    session = provenance()
-    del session["platform"]  # What is kept is published; the machine's name is nobody's concern.
-    full = ResultSet.create_or_resume(work / name, identity(images, config), session)
+    cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
     with progress_display() as report:
-        progress = run(cells, range(recording.seeds), images, config, full, report)
+        full, progress = run(
+            cells,
+            range(recording.seeds),
+            images,
+            recording.config,
+            work / name,
+            space=recording.space,
+            report=report,
+        )
+    session = provenance()
+    del session["platform"]  # Recordings are published; the machine's name is nobody's concern.
     session |= {
         "command": f"python -m experiments record {name}",
         "cells": recording.cells,
@@ -183,11 +204,11 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     kept = ResultSet.create_or_resume(out / name, full.configuration, session)
     rows = full.read()
     asked = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
-    kept.append(thinned(rows[asked]))
+    kept.append(drop_unused_rows(rows[asked]))
     (kept.directory / LOCK).unlink(missing_ok=True)
     return kept.directory
 
 
 def seconds_per_cell(results: ResultSet) -> float:
-    """What a cell took when it was recorded, NaN where that is not known."""
+    """Seconds that a cell took when it was recorded; NaN where that is not known."""
     return float(results.sessions[-1].get("seconds_per_cell") or "nan")

@@ -1,20 +1,28 @@
-"""The report: every experiment's figure and findings on one page, made by one command."""
+"""One page with every experiment's figure, findings and remarks."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import typer
 
-from experiments.ntk_correlation import FIRST, SECOND, THIRD
+from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
-from experiments.study import MEANS, Finding, Outcome, Study
-from experiments.style import save
-from ntkscore.config import format_rho
-from ntkscore.results import ResultSet
+from experiments.study import (
+    FIRST,
+    MEANS,
+    SECOND,
+    THIRD,
+    Experiment,
+    Finding,
+    Outcome,
+    Study,
+)
+from ntkscore.results.result_set import ResultSet
+from ntkscore.text import format_rho
 
 HEAD = """# Report
 
@@ -31,18 +39,25 @@ decidable*. What any other verdict rests on stands beside it.
 """
 
 
-def table(lines: Sequence[Sequence[object]]) -> Iterator[str]:
-    """A Markdown table; the first line is its head."""
-    head, *rest = ([str(entry).replace("|", "\\|") for entry in line] for line in lines)
-    for line in (head, ["---"] * len(head), *rest):
-        yield f"| {' | '.join(line)} |"
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table, bars in its entries escaped.
+
+    Args:
+        head: names of the columns.
+        rows: entries by column.
+    """
+    first, *others = (
+        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
+    )
+    lines = (first, ["---"] * len(first), *others)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def written(value: object) -> object:
-    """A table's entry: three digits of a number, nothing for NaN."""
+def format_value(value: object) -> object:
+    """An entry of a table: three digits of a number, nothing for NaN."""
     if not isinstance(value, float):
         return value
-    return "" if value != value else f"{value:.3f}"
+    return "" if math.isnan(value) else f"{value:.3f}"
 
 
 def overall(findings: Sequence[Finding]) -> str:
@@ -51,12 +66,12 @@ def overall(findings: Sequence[Finding]) -> str:
     (verdict, count), *others = counts.most_common()
     if not others:
         return f"**{verdict}** ({count} of {count} comparisons)"
-    told = ", ".join(f"{number} {name}" for name, number in counts.most_common())
-    return f"**mixed**: of {len(findings)} comparisons {told}"
+    parts = ", ".join(f"{number} {name}" for name, number in counts.most_common())
+    return f"**mixed**: of {len(findings)} comparisons {parts}"
 
 
-def statements(findings: Sequence[Finding]) -> Iterator[str]:
-    """The paper's three findings, each in a line."""
+def three_findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """The paper's three findings about kernels, with one verdict each."""
     yield "## The paper's three findings"
     yield (
         "About the Frobenius norm (its NTK-score) of the logit-sum kernel, CIFAR-10, at the "
@@ -71,113 +86,115 @@ def statements(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Iterator[str]:
-    """An experiment: figure, findings, remarks."""
+    """Figure, findings, table and remarks of an experiment."""
     yield f"## {title}"
     if figure:
         yield f"![{title}]({figure.as_posix()})"
     yield f"`python -m experiments {name}`"
     if outcome.findings:
-        head = ("statement", "paper", "measured", "verdict", "because")
-        lines = [(f.what, f.paper, f.ours, f.verdict, f.why) for f in outcome.findings]
-        yield "\n".join(table([head, *lines]))
+        yield markdown_table(
+            ("statement", "paper", "measured", "verdict", "because"),
+            [(f.what, f.paper, f.ours, f.verdict, f.why) for f in outcome.findings],
+        )
     if outcome.summary is not None:
-        shown = outcome.summary.map(written)
-        yield "\n".join(table([list(shown.columns), *shown.to_numpy().tolist()]))
+        entries = outcome.summary.map(format_value)
+        yield markdown_table(list(entries.columns), entries.to_numpy().tolist())
     remarks = [f"- {remark}" for remark in outcome.remarks if remark != MEANS]
     if remarks:
         yield "\n".join(remarks)
 
 
 def recordings(study: Study) -> Iterator[str]:
-    """What was recorded, how, and by which command."""
+    """Settings, devices and cost of every recording, and the scores that it lacks."""
     yield "## Recordings"
     yield (
         "All on CIFAR-10. `table:K` is a seeded sample of K of the table's 6,466 cells. A cell's "
         "seconds are of the devices named, all radii of a seed together, compilation left out."
     )
-    head = ("recording", "cells", "seeds", "images", "C", "N", "attack, ρ", "devices", "s per cell")
-    lines: list[Sequence[object]] = [head]
-    for name in RECORDINGS:
-        if not (study.results / name).is_dir():
-            continue
-        result_set = study.result_set(name)
-        known, rows = result_set.configuration, study.rows(name)
-        radii = ", ".join(map(format_rho, known["rhos"]))
-        cost = seconds_per_cell(result_set)
-        lines.append(
-            (
-                f"`{name}`",
-                f"{rows['cell'].nunique():,}",
-                rows["seed"].nunique(),
-                *(known[key] for key in ("samples", "channels", "cells_per_stage")),
-                f"{known['attack']} {radii}",
-                devices_of(result_set),
-                "" if pd.isna(cost) else f"{cost:.2f}",
-            )
-        )
-    yield "\n".join(table(lines))
+    yield markdown_table(
+        ("recording", "cells", "seeds", "images", "C", "N", "attack, ρ", "devices", "s per cell"),
+        [recording_row(study, name) for name in RECORDINGS if (study.results / name).is_dir()],
+    )
     yield "`python -m experiments record NAME` makes each."
     yield "\n".join(
-        f"- {statuses(name, study.rows(name))}" for name in RECORDINGS if "/" not in name
+        f"- {status_counts(name, study.rows(name))}" for name in RECORDINGS if "/" not in name
+    )
+
+
+def recording_row(study: Study, name: str) -> tuple[object, ...]:
+    """A recording's entries in the table of recordings."""
+    result_set, rows = study.result_set(name), study.rows(name)
+    configuration = result_set.configuration
+    radii = ", ".join(map(format_rho, configuration["rhos"]))
+    cost = seconds_per_cell(result_set)
+    return (
+        f"`{name}`",
+        f"{rows['cell'].nunique():,}",
+        rows["seed"].nunique(),
+        *(configuration[key] for key in ("samples", "channels", "cells_per_stage")),
+        f"{configuration['attack']} {radii}",
+        devices_of(result_set),
+        "" if math.isnan(cost) else f"{cost:.2f}",
     )
 
 
 def devices_of(result_set: ResultSet) -> str:
-    """What computed a recording."""
+    """Devices that computed a recording, with their number."""
     counts = Counter(result_set.sessions[-1]["devices"])
     return ", ".join(f"{count} × {kind}" for kind, count in counts.items())
 
 
-def statuses(name: str, rows: pd.DataFrame) -> str:
-    """How many cells and seeds of a recording lack some score, and why."""
+def status_counts(name: str, rows: pd.DataFrame) -> str:
+    """A sentence on how many cells and seeds of a recording lack some score, and why."""
     failed = rows[rows["status"] != "ok"].drop_duplicates(["cell", "seed", "status"])
     counts = failed.groupby("status")["cell"].agg(["size", "nunique"])
-    told = ", ".join(
-        f"{line.size} (of {line.nunique} cells) are {status}"
-        for status, line in zip(counts.index, counts.itertuples(index=False), strict=True)
+    failures = ", ".join(
+        f"{row.size} (of {row.nunique} cells) are {row.Index}" for row in counts.itertuples()
     )
     units = len(rows.drop_duplicates(["cell", "seed"]))
-    return f"`{name}`: {units:,} cells and seeds, of which {told or 'all have every score'}."
+    return f"`{name}`: {units:,} cells and seeds, of which {failures or 'all have every score'}."
 
 
-def write(
-    study: Study, experiments: Mapping[str, str], modules: Mapping[str, Any], page: Path
-) -> None:
+def verdict_counts(findings: Iterable[Finding]) -> str:
+    """A sentence that counts the verdicts of all findings."""
+    counts = Counter(finding.verdict for finding in findings)
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return f"All of the paper's statements and numbers below: {parts}."
+
+
+def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
     """Run every experiment and write the page.
 
     Args:
-        study: with tables and recordings.
-        experiments: titles by name.
-        modules: by name; each has a `run`.
+        study: tables and recordings.
+        experiments: experiments by name, in the order of the page.
         page: the file; figures go into `figures` beside it.
     """
     sections: list[str] = []
     findings: list[Finding] = []
-    seconds: list[Sequence[object]] = [("experiment", "seconds")]
-    for name, title in experiments.items():
+    seconds: list[tuple[str, str]] = []
+    for name, experiment in experiments.items():
         start = time.monotonic()
-        outcome = modules[name].run(study)
+        outcome = experiment.run(study)
         figure = None
         if outcome.figure:
             png, svg = save(outcome.figure, page.parent / "figures" / name)
             svg.unlink()
             figure = png.relative_to(page.parent)
-        took = time.monotonic() - start
-        typer.echo(f"{name} {took:.1f} s", err=True)
-        seconds.append((f"`{name}`", f"{took:.0f}"))
+        duration = time.monotonic() - start
+        typer.echo(f"{name} {duration:.1f} s", err=True)
+        seconds.append((f"`{name}`", f"{duration:.0f}"))
         findings += outcome.findings
-        sections += section(name, title, outcome, figure)
-    counts = Counter(finding.verdict for finding in findings)
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+        sections += section(name, experiment.title, outcome, figure)
     parts = (
         HEAD.strip(),
-        *statements(findings),
-        f"All of the paper's statements and numbers below: {summary}.",
+        *three_findings(findings),
+        verdict_counts(findings),
         MEANS,
         *sections,
         *recordings(study),
         "## Time",
         "Of this report's own run, start-up left out.",
-        "\n".join(table(seconds)),
+        markdown_table(("experiment", "seconds"), seconds),
     )
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

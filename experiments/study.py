@@ -1,26 +1,51 @@
-"""What an experiment is given, and what it leaves: a figure, its data, and a record to rerun it."""
+"""The study that an experiment is given, the outcome that it returns, and shared settings."""
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.style import save
-from ntkscore.downloads import data_home
+from cells.nasbench201.space import NASBench201
+from experiments.plotting import save
+from ntkscore.analysis.frames import cost_table
+from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.results import ResultSet, provenance
-from ntkscore.tables import Table, load_table
+from ntkscore.paths import data_home
+from ntkscore.results.result_set import ResultSet, provenance
 
 RECORDED = Path(__file__).parent / "results"
 """Our own recorded runs."""
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
+DATASET = "cifar10"
+"""The data set of all recordings, and of every experiment that does not compare data sets."""
+METRICS = (
+    "val_acc",
+    "val_fgsm_3_acc",
+    "val_pgd_3_acc",
+    "val_fgsm_8_acc",
+    "val_pgd_8_acc",
+    "autoattack",
+)
+"""The benchmark's accuracies, the clean one first."""
+KERNELS = ("clean", "robust", "twice")
+"""The symmetric kernels beside the joint ones."""
+METRIC = "val_pgd_8_acc"
+"""The accuracy that scores are compared with where one has to do."""
+
+RESAMPLES = 500
+"""Bootstrap resamples behind an interval."""
+
+FIRST = "robust NTKs correlate more with accuracy than the clean NTK"
+SECOND = "the correlation grows with the radius of the accuracy metric"
+THIRD = "FGSM kernels correlate more than PGD kernels"
+"""The paper's three findings about kernels."""
 
 Verdict = Literal["reproduced", "not reproduced", "not decidable"]
 
@@ -28,16 +53,25 @@ MEANS = (
     "Accuracies here are means of three training seeds, the paper reads a single one: differences "
     "of up to about 0.005 are to be expected."
 )
-"""What every comparison with the paper's numbers should be read with."""
+"""A caution for every comparison with the paper's numbers."""
+
+
+SPACE = NASBench201()
+"""The networks that the benchmark trained."""
+
+
+def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores by cell, and as further columns the costs of the networks that were trained."""
+    return scores.join(cost_table(scores.index, SPACE))
 
 
 @dataclass(frozen=True)
 class Study:
-    """Where an experiment finds tables and images, and its random seed.
+    """Tables, recordings and random seed that an experiment is given.
 
     Attributes:
         data_dir: the folder with the data sets and tables.
-        seed: of everything that is drawn.
+        seed: random seed.
         results: the folder with the recordings (result directories by name) that scores are
             read from.
     """
@@ -56,12 +90,12 @@ class Study:
             )
         return ResultSet.open(directory)
 
-    def configurations(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """What the recordings of these names were computed with."""
+    def configurations(self, names: Iterable[str]) -> dict[str, dict[str, object]]:
+        """The configurations of recordings, by name."""
         return {name: self.result_set(name).configuration for name in names}
 
     def rows(self, name: str) -> pd.DataFrame:
-        """The tidy rows of a recording, of the seeds that are complete."""
+        """The tidy rows of a recording; seeds that lack cells are left out."""
         rows = self.result_set(name).read()
         cells = rows.groupby("seed")["cell"].nunique()
         return rows[rows["seed"].isin(cells.index[cells == cells.max()])]
@@ -78,7 +112,7 @@ class Study:
 
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the tables' and the recordings' files, by path inside their folders."""
-        found = {}
+        digests = {}
         for folder, pattern in (
             (self.data_dir, f"{BENCHMARK}/*"),
             (self.data_dir, f"{OLDER}/*"),
@@ -87,8 +121,13 @@ class Study:
             for path in sorted(folder.glob(pattern)):
                 if path.is_file():
                     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-                    found[path.relative_to(folder).as_posix()] = digest
-        return found
+                    digests[path.relative_to(folder).as_posix()] = digest
+        return digests
+
+
+def single_seeds(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """The rows of every seed, by seed."""
+    return {int(str(seed)): part for seed, part in rows.groupby("seed")}
 
 
 @dataclass(frozen=True)
@@ -96,12 +135,12 @@ class Finding:
     """A statement of the paper beside what was measured.
 
     Attributes:
-        what: is stated.
-        paper: its number or words.
-        ours: number with its interval.
-        verdict: what comes of it.
-        why: what the verdict rests on.
-        of: the statement that this is one part of, or "".
+        what: the statement.
+        paper: the paper's number or words.
+        ours: our number with its interval.
+        verdict: whether ours bears out the paper's.
+        why: reason for the verdict.
+        of: the larger statement that this is one part of, or "".
     """
 
     what: str
@@ -114,32 +153,44 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found.
+    """Everything that an experiment leaves.
 
     Attributes:
         frame: the data behind the figure, tidy; columns named "paper" are the paper's numbers.
-        figure: or None, where a table is all there is.
-        configuration: what the numbers depend on beside the study's seed, as JSON types.
-        remarks: what a reader of the report should be told, in sentences.
-        findings: the paper's statements, each with what was measured.
-        summary: what a reader of the report should see of the data, a table of a page at most.
+        figure: the figure; None where a table is all there is.
+        configuration: settings and recordings that the numbers depend on, as JSON types.
+        remarks: sentences for the report.
+        findings: the paper's statements, each beside our measurement.
+        summary: the part of the data that the report shows, a page at most.
     """
 
     frame: pd.DataFrame
     figure: Figure | None = None
-    configuration: dict[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, object] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     summary: pd.DataFrame | None = None
 
 
-def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
+class Experiment(NamedTuple):
+    """A figure, table or study that can be run by name.
+
+    Attributes:
+        title: heading in the report, and help text.
+        run: the outcome for a study.
+    """
+
+    title: str
+    run: Callable[[Study], Outcome]
+
+
+def write_outcome(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
     """Write figure (PNG, SVG), data (CSV) and record (JSON) of an experiment.
 
     Args:
-        outcome: of the experiment.
-        study: that it was given.
-        name: of the experiment; the files carry it.
+        outcome: the experiment's outcome.
+        study: the study that it was run on.
+        name: the experiment's name, and that of the files.
         out: folder.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -164,3 +215,8 @@ def write(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
 def study_of(data_dir: Path | None, seed: int, results: Path | None = None) -> Study:
     """The study of a command line: `--data-dir`, else $NTKSCORE_DATA, else the user cache."""
     return Study(data_home(data_dir), seed, results or RECORDED)
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where need be: "1 seed", "3 seeds"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,16 +1,14 @@
 """The self-check: this machine's backend against float64 reference values.
 
-A parity file holds the weights of one cell under NAS-Bench-201's names, a few images, and what an
-independent float64 implementation computed from them. Attacks and kernels behind an attack are
-checked from the file's own attacked points.
+Attacks, and kernels behind an attack, are checked from the file's own attacked points.
 
 A network of rectifiers has kinks. An activation that rounding carries across one changes the
 gradient by a step, however small the rounding was, and in a deep network of float32 that happens
 to a few of some million activations. Two things follow. PGD's steps are checked one by one along
 the float64 path, because over seven of them one flipped pixel ends elsewhere. And a float32
 kernel beyond its tolerance is held against the kink bound: how far the kernel moves in exact
-arithmetic when the images move by about one rounding error of their activations, and a rounding
-error of the kernel on top of it.
+arithmetic when the images move by about one rounding error of their activations, and the rounding
+errors of that jump and of the kernel on top of it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,39 +21,31 @@ import jax.numpy as jnp
 import numpy as np
 
 import attacks
-from cells.checkpoints import read_state_dict
-from cells.network import Network
-from cells.space import Cell
-from ntkscore import joint, kernels
-from ntkscore.config import Config
-from ntkscore.errors import InputError
-from ntkscore.stack import CellFunctions, cell_functions, cross_entropy, draw_weights
+from ntkscore.data.datasets import DATASETS
+from ntkscore.kernels import joint, ntk
+from ntkscore.kernels.gram import layerwise_by_kind
+from ntkscore.kernels.parameters import total
+from ntkscore.kernels.stack import cross_entropy, loss_gradient
+from ntkscore.parity import KERNELS, Reference, load_parity
 
-CIFAR10_MEAN = (125.3 / 255, 123.0 / 255, 113.9 / 255)
-CIFAR10_STD = (63.0 / 255, 62.1 / 255, 66.7 / 255)
 RHO = 8 / 255
 PGD_STEPS, PGD_STEP = 7, 2 / 255
-KERNELS: dict[str, tuple[kernels.Output, kernels.Parameters]] = {
-    "ntk_sum_weights": ("sum", "weights"),
-    "ntk_sum_conv_linear_weights": ("sum", "conv_linear"),
-    "ntk_trace_all": ("trace", "all"),
-    "ntk_label_all": ("label", "all"),
-    "ntk_loss_all": ("loss", "all"),
-}
-OUTPUTS: tuple[kernels.Output, ...] = ("sum", "trace", "label", "loss")
+OUTPUTS = ("sum", "trace", "label", "loss")
 BETAS = (0.0, 0.25, 0.5, 1.0)
 SAME_PIXEL = 1e-5
-"""How far two pixels may be apart to count as equal; an attack's step is 2/255 at least."""
+"""Largest difference of two pixels that count as equal; an attack's step is 2/255 at least."""
 
 FLOAT32 = {"logits": 1e-4, "loss": 1e-4, "gradient": 2e-2, "kernel": 1e-3, "pixels": 1e-3}
 FLOAT64 = {"logits": 1e-8, "loss": 1e-8, "gradient": 1e-6, "kernel": 1e-6, "pixels": 0.0}
-"""The largest error of each sort: relative Frobenius, or for pixels the share that differs."""
+"""Largest error of each sort: relative Frobenius, or for pixels the share that differs."""
 
 ACTIVATION_ROUNDING = 5e-7
 """Float32's error in a deep network's activations, relative to their standard deviation."""
 KINK_DRAWS = 8
 KERNEL_ROUNDING = 1e-5
 """Float32's relative error in a kernel with no activation near a kink; measured below 1e-6."""
+JUMP_ROUNDING = 1e-2
+"""Relative error of a kink's jump: it is made of gradients, which float32 has to this accuracy."""
 
 
 @dataclass(frozen=True)
@@ -91,86 +81,6 @@ def differing(value: Any, reference: np.ndarray) -> float:
     return float(np.mean(np.abs(np.asarray(value, np.float64) - reference) > SAME_PIXEL))
 
 
-def load_parity(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a parity file.
-
-    Raises:
-        InputError: if it cannot be read or lacks what every parity file has.
-    """
-    try:
-        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise InputError(
-            f"expected a parity file (.npz) at {path}, got {type(error).__name__}: {error}; "
-            "check the path, or get the file again"
-        ) from error
-    needed = {"images", "labels", "arch_str", "channels", "cells_per_stage", "num_classes"}
-    needed |= {"input_grad", "fgsm_8", "fgsm_8_twice", "pgd7_8", "ntk_sum_all_stack", *KERNELS}
-    if missing := sorted(needed - arrays.keys()):
-        raise InputError(
-            f"expected the array {missing[0]!r} in the parity file {path}, got a file without it "
-            f"({len(missing)} missing); get the file again"
-        )
-    return arrays
-
-
-def _config(arrays: Mapping[str, np.ndarray], **choices: Any) -> Config:
-    channels, cells_per_stage = int(arrays["channels"]), int(arrays["cells_per_stage"])
-    return Config(channels=channels, cells_per_stage=cells_per_stage, **choices)
-
-
-def _network(arrays: Mapping[str, np.ndarray], config: Config) -> Network:
-    return config.network(CIFAR10_MEAN, CIFAR10_STD, int(arrays["num_classes"]))
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A parity file made ready: the cell, and its network's variables from the file's weights."""
-
-    arrays: Mapping[str, np.ndarray]
-    cell: Cell
-    variables: Mapping[str, Any]
-    dtype: Any
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
-        """The reference to compute with in this precision, which must be enabled."""
-        cell = Cell.parse(str(arrays["arch_str"]))
-        network = _network(arrays, _config(arrays))
-        state = {
-            name.removeprefix("state_dict/"): value
-            for name, value in arrays.items()
-            if name.startswith("state_dict/")
-        }
-        variables = draw_weights(network, 0) | read_state_dict(state, cell, network)
-        cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
-        return cls(arrays, cell, cast, dtype)
-
-    @property
-    def images(self) -> jax.Array:
-        return jnp.asarray(self.arrays["images"] / 255.0, self.dtype)
-
-    @property
-    def labels(self) -> jax.Array:
-        return jnp.asarray(self.arrays["labels"], jnp.int32)
-
-    def functions(self, **choices: Any) -> CellFunctions:
-        """The calibrated network of a config with these choices, at the file's clean images."""
-        config = _config(self.arrays, **choices)
-        network = _network(self.arrays, config)
-        variables = jax.tree.map(jnp.asarray, dict(self.variables))
-        digits = jnp.asarray(self.cell.operations, jnp.int32)
-        return cell_functions(network, variables, digits, self.images, self.labels, config)
-
-    def points(self, name: str) -> jax.Array:
-        return self.images if name == "images" else jnp.asarray(self.arrays[name], self.dtype)
-
-    @property
-    def stack(self) -> jax.Array:
-        return jnp.concatenate([self.points(name) for name in ("images", "fgsm_8", "fgsm_8_twice")])
-
-
 def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarray]]:
     """A function, compiled once, from the stack to every kernel but the coupled one, by name."""
     labels = jnp.tile(reference.labels, 3)
@@ -178,19 +88,19 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
 
     @jax.jit
     def by_output(points: jax.Array) -> Any:
-        return kernels.gram_by_kind(reference.functions().logits, points, labels, OUTPUTS)[0]
+        return layerwise_by_kind(reference.model(), points, labels, OUTPUTS)[0]
 
     def parity_kernels(points: Any) -> dict[str, np.ndarray]:
-        parts = jax.tree.map(lambda gram: np.asarray(gram, np.float64), by_output(points))
+        parts = jax.tree.map(lambda gram: np.asarray(gram[0], np.float64), by_output(points))
         grams: dict[str, Any] = dict(zip(OUTPUTS, parts, strict=True))
-        stack = kernels.gather(grams["sum"], "all")
-        found = {"ntk_sum_all_stack": stack}
+        stack = np.asarray(total(grams["sum"], "all"))
+        kernels = {"ntk_sum_all_stack": stack}
         for symbol, kernel in (("k_all", "joint_clean"), ("k_tilde_all", "joint_robust")):
             for beta in BETAS:
-                found[f"{symbol}_beta_{beta}"] = joint.joint_kernel(stack, kernel, beta, n)
+                kernels[f"{symbol}_beta_{beta}"] = joint.joint_kernel(stack, kernel, beta, n)
         for name, (output, parameters) in KERNELS.items():
-            found[name] = kernels.gather(grams[output], parameters)[:n, :n]
-        return found
+            kernels[name] = np.asarray(total(grams[output], parameters))[:n, :n]
+        return kernels
 
     return parity_kernels
 
@@ -202,14 +112,23 @@ def _kink_bounds(reference: Reference) -> dict[str, float]:
         parity_kernels = _kernel_program(exact)
         points = np.asarray(exact.stack)
         still = parity_kernels(jnp.asarray(points))
-        generator = np.random.default_rng(0)
-        scale = ACTIVATION_ROUNDING * np.asarray(CIFAR10_STD)
+        rng = np.random.default_rng(0)
+        scale = ACTIVATION_ROUNDING * np.asarray(DATASETS["cifar10"].std)
         worst = dict.fromkeys(still, 0.0)
         for _ in range(KINK_DRAWS):
-            moved = points + scale * generator.standard_normal(points.shape)
+            moved = points + scale * rng.standard_normal(points.shape)
             for name, kernel in parity_kernels(jnp.asarray(moved)).items():
                 worst[name] = max(worst[name], relative_error(kernel, still[name]))
-        return {name: move + KERNEL_ROUNDING for name, move in worst.items()}
+        return {name: kink_bound(move) for name, move in worst.items()}
+
+
+def kink_bound(move: float) -> float:
+    """The error that is accepted in float32 where rounding moves the exact kernel by so much.
+
+    Args:
+        move: relative Frobenius distance of the exact kernels.
+    """
+    return (1 + JUMP_ROUNDING) * move + KERNEL_ROUNDING
 
 
 def _pgd_path(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -219,12 +138,11 @@ def _pgd_path(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray,
 
         @jax.jit
         def path(x: jax.Array) -> Any:
-            gradient = exact.functions().loss_gradient
+            gradient = loss_gradient(exact.model(), exact.labels)
+            attack = attacks.pgd(RHO, PGD_STEPS, PGD_STEP)
 
             def advance(z: jax.Array, _: None) -> Any:
-                g = gradient(z)
-                moved = attacks.project(z + PGD_STEP * attacks.direction(g), x, RHO)
-                return jnp.clip(moved, 0, 1), (z, jnp.sign(g))
+                return attack.step(gradient, z, x), (z, jnp.sign(gradient(z)))
 
             end, (starts, signs) = jax.lax.scan(advance, x, length=PGD_STEPS)
             return starts, signs, end
@@ -251,14 +169,15 @@ def verify(path: str | Path, x64: bool = False) -> Iterator[Check]:
         reference = Reference.of(arrays, dtype)
         labels = reference.labels
         for bn in ("calibrated", "init", "batch"):
-            logits = jax.jit(lambda x, bn=bn: reference.functions(bn=bn).logits(x))
+            logits = jax.jit(lambda x, bn=bn: reference.model(bn).logits(x))
             error = relative_error(logits(reference.images), arrays[f"logits_bn_{bn}"])
             yield Check(f"logits_bn_{bn}", error, tolerance["logits"])
 
         @jax.jit
         def loss_and_gradient(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            cell = reference.functions()
-            return jnp.sum(cross_entropy(cell.logits(x), labels)), cell.loss_gradient(x)
+            model = reference.model()
+            loss = jnp.sum(cross_entropy(model.logits(x), labels))
+            return loss, loss_gradient(model, labels)(x)
 
         gradient = lambda x: loss_and_gradient(x)[1]  # noqa: E731
         for name, points in (("clean", "images"), ("fgsm_8", "fgsm_8"), ("pgd7_8", "pgd7_8")):
@@ -284,6 +203,5 @@ def verify(path: str | Path, x64: bool = False) -> Iterator[Check]:
                 bounds = bounds or _kink_bounds(reference)
             yield Check(name, error, tolerance["kernel"], bounds.get(name, float("nan")))
         name = "ntk_sum_weights_bn_batch_coupled"
-        coupled = lambda: reference.functions(bn="batch", parameters="weights")  # noqa: E731
-        kernel = jax.jit(lambda x: coupled().gram(x, labels)[0])(reference.images)
+        kernel = ntk(reference.model("batch"), reference.images, labels, parameters="weights")
         yield Check(name, relative_error(kernel, arrays[name]), tolerance["kernel"])

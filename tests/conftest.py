@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
 
 DATA = Path(os.environ.get("NTKSCORE_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -28,3 +29,26 @@ def strict_jax() -> Iterator[None]:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
         yield
         jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Arithmetic in float64."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """Compiling costs more than running in most tests, so let XLA do little of it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Annotations as a user meets them, unchecked: what refuses a wrong value is the code."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,54 +1,145 @@
 """Every choice that can be wrong is refused with its own sentence."""
 
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from ntkscore.config import Config, format_rho, parse_fraction
+from attacks import ATTACKS, Attack, fgsm
+from cells.residual import Residual
+from cells.space import Task
+from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.text import format_rho, parse_fraction
 
 
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"init": "lecun"}, "expected init to be one of torch, he, .*, got 'lecun'"),
-        ({"bn": "eval"}, "expected bn to be one of calibrated, init, batch, got 'eval'"),
         ({"output": "mean"}, "expected output to be one of sum, trace, label, loss, got 'mean'"),
         ({"parameters": "bias"}, "expected parameters to be one of all, weights, conv_linear"),
-        ({"attack": "cw"}, "expected attack to be one of fgsm, pgd, got 'cw'"),
-        ({"implementation": "fast"}, "expected implementation to be one of auto, jacobian, ntvp"),
-        ({"channels": 0}, "expected channels to be at least 1, got 0"),
-        ({"cells_per_stage": -1}, "expected cells_per_stage to be at least 1, got -1"),
-        ({"samples": 1}, "expected at least 2 samples, got 1"),
-        ({"rhos": ()}, "expected at least one rho, got none"),
+        ({"attack": "cw"}, "expected attack to be one of fgsm, pgd, got 'cw'; choose one of them"),
+        ({"norm": "l1"}, "expected norm to be one of linf, l2, got 'l1'"),
+        (
+            {"implementation": "fast"},
+            "expected implementation to be one of auto, layerwise, contraction, ntvp, got 'fast'",
+        ),
+        ({"samples": 0}, "expected samples to be at least 1, got 0; raise it"),
+        ({"samples": 1}, "expected samples to be at least 2 samples: one has no kernel, got 1"),
+        ({"rhos": ()}, "expected at least one rho, got none; give one"),
         ({"rhos": (-0.1,)}, "expected rho from 0 to 1, got -0.1; write 8/255"),
         ({"rhos": (8.0,)}, "expected rho from 0 to 1, got 8; write 8/255"),
         ({"rhos": (float("nan"),)}, "expected rho from 0 to 1, got nan"),
-        ({"betas": (1.5,)}, "expected beta from 0 to 1, got 1.5"),
+        ({"rhos": (0.1, 0.2, 0.1)}, "expected every rho once, got 0.1 again; leave it out"),
+        # Rows would not tell them apart.
+        ({"rhos": (0.1, 0.1 + 1e-12)}, "expected every rho once, got 0.1 again"),
+        ({"betas": ()}, "expected at least one beta, got none; give one"),
+        ({"betas": (1.5,)}, "expected beta from 0 to 1, got 1.5; 0 is clean"),
         ({"betas": (-0.5,)}, "expected beta from 0 to 1, got -0.5"),
-        ({"steps": 7}, "expected neither steps nor a step size with fgsm.*choose the attack pgd"),
-        ({"random_start": True}, "expected no random start with fgsm"),
+        ({"betas": (0.5, 0.0, 0.5)}, "expected every beta once, got 0.5 again; leave it out"),
+        (
+            {"steps": 7},
+            "expected no steps with fgsm, which has none, got 7; leave it out, or choose the "
+            "attack pgd",
+        ),
+        ({"step_size": 0.1}, "expected no step_size with fgsm, which has none, got 0.1"),
+        ({"random_start": True}, "expected no random_start with fgsm, which has none, got True"),
         ({"attack": "pgd", "steps": 0}, "expected at least 1 step, got 0"),
         ({"attack": "pgd", "step_size": 0.0}, "expected a step size above 0 and at most 1, got 0"),
-        ({"bn": "batch", "implementation": "jacobian"}, "expected the implementation ntvp"),
     ],
 )
 def test_bad_choices_are_refused(choices: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"^{message}"):
         Config(**choices)
 
 
 def test_the_benchmarks_training_attack_is_pgds_default() -> None:
-    config = Config(attack="pgd")
-    assert config.attack_steps == 7
-    assert config.attack_step_size(8 / 255) == pytest.approx(2 / 255)
-    assert Config().attack_step_size(3 / 255) == 3 / 255
-    assert Config().attack_steps == 1
+    attack = Config(attack="pgd").attack_at(8 / 255)
+    assert attack.steps == 7
+    assert attack.step_size == pytest.approx(2 / 255)
+    assert Config().attack_at(3 / 255) == fgsm(3 / 255)
+    assert Config().attack_at(3 / 255).step_size == 3 / 255
+    assert Config().attack_at(3 / 255).steps == 1
 
 
-def test_auto_takes_the_fast_kernel_wherever_it_is_exact() -> None:
-    assert Config().resolved_implementation == "jacobian"
-    assert Config(bn="init").resolved_implementation == "jacobian"
-    assert Config(bn="batch").resolved_implementation == "ntvp"
-    assert Config(implementation="ntvp").resolved_implementation == "ntvp"
+def test_every_choice_of_the_attack_reaches_it() -> None:
+    config = Config(attack="pgd", steps=3, step_size=0.02, random_start=True, norm="l2")
+    assert config.attack_at(0.1) == Attack(0.1, 3, 0.02, random_start=True, norm="l2")
+    assert Config(norm="l2").attack_at(0.1) == fgsm(0.1, "l2")
+
+
+def test_jacobian_is_another_name_of_layerwise() -> None:
+    assert Config(implementation="jacobian") == Config(implementation="layerwise")
+
+
+def test_one_program_serves_what_differs_in_data_alone() -> None:
+    config = Config(rhos=(0.1, 0.2), attack="pgd")
+    others = [
+        Config(rhos=(0.3, 0.01), attack="pgd", samples=7, betas=(0.1, 0.9), balanced=True),
+        Config(rhos=(0.0, 1.0), attack="pgd", samples=2),
+    ]
+    for other in others:
+        assert other != config
+        assert other.program == config.program
+        assert hash(other.program) == hash(config.program)
+    for changed in (
+        {"rhos": (0.1,)},
+        {"attack": "fgsm"},
+        {"norm": "l2"},
+        {"steps": 3},
+        {"output": "loss"},
+        {"parameters": "weights"},
+        {"implementation": "ntvp"},
+        {"x64": True},
+    ):
+        other = Config(**{"rhos": (0.1, 0.2), "attack": "pgd", **changed})
+        assert other.program != config.program, changed
+
+
+def test_choices_are_plain_values_for_a_record() -> None:
+    config = Config(rhos=(0.1, 0.2), attack="pgd", steps=3)
+    record = config.to_dict()
+    assert record["rhos"] == [0.1, 0.2] and record["betas"] == [0.5]
+    assert (
+        Config(**{k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}) == config
+    )
+
+
+@pytest.fixture
+def brightening() -> Iterator[str]:
+    """An attack of one's own, which has a strength and none of PGD's choices."""
+
+    class Brighten(Attack):
+        def __call__(self, gradient, x, key=None):
+            return self.constrain(x + self.rho, x)
+
+    ATTACKS["brighten"] = lambda rho: Brighten(rho)
+    yield "brighten"
+    del ATTACKS["brighten"]
+
+
+def test_an_attack_of_ones_own_is_a_name_like_the_others(brightening: str) -> None:
+    attack = Config(attack=brightening).attack_at(0.1)
+    x = jnp.asarray([[0.25, 0.95]])
+    np.testing.assert_allclose(attack(lambda x: -x, x), [[0.35, 1.0]], rtol=1e-6)
+    with pytest.raises(
+        InputError, match=r"^expected no steps with brighten, which has none, got 3; leave it out, "
+    ):
+        Config(attack=brightening, steps=3)
+
+
+def test_an_attack_that_was_removed_is_no_name_any_more() -> None:
+    with pytest.raises(
+        InputError, match=r"^expected attack to be one of fgsm, pgd, got 'brighten'"
+    ):
+        Config(attack="brighten")
+
+
+def test_a_space_checks_its_own_choices() -> None:
+    with pytest.raises(InputError, match=r"^expected activation to be one of relu, .*, got 'gelu'"):
+        Residual(activation="gelu")
+    assert Residual().on(Task((4, 4, 1), 3)).task.num_classes == 3
 
 
 def test_fractions() -> None:

@@ -1,0 +1,110 @@
+"""Per-image gradients of a convolution kernel, and the Gram matrices of per-image rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Images = Float[Array, "m h w c"]
+Points = Float[Array, "m ..."]
+Gram = Float[Array, "r s s"]
+"""R Gram matrices, of R groups of S images that have their first images in common: M = shared +
+R·(S − shared) images in all. One group holds all images."""
+Taps = Mapping[str, Gram]
+"""An argument of a network whose pullback is not a derivative but the layers' contributions to
+Gram matrices (`cells.layers`), by kind of parameter. An empty one asks for the gradient in the
+points alone, at the price of a backward pass without weight gradients."""
+
+# Accelerators would otherwise multiply float32 in fewer bits.
+PRECISION = lax.Precision.HIGHEST
+CPU_CHUNK = 32
+"""Images whose patches are held at once on a CPU: the largest that stays near its cache."""
+
+
+def zero_taps(kinds: Sequence[str], points: Points, groups: int) -> dict[str, Gram]:
+    """Taps for a stack of points: X, then `groups` times two further sets of X's size."""
+    size = len(points) if groups == 1 else 3 * (len(points) // (2 * groups + 1))
+    return {kind: jnp.zeros((groups, size, size), points.dtype) for kind in kinds}
+
+
+def self_product(rows: Points, taps: Taps) -> Gram:
+    """The Gram matrix of the rows of an array, one for each group of rows.
+
+    Args:
+        rows: one for each image.
+        taps: its shapes say which groups there are.
+    """
+    rows = rows.reshape(rows.shape[0], -1)
+    groups, size, _ = next(iter(taps.values())).shape
+    if groups == 1:
+        return jnp.matmul(rows, rows.T, precision=PRECISION)[None]
+    # M = shared + groups · (size − shared) leaves one unknown.
+    shared = (groups * size - len(rows)) // (groups - 1)
+    common, others = rows[:shared], rows[shared:].reshape(groups, size - shared, -1)
+    product = partial(jnp.einsum, precision=PRECISION)
+    corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
+    side = product("rip,jp->rij", others, common)
+    square = product("rip,rjp->rij", others, others)
+    above = jnp.concatenate([corner, side.swapaxes(1, 2)], 2)
+    return jnp.concatenate([above, jnp.concatenate([side, square], 2)], 1)
+
+
+def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
+    """A function of whole batches, applied to a few images at a time where that is faster."""
+    if jax.default_backend() != "cpu" or arrays[0].shape[0] <= CPU_CHUNK:
+        return function(*arrays)
+    one = lambda images: function(*(image[None] for image in images))[0]  # noqa: E731
+    return lax.map(one, arrays, batch_size=CPU_CHUNK)
+
+
+def kernel_gradients(
+    x: Images, g: Float[Array, "m h2 w2 d"], size: int, stride: int
+) -> Float[Array, "m k c k d"]:
+    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
+
+    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. For stride 1 the rows are shifted
+    on the input and the columns on the cotangent, so that one product of 3c by 3d matrices does
+    the nine shifts, and six copies are made instead of nine.
+
+    Args:
+        x: the convolution's input.
+        g: the cotangent of its output.
+        size: k, height and width of the kernel.
+        stride: of the convolution.
+    """
+    pad = size // 2
+    height, width = g.shape[1:3]
+
+    def windows(a: Array, axis: int, count: int, step: int = 1, reverse: bool = False) -> Array:
+        widths = [(0, 0)] * a.ndim
+        widths[axis] = (pad, pad)
+        a = jnp.pad(a, widths)
+        starts = reversed(range(size)) if reverse else range(size)
+        cuts = [
+            lax.slice_in_dim(a, i, i + step * (count - 1) + 1, stride=step, axis=axis)
+            for i in starts
+        ]
+        return jnp.concatenate(cuts, -1)
+
+    def contract(x: Array, g: Array) -> Array:
+        rows = windows(x, 1, height, stride)
+        if stride == 1:
+            columns = windows(g, 2, width, reverse=True)
+        else:
+            rows, columns = windows(rows, 2, width, stride), g
+        # Without the barrier XLA fuses the copies into the product, which it then runs naively.
+        rows, columns = lax.optimization_barrier((_flatten_pixels(rows), _flatten_pixels(columns)))
+        return lax.dot_general(rows, columns, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
+
+    out = _per_image(contract, x, g)
+    c, d = x.shape[-1], g.shape[-1]
+    if stride == 1:
+        return out.reshape(-1, size, c, size, d)
+    return out.reshape(-1, size, size, c, d).transpose(0, 2, 3, 1, 4)
+
+
+def _flatten_pixels(x: Images) -> Float[Array, "m p c"]:
+    return x.reshape(x.shape[0], -1, x.shape[-1])

@@ -1,0 +1,121 @@
+"""Cells that compute the same function, and so have the same kernel.
+
+Every node is a sum of terms. `skip_connect` copies the terms of its source node, `none` drops
+them, `avg_pool_3x3` is linear and pools each of them, and a convolution edge (ReLU, convolution,
+normalisation) makes one new term with weights of its own. Two cells are equal when their output
+nodes are the same sum up to the naming of those weights. Edges that do not reach the output play
+no part. A convolution that reads a node without terms gives its normalisation's shift at every
+pixel, a trainable constant, whatever its kernel size and however often it is pooled.
+
+The map that NAS-RobBench-201 publishes comes from nested strings, and differs in three ways:
+it takes one convolution used twice for two convolutions (index 3599 is not index 0); it drops the
+constants; and it does not pool sums term by term (`pool(x + pool(x))`).
+"""
+
+import itertools
+from collections import Counter
+from functools import lru_cache
+
+from cells.nasbench201.cell import AVG_POOL, EDGES, KERNEL_SIZES, SIZE, SKIP, Cell
+
+Term = tuple[int, int]
+"""A term of a sum, (how often pooled, source): source 0 is the cell's input, and e > 0 the
+convolution on edge e−1."""
+
+CONSTANT = 0
+"""Kind of a convolution that reads nothing; the others have their kernel size as kind."""
+
+
+Convolutions = dict[int, tuple[int, Counter[Term]]]
+"""By source: the convolution's kind and the terms that it reads."""
+
+
+def _expand(operations: tuple[int, ...]) -> tuple[Counter[Term], Convolutions]:
+    """The output node as a sum of terms, and for each convolution its kind and what it reads."""
+    nodes: list[Counter[Term]] = [Counter({(0, 0): 1}), Counter(), Counter(), Counter()]
+    convolutions: Convolutions = {}
+    for edge, (operation, (source, target)) in enumerate(zip(operations, EDGES, strict=True)):
+        terms = nodes[source]
+        if operation == SKIP:
+            nodes[target].update(terms)
+        elif operation == AVG_POOL:
+            nodes[target].update(
+                {
+                    (
+                        pooled + (name not in convolutions or convolutions[name][0] != CONSTANT),
+                        name,
+                    ): n
+                    for (pooled, name), n in terms.items()
+                }
+            )
+        elif operation in KERNEL_SIZES:
+            name = edge + 1
+            kind = KERNEL_SIZES[operation] if terms else CONSTANT
+            convolutions[name] = (kind, terms.copy())
+            nodes[target][0, name] += 1
+    return nodes[3], convolutions
+
+
+def _shape(name: int, convolutions: Convolutions) -> tuple:
+    """A convolution's kind and what it reads, names left out; () for the cell's input."""
+    if name == 0:
+        return ()
+    kind, terms = convolutions[name]
+    inputs = (((pooled, _shape(n, convolutions)), count) for (pooled, n), count in terms.items())
+    return (kind, *sorted(inputs))
+
+
+def _rename(terms: Counter[Term], rank: dict[int, int]) -> tuple:
+    """A sum with its sources' ranks for names, in a fixed order."""
+    return tuple(sorted(((pooled, rank[n]), count) for (pooled, n), count in terms.items()))
+
+
+def _describe(
+    output: Counter[Term], convolutions: Convolutions, order: tuple[int, ...]
+) -> tuple[tuple, ...]:
+    """The output and every convolution, named by their places in an order."""
+    rank = {0: 0, **{name: place for place, name in enumerate(order, 1)}}
+    parts = ((convolutions[n][0], _rename(convolutions[n][1], rank)) for n in order)
+    return (_rename(output, rank), *parts)
+
+
+def function_key(cell: Cell) -> tuple:
+    """A value that is equal for two cells exactly when they compute the same function.
+
+    The smallest description of the output over all namings of the convolutions. Convolutions of
+    different shape (kind and inputs, names left out) cannot change places, so only those of equal
+    shape are permuted.
+    """
+    output, convolutions = _expand(cell.operations)
+    live: set[int] = set()
+    pending = [name for _, name in output]
+    while pending:
+        name = pending.pop()
+        if name and name not in live:
+            live.add(name)
+            pending += [n for _, n in convolutions[name][1]]
+
+    shapes = {name: _shape(name, convolutions) for name in live}
+    ordered = sorted(live, key=lambda name: (shapes[name], name))
+    groups = [tuple(group) for _, group in itertools.groupby(ordered, key=shapes.__getitem__)]
+    return min(
+        _describe(output, convolutions, tuple(itertools.chain.from_iterable(orders)))
+        for orders in itertools.product(*map(itertools.permutations, groups))
+    )
+
+
+@lru_cache(1)
+def representatives() -> tuple[int, ...]:
+    """For every index, the lowest index whose cell computes the same function."""
+    first: dict[tuple, int] = {}
+    return tuple(first.setdefault(function_key(Cell(index)), index) for index in range(SIZE))
+
+
+def canonical(cell: Cell) -> Cell:
+    """The cell of lowest index that computes the same function as this one."""
+    return Cell(representatives()[cell.index])
+
+
+def distinct_cells() -> tuple[Cell, ...]:
+    """One cell for each of the 5,234 functions that the space can express, by index."""
+    return tuple(map(Cell, sorted(set(representatives()))))

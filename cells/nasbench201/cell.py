@@ -1,0 +1,198 @@
+"""The NAS-Bench-201 search space: what a cell is, and what it costs.
+
+A cell has four nodes and six edges, in the order 0→1, 0→2, 1→2, 0→3, 1→3, 2→3, and each edge
+carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
+"""
+
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import SupportsIndex
+
+from cells.errors import InputError
+
+OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+NONE, SKIP, CONV_1X1, CONV_3X3, AVG_POOL = range(5)
+KERNEL_SIZES = {CONV_1X1: 1, CONV_3X3: 3}
+
+EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
+"""Source and target node of each edge, in the order of a cell's digits."""
+
+SIZE = len(OPERATIONS) ** len(EDGES)
+IMAGE_CHANNELS = 3
+
+
+class CellError(InputError):
+    """Something that was given as a cell is not one; the message says what is wrong with it."""
+
+
+@lru_cache(1)
+def _digits_by_index() -> tuple[str, ...]:
+    """The benchmark's fixed order: all digit strings, shuffled by Python's generator, seed 88."""
+    order = ["".join(digits) for digits in itertools.product("01234", repeat=len(EDGES))]
+    random.Random(88).shuffle(order)
+    return tuple(order)
+
+
+@lru_cache(1)
+def _index_by_digits() -> dict[str, int]:
+    return {digits: index for index, digits in enumerate(_digits_by_index())}
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A NAS-Bench-201 cell, held as the benchmark's index 0…15624.
+
+    Example:
+        >>> Cell.parse("323133").index
+        2581
+        >>> Cell(1462).string
+        '|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|'
+    """
+
+    index: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < SIZE:
+            raise CellError(
+                f"expected a cell index from 0 to {SIZE - 1}, got {self.index}; "
+                f"there are {SIZE:,} cells in NAS-Bench-201"
+            )
+
+    def __index__(self) -> int:
+        return self.index
+
+    @property
+    def digits(self) -> str:
+        """Six digits 0–4, one operation per edge in the order of `EDGES`."""
+        return _digits_by_index()[self.index]
+
+    @property
+    def operations(self) -> tuple[int, ...]:
+        """The six digits as numbers, one operation per edge."""
+        return tuple(map(int, self.digits))
+
+    @property
+    def string(self) -> str:
+        """The benchmark's genotype string, `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`."""
+        named = [
+            f"{OPERATIONS[operation]}~{source}"
+            for operation, (source, _) in zip(self.operations, EDGES, strict=True)
+        ]
+        return "+".join(f"|{'|'.join(node)}|" for node in (named[:1], named[1:3], named[3:]))
+
+    @classmethod
+    def from_digits(cls, digits: str) -> "Cell":
+        """The cell whose six edges carry these operations (digits 0–4, in edge order)."""
+        if not re.fullmatch(r"[0-4]{6}", digits):
+            raise CellError(
+                f"expected six digits from 0 to 4, got {digits!r}; they stand for "
+                f"{', '.join(f'{i} {name}' for i, name in enumerate(OPERATIONS))}"
+            )
+        return cls(_index_by_digits()[digits])
+
+    @classmethod
+    def from_string(cls, string: str) -> "Cell":
+        """The cell of a genotype string; the inverse of `string`."""
+        nodes = [re.findall(r"([^|~+]+)~(\d{1,9})", node) for node in string.strip().split("+")]
+        edges = [
+            (int(source), target) for target, node in enumerate(nodes, 1) for _, source in node
+        ]
+        if tuple(edges) != EDGES:
+            raise CellError(
+                f"expected six edges as in '|op~0|+|op~0|op~1|+|op~0|op~1|op~2|', "
+                f"got {len(edges)} in {string!r}; write every edge, with 'none' where there is none"
+            )
+        names = [name.strip() for node in nodes for name, _ in node]
+        for name in names:
+            if name not in OPERATIONS:
+                raise CellError(
+                    f"expected the operations {', '.join(OPERATIONS)}, got {name!r} in {string!r}; "
+                    "check its spelling"
+                )
+        cell = cls.from_digits("".join(str(OPERATIONS.index(name)) for name in names))
+        if re.sub(r"\s", "", string) != cell.string:
+            raise CellError(
+                f"expected a genotype string such as {cell.string!r}, got {string!r}; "
+                "check its separators"
+            )
+        return cell
+
+    @classmethod
+    def parse(cls, text: "str | SupportsIndex") -> "Cell":
+        """A cell from its index, its six digits or its genotype string, whichever this is.
+
+        Raises:
+            CellError: if it is none of the three.
+        """
+        if hasattr(text, "__index__"):
+            return cls(text.__index__())  # type: ignore[union-attr]
+        text = str(text).strip()
+        if "|" in text or "~" in text:
+            return cls.from_string(text)
+        if re.fullmatch(r"\d{6}", text):
+            return cls.from_digits(text)
+        if re.fullmatch(r"-?\d{1,20}", text):
+            return cls(int(text))
+        raise CellError(
+            f"expected a cell as an index (2581), six digits (323133) or a genotype string "
+            f"(|op~0|+|op~0|op~1|+|op~0|op~1|op~2|), got {text!r}; write it in one of these forms"
+        )
+
+    def neighbours(self) -> tuple["Cell", ...]:
+        """The 24 cells that differ in the operation of exactly one edge."""
+        digits = self.digits
+        return tuple(
+            Cell.from_digits(digits[:edge] + other + digits[edge + 1 :])
+            for edge in range(len(EDGES))
+            for other in "01234"
+            if other != digits[edge]
+        )
+
+    def params(self, channels: int = 16, cells_per_stage: int = 5, num_classes: int = 10) -> int:
+        """Number of trainable parameters of the whole network, every edge counted.
+
+        Args:
+            channels: width C of the first stage; the others have 2C and 4C.
+            cells_per_stage: N, cells in each of the three stages.
+            num_classes: O, size of the linear layer.
+        """
+        first, _, last = widths = (channels, 2 * channels, 4 * channels)
+        total = 9 * IMAGE_CHANNELS * first + 2 * first
+        for width in widths:
+            convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
+            total += cells_per_stage * sum(k * k * width * width + 2 * width for k in convs)
+        for before, after in itertools.pairwise(widths):
+            total += 9 * before * after + 9 * after * after + 4 * after + before * after
+        return total + 2 * last + last * num_classes + num_classes
+
+    def flops(
+        self,
+        channels: int = 16,
+        cells_per_stage: int = 5,
+        num_classes: int = 10,
+        image_size: int = 32,
+    ) -> int:
+        """Multiply-adds of all convolutions and the linear layer, for one image.
+
+        Args:
+            channels, cells_per_stage, num_classes: as for `params`.
+            image_size: height and width of the image in pixels, a multiple of 4.
+        """
+        widths = (channels, 2 * channels, 4 * channels)
+        areas = [(image_size >> stage) ** 2 for stage in range(3)]
+        total = areas[0] * 9 * IMAGE_CHANNELS * channels
+        for width, area in zip(widths, areas, strict=True):
+            convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
+            total += cells_per_stage * area * sum(k * k * width * width for k in convs)
+        for (before, after), area in zip(itertools.pairwise(widths), areas[1:], strict=True):
+            total += area * (9 * before * after + 9 * after * after + before * after)
+        return total + widths[-1] * num_classes
+
+
+def all_cells() -> Iterator[Cell]:
+    """Every cell of the space, by index."""
+    return map(Cell, range(SIZE))

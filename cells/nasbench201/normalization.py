@@ -1,0 +1,36 @@
+"""Modes of batch normalisation, by name: where its statistics come from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Array, Float
+
+from cells import layers
+
+Statistic = Float[Array, "*m c"]
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """A mode of batch normalisation at scoring time.
+
+    Attributes:
+        calibrates: whether the stored mean and variance are measured, layer by layer, in a forward
+            pass over the clean scoring images, and then frozen; else they are 0 and 1.
+        live: mean and variance of the images at hand, differentiated through, in place of stored
+            ones; or None.
+        coupled: whether these make an image's logits depend on the other images.
+        note: a half-sentence for the command line's help.
+    """
+
+    note: str
+    calibrates: bool = False
+    live: Callable[[Float[Array, "m h w c"]], tuple[Statistic, Statistic]] | None = None
+    coupled: bool = False
+
+
+NORMALIZATIONS = {
+    "calibrated": Normalization("statistics of the clean scoring images", calibrates=True),
+    "init": Normalization("mean 0 and variance 1"),
+    "batch": Normalization("whatever batch is fed", live=layers.measure, coupled=True),
+}

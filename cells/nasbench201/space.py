@@ -1,0 +1,170 @@
+"""NAS-Bench-201 as a `Space`: cells as digits, one program for all of them."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from cells.errors import InputError
+from cells.initializers import INITIALIZERS
+from cells.model import Model
+from cells.nasbench201.canonical import distinct_cells
+from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
+from cells.nasbench201.network import STATISTICS, Network, blank_inputs, fresh_variables
+from cells.nasbench201.normalization import NORMALIZATIONS
+from cells.space import Space, check_choices, option
+
+SAVED_PER_CELL = 24
+"""Activations of a stage's size that one cell of the network keeps for its backward pass, every
+operation of every edge being computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NASBench201(Space):
+    """The 15,625 cells of NAS-Bench-201 in a network of three stages.
+
+    Attributes:
+        channels: width C of the first stage; the others have 2C and 4C.
+        cells_per_stage: N, cells in each of the three stages.
+        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS`.
+        bn: where the normalisation's statistics come from, a name in
+            `cells.nasbench201.normalization.NORMALIZATIONS`.
+
+    Raises:
+        InputError: if a value is outside what its line says.
+
+    Example:
+        >>> space = NASBench201(channels=8, cells_per_stage=1)
+        >>> space.identity(space.parse("323133"))["cell"]
+        2581
+        >>> space.costs(space.parse("323133"))["params"]
+        69026
+    """
+
+    name: ClassVar[str] = "nasbench201"
+
+    channels: int = option(16, "Width of the first stage; the others have twice and four times it.")
+    cells_per_stage: int = option(5, "Cells in each of the three stages.")
+    init: str = option("torch", "How weights are drawn.", choices=lambda: tuple(INITIALIZERS))
+    bn: str = option(
+        "calibrated",
+        "Source of the normalisation's statistics",
+        choices=lambda: tuple(NORMALIZATIONS),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("channels", "cells_per_stage"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"expected {name} to be at least 1, got {getattr(self, name)}; raise it"
+                )
+        *sides, colours = self.task.image_shape
+        if len(sides) != 2 or colours != IMAGE_CHANNELS:
+            raise InputError(
+                f"expected images (height, width, {IMAGE_CHANNELS}), got "
+                f"{self.task.image_shape}; put the {IMAGE_CHANNELS} colours last"
+            )
+        if any(side % 4 for side in sides):
+            raise InputError(
+                "expected images with sides that 4 divides, since NAS-Bench-201 halves them "
+                f"twice, got {sides[0]}×{sides[1]}; crop or pad the sides"
+            )
+
+    def parse(self, text: Any) -> Cell:
+        """A cell from its index, its six digits or its genotype string."""
+        return Cell.parse(text)
+
+    def identity(self, architecture: Cell) -> dict[str, str | int]:
+        """The benchmark's index and the genotype string."""
+        return {"cell": architecture.index, "string": architecture.string}
+
+    def names(self, architecture: Cell) -> dict[str, str | int]:
+        """The benchmark's index and the six digits."""
+        return {"cell": architecture.index, "digits": architecture.digits}
+
+    def costs(self, architecture: Cell) -> dict[str, float]:
+        """Trainable parameters, and multiply-adds for one image."""
+        shape = (self.channels, self.cells_per_stage, self.task.num_classes)
+        return {
+            "params": architecture.params(*shape),
+            "flops": architecture.flops(*shape, self.task.image_shape[0]),
+        }
+
+    def trained(self) -> "NASBench201":
+        """The benchmark's networks: C = 16, five cells per stage."""
+        return NASBench201(task=self.task)
+
+    def architectures(self, which: str) -> Sequence[Cell]:
+        """Cells of a named set: `all`, or `distinct`, one for each function that they compute."""
+        if which == "all":
+            return tuple(all_cells())
+        if which == "distinct":
+            return distinct_cells()
+        return super().architectures(which)
+
+    def encode(self, architecture: Cell) -> np.ndarray:
+        """The six digits, int32."""
+        return np.array(architecture.operations, np.int32)
+
+    @property
+    def network(self) -> Network:
+        """The flax network, whose normaliser (pixel scale [0, 1]) is built in."""
+
+        task, shape = self.task, (self.channels, self.cells_per_stage)
+        return Network(*shape, task.num_classes, task.mean, task.std, self.init, self.bn)
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> dict[str, Any]:
+        """Weights and fresh statistics of the network; a function of the seed and shape alone.
+
+        Weights are drawn in float32 whatever the dtype, so that both precisions share them.
+        """
+
+        params = _drawing(self.network)(jax.random.key(seed))  # type: ignore[arg-type]
+        return fresh_variables(jax.tree.map(lambda leaf: leaf.astype(dtype), params), self.network)
+
+    def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
+        """The cell's network; where its mode says so, calibrated on the clean images and frozen."""
+
+        network, mode = self.network, NORMALIZATIONS[self.bn]
+        if mode.calibrates:
+            _, measured = network.apply(
+                variables, images, code, calibrate=True, mutable=[STATISTICS]
+            )
+            variables = {**variables, **measured}
+
+        def forward(params: Any, points: Array, taps: Any = None) -> Any:
+            return network.apply({**variables, "params": params}, points, code, taps)
+
+        def by_batches(params: Any, points: Array) -> Any:
+            # Each set of N points is normalised by itself.
+            batches = points.reshape(-1, *images.shape)
+            return jax.vmap(lambda x: forward(params, x))(batches).reshape(len(points), -1)
+
+        apply = by_batches if mode.coupled else forward
+        tapped = forward if mode.live is None else None
+        return Model(apply, variables["params"], tapped, mode.coupled)
+
+    def memory(self, shape: Hashable, points: int, width: int) -> int:
+        """Bytes for one network, estimated from the activations that its backward pass needs."""
+        # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
+        stages = self.cells_per_stage * (1 + 1 / 2 + 1 / 4) + 1
+        pixels = self.task.image_shape[0] * self.task.image_shape[1]
+        activations = points * pixels * self.channels * stages * SAVED_PER_CELL
+        gradients = points * (4 * self.channels) ** 2 * 9 * 3
+        return int(width * (activations + gradients))
+
+
+@lru_cache
+def _drawing(network: Network) -> Callable[[Array], Any]:
+    """A compiled function that draws the network's parameters from a key."""
+
+    # Optimising a program that runs once costs four times what it costs to run.
+    options = {"xla_backend_optimization_level": 0}
+    return jax.jit(
+        lambda key: network.init(key, *blank_inputs())["params"], compiler_options=options
+    )

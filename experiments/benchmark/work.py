@@ -1,0 +1,77 @@
+"""Settings, cells and clocks of the benchmark, and the arithmetic that a kernel takes.
+
+FLOPs are counted in closed form: two per multiply-add of the convolutions and the linear layer,
+once for each of the calibration, the forward pass, the gradient in the activations and the
+per-image gradients of the weights; and the products of these gradients, two per parameter and pair
+of images.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cells import Cell, distinct_cells
+from cells.nasbench201.space import NASBench201
+from ntkscore.config import Config
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """A space and a config: the size of the network, and how it is scored."""
+
+    space: NASBench201
+    config: Config
+
+    @classmethod
+    def of(cls, samples: int, channels: int, cells_per_stage: int) -> "Fidelity":
+        """The default choices at this many images, channels and cells per stage."""
+        space = NASBench201(channels=channels, cells_per_stage=cells_per_stage)
+        return cls(space, Config(samples=samples))
+
+
+FULL = Fidelity.of(samples=50, channels=16, cells_per_stage=5)
+SMALL = Fidelity.of(samples=16, channels=8, cells_per_stage=1)
+COUNT = 25
+
+
+def spread_cells(count: int = COUNT) -> list[Cell]:
+    """Distinct cells at even steps of the parameter count."""
+    ordered = sorted(distinct_cells(), key=lambda cell: (cell.params(), cell.index))
+    places = np.linspace(0, len(ordered) - 1, count).round().astype(int)
+    return [ordered[place] for place in places]
+
+
+def seconds(function: Callable[[], Any], repeats: int = 2) -> float:
+    """The shortest of some runs of a function that returns arrays."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def matrix_product_rate(device: Any, size: int = 4096) -> float:
+    """FLOP/s of a float32 matrix product in full precision."""
+    a = jax.device_put(jnp.ones((size, size), jnp.float32), device)
+    product = jax.jit(partial(jnp.matmul, precision="highest"))
+    jax.block_until_ready(product(a, a))
+    return 2 * size**3 / seconds(lambda: product(a, a), 3)
+
+
+def clean_flops(cell: Cell, space: NASBench201, images: int, points: int) -> float:
+    """FLOPs of the kernel at `points` images, calibrated on `images` of them."""
+    costs = space.costs(cell)
+    return 2 * costs["flops"] * (images + 3 * points) + 2 * points**2 * costs["params"]
+
+
+def stack_flops(cell: Cell, space: NASBench201, config: Config) -> float:
+    """FLOPs of the kernel at 3N points and of two attacks, forward and back, on N."""
+    n, steps = config.samples, 2 * config.attack_at(0.1).steps
+    return clean_flops(cell, space, n, 3 * n) + 4 * steps * n * space.costs(cell)["flops"]

@@ -1,0 +1,174 @@
+"""Agreement, sign and cost of cheaper settings, compared with full fidelity.
+
+A seeded sample of cells. Full fidelity is 50 images, C = 16 and five cells per stage.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from experiments.plotting import COLUMN, metric_label, score_label
+from experiments.recordings import FIDELITIES, seconds_per_cell
+from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, single_seeds, with_costs
+from ntkscore.analysis.agreement import agreement
+from ntkscore.analysis.correlation import spearman
+from ntkscore.analysis.frames import score_table
+from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.kernels.scores import direction_of
+
+BASE = "full"
+SCORES = (
+    "robust.frobenius",
+    "robust.lambda_min",
+    "robust.lambda_min_normalized",
+    str(DEFAULT),
+)
+SIZES = ("samples", "channels", "cells_per_stage")
+ENOUGH = 0.95
+"""Agreement with full fidelity that is called enough."""
+TICKS = (0.2, 0.5, 1, 2)
+
+
+def values(rows: pd.DataFrame) -> pd.DataFrame:
+    """The scores of `SCORES`, means over the seeds in the rows, a row per cell."""
+    scores = with_costs(score_table(rows))
+    return scores.assign(**{str(DEFAULT): DEFAULT.of(scores)})[list(SCORES)]
+
+
+def between_seeds(rows: pd.DataFrame) -> dict[str, float]:
+    """Mean agreement between the rankings of two single seeds, by score."""
+    alone = [values(part) for part in single_seeds(rows).values()]
+    pairs = list(combinations(alone, 2))
+    return {
+        name: float(np.mean([spearman(a[name], b[name]) for a, b in pairs])) if pairs else np.nan
+        for name in SCORES
+    }
+
+
+def compare(study: Study) -> Iterator[dict[str, object]]:
+    """Agreement with full fidelity and with accuracy, a row per setting, seed count and score."""
+    full_rows = study.rows(f"fidelity/{BASE}")
+    full, limits = values(full_rows), between_seeds(full_rows)
+    for recording in FIDELITIES:
+        result_set = study.result_set(recording)
+        rows, configuration = study.rows(recording), result_set.configuration
+        seeds = sorted(single_seeds(rows))
+        cost = seconds_per_cell(result_set)
+        for count in range(1, len(seeds) + 1):
+            means = values(rows[rows["seed"].isin(seeds[:count])])
+            for name in SCORES:
+                scores = means[name].dropna()
+                both = pd.concat([scores, full[name]], axis=1).dropna().to_numpy()
+                # Full fidelity takes the place of the accuracy.
+                ranking = agreement(both[:, 0], both[:, 1], resamples=RESAMPLES, seed=study.seed)
+                accuracy = study.table.accuracies(DATASET, METRIC, [int(c) for c in scores.index])
+                result = agreement(scores, accuracy, direction_of(name), seed=study.seed)
+                yield {
+                    "setting": recording.removeprefix("fidelity/"),
+                    "seeds": count,
+                    **{key: configuration[key] for key in SIZES},
+                    "score": name,
+                    "cells": len(scores),
+                    "agreement": ranking.spearman,
+                    "agreement_low": ranking.spearman_low,
+                    "agreement_high": ranking.spearman_high,
+                    "between_seeds": limits[name],
+                    "spearman": result.spearman,
+                    "spearman_low": result.spearman_low,
+                    "spearman_high": result.spearman_high,
+                    "seconds": cost * count,
+                }
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A panel per score: agreement with full fidelity over seconds per cell, by setting."""
+    figure, axes = plt.subplots(
+        1, len(SCORES), figsize=(2.4 * COLUMN, 0.95 * COLUMN), sharex=True, sharey=True
+    )
+    most = frame["seeds"].max()
+    cheaper = frame[(frame["seeds"] == most) & (frame["setting"] != BASE)]
+    for axis, score in zip(axes, SCORES, strict=True):
+        axis.axhline(ENOUGH, color="0.7", linewidth=0.8, linestyle=":")
+        axis.axhline(
+            frame.loc[frame["score"] == score, "between_seeds"].iloc[0], color="0.85", linewidth=2
+        )
+        part = cheaper[cheaper["score"] == score]
+        for place, (setting, mark) in enumerate(part.groupby("setting")):
+            marker = "osD^vPX<>*h"[place % 11]
+            axis.plot(mark["seconds"], mark["agreement"], marker, markersize=5, label=setting)
+        axis.set_xscale("log")
+        axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        axis.set_xticks([], minor=True)
+        axis.set_title(score_label(score), fontsize=7)
+    axes[0].set_ylabel("Spearman with full fidelity")
+    figure.supxlabel(f"seconds per cell, {most} seeds together", fontsize="medium")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7)
+    return figure
+
+
+def remarks(frame: pd.DataFrame) -> Iterator[str]:
+    """Sentences on the cheapest setting that agrees, and on the sign, for every score."""
+    most = frame["seeds"].max()
+    yield (
+        f"{frame['cells'].max()} cells; agreement is Spearman of the mean over some seeds with "
+        f"full fidelity's mean over all {most}; grey bands: one full-fidelity seed with another. "
+        "A setting's images are the first of the full set's. The sum's agreement is helped by the "
+        "parameter count, which is the same on both sides."
+    )
+    for score in SCORES:
+        part = frame[(frame["score"] == score) & (frame["setting"] != BASE)]
+        full = frame[(frame["score"] == score) & (frame["setting"] == BASE)]
+        good = part[(part["agreement"] >= ENOUGH) & part["seconds"].notna()]
+        best = part.loc[part["agreement"].idxmax()]
+        between = part["between_seeds"].iloc[0]
+        if len(good):
+            cheap = good.loc[good["seconds"].idxmin()]
+            setting_text = (
+                f"cheapest with at least {ENOUGH}: {cheap['setting']}, {cheap['seeds']} seeds, "
+                f"{cheap['seconds']:.2f} s per cell ({cheap['agreement']:.3f} "
+                f"[{cheap['agreement_low']:.3f}, {cheap['agreement_high']:.3f}])"
+            )
+        else:
+            setting_text = (
+                f"no cheaper setting reaches {ENOUGH}; the nearest is {best['setting']}, "
+                f"{best['seeds']} seeds ({best['agreement']:.3f} "
+                f"[{best['agreement_low']:.3f}, {best['agreement_high']:.3f}])"
+            )
+        signs = part[part["seeds"] == most]
+        side = np.sign(full["spearman"].iloc[-1])
+        wrong = signs[(signs[["spearman_low", "spearman_high"]] * side < 0).all(axis=1)]
+        flipped = ", ".join(wrong["setting"]) or "none"
+        yield (
+            f"{score}: {setting_text}; one seed of full fidelity agrees "
+            f"with another at {between:.2f}; Spearman with {metric_label(METRIC)} accuracy at "
+            f"full fidelity {full['spearman'].iloc[-1]:+.2f}, the other sign beyond doubt at: "
+            f"{flipped}."
+        )
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """Agreement and correlation of every score, and cost, a row per setting with all its seeds."""
+    most = frame[frame["seeds"] == frame["seeds"].max()]
+    keys = ["setting", *SIZES, "seconds"]
+    wide = most.pivot(index=keys, columns="score", values=["agreement", "spearman"])
+    wide.columns = [
+        score if kind == "agreement" else f"{score}, {metric_label(METRIC)}"
+        for kind, score in wide.columns
+    ]
+    return wide.reset_index().sort_values("seconds", ascending=False)
+
+
+def run(study: Study) -> Outcome:
+    """Compare cheaper settings with full fidelity on one sample of cells."""
+    frame = pd.DataFrame(compare(study))
+    configuration = {
+        "dataset": DATASET,
+        "metric": METRIC,
+        "recordings": study.configurations(FIDELITIES),
+    }
+    return Outcome(frame, draw(frame), configuration, tuple(remarks(frame)), summary=summary(frame))

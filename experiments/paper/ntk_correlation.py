@@ -1,0 +1,197 @@
+"""Correlation of kernel scores with every accuracy (Figures 5 and 6).
+
+The paper's three findings are about the Frobenius norm, its NTK-score. All cells of the table at
+FGSM 8/255; a seeded sample of them for FGSM at 3/255 and for PGD.
+"""
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from experiments.paper.recorded_scores import (
+    NTK_SCORE,
+    Correlation,
+    RecordedScores,
+    compare,
+)
+from experiments.plotting import COLUMN, metric_label, score_label
+from experiments.study import (
+    DATASET,
+    FIRST,
+    KERNELS,
+    METRICS,
+    RESAMPLES,
+    SECOND,
+    SPACE,
+    THIRD,
+    Finding,
+    Outcome,
+    Study,
+)
+from ntkscore.analysis.comparison import correlate
+from ntkscore.analysis.correlation import spearman
+from ntkscore.analysis.frames import cost_table
+from ntkscore.analysis.paired import partial_spearman
+from ntkscore.text import format_rho
+
+ROBUST = METRICS[1:]
+DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
+RECORDINGS = (("space", 8), ("radii", 3), ("radii", 8), ("pgd-3", 3), ("pgd-8", 8))
+"""Recordings and radii, in grey levels, of the scores."""
+
+
+def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
+    """Agreement of every score with every metric, with the range over single seeds."""
+    means = scores.means
+    params = cost_table(means.index, SPACE)["params"]
+    for metric in METRICS:
+        accuracy = scores.study.table.accuracies(DATASET, metric, list(means.index))
+        frame = correlate(means, scores.study.table, DATASET, metric, SPACE, resamples=RESAMPLES)
+        single = pd.DataFrame(
+            [{name: spearman(table[name], accuracy) for name in table} for table in scores.by_seed]
+        )
+        partial = {name: partial_spearman(means[name], accuracy, params) for name in means}
+        yield frame.assign(
+            lowest_seed=frame["score"].map(single.min()),
+            highest_seed=frame["score"].map(single.max()),
+            given_params=frame["score"].map(partial),
+            recording=scores.recording,
+            attack=scores.attack,
+            rho=scores.rho,
+            metric=metric,
+        )
+
+
+def draw(frame: pd.DataFrame, titles: list[str]) -> Figure:
+    """Panels by recording and score: coefficients over the metrics, a curve per kernel."""
+    figure, axes = plt.subplots(
+        len(titles),
+        len(DRAWN),
+        figsize=(2 * COLUMN, 0.55 * COLUMN * len(titles)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    places = range(len(METRICS))
+    groups = frame.groupby(["recording", "rho"], sort=False)
+    for row, title, (_, group) in zip(axes, titles, groups, strict=True):
+        by_score = group.set_index(["score", "metric"])
+        for axis, score in zip(row, DRAWN, strict=True):
+            for kernel, marker in zip(KERNELS, "os^", strict=True):
+                curve = by_score.loc[f"{kernel}.{score}"].loc[list(METRICS)]
+                reach = [
+                    curve["spearman"] - curve["spearman_low"],
+                    curve["spearman_high"] - curve["spearman"],
+                ]
+                axis.errorbar(
+                    places, curve["spearman"], reach, marker=marker, markersize=4, label=kernel
+                )
+            params = by_score.loc["params"].loc[list(METRICS)]
+            axis.plot(places, params["spearman"], color="0.5", linestyle=":", label="parameters")
+            axis.set_xticks(places, [metric_label(metric) for metric in METRICS], rotation=40)
+            axis.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+        row[0].set_ylabel(f"Spearman\n{title}".replace(", ", "\n"))
+    for axis, score in zip(axes[0], DRAWN, strict=True):
+        axis.set_title(score_label(score))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    return figure
+
+
+def robust_above_clean(scores: RecordedScores) -> Iterator[Finding]:
+    """Parts of the first finding, one for every robust metric."""
+    for metric in ROBUST:
+        result = compare(
+            Correlation(scores, f"robust.{NTK_SCORE}", metric),
+            Correlation(scores, f"clean.{NTK_SCORE}", metric),
+        )
+        yield result.finding(
+            f"Robust NTK above clean NTK, {metric_label(metric)} accuracy ({scores.title})",
+            "above",
+            FIRST,
+        )
+
+
+def grows_with_radius(scores: RecordedScores) -> Iterator[Finding]:
+    """Parts of the second finding: from the clean metric to 3/255 to 8/255, robust kernel."""
+    steps = (
+        ("val_fgsm_3_acc", "val_acc"),
+        ("val_fgsm_8_acc", "val_fgsm_3_acc"),
+        ("val_pgd_3_acc", "val_acc"),
+        ("val_pgd_8_acc", "val_pgd_3_acc"),
+    )
+    for larger, smaller in steps:
+        score = f"robust.{NTK_SCORE}"
+        result = compare(Correlation(scores, score, larger), Correlation(scores, score, smaller))
+        yield result.finding(
+            f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} accuracy "
+            f"({scores.title})",
+            "grows",
+            SECOND,
+        )
+
+
+def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Finding]:
+    """Parts of the third finding, by kernel and metric."""
+    for kernel in KERNELS[1:]:
+        score = f"{kernel}.{NTK_SCORE}"
+        for metric in ("val_pgd_3_acc", "val_pgd_8_acc"):
+            result = compare(Correlation(fgsm, score, metric), Correlation(pgd, score, metric))
+            yield result.finding(
+                f"FGSM above PGD, {kernel} NTK at {format_rho(fgsm.rho)}, {metric_label(metric)} "
+                f"accuracy ({len(pgd.cells):,} cells)",
+                "above",
+                THIRD,
+            )
+
+
+def coefficient_text(row: pd.Series) -> str:
+    """A coefficient with its interval, and the range over single seeds if they differ."""
+    text = f"{row['spearman']:.3f} [{row['spearman_low']:.3f}, {row['spearman_high']:.3f}]"
+    if row["lowest_seed"] < row["highest_seed"]:
+        text += f", seeds {row['lowest_seed']:.3f} to {row['highest_seed']:.3f}"
+    return text
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """The NTK-score's coefficients, a row per recording and kernel."""
+    part = frame[frame["score"].isin([f"{kernel}.{NTK_SCORE}" for kernel in KERNELS])]
+    part = part.assign(
+        coefficient=part.apply(coefficient_text, axis=1),
+        metric=part["metric"].map(metric_label),
+        attack=part["attack"].str.upper() + " " + part["rho"].map(format_rho),
+    )
+    wide = part.pivot(index=["attack", "score", "n"], columns="metric", values="coefficient")
+    return wide[[metric_label(metric) for metric in METRICS]].reset_index()
+
+
+def run(study: Study) -> Outcome:
+    """Correlations of every recorded score with every metric, and tests of the findings."""
+    scores = {(name, level): RecordedScores(study, name, level / 255) for name, level in RECORDINGS}
+    frames = [frame for recorded in scores.values() for frame in correlations(recorded)]
+    frame = pd.concat(frames, ignore_index=True)
+    space = scores["space", 8]
+    findings = (
+        *robust_above_clean(space),
+        *robust_above_clean(scores["pgd-3", 3]),
+        *robust_above_clean(scores["pgd-8", 8]),
+        *grows_with_radius(space),
+        *grows_with_radius(scores["pgd-8", 8]),
+        *fgsm_above_pgd(scores["radii", 3], scores["pgd-3", 3]),
+        *fgsm_above_pgd(space, scores["pgd-8", 8]),
+    )
+    first = ["recording", "attack", "rho", "metric", "score"]
+    return Outcome(
+        frame[[*first, *frame.columns.drop(first)]],
+        draw(frame, [recorded.title for recorded in scores.values()]),
+        {
+            "dataset": DATASET,
+            "resamples": RESAMPLES,
+            "recordings": study.configurations(dict(RECORDINGS)),
+        },
+        (),
+        findings,
+        summary(frame),
+    )

@@ -1,0 +1,134 @@
+"""Ways of choosing a cell, side by side: accuracy of the choice, and cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from cells import SIZE
+from experiments.plotting import COLOURS, COLUMN, metric_label
+from experiments.study import METRICS
+from ntkscore.data.tables import Table
+
+PAPER_METRICS = METRICS[:-1]
+"""The columns of Tables 2 and 7, which lack AutoAttack."""
+ROUNDING = 0.0005 + 1e-9
+"""Half a unit in the paper's third digit, plus float error."""
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The choices of one way of choosing, run by run.
+
+    Attributes:
+        guide: name of the accuracy that was looked up, or "".
+        method: name of the way of choosing.
+        cells: the cell that each run chose, shape (runs,).
+        queries: distinct cells that each run looked up, shape (runs,).
+        found_after: queries after which a run had its choice, shape (runs,).
+        seconds: mean duration of a run, training not counted.
+    """
+
+    guide: str
+    method: str
+    cells: np.ndarray
+    queries: np.ndarray
+    found_after: np.ndarray
+    seconds: float
+
+
+def space_accuracies(table: Table, dataset: str) -> dict[str, np.ndarray]:
+    """Accuracies of every cell of the space by metric, as fractions, each of shape (15625,)."""
+    cells = range(SIZE)
+    return {metric: table.accuracies(dataset, metric, cells) for metric in table.metrics(dataset)}
+
+
+def summary(
+    picks: Sequence[Picks],
+    accuracies: Mapping[str, np.ndarray],
+    paper: Mapping[tuple[str, str], Mapping[str, float]],
+) -> pd.DataFrame:
+    """Accuracy of the choices, a row per way of choosing and metric.
+
+    Columns: mean over the runs, `low` and `high` that hold 95 % of the runs, the mean's standard
+    error, the number of runs, mean queries, mean queries until found, seconds of a run, the
+    paper's mean, and whether this lies between `low` and `high` (up to its rounding).
+
+    Args:
+        picks: choices of every way of choosing.
+        accuracies: accuracies of every cell by metric, as fractions.
+        paper: the paper's numbers, by guide and method, then by metric.
+    """
+    rows = []
+    for pick in picks:
+        paper_means = paper.get((pick.guide, pick.method), {})
+        runs = len(pick.cells)
+        for metric, accuracy in accuracies.items():
+            chosen = accuracy[pick.cells]
+            low, high = np.quantile(chosen, [0.025, 0.975])
+            rows.append(
+                {
+                    "guide": pick.guide,
+                    "method": pick.method,
+                    "metric": metric,
+                    "mean": chosen.mean(),
+                    "low": low,
+                    "high": high,
+                    "standard_error": chosen.std(ddof=1) / runs**0.5 if runs > 1 else np.nan,
+                    "runs": runs,
+                    "queries": pick.queries.mean(),
+                    "found_after": pick.found_after.mean(),
+                    "seconds": pick.seconds,
+                    "paper": paper_means.get(metric, np.nan),
+                }
+            )
+    frame = pd.DataFrame(rows)
+    inside = frame["paper"].between(frame["low"] - ROUNDING, frame["high"] + ROUNDING)
+    return frame.assign(within=inside.astype(object).where(frame["paper"].notna()))
+
+
+def draw(frame: pd.DataFrame, metrics: Sequence[str], dataset: str) -> Figure:
+    """A panel per metric: mean and 95 % of the runs, by method and guide; crosses: the paper.
+
+    Args:
+        frame: rows as `summary` returns them.
+        metrics: metrics of the panels.
+        dataset: label of the data set.
+    """
+    methods = list(dict.fromkeys(frame["method"]))
+    guides = [guide for guide in dict.fromkeys(frame["guide"]) if guide]
+    figure, axes = plt.subplots(
+        1, len(metrics), figsize=(1.5 * COLUMN, 1 + 0.3 * len(methods)), sharey=True, squeeze=False
+    )
+    for axis, metric in zip(axes[0], metrics, strict=True):
+        for row in frame[frame["metric"] == metric].to_dict("records"):
+            place, colour = methods.index(row["method"]), "black"
+            if row["guide"]:
+                order = guides.index(row["guide"])
+                place, colour = place + 0.25 * (order - (len(guides) - 1) / 2), COLOURS[order]
+            axis.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.5)
+            axis.plot(row["mean"], place, "o", color=colour, markersize=4)
+            axis.plot(row["paper"], place, "x", color="black", markersize=4)
+        axis.set_title(f"{metric_label(metric)} accuracy")
+        axis.locator_params(axis="x", nbins=4)
+        axis.margins(x=0.1)
+    axes[0, 0].set_yticks(range(len(methods)), methods)
+    axes[0, 0].invert_yaxis()
+    figure.supxlabel(f"accuracy on {dataset} (fraction)", fontsize="medium")
+    colours = COLOURS[: len(guides)]
+    dots = [Line2D([], [], color=colour, marker="o", markersize=4) for colour in colours]
+    cross = Line2D([], [], color="black", marker="x", markersize=4, linestyle="")
+    figure.legend(
+        [*dots, cross],
+        [*map(metric_label, guides), "paper"],
+        title="guided by",
+        loc="outside upper center",
+        ncols=4,
+        handlelength=1.2,
+        columnspacing=1,
+    )
+    return figure

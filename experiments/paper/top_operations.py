@@ -1,0 +1,156 @@
+"""Operations on the edges of the most robust cells, drawn as cells (Figure 4)."""
+
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+
+from cells import EDGES, OPERATIONS, Cell
+from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS
+from experiments.study import DATASET, MEANS, Finding, Outcome, Study
+from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
+
+TOP = 10
+
+LABELS = ("none", "skip", "conv 1×1", "conv 3×3", "avg pool 3×3")
+LINES = (
+    {"color": "0.75", "linestyle": ":", "linewidth": 0.8},
+    {"color": COLOURS[2], "linestyle": "--", "linewidth": 1.2},
+    {"color": COLOURS[4], "linestyle": "-", "linewidth": 1.2},
+    {"color": COLOURS[0], "linestyle": "-", "linewidth": 2.0},
+    {"color": COLOURS[1], "linestyle": "-.", "linewidth": 1.2},
+)
+BENDS = {(0, 2): -0.45, (1, 3): 0.45, (0, 3): -0.65}
+"""Curvature of the edges that pass a node, which stand in a row; the others are straight."""
+PEAKS = {(0, 2): 0.45, (1, 3): -0.45, (0, 3): 0.975}
+"""Height of the middle of a bent edge, in distances between nodes."""
+
+
+def top_operations(accuracies: pd.DataFrame, top: int = TOP) -> pd.DataFrame:
+    """Operations of the most robust cells, a row per cell and edge.
+
+    Args:
+        accuracies: a row per cell, with a column `robust_mean`.
+        top: number of cells.
+    """
+    rows = []
+    for rank, (index, accuracy) in enumerate(accuracies[ROBUST_MEAN].nlargest(top).items(), 1):
+        cell = Cell(int(str(index)))
+        for edge, ((source, target), operation) in enumerate(
+            zip(EDGES, cell.operations, strict=True), 1
+        ):
+            rows.append(
+                {
+                    "rank": rank,
+                    "cell": cell.index,
+                    "digits": cell.digits,
+                    ROBUST_MEAN: accuracy,
+                    "edge": edge,
+                    "nodes": f"{source}→{target}",
+                    "operation": OPERATIONS[operation],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def commonest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The most frequent operation of every edge, and the number of cells that have it there."""
+    counts = frame.groupby(["edge", "operation"]).size().rename("count").reset_index()
+    most = counts.loc[counts.groupby("edge")["count"].idxmax()]
+    return most.reset_index(drop=True)
+
+
+def draw_cell(axis: Axes, operations: list[str], notes: list[str] | None = None) -> None:
+    """A cell's four nodes in a row and its six edges.
+
+    Args:
+        axis: axes to draw on.
+        operations: names of the operations, in the order of `EDGES`.
+        notes: texts beside the edges, in the same order.
+    """
+    size = 11 if notes else 4.5
+    for i, (edge, operation) in enumerate(zip(EDGES, operations, strict=True)):
+        style = LINES[OPERATIONS.index(operation)]
+        arrow = FancyArrowPatch(
+            (edge[0], 0),
+            (edge[1], 0),
+            connectionstyle=f"arc3,rad={BENDS.get(edge, 0)}",
+            arrowstyle="-",
+            shrinkA=size / 2,
+            shrinkB=size / 2,
+            **style,
+        )
+        axis.add_patch(arrow)
+        if notes:
+            place = (sum(edge) / 2, PEAKS.get(edge, 0))
+            background = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            axis.text(*place, notes[i], ha="center", va="center", bbox=background, fontsize=7)
+    for node in range(4):
+        axis.plot(node, 0, "o", markersize=size, color="white", markeredgecolor="black")
+        if notes:
+            axis.text(node, 0, str(node), ha="center", va="center_baseline", fontsize=7)
+    axis.set(xlim=(-0.25, 3.25), ylim=(-0.65, 1.2), aspect="equal")
+    axis.axis("off")
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """The commonest operation of each edge above, the cells one by one below."""
+    figure = plt.figure(figsize=(COLUMN, 1.25 * COLUMN))
+    cells = list(frame.groupby("rank"))
+    columns = 5
+    rows = -(-len(cells) // columns)
+    grid = figure.add_gridspec(rows + 1, columns, height_ratios=[2.6] + [1] * rows)
+    above = figure.add_subplot(grid[0, :])
+    most = commonest(frame)
+    notes = [f"{count}/{len(cells)}" for count in most["count"]]
+    draw_cell(above, list(most["operation"]), notes)
+    above.set_title("commonest operation on each edge, and in how many cells")
+    for i, (rank, part) in enumerate(cells):
+        axis = figure.add_subplot(grid[1 + i // columns, i % columns])
+        draw_cell(axis, list(part["operation"]))
+        accuracy = part[ROBUST_MEAN].iloc[0]
+        axis.set_title(f"{rank}: {part['digits'].iloc[0]}\n{accuracy:.4f}", fontsize=6.5)
+    handles = [Line2D([], [], **style) for style in LINES]
+    figure.legend(
+        handles,
+        LABELS,
+        title="each cell: rank, digits, mean robust accuracy (fraction)",
+        loc="outside lower center",
+        ncols=3,
+        handlelength=2.6,
+    )
+    return figure
+
+
+def finding(frame: pd.DataFrame) -> Finding:
+    """The finding that most edges prefer 3×3 convolutions, and edge 4 a skip connection."""
+    most = commonest(frame)
+    skips = list(most.loc[most["operation"] == "skip_connect", "edge"])
+    convolutions = int((most["operation"] == "nor_conv_3x3").sum())
+    agrees = skips == [4] and convolutions > len(most) / 2
+    return Finding(
+        "The commonest operation of the ten most robust cells",
+        "3×3 convolution on most edges, skip connection on edge 4",
+        f"3×3 convolution on {convolutions} of {len(most)} edges, skip connection on edge "
+        + ", ".join(map(str, skips)),
+        "reproduced" if agrees else "not reproduced",
+        "commonest operation on each edge",
+    )
+
+
+def run(study: Study) -> Outcome:
+    """The ten most robust cells on CIFAR-10."""
+    frame = top_operations(table_scores(study.table, DATASET))
+    most = ", ".join(
+        f"edge {row.edge} {row.operation} ({row.count} of {TOP})"
+        for row in commonest(frame).itertuples(index=False)
+    )
+    remarks = (
+        f"Commonest operations by mean robust accuracy on {DATASET_LABELS[DATASET]}: {most}.",
+        "The paper names 3×3 convolutions as best on most edges and the skip connection on edge 4.",
+        MEANS,
+    )
+    configuration = {"table": study.table.name, "dataset": DATASET, "top": TOP, "by": ROBUST_MEAN}
+    return Outcome(frame, draw(frame), configuration, remarks, (finding(frame),))

@@ -1,0 +1,88 @@
+"""Cells chosen by scores, without training: the best by each, and the best few looked up."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from experiments.paper.picks import PAPER_METRICS, Picks
+from experiments.recordings import seconds_per_cell
+from experiments.study import KERNELS, METRIC, Study, single_seeds, with_costs
+from ntkscore.analysis.frames import score_table
+from ntkscore.analysis.score_names import DEFAULT, ScoreSum
+from ntkscore.kernels.scores import SCORES
+
+RECORDING, TIMED = "space", "fidelity/moderate"
+"""Recordings with the scores and with a cell's seconds: the same setting, there with one β."""
+DRAWN = {
+    "params": "parameter count",
+    "robust.frobenius": "robust Frobenius norm",
+    "robust.trace": "robust trace",
+    "robust.lambda_min": "robust λ_min",
+    "robust.lambda_min_normalized": "robust λ_min/trace",
+    "clean.condition": "clean condition number",
+    str(DEFAULT): "the default score",
+}
+_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in SCORES]
+BY_SCORE = DRAWN | {name: name for name in _OTHERS if name not in DRAWN}
+"""Scores that the best cell is chosen by, and their labels."""
+NOT_DRAWN = set(BY_SCORE) - set(DRAWN)
+LOOKED_UP = (10, 50, 150)
+"""Numbers of best-scored cells that hybrids look up in the table."""
+GUIDE = METRIC
+
+_PAPER_ROWS = {
+    ("", BY_SCORE["robust.frobenius"]): (0.767, 0.675, 0.670, 0.521, 0.472),
+    ("", BY_SCORE["robust.trace"]): (0.766, 0.674, 0.668, 0.520, 0.471),
+}
+PAPER: dict[tuple[str, str], dict[str, float]] = {
+    row: dict(zip(PAPER_METRICS, values, strict=True)) for row, values in _PAPER_ROWS.items()
+}
+"""The paper's column: KNAS and EigenNAS of Table 7, which are these two scores of the kernel at
+images under PGD."""
+OTHERWISE = "scored otherwise: 50 images under PGD there, the recording's under FGSM here"
+PAPER_ONLY = {"NASI": 0.379, "NASWOT": 0.471}
+"""The paper's other train-free picks, PGD 8/255 accuracy: not scores of a kernel at attacks."""
+
+
+def hybrid(count: int) -> str:
+    """Label of the hybrid that looks up `count` cells."""
+    return f"{BY_SCORE[str(DEFAULT)]}, first {count}"
+
+
+def orders(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The cells from best to worst by each of `BY_SCORE`.
+
+    Args:
+        rows: tidy rows of one seed and radius.
+    """
+    scores = with_costs(score_table(rows[rows["kernel"].isin(KERNELS)]))
+    cells = scores.index.to_numpy()
+    return {
+        name: cells[np.argsort(-ScoreSum.parse(name).of(scores).to_numpy(), kind="stable")]
+        for name in BY_SCORE
+    }
+
+
+def picks(study: Study, accuracy: np.ndarray) -> Iterator[Picks]:
+    """Choices of every train-free way of choosing; a run is a seed of images and weights.
+
+    Args:
+        study: the study, for its recordings.
+        accuracy: accuracy of every cell of the space, for hybrids to look up.
+    """
+    by_seed = [orders(rows) for rows in single_seeds(study.rows(RECORDING)).values()]
+    cost = seconds_per_cell(study.result_set(TIMED)) * len(by_seed[0]["params"])
+    for name, method in BY_SCORE.items():
+        best = np.array([order[name][0] for order in by_seed])
+        seconds = cost
+        if name == "params":  # The same for every seed, and free.
+            best, seconds = best[:1], 0.0
+        none = np.zeros(len(best), int)
+        yield Picks("", method, best, none, none, seconds)
+    for count in LOOKED_UP:
+        first = [order[str(DEFAULT)][:count] for order in by_seed]
+        places = [int(np.argmax(accuracy[cells])) for cells in first]
+        chosen = np.array([cells[place] for cells, place in zip(first, places, strict=True)])
+        queries = np.full(len(chosen), count)
+        yield Picks(GUIDE, hybrid(count), chosen, queries, 1 + np.array(places), cost)

@@ -1,0 +1,74 @@
+"""Size, fonts and labels of all figures, and colours that colour-blind readers can tell apart."""
+
+from pathlib import Path
+
+import matplotlib
+
+from ntkscore.data.datasets import DATASETS
+from ntkscore.data.names import metric_name
+
+matplotlib.use("agg")
+from cycler import cycler
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+COLUMN = 3.4
+"""Width of a paper's column in inches."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette."""
+
+DATASET_LABELS = {name: facts.label for name, facts in DATASETS.items() if facts.source}
+
+plt.rcParams |= {
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": "medium",
+    "figure.constrained_layout.use": True,
+    "font.size": 8,
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "ntkscore",
+}
+
+
+def metric_label(metric: str) -> str:
+    """Label of a metric in figures: "PGD 8/255" for `val_pgd_8_acc`."""
+    name = metric_name(metric)
+    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").partition("_")
+    others = {"val_acc": "clean", "autoattack": "AutoAttack", "robust_mean": "mean robust"}
+    return others.get(name, f"{attack.upper()} {levels}/255")
+
+
+SCORE_LABELS = {
+    "frobenius": "Frobenius",
+    "lambda_min": "λ_min",
+    "lambda_min_normalized": "λ_min/trace",
+    "condition": "condition",
+    "effective_rank": "effective rank",
+    "label_energy": "label energy",
+}
+
+
+def score_label(name: str) -> str:
+    """Label of a score or a sum: "params + clean λ_min" for `params+clean.lambda_min`."""
+    terms = [term.rpartition(".") for term in name.split("+")]
+    return " + ".join(
+        f"{kernel} {SCORE_LABELS.get(score, score)}".strip() for kernel, _, score in terms
+    )
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and SVG.
+
+    Args:
+        figure: the figure; it is closed.
+        stem: path of the files without their ending.
+    """
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+    return paths

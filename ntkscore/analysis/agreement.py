@@ -1,0 +1,206 @@
+"""Agreement of scores with measured accuracy: correlations, signs kept."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from ntkscore.analysis.correlation import (
+    FEWEST,
+    as_columns,
+    bootstrap_interval,
+    check_accuracy,
+    check_interval,
+    rank_codes,
+    spearman_of_codes,
+)
+from ntkscore.errors import InputError
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of one score with accuracy: correlations, and the best-scored cell.
+
+    Attributes:
+        status: "ok"; "too_few" (fewer than 3 finite pairs) or "constant" (scores or accuracies
+            all equal), where every correlation is NaN.
+        n: finite pairs used.
+        excluded: cells left out because their score is not finite.
+        spearman: rank correlation in [-1, 1], ties averaged.
+        spearman_low: lower end of its bootstrap interval.
+        spearman_high: upper end of its bootstrap interval.
+        kendall: tau-b in [-1, 1].
+        spearman_top10: Spearman inside the top 10 % by accuracy; NaN where undefined.
+        spearman_top30: Spearman inside the top 30 % by accuracy; NaN where undefined.
+        best_index: position of the best-scored cell in the input; None without finite pairs.
+        best_accuracy: its accuracy, a fraction.
+        best_accuracy_rank: its rank by accuracy among the `n` cells, 1 for the best.
+    """
+
+    status: Literal["ok", "too_few", "constant"]
+    n: int
+    excluded: int
+    spearman: float = np.nan
+    spearman_low: float = np.nan
+    spearman_high: float = np.nan
+    kendall: float = np.nan
+    spearman_top10: float = np.nan
+    spearman_top30: float = np.nan
+    best_index: int | None = None
+    best_accuracy: float = np.nan
+    best_accuracy_rank: int | None = None
+
+
+def agreement(
+    values: ArrayLike,
+    accuracy: ArrayLike,
+    direction: int = +1,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Agreement:
+    """Agreement of one score with measured accuracy, cell by cell.
+
+    Args:
+        values: the score, shape (cells,); cells where it is not finite are left out and counted.
+        accuracy: measured accuracy as a fraction, shape (cells,).
+        direction: +1 if a higher score predicts a better cell, -1 if a lower one; it decides
+            which cell is best-scored and nothing else.
+        resamples: bootstrap resamples of the cells, each ranked anew.
+        seed: random seed of the bootstrap; equal seeds draw equal cells, so that intervals of
+            several scores on the same cells are comparable.
+        confidence: coverage of the percentile interval, a fraction.
+
+    Returns:
+        The correlations with their signs, and the best-scored cell.
+
+    Raises:
+        InputError: lengths differ, an accuracy is not finite, or an option is out of range.
+
+    Example:
+        >>> result = agreement([3.0, 1.0, np.nan, 2.0], [0.5, 0.1, 0.3, 0.2])
+        >>> result.spearman, result.n, result.excluded
+        (1.0, 3, 1)
+        >>> result.best_index, result.best_accuracy
+        (0, 0.5)
+
+    Source:
+        Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+    """
+    values, accuracy = as_columns(values, accuracy)
+    check_accuracy(accuracy)
+    if direction not in (+1, -1):
+        raise InputError(f"a score's direction must be +1 or -1, but is {direction}; give either")
+    check_interval(resamples, confidence)
+    used = np.flatnonzero(np.isfinite(values))
+    x, y = values[used], accuracy[used]
+    n, excluded = len(used), len(values) - len(used)
+    if n == 0:
+        return Agreement("too_few", n, excluded)
+
+    best = np.argmax(direction * x)
+    pick = {
+        "best_index": int(used[best]),
+        "best_accuracy": float(y[best]),
+        "best_accuracy_rank": 1 + int(np.sum(y > y[best])),
+    }
+    if n < FEWEST:
+        return Agreement("too_few", n, excluded, **pick)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Agreement("constant", n, excluded, **pick)
+
+    x, y = rank_codes(x), rank_codes(y)
+    low, high = bootstrap_interval(
+        lambda cells: spearman_of_codes(x[cells], y[cells]),
+        n,
+        resamples=resamples,
+        seed=seed,
+        confidence=confidence,
+    )
+    by_accuracy = np.argsort(-y, kind="stable")
+    top10, top30 = (by_accuracy[: round(fraction * n)] for fraction in (0.1, 0.3))
+    return Agreement(
+        "ok",
+        n,
+        excluded,
+        spearman=spearman_of_codes(x, y),
+        spearman_low=low,
+        spearman_high=high,
+        kendall=float(stats.kendalltau(x, y)[0]),
+        spearman_top10=spearman_of_codes(x[top10], y[top10]),
+        spearman_top30=spearman_of_codes(x[top30], y[top30]),
+        **pick,
+    )
+
+
+def agreement_table(
+    scores: pd.DataFrame,
+    accuracy: pd.Series,
+    directions: Mapping[str, int],
+    baselines: pd.DataFrame,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Agreement of every score, and of the baselines on the same cells, with accuracy.
+
+    Args:
+        scores: one row per compared cell, one column per score.
+        accuracy: accuracy as a fraction by cell; may hold more cells.
+        directions: +1 or -1 for every score; baselines default to +1.
+        baselines: `params` and `flops` by cell; may hold more cells.
+        resamples: see `agreement`.
+        seed: see `agreement`.
+        confidence: see `agreement`.
+
+    Returns:
+        One row per score in the given order, then one per baseline; the columns are the fields
+        of `Agreement`, with the cell itself as `best_cell` for `best_index`.
+
+    Raises:
+        InputError: a cell is repeated or lacks its accuracy or baseline, or a score lacks its
+            direction.
+    """
+    cells = scores.index
+    indices = {"scores": cells, "accuracy": accuracy.index, "baselines": baselines.index}
+    for name, index in indices.items():
+        if not index.is_unique:
+            raise InputError(
+                f"{name} must hold every cell once, but repeat {_few(index[index.duplicated()])}; "
+                "average or select before comparing"
+            )
+        if len(missing := cells.difference(index)):
+            raise InputError(
+                f"{name} must cover all {len(cells)} compared cells, but lack {len(missing)} "
+                f"({_few(missing)}); leave these cells out"
+            )
+    if undirected := [name for name in scores.columns if name not in directions]:
+        raise InputError(
+            f"every score needs a direction, but {', '.join(undirected)} have none; give +1 or -1"
+        )
+
+    columns = {**scores, **baselines.loc[cells]}
+    measured = accuracy.loc[cells].to_numpy()
+    options = {"resamples": resamples, "seed": seed, "confidence": confidence}
+    rows = [
+        agreement(column.to_numpy(), measured, directions.get(name, +1), **options)
+        for name, column in columns.items()
+    ]
+    table = pd.DataFrame(
+        [asdict(row) for row in rows],
+        index=pd.Index(columns, name="score"),
+        columns=[field.name for field in fields(Agreement)],
+    ).rename(columns={"best_index": "best_cell"})
+    best = [None if row.best_index is None else cells[row.best_index] for row in rows]
+    table["best_cell"] = pd.Series(best, table.index, object).convert_dtypes()
+    return table.astype({"best_accuracy_rank": "Int64"})
+
+
+def _few(cells: pd.Index) -> str:
+    return ", ".join(map(str, cells[:5])) + (", …" if len(cells) > 5 else "")

@@ -1,0 +1,148 @@
+"""Comparison of scores with measured accuracies: where both come from, side by side."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+
+from cells.space import Architecture, Space
+from ntkscore.analysis.agreement import agreement_table
+from ntkscore.analysis.frames import cost_table, pick_rho, score_table
+from ntkscore.analysis.score_names import default_sum
+from ntkscore.data.datasets import DATASETS
+from ntkscore.data.names import dataset_name, metric_name
+from ntkscore.data.tables import Table, load_table
+from ntkscore.kernels.scores import direction_of
+from ntkscore.results import RUN, ResultSet
+
+ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
+ROBUST_MEAN = "robust_mean"
+"""The mean of the FGSM and PGD accuracies at 3/255 and 8/255, by which the benchmark ranks."""
+
+
+def table_scores(table: Table, dataset: str) -> pd.DataFrame:
+    """The table's metrics as a frame like `score_table`'s: a row per cell with its own results.
+
+    Args:
+        table: with the accuracies, as fractions.
+        dataset: one of the table's.
+    """
+    frame = pd.DataFrame(
+        {metric: table.accuracies(dataset, metric) for metric in table.metrics(dataset)},
+        index=pd.Index(table.own, name="cell"),
+    )
+    if set(ROBUST_METRICS) <= set(frame.columns):
+        frame[ROBUST_MEAN] = frame[list(ROBUST_METRICS)].mean(axis=1)
+    return frame
+
+
+def scores_in(
+    source: str | PathLike[str], dataset: str, rho: float | None = None
+) -> tuple[pd.DataFrame, str]:
+    """Scores by network from a result directory, or a table's metrics, and a note that says which.
+
+    Args:
+        source: a folder with results, or with a benchmark table (or the table itself).
+        dataset: of a table's metrics.
+        rho: radius, for results with several.
+
+    Raises:
+        InputError: if it is neither.
+    """
+    path = Path(source)
+    if path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json"))):
+        table = load_table(path)
+        return table_scores(table, dataset), f"metrics of {table.name}"
+    rows = pick_rho(ResultSet.open(path).read(), rho)
+    seeds = rows["seed"].nunique()
+    return score_table(rows), f"mean of {seeds} seed{'' if seeds == 1 else 's'} in {path}"
+
+
+def trained_on(space: Space, dataset: str) -> Space:
+    """The space of the networks that were trained on a data set, as far as that is known."""
+    facts = DATASETS.get(dataset_name(dataset))
+    return space.trained().on(facts.task) if facts else space.trained()
+
+
+def correlate(
+    scores: pd.DataFrame,
+    table: Table,
+    dataset: str,
+    metric: str,
+    space: Space,
+    *,
+    resamples: int = 1000,
+) -> pd.DataFrame:
+    """Agreement of every score with one column of a table, the default sum and the costs last.
+
+    Args:
+        scores: a row per network, a column per score.
+        table: with the accuracies; a cell without its own has those of its representative.
+        dataset, metric: which accuracy.
+        space: where the networks come from.
+        resamples: of the bootstrap.
+
+    Returns:
+        A row per score: the fields of `Agreement`, and the best-scored network's short names.
+
+    Raises:
+        InputError: if the table lacks the data set, the metric or a network.
+    """
+    accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
+    costs = cost_table(scores.index, trained_on(space, dataset))
+    costs.index = scores.index
+    default = default_sum(tuple(costs))
+    directions = {name: direction_of(name) for name in scores.columns}
+    if set(default.terms) <= {*scores.columns, *costs.columns}:
+        scores = scores.assign(**{str(default): default.of(scores.join(costs))})
+        directions[str(default)] = +1
+    frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
+    frame = frame.reset_index()
+    best = frame["best_cell"].dropna()
+    short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)
+    place = list(frame.columns).index("best_cell") + 1
+    for name in short.columns[1:]:
+        column = short[name].reindex(frame.index).astype(object)
+        frame.insert(place, f"best_{name}", column.where(column.notna(), None))
+    return frame
+
+
+def lookup(
+    architectures: Sequence[Architecture],
+    table: Table,
+    space: Space,
+    dataset: str | None = None,
+    seed: int | None = None,
+) -> pd.DataFrame:
+    """Accuracies of networks: a row per network and data set, a column per metric.
+
+    Args:
+        architectures: in the space's own form.
+        table: with the accuracies.
+        space: where the networks come from.
+        dataset: only this one; all of the table's if left out.
+        seed: of one training; their mean if left out.
+
+    Raises:
+        InputError: if the table lacks the data set, a network or the seed.
+    """
+    datasets = table.datasets if dataset is None else (dataset_name(dataset),)
+    rows = []
+    for architecture in architectures:
+        key = space.key(architecture)
+        for name in datasets:
+            accuracies = {
+                metric_name(metric): table.accuracy(key, name, metric, seed)
+                for metric in table.metrics(name)
+            }
+            rows.append(
+                {
+                    **space.names(architecture),
+                    "results of": table.representative(key),
+                    "dataset": name,
+                    **accuracies,
+                    **trained_on(space, name).costs(architecture),
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,140 @@
+"""Spearman's rank correlation, and the bootstrap over cells that gives it an interval."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ntkscore.errors import InputError
+
+FEWEST = 3
+"""Smallest number of cells whose rank correlation says anything."""
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's rank correlation of two columns, ties averaged; NaN where it is undefined.
+
+    Args:
+        first, second: numbers by cell, each of shape (cells,); cells where either is not finite
+            are left out.
+
+    Returns:
+        The coefficient in [-1, 1]; NaN for fewer than three cells or a constant column.
+
+    Raises:
+        InputError: if the columns differ in length.
+
+    Example:
+        >>> spearman([1, 2, 3, 4], [0.1, 0.2, 0.9, 0.3])
+        0.8
+    """
+    x, y = as_columns(first, second)
+    finite = np.isfinite(x) & np.isfinite(y)
+    return spearman_of_codes(rank_codes(x[finite]), rank_codes(y[finite]))
+
+
+def rank_codes(values: np.ndarray) -> np.ndarray:
+    """Dense integer codes, which keep order and ties: all that rank correlations see.
+
+    Args:
+        values: finite numbers, shape (cells,).
+    """
+    return np.unique(values, return_inverse=True)[1]
+
+
+def spearman_of_codes(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's rank correlation of non-negative integer codes; NaN where it is undefined.
+
+    Args:
+        x, y: `rank_codes` of the same cells, or a resample of them, each of shape (cells,).
+    """
+    if len(x) < FEWEST:
+        return np.nan
+    x, y = _centred_ranks(x), _centred_ranks(y)
+    scale = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / scale) if scale > 0 else np.nan
+
+
+def _centred_ranks(codes: np.ndarray) -> np.ndarray:
+    # Counting instead of sorting: linear in the cells, so every resample can be ranked exactly.
+    counts = np.bincount(codes)
+    return (np.cumsum(counts) - counts / 2 - len(codes) / 2)[codes]
+
+
+def bootstrap_interval(
+    statistic: Callable[[np.ndarray], float],
+    cells: int,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic over resampled cells.
+
+    Args:
+        statistic: of the positions of the drawn cells, shape (cells,).
+        cells: number of cells, and of draws with replacement in a resample.
+        resamples: number of resamples.
+        seed: random seed; equal seeds draw equal cells, so that intervals of several statistics
+            on the same cells are comparable.
+        confidence: coverage of the interval, a fraction.
+
+    Returns:
+        The two ends; NaN where no resample has a finite statistic.
+
+    Raises:
+        InputError: if `resamples` or `confidence` is out of range.
+
+    Source:
+        Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+    """
+    check_interval(resamples, confidence)
+    rng = np.random.default_rng(seed)
+    values = np.array([statistic(rng.integers(cells, size=cells)) for _ in range(resamples)])
+    # A resample of few cells can be constant, and then says nothing.
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return np.nan, np.nan
+    low, high = np.quantile(finite, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def as_columns(*columns: ArrayLike) -> list[np.ndarray]:
+    """Columns as float64 arrays of equal length.
+
+    Raises:
+        InputError: if one has more than one axis, or lengths differ.
+    """
+    arrays = [np.asarray(column, np.float64) for column in columns]
+    shapes = [array.shape for array in arrays]
+    if arrays[0].ndim != 1 or len(set(shapes)) > 1:
+        raise InputError(
+            "scores and accuracies must be columns of equal length, but have the shapes "
+            f"{' and '.join(map(str, shapes))}; give one number per cell"
+        )
+    return arrays
+
+
+def check_accuracy(accuracy: np.ndarray) -> None:
+    """Refuse accuracies that are not finite.
+
+    Raises:
+        InputError: if one is not.
+    """
+    if bad := int(np.sum(~np.isfinite(accuracy))):
+        raise InputError(
+            f"every accuracy must be finite, but {bad} of {len(accuracy)} are not; leave these "
+            "cells out"
+        )
+
+
+def check_interval(resamples: int, confidence: float) -> None:
+    """Refuse an interval that cannot be computed.
+
+    Raises:
+        InputError: if there is no resample, or no coverage between 0 and 1.
+    """
+    if resamples < 1:
+        raise InputError(f"resamples must be at least 1, but are {resamples}; 1000 is usual")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must lie between 0 and 1, but is {confidence}; 0.95 is usual")

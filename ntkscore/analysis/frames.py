@@ -1,0 +1,83 @@
+"""Tidy rows as frames: a row per network, a column per score."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from cells.space import Space
+from ntkscore.analysis.score_names import ScoreName
+from ntkscore.errors import InputError
+from ntkscore.kernels.scores import LOSS
+from ntkscore.text import format_rho
+
+
+def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
+    """The rows of one radius; None takes the only one there is.
+
+    Raises:
+        InputError: if there are several, or not this one.
+    """
+    present = sorted(rows["rho"].unique())
+    if rho is None and len(present) == 1:
+        return rows
+    matching = [value for value in present if rho is not None and np.isclose(value, rho)]
+    if not matching:
+        raise InputError(
+            f"expected one of the radii {', '.join(map(format_rho, present))}, "
+            f"got {'none' if rho is None else format_rho(rho)}; choose with --rho"
+        )
+    return rows[rows["rho"] == matching[0]]
+
+
+def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
+    """A row per network and a column per score, averaged over the seeds.
+
+    A network has NaN where any of its seeds failed.
+
+    Args:
+        rows: tidy rows of one radius; their first column names the network.
+        losses: whether to keep the losses, which score no kernel.
+    """
+    network = rows.columns[0]
+    kept = rows if losses else rows[rows["score"] != LOSS]
+    kinds = kept[["kernel", "score", "beta"]].drop_duplicates()
+    names = [
+        str(ScoreName(kernel, score, None if pd.isna(beta) else beta))
+        for kernel, score, beta in kinds.itertuples(index=False)
+    ]
+    # NaN does not match itself in a merge on several columns everywhere; −1 is no β.
+    keys = ["kernel", "score", "beta"]
+    named = kept.fillna({"beta": -1}).merge(kinds.fillna({"beta": -1}).assign(name=names), on=keys)
+    single = named.pivot(index=[network, "seed"], columns="name", values="value")
+    failed = single.isna().groupby(network).any()
+    return single.groupby(network).mean().mask(failed)[list(dict.fromkeys(names))]
+
+
+def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
+    """A row per network and a column per cost of the space: what a score must beat.
+
+    Args:
+        keys: the networks, by any of their names.
+        space: for the images and classes that count; `Space.trained` for what is trained.
+
+    Raises:
+        InputError: if a cost has the name of a column that identifies the network.
+
+    Example:
+        >>> from cells.nasbench201.space import NASBench201
+        >>> cost_table(["323133"], NASBench201())
+               params      flops
+        cell
+        2581  1073466  153272960
+    """
+    architectures = [space.parse(key) for key in keys]
+    names = list(space.identity(architectures[0])) if architectures else [None]
+    index = pd.Index([space.key(a) for a in architectures], name=names[0])
+    costs = pd.DataFrame([space.costs(a) for a in architectures], index=index)
+    if common := sorted(set(costs) & set(names)):
+        raise InputError(
+            f"expected costs of the space {space.name} with other names than its identity, got "
+            f"{common[0]!r} for both; rename the cost"
+        )
+    return costs

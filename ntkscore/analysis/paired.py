@@ -1,0 +1,147 @@
+"""Comparisons of scores on the same cells: paired differences, and partial correlations."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ntkscore.analysis.correlation import (
+    FEWEST,
+    as_columns,
+    bootstrap_interval,
+    check_accuracy,
+    check_interval,
+    rank_codes,
+    spearman,
+    spearman_of_codes,
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Difference of two scores' Spearman coefficients with accuracy, on the same cells.
+
+    Attributes:
+        status: "ok"; "too_few" (fewer than 3 cells) or "constant" (a score or the accuracies all
+            equal), where every number but the counts is NaN.
+        n: cells compared, those where both scores are finite.
+        excluded: cells left out.
+        value: the first coefficient less the second.
+        low: lower end of its bootstrap interval.
+        high: upper end of its bootstrap interval; above 0 at both ends, the first score is better.
+        first: the first score's coefficient.
+        second: the second score's coefficient.
+    """
+
+    status: Literal["ok", "too_few", "constant"]
+    n: int
+    excluded: int
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    first: float = np.nan
+    second: float = np.nan
+
+
+def difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    accuracy: ArrayLike,
+    second_accuracy: ArrayLike | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Difference:
+    """Difference of two scores' Spearman coefficients with accuracy, with an interval.
+
+    Both scores see the same cells, and the same resamples of them: what the cells have in common
+    cancels, so that the interval is narrower than those of the two coefficients would suggest.
+
+    Args:
+        first, second: the scores, each of shape (cells,); negate one that is better when lower.
+            Cells where either is not finite are left out and counted.
+        accuracy: measured accuracy as a fraction, shape (cells,).
+        second_accuracy: another accuracy of the same cells for the second score, shape (cells,);
+            with twice the same score, this compares two metrics.
+        resamples: bootstrap resamples of the cells, each ranked anew.
+        seed: random seed of the bootstrap.
+        confidence: coverage of the percentile interval, a fraction.
+
+    Returns:
+        The difference, its interval, and the two coefficients.
+
+    Raises:
+        InputError: lengths differ, an accuracy is not finite, or an option is out of range.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> accuracy = rng.uniform(size=200)
+        >>> noise = rng.normal(size=(2, 200))
+        >>> gap = difference(accuracy + 0.1 * noise[0], accuracy + 0.5 * noise[1], accuracy)
+        >>> print(f"{gap.value:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}] over {gap.n} cells")
+        +0.41 [+0.32, +0.51] over 200 cells
+        >>> gap.low > 0  # the first score is better
+        True
+    """
+    if second_accuracy is None:
+        second_accuracy = accuracy
+    columns = as_columns(first, second, accuracy, second_accuracy)
+    check_accuracy(columns[2])
+    check_accuracy(columns[3])
+    check_interval(resamples, confidence)
+    finite = np.isfinite(columns[0]) & np.isfinite(columns[1])
+    n = int(finite.sum())
+    excluded = len(finite) - n
+    if n < FEWEST:
+        return Difference("too_few", n, excluded)
+    x, other_x, y, other_y = (rank_codes(column[finite]) for column in columns)
+    coefficients = spearman_of_codes(x, y), spearman_of_codes(other_x, other_y)
+    if np.isnan(coefficients).any():
+        return Difference("constant", n, excluded)
+
+    def resampled(cells: np.ndarray) -> float:
+        better = spearman_of_codes(x[cells], y[cells])
+        return better - spearman_of_codes(other_x[cells], other_y[cells])
+
+    low, high = bootstrap_interval(
+        resampled, n, resamples=resamples, seed=seed, confidence=confidence
+    )
+    value = coefficients[0] - coefficients[1]
+    return Difference("ok", n, excluded, value, low, high, *coefficients)
+
+
+def partial_spearman(values: ArrayLike, accuracy: ArrayLike, given: ArrayLike) -> float:
+    """Partial Spearman coefficient of a score with accuracy, where a third quantity is held equal.
+
+        (r_va − r_vg r_ag) / √((1 − r_vg²)(1 − r_ag²))
+
+    of the three Spearman coefficients between v, a and g: what is left when the part of the ranks
+    that is linear in the ranks of `given` is taken out.
+
+    Args:
+        values: the score, shape (cells,).
+        accuracy: measured accuracy as a fraction, shape (cells,).
+        given: what is held equal, shape (cells,). Cells where one of the three is not finite are
+            left out.
+
+    Returns:
+        The coefficient in [-1, 1]; NaN where a column is constant, where `given` orders cells as
+        one of the others does, or for fewer than three cells.
+
+    Raises:
+        InputError: if lengths differ.
+
+    Example:
+        >>> accuracy, params = [0.1, 0.2, 0.4, 0.3, 0.5], [1, 2, 3, 4, 5]
+        >>> round(partial_spearman([1, 2, 4, 3, 5], accuracy, params), 3)  # says more than size
+        1.0
+        >>> round(partial_spearman([1, 3, 2, 4, 5], accuracy, params), 3)  # misleads beside size
+        -0.579
+    """
+    columns = np.stack(as_columns(values, accuracy, given))
+    v, a, g = columns[:, np.isfinite(columns).all(axis=0)]
+    va, vg, ag = spearman(v, a), spearman(v, g), spearman(a, g)
+    scale = np.sqrt((1 - vg**2) * (1 - ag**2))
+    return float((va - vg * ag) / scale) if scale > 0 else np.nan

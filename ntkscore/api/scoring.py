@@ -1,0 +1,224 @@
+"""Scores of architectures, or of a network of one's own, in memory."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Array, PyTree
+
+from cells.model import Model
+from cells.nasbench201.space import NASBench201
+from cells.space import Architecture, Space, Task
+from ntkscore.config import Config
+from ntkscore.errors import InputError
+from ntkscore.kernels.gram import implementation_for
+from ntkscore.results.rows import Rows, with_constants
+from ntkscore.run.engine import by_shape
+from ntkscore.run.scorer import Scorer, dtype_of, precision
+
+
+def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:
+    """Number of classes; images and labels that do not fit are refused."""
+    if images.ndim < 2 or len(images) < 2:
+        raise InputError(
+            f"expected at least two images along the first axis, got {images.shape}; stack them"
+        )
+    if not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
+        raise InputError(
+            f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; "
+            "divide 8-bit images by 255 and leave the normalisation to mean and std"
+        )
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"expected {len(images)} labels, whole numbers, got {labels.dtype} of shape "
+            f"{labels.shape}; give one class per image"
+        )
+    classes = int(labels.max()) + 1 if num_classes is None else num_classes
+    if labels.min() < 0 or labels.max() >= classes:
+        raise InputError(
+            f"expected {len(images)} labels from 0 to {classes - 1}, got {labels.min()} to "
+            f"{labels.max()}; check num_classes"
+        )
+    return classes
+
+
+def _frame(rows: Iterable[Rows], dataset: str, space: Space, config: Config) -> pd.DataFrame:
+    frame = pd.DataFrame([row for one in rows for row in one])
+    identity = tuple(frame.columns[: list(frame.columns).index("seed")])
+    configuration = {"dataset": dataset, **space.columns, **config.to_dict()}
+    del configuration["implementation"]
+    return with_constants(frame, identity, configuration)
+
+
+def score(
+    architectures: Architecture | Sequence[Architecture],
+    images: np.ndarray,
+    labels: np.ndarray,
+    config: Config | None = None,
+    *,
+    space: Space | None = None,
+    seed: int = 0,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.25, 0.25, 0.25),
+    num_classes: int | None = None,
+    dataset: str = "images",
+) -> pd.DataFrame:
+    """Score one architecture, or a list of them, on these images, without training.
+
+    A shape is compiled on its first call; later calls, with other architectures, images and
+    seeds, reuse the program.
+
+    Args:
+        architectures: one, or a list or tuple of them, by any name that the space knows: for
+            NAS-Bench-201 an index, six digits or a genotype string.
+        images: (N, height, width, colours), pixels in [0, 1].
+        labels: (N,) classes.
+        config: how to score; `Config()` if left out. All the images are used.
+        space: where the architectures come from; `NASBench201()` if left out.
+        seed: of the weights and of the attack's random start.
+        mean, std: the normaliser, pixel scale [0, 1]; it is the network's first layer.
+        num_classes: number of logits; the largest label plus one if left out.
+        dataset: a name for the rows.
+
+    Returns:
+        A row per architecture, radius, kernel and score: which architecture and seed, the choices
+        of space and config, then `rho`, `steps`, `step_size`, `beta`, `kernel`, `score`, `value`
+        and `status`. A score that failed is NaN, and its status says why.
+
+    Raises:
+        InputError: if an architecture is none, or images or labels do not fit.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> images, labels = rng.uniform(size=(4, 8, 8, 3)), np.arange(4) % 2
+        >>> space = NASBench201(channels=2, cells_per_stage=1)
+        >>> rows = score(["323133", "421211"], images, labels, space=space)
+        >>> rows.query("kernel == 'robust' and score == 'frobenius'")[["cell", "status"]]
+            cell status
+        11  2581     ok
+        60     0     ok
+    """
+    images, labels = np.asarray(images), np.asarray(labels)
+    classes = _check_images(images, labels, num_classes)
+    # Colours share one normaliser where a single number is given for them.
+    task = Task(images.shape[1:], classes, tuple(map(float, mean)), tuple(map(float, std)))
+    space = (space or NASBench201()).on(task)
+    config = replace(config or Config(), samples=len(images))
+    names = architectures if isinstance(architectures, list | tuple) else [architectures]
+    chosen = [space.parse(name) for name in names]
+    if not chosen:
+        raise InputError("expected at least one architecture, got an empty list; name one")
+    scorer = Scorer(space, config)
+    scorer.check(chosen[0], images)
+    by_key: dict[Hashable, Rows] = {}
+    for shape, group in by_shape(space, chosen).items():
+        scored = scorer(group, scorer.batch(images, labels, seed, shape))
+        by_key |= {space.key(a): rows for a, rows in zip(group, scored, strict=True)}
+    return _frame([by_key[space.key(a)] for a in chosen], dataset, space, config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneNetwork(Space):
+    """A network of one's own, as a space whose single architecture is its name."""
+
+    name: ClassVar[str] = "network"
+
+    apply: Callable
+    tapped: Callable | None
+    coupled: bool
+
+    def parse(self, text: Any) -> str:
+        return str(text)
+
+    def identity(self, architecture: str) -> dict[str, str | int]:
+        return {"network": architecture}
+
+    def costs(self, architecture: str) -> dict[str, float]:
+        return {}
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> PyTree:
+        raise NotImplementedError("the weights are given")
+
+    def model(self, shape: Hashable, variables: PyTree, code: Any, images: Array) -> Model:
+        return Model(self.apply, variables, self.tapped, self.coupled)
+
+
+def score_network(
+    model: Model,
+    images: np.ndarray,
+    labels: np.ndarray,
+    config: Config | None = None,
+    *,
+    name: str = "network",
+    seed: int = 0,
+    dataset: str = "images",
+) -> pd.DataFrame:
+    """Score a network of your own, from any library or none, at the weights that it has.
+
+    The program is compiled once for the model's functions: pass the same `apply` with other
+    params, and nothing is compiled again.
+
+    Args:
+        model: logits of (params, points), and the params.
+        images: (N, …), pixels in [0, 1], of any shape that the network takes.
+        labels: (N,) classes.
+        config: how to score; `Config()` if left out. All the images are used.
+        name: of the network, for the rows.
+        seed: of the attack's random start.
+        dataset: a name for the rows.
+
+    Returns:
+        Rows like those of `score`.
+
+    Raises:
+        InputError: if images, labels or logits do not fit.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> def apply(params, x):
+        ...     return jnp.tanh(x @ params[0]) @ params[1]
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> params = [jax.random.normal(keys[0], (6, 16)), jax.random.normal(keys[1], (16, 3))]
+        >>> images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 2, 0])
+        >>> rows = score_network(Model(apply, params), images, labels)
+        >>> rows["status"].value_counts().to_dict()
+        {'ok': 49}
+    """
+    images, labels = np.asarray(images), np.asarray(labels)
+    config = replace(config or Config(), samples=len(images))
+    with precision(config):
+        params = _cast(model.params, dtype_of(config))
+        points = jax.ShapeDtypeStruct(images.shape, dtype_of(config))
+        logits = jax.eval_shape(_jitted(model.apply), params, points)
+    if logits.ndim != 2 or len(logits) != len(images):
+        raise InputError(
+            f"expected logits of shape ({len(images)}, classes) from the model, got "
+            f"{logits.shape}; give a function of (params, whole batch)"
+        )
+    _check_images(images, labels, logits.shape[1])
+    space = _OneNetwork(apply=model.apply, tapped=model.tapped, coupled=model.coupled)
+    scorer = Scorer(space, config)
+    batch = scorer.batch(images, labels, seed, variables=params)
+    implementation_for(model, config.implementation)
+    return _frame(scorer([name], batch), dataset, space, config)
+
+
+@lru_cache(maxsize=64)
+def _jitted(apply: Callable) -> Callable:
+    """A compiled function, found again by later calls with the same function."""
+    return jax.jit(apply)
+
+
+def _cast(params: PyTree, dtype: Any) -> PyTree:
+    """Weights in the precision of the images; whole numbers stay."""
+
+    def cast(leaf: Any) -> Array:
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, params)

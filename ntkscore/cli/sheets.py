@@ -1,0 +1,81 @@
+"""Frames that a person reads: score sheets, and agreement in few columns."""
+
+import pandas as pd
+
+from cells.space import Architecture, Space
+from ntkscore.config import Config
+from ntkscore.kernels.scores import ASYMMETRIC_SCORES, LOSS, SCORES, STATUSES, direction_of
+
+COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
+
+
+def title_of(space: Space, architecture: Architecture) -> str:
+    """The names of an architecture, and the costs of the network that is scored."""
+    names = [f"{name} {value}" for name, value in space.names(architecture).items()]
+    costs = [
+        f"{value:,.0f} {COST_LABELS.get(name, name)}"
+        for name, value in space.costs(architecture).items()
+    ]
+    return ", ".join([*names, *costs])
+
+
+def describe_choices(dataset: str, space: Space, config: Config) -> str:
+    """The choices behind a number, in a line."""
+    chosen = [f"{name} {value}" for name, value in space.choices().items()]
+    scoring = [f"{name} {getattr(config, name)}" for name in ("output", "parameters")]
+    attack = config.attack if config.norm == "linf" else f"{config.attack} in {config.norm}"
+    return ", ".join([dataset, f"{config.samples} images", *chosen, *scoring, attack])
+
+
+ARROWS = {+1: "↑", -1: "↓", 0: ""}
+
+
+def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
+    """One network's rows as a sheet: a row per score, a column per kernel; failures by status.
+
+    Args:
+        rows: of one network, seed and radius.
+    """
+    beta = rows["beta"].map(lambda b: "" if pd.isna(b) else f" β={b:g}")
+    texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
+    names = list(dict.fromkeys([*SCORES, *ASYMMETRIC_SCORES, LOSS]))
+    sheet = (
+        rows.assign(kernel=rows["kernel"] + beta, text=texts)
+        .pivot(index="score", columns="kernel", values="text")
+        .reindex(index=names, columns=list(dict.fromkeys(rows["kernel"] + beta)))
+        .fillna("")
+    )
+    sheet.insert(0, "better", [ARROWS[direction_of(name)] for name in names])
+    return sheet.reset_index()
+
+
+def failures_in(rows: pd.DataFrame) -> str:
+    """A sentence for every status with which a score failed, or nothing."""
+    failed = [status for status in rows["status"].unique() if status != "ok"]
+    return "; ".join(f"{status}: {STATUSES[status]}" for status in failed)
+
+
+def compact_agreement(frame: pd.DataFrame) -> pd.DataFrame:
+    """An agreement frame for a terminal: intervals in brackets, columns without news left out."""
+    interval = [
+        f"{row.spearman:.3f} [{row.spearman_low:.3f}, {row.spearman_high:.3f}]"
+        if row.status == "ok"
+        else row.status
+        for row in frame.itertuples()
+    ]
+    best = frame["best_digits"] if "best_digits" in frame else frame["best_cell"]
+    table = pd.DataFrame(
+        {
+            "score": frame["score"],
+            "cells": frame["n"],
+            "failed": frame["excluded"],
+            "Spearman [95 %]": interval,
+            "Kendall": frame["kendall"].map("{:.3f}".format),
+            "in top 10 %": frame["spearman_top10"].map("{:.3f}".format),
+            "in top 30 %": frame["spearman_top30"].map("{:.3f}".format),
+            "best": best,
+            "its accuracy": frame["best_accuracy"].map("{:.4f}".format),
+            "its rank": frame["best_accuracy_rank"],
+        }
+    )
+    return table if frame["excluded"].any() else table.drop(columns="failed")

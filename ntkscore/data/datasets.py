@@ -1,0 +1,105 @@
+"""Facts about the image data sets: a new entry in `DATASETS` is all that a new data set needs."""
+
+from dataclasses import dataclass
+
+from cells.space import Task
+from ntkscore.data.sources import Source
+
+Colour = tuple[float, float, float]
+"""Red, green and blue, on the pixel scale [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Facts about an image data set that are known before any of its files is read.
+
+    Attributes:
+        label: its name in figures.
+        num_classes: O, how many classes are kept: the first ones of its files.
+        image_size: height and width in pixels.
+        mean: per channel, in pixels in [0, 1].
+        std: per channel, in pixels in [0, 1].
+        source: where its files come from and lie; None for images that are computed.
+        label_key: the key of the labels in its files, which have the layout of CIFAR's.
+        file_labels: the labels that its files may hold; the first of them is class 0.
+        aliases: other spellings of its name, in lower case without hyphens and underscores.
+    """
+
+    label: str
+    num_classes: int
+    image_size: int
+    mean: Colour
+    std: Colour
+    source: Source | None = None
+    label_key: str = "labels"
+    file_labels: range = range(0)
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        """The shape of an image, the classes and the normaliser: what a network must fit."""
+        shape = (self.image_size, self.image_size, 3)
+        return Task(shape, self.num_classes, self.mean, self.std)
+
+
+def _bytes(red: float, green: float, blue: float) -> Colour:
+    """A colour that is published in 0..255, in pixels in [0, 1]."""
+    return red / 255, green / 255, blue / 255
+
+
+DATASETS = {
+    "synthetic": Dataset(
+        label="synthetic images",
+        num_classes=10,
+        image_size=32,
+        mean=(0.489, 0.432, 0.505),
+        std=(0.239, 0.212, 0.236),
+    ),
+    "cifar10": Dataset(
+        label="CIFAR-10",
+        num_classes=10,
+        image_size=32,
+        mean=_bytes(125.3, 123.0, 113.9),
+        std=_bytes(63.0, 62.1, 66.7),
+        source=Source(
+            folder="cifar-10-batches-py",
+            contents=tuple(f"data_batch_{i}" for i in range(1, 6)),
+            base_url="https://www.cs.toronto.edu/~kriz/",
+            files={"cifar-10-python.tar.gz": "md5:c58f30108f718f92721af3b95e74349a"},
+        ),
+        file_labels=range(10),
+    ),
+    "cifar100": Dataset(
+        label="CIFAR-100",
+        num_classes=100,
+        image_size=32,
+        mean=_bytes(129.3, 124.1, 112.4),
+        std=_bytes(68.2, 65.4, 70.4),
+        source=Source(
+            folder="cifar-100-python",
+            contents=("train",),
+            base_url="https://www.cs.toronto.edu/~kriz/",
+            files={"cifar-100-python.tar.gz": "md5:eb9058c3a382ffc7106e4002c42a8d85"},
+        ),
+        label_key="fine_labels",
+        file_labels=range(100),
+    ),
+    "imagenet16-120": Dataset(
+        label="ImageNet16-120",
+        num_classes=120,
+        image_size=16,
+        mean=_bytes(122.68, 116.66, 104.01),
+        std=_bytes(63.22, 61.26, 65.09),
+        source=Source(
+            folder="ImageNet16",
+            contents=tuple(f"train_data_batch_{i}" for i in range(1, 11)),
+            by_hand=(
+                "it has no free download, so get the 16x16 'train_data_batch_*' files from "
+                "https://image-net.org/download-images and put them there"
+            ),
+        ),
+        file_labels=range(1, 1001),
+        aliases=("imagenet", "imagenet16", "imagenet120"),
+    ),
+}
+"""All image data sets, by the names that results and tables know them by."""

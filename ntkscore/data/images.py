@@ -1,0 +1,217 @@
+"""Labelled images in memory: loaded by name or from a file, and drawn for scoring."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cells.space import Task
+from ntkscore.data.datasets import DATASETS, Colour, Dataset
+from ntkscore.data.image_formats import read_image_batch, read_npz
+from ntkscore.data.names import dataset_name
+from ntkscore.data.sources import Source
+from ntkscore.data.synthetic import synthetic_images
+from ntkscore.errors import InputError
+from ntkscore.paths import data_home
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Labelled colour images and the numbers that normalise them.
+
+    Attributes:
+        name: the name it was loaded by; for a file, the file's stem.
+        images: (N, H, W, 3), uint8 in 0..255 or float32 in [0, 1].
+        labels: (N,) int32 in 0..num_classes-1.
+        num_classes: O, how many classes there are.
+        mean: per channel, in pixels in [0, 1].
+        std: per channel, in pixels in [0, 1].
+        checksum: SHA-256 of images and labels, and of what a file says beside them, in hexadecimal.
+    """
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+    num_classes: int
+    mean: Colour
+    std: Colour
+    checksum: str
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """All images (N, H, W, 3) float32 in [0, 1]."""
+        return _as_pixels(self.images)
+
+    @property
+    def task(self) -> Task:
+        """The shape of an image, the classes and the normaliser: what a network must fit."""
+        return Task(self.images.shape[1:], self.num_classes, self.mean, self.std)
+
+
+def load(name_or_path: str, data_dir: Path | None = None) -> ImageSet:
+    """Load labelled images by the name of a data set or from a `.npz` file.
+
+    Args:
+        name_or_path: `synthetic`, `cifar10`, `cifar100`, `imagenet16-120`, or a path that ends
+            in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1], `labels` (N,), and
+            optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default 0.5 and 0.25).
+        data_dir: where the official files lie; see `ntkscore.paths.data_home`.
+
+    Returns:
+        The training images, in the order of the files.
+
+    Raises:
+        InputError: if the set is unknown, absent or not in its format.
+
+    Example:
+        >>> images = load("synthetic")
+        >>> images.pixels.shape, images.num_classes
+        ((1000, 32, 32, 3), 10)
+    """
+    if name_or_path.endswith(".npz"):
+        return _load_npz(Path(name_or_path).expanduser())
+    name = dataset_name(name_or_path)
+    if name not in DATASETS:
+        raise InputError(
+            f"expected an image set out of {', '.join(DATASETS)}, or a path that ends in .npz, "
+            f"but '{name_or_path}' came: choose one of these"
+        )
+    facts = DATASETS[name]
+    if facts.source is None:
+        images, labels = synthetic_images()
+    else:
+        images, labels = _read_batches(name, facts, facts.source, data_home(data_dir))
+    return _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
+
+
+def draw_images(
+    images: ImageSet, samples: int, seed: int, balanced: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw images and their labels from a set, without replacement.
+
+    The first n of a larger draw with the same seed are the draw of n.
+
+    Args:
+        images: the set to draw from.
+        samples: how many images, M.
+        seed: random seed of the draw, at least 0.
+        balanced: whether the numbers of images per class differ by at most one; the seed
+            decides which classes have one more.
+
+    Returns:
+        Pixels (M, H, W, 3) float32 in [0, 1] and labels (M,) int32.
+
+    Raises:
+        InputError: if there are not that many images, or not enough in some class.
+
+    Example:
+        >>> images = load("synthetic")
+        >>> pixels, labels = draw_images(images, samples=20, seed=0, balanced=True)
+        >>> pixels.shape, np.bincount(labels).tolist()
+        ((20, 32, 32, 3), [2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
+    """
+    total = len(images.labels)
+    if samples < 1 or seed < 0:
+        raise InputError(
+            f"expected at least 1 sample and a seed of at least 0, but {samples} and {seed} came: "
+            "raise them"
+        )
+    if samples > total:
+        raise InputError(
+            f"expected at most {total} samples, as many as '{images.name}' has images, "
+            f"but {samples} came: ask for fewer"
+        )
+    rng = np.random.Generator(np.random.PCG64(seed))
+    order = rng.permutation(total)
+    if balanced:
+        order = _deal(order, images.labels, rng.permutation(images.num_classes))
+    chosen = order[:samples]
+    counts = np.bincount(images.labels[chosen], minlength=images.num_classes)
+    if balanced and counts.max() - counts.min() > 1:
+        raise InputError(
+            f"expected enough images of every class for {samples} balanced samples, but "
+            f"'{images.name}' has only {counts.min()} of class {counts.argmin()}: ask for fewer "
+            "samples or for unbalanced ones"
+        )
+    return _as_pixels(images.images[chosen]), images.labels[chosen]
+
+
+def _deal(order: np.ndarray, labels: np.ndarray, class_order: np.ndarray) -> np.ndarray:
+    """Rearrange shuffled images into rounds that hold one image of every class."""
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    ordered = labels[by_class]
+    turn = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    return by_class[np.lexsort((class_order[ordered], turn))]
+
+
+def _as_pixels(images: np.ndarray) -> np.ndarray:
+    pixels = images.astype(np.float32)
+    return pixels / np.float32(255) if images.dtype == np.uint8 else pixels
+
+
+def _read_batches(
+    name: str, facts: Dataset, source: Source, home: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """The images and labels of an official data set, of as many of its files as are there."""
+    paths = [home / source.folder / file for file in source.contents]
+    existing = [path for path in paths if path.is_file()]
+    if not existing:
+        remedy = source.by_hand or f"run `ntkscore fetch {name}`"
+        raise InputError(
+            f"expected {name} at {paths[0]}, but there is no such file: {remedy}, "
+            "or set NTKSCORE_DATA to a folder that has it"
+        )
+    batches = []
+    for path in existing:
+        images, labels = read_image_batch(path, facts.label_key, facts.image_size)
+        _check_labels(labels, facts.file_labels, path)
+        classes = labels - facts.file_labels.start
+        kept = classes < facts.num_classes
+        batches.append((images[kept], classes[kept]))
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return images, labels
+
+
+def _load_npz(path: Path) -> ImageSet:
+    arrays = read_npz(path)
+    images, labels = arrays["images"], arrays["labels"]
+    classes = int(arrays["num_classes"] if "num_classes" in arrays else labels.max() + 1)
+    _check_labels(labels, range(classes), path)
+    mean = _colour(arrays.get("mean", np.full(3, 0.5)))
+    std = _colour(arrays.get("std", np.full(3, 0.25)))
+    # The file may say what a network is built from; where it does, that is part of what it is.
+    said = [arrays[name] for name in ("num_classes", "mean", "std") if name in arrays]
+    return _image_set(path.stem, images, labels, classes, mean, std, said)
+
+
+def _check_labels(labels: np.ndarray, allowed: range, path: Path) -> None:
+    outside = labels[(labels < allowed.start) | (labels >= allowed.stop)]
+    if len(outside):
+        raise InputError(
+            f"expected labels in {allowed.start}..{allowed.stop - 1} in {path}, but {outside[0]} "
+            "came: correct the labels or get the official file again"
+        )
+
+
+def _colour(values: np.ndarray) -> Colour:
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue
+
+
+def _image_set(
+    name: str,
+    images: np.ndarray,
+    labels: np.ndarray,
+    classes: int,
+    mean: Colour,
+    std: Colour,
+    said: Sequence[np.ndarray] = (),
+) -> ImageSet:
+    images, labels = np.ascontiguousarray(images), labels.astype(np.int32)
+    digest = hashlib.sha256(images.data)
+    digest.update(labels.astype("<i4").data)
+    for array in said:
+        digest.update(array.astype("<f8").data)
+    return ImageSet(name, images, labels, classes, mean, std, digest.hexdigest())

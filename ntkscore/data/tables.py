@@ -1,0 +1,206 @@
+"""Accuracies of trained networks, by architecture: benchmark tables and a person's own."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ntkscore.data.names import dataset_name, metric_name
+from ntkscore.data.own_tables import check_frame, key_of, read_csv
+from ntkscore.data.robbench import load_operations as load_operations
+from ntkscore.data.table_files import Column
+from ntkscore.data.table_formats import find_table, read_table
+from ntkscore.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Accuracies by architecture, data set and metric, as fractions.
+
+    An architecture goes by its key: the index of a NAS-Bench-201 cell (or its `Cell`), or what
+    else hashable, such as a string, the table was made with.
+
+    Attributes:
+        name: which table it is, and in which of its formats.
+        checksum: SHA-256 of the file, or of the content where there is none, in hexadecimal.
+        own: keys of the architectures with results of their own, ascending in the published
+            tables; every other one of the table has the results of the one that it is taken to
+            be isomorphic to.
+    """
+
+    name: str
+    checksum: str
+    own: tuple[Hashable, ...]
+    _rows: Mapping[Hashable, int]  # the row of every known key in the columns
+    _columns: Mapping[Column, np.ndarray]
+    _remedy: str = ""  # what else may help if a key is unknown
+
+    @classmethod
+    def from_frame(
+        cls, frame: pd.DataFrame, *, name: str = "own table", dataset: str | None = None
+    ) -> "Table":
+        """Make a table of a person's own accuracies.
+
+        Args:
+            frame: accuracies as fractions in [0, 1], a row per architecture and a column per
+                metric. Its index has the architectures' keys, its columns have the metrics in any
+                common spelling (see `metric_name`), or `dataset#metric` for several data sets.
+            name: what errors call the table.
+            dataset: data set of the columns that do not name theirs, in any common spelling.
+
+        Returns:
+            The table, with its rows in the order of the frame.
+
+        Raises:
+            InputError: if a value is missing or not in [0, 1], a key or a column comes twice, or
+                a column's data set is not given.
+
+        Example:
+            >>> frame = pd.DataFrame({"clean": [0.91, 0.88]}, index=["resnet-18", "vgg-11"])
+            >>> table = Table.from_frame(frame, name="my networks", dataset="cifar10")
+            >>> table.accuracy("vgg-11", "CIFAR-10", "clean")
+            0.88
+        """
+        checked = check_frame(frame, name, dataset)
+        return cls(
+            name=name,
+            checksum=checked.checksum,
+            own=tuple(checked.keys),
+            _rows={key: row for row, key in enumerate(checked.keys)},
+            _columns=dict(zip(checked.columns, checked.values.T, strict=True)),
+        )
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets, in the order of the file."""
+        return tuple(dict.fromkeys(dataset for dataset, _, _ in self._columns))
+
+    def metrics(self, dataset: str) -> tuple[str, ...]:
+        """The metrics of one data set, in the order of the file.
+
+        Raises:
+            InputError: if the table does not have the data set.
+        """
+        wanted = dataset_name(dataset)
+        metrics = tuple(dict.fromkeys(m for d, m, _ in self._columns if d == wanted))
+        if not metrics:
+            raise InputError(
+                f"expected a data set of {self.name}, which has {', '.join(self.datasets)}, "
+                f"but '{dataset}' came: choose one of these"
+            )
+        return metrics
+
+    def representative(self, cell: Hashable) -> Hashable:
+        """The key whose results serve for an architecture; for a key of `own`, itself.
+
+        Raises:
+            InputError: if the table has no results for the architecture.
+        """
+        return self.own[self._row(cell)]
+
+    def accuracy(self, cell: Hashable, dataset: str, metric: str, seed: int | None = None) -> float:
+        """One accuracy, as a fraction.
+
+        Args:
+            cell: key of the architecture.
+            dataset: any common spelling, see `dataset_name`.
+            metric: any common spelling, see `metric_name`.
+            seed: of the training, where the format has single seeds; None for their mean.
+
+        Raises:
+            InputError: if the table does not have it.
+        """
+        return float(self._column(dataset, metric, seed)[self._row(cell)])
+
+    def accuracies(
+        self,
+        dataset: str,
+        metric: str,
+        cells: Iterable[Hashable] | None = None,
+        seed: int | None = None,
+    ) -> np.ndarray:
+        """Accuracies (len(cells),) float64, as fractions, of `cells` or else of `own`.
+
+        Args and errors are those of `accuracy`.
+        """
+        column = self._column(dataset, metric, seed)
+        if cells is None:
+            return column.copy()
+        return column[np.fromiter((self._row(cell) for cell in cells), dtype=np.intp)]
+
+    def _row(self, cell: Hashable) -> int:
+        try:
+            return self._rows[key_of(cell)]
+        except (KeyError, TypeError):
+            remedy = f" ({self._remedy})" if self._remedy else ""
+            raise InputError(
+                f"expected one of the {len(self._rows)} cells of {self.name}, but it has no "
+                f"results for index {cell}: leave this cell out or use a table that has it{remedy}"
+            ) from None
+
+    def _column(self, dataset: str, metric: str, seed: int | None) -> np.ndarray:
+        metrics = self.metrics(dataset)
+        key = dataset_name(dataset), metric_name(metric)
+        if key[1] not in metrics:
+            raise InputError(
+                f"expected a metric of {self.name} on {key[0]}, which has {', '.join(metrics)}, "
+                f"but '{metric}' came: choose one of these"
+            )
+        if (*key, seed) not in self._columns:
+            seeds = sorted(s for d, m, s in self._columns if (d, m) == key and s is not None)
+            has = f"the seeds {seeds} and their mean" if seeds else "only the mean over seeds"
+            raise InputError(
+                f"expected a seed that {self.name} has, but it has {has} of {key[1]} on {key[0]} "
+                f"and seed {seed} came: leave the seed out or use a table with single seeds"
+            )
+        return self._columns[*key, seed]
+
+
+def load_table(path: str | Path, dataset: str | None = None) -> Table:
+    """Read a table of accuracies: a benchmark's in any published format, or one's own in a `.csv`.
+
+    Args:
+        path: the project page's `NAS-RobBench-201_html.json`, the official
+            `NAS-RobBench-201_all.json` (with `meta.json` beside it for the isomorphic cells),
+            the older `acc.json`, or a folder with one of them; or a `.csv` file with one's own
+            accuracies as fractions: its first column has the architectures' keys, the others are
+            those of `Table.from_frame`. Keys become integers if each is written like one (`7`,
+            not `07`).
+        dataset: data set of a `.csv` file's columns that do not name theirs.
+
+    Returns:
+        The table.
+
+    Raises:
+        InputError: if there is no such file, or it is truncated, altered or not of fractions.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "mine.csv"
+        ...     _ = file.write_text("cell,clean,pgd8" + chr(10) + "2581,0.79,0.48")
+        ...     table = load_table(file, dataset="cifar10")
+        >>> table.accuracy(2581, "cifar10", "pgd8")
+        0.48
+
+    Source: Wu et al. 2024, https://tt2408.github.io/nasrobbench201hp; Jung, Lukasik and
+    Keuper 2023, http://robustness.vision.
+    """
+    path = Path(path).expanduser()
+    if path.suffix.lower() == ".csv":
+        frame, checksum = read_csv(path)
+        own = Table.from_frame(frame, name=path.stem, dataset=dataset)
+        return replace(own, checksum=checksum)
+    file = read_table(find_table(path) if path.is_dir() else path)
+    row = {key: i for i, key in enumerate(file.rows)}
+    values = np.array(list(file.rows.values()), dtype=np.float64)
+    return Table(
+        name=file.form.name,
+        checksum=file.checksum,
+        own=tuple(file.rows),
+        _rows=row | {key: row[target] for key, target in file.targets.items()},
+        _columns=dict(zip(file.columns, values.T, strict=True)),
+        _remedy=file.form.remedy,
+    )

@@ -1,0 +1,48 @@
+"""Readings of the logits that a kernel can be of: one entry for each."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+Logits = Float[Array, "m o"]
+Labels = Int[Array, "m"]
+Cotangents = Float[Array, "k m o"]
+"""The cotangents s of the logits whose pullbacks are the per-point gradients of the kernel: the
+kernel is the sum over the first axis of ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩."""
+
+
+def chosen(logits: Logits, labels: Labels) -> Float[Array, "m o"]:
+    """One-hot labels, in the logits' dtype."""
+    return jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+
+
+def logit_sum(logits: Logits, labels: Labels) -> Cotangents:
+    """Σ_c f_c, with the terms between different classes (TE-NAS)."""
+    return jnp.ones_like(logits)[None]
+
+
+def trace(logits: Logits, labels: Labels) -> Cotangents:
+    """The mean over the classes of each logit's own kernel (neural-tangents' default)."""
+    classes = logits.shape[-1]
+    unit = jnp.eye(classes, dtype=logits.dtype)[:, None, :] / classes**0.5
+    return jnp.broadcast_to(unit, (classes, *logits.shape))
+
+
+def label(logits: Logits, labels: Labels) -> Cotangents:
+    """The logit f_y of the point's own class (HNAS)."""
+    return chosen(logits, labels)[None]
+
+
+def loss(logits: Logits, labels: Labels) -> Cotangents:
+    """The cross-entropy of f and y (KNAS, NASI)."""
+    return (jax.nn.softmax(logits) - chosen(logits, labels))[None]
+
+
+READOUTS: dict[str, Callable[[Logits, Labels], Cotangents]] = {
+    "sum": logit_sum,
+    "trace": trace,
+    "label": label,
+    "loss": loss,
+}

@@ -1,0 +1,90 @@
+"""From a network and its images to the kernels of clean, attacked and twice attacked points."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from attacks import Attack, twice
+from cells.model import Model
+from ntkscore.kernels.gram import ntk_and_logits, per_group
+
+Images = Float[Array, "n ..."]
+Labels = Int[Array, "n"]
+
+
+class Stack(NamedTuple):
+    """The kernels and losses of one network, for R radii.
+
+    Attributes:
+        gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
+        losses: for each radius, the mean cross-entropy at X, X_ρ and X_2ρ.
+    """
+
+    gram: Float[Array, "r m m"]
+    losses: Float[Array, "r 3"]
+
+
+def cross_entropy(logits: Float[Array, "n o"], labels: Labels) -> Float[Array, "n"]:
+    """−log of the softmax at the label, in nats."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+
+
+def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
+    """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1]."""
+    return jax.grad(lambda x: jnp.sum(cross_entropy(model.logits(x), labels)))
+
+
+def stack(
+    model: Model,
+    images: Images,
+    labels: Labels,
+    attack: Callable[[Array], Attack],
+    rhos: Float[Array, "r"],
+    output: str = "sum",
+    parameters: str = "all",
+    implementation: str = "auto",
+    key: PRNGKeyArray | None = None,
+) -> Stack:
+    """The Gram matrix of clean, attacked and twice attacked images, at every radius.
+
+    Everything clean is computed once.
+
+    Args:
+        model: the network at its weights.
+        images: X, N of them, pixels in [0, 1].
+        labels: their classes.
+        attack: the attack of a radius.
+        rhos: the radii, pixel scale [0, 1].
+        output, parameters, implementation: as for `ntkscore.kernels.ntk`.
+        key: for the attack's random start.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attacks import fgsm
+        >>> linear = Model(lambda w, x: x @ w, jnp.eye(2))
+        >>> x, y = jnp.full((2, 2), 0.5), jnp.array([0, 1])
+        >>> stack(linear, x, y, fgsm, jnp.array([0.1])).gram.shape
+        (1, 6, 6)
+    """
+    gradient = loss_gradient(model, labels)
+
+    def attacked(rho: Float[Array, ""]) -> Images:
+        # Every radius has the same key, so that random starts differ by their scale alone.
+        return jnp.concatenate(twice(attack(rho), gradient, images, key))
+
+    # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
+    radii = len(rhos)
+    if radii == 1:
+        pairs = attacked(rhos[0])
+    else:
+        pairs = jax.vmap(attacked)(rhos).reshape(-1, *images.shape[1:])
+    points, tiled = jnp.concatenate([images, pairs]), jnp.tile(labels, 2 * radii + 1)
+    gram, logits = ntk_and_logits(
+        model, points, tiled, output, parameters, implementation, groups=radii
+    )
+    losses = per_group(cross_entropy(logits, tiled), radii).reshape(radii, 3, -1).mean(2)
+    return Stack(gram, losses)

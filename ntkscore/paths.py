@@ -1,0 +1,29 @@
+"""Folders of this machine that ntkscore reads from and writes to."""
+
+import os
+from pathlib import Path
+
+
+def cache_home() -> Path:
+    """The folder of the user's cache that belongs to ntkscore."""
+    # Scoring keeps its compiled programs here, also on machines that never download anything
+    # and were set up without pooch, which knows each platform's own place.
+    try:
+        import pooch
+    except ImportError:
+        return Path.home() / ".cache" / "ntkscore"
+    return Path(pooch.os_cache("ntkscore"))
+
+
+def data_home(data_dir: str | Path | None = None) -> Path:
+    """The folder that data sets and tables lie in.
+
+    Args:
+        data_dir: that folder; else it is `NTKSCORE_DATA`, else the user's cache.
+
+    Example:
+        >>> data_home("/data/images").as_posix()
+        '/data/images'
+    """
+    chosen = data_dir or os.environ.get("NTKSCORE_DATA")
+    return Path(chosen).expanduser() if chosen else cache_home()

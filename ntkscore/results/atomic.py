@@ -1,0 +1,71 @@
+"""Files that appear whole or not at all, also when several processes share a directory."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ntkscore.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+LOCK = ".lock"
+STALE_SECONDS = 3600.0
+
+
+def publish(path: Path, content: bytes) -> None:
+    """Make a file appear whole: a kill at any moment leaves a dot-temporary at most."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a name is that of a file which a killed `publish` left behind."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def remove_stale(directory: Path) -> None:
+    """Delete temporary files that were left behind over an hour ago.
+
+    By age alone: process numbers mean nothing when several machines share the directory.
+    """
+    for path in directory.glob(".*.tmp"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Let one process at a time into this block."""
+    with (directory / LOCK).open("ab") as file:
+        if fcntl is not None:
+            # Some network file systems have no locks; there a lost update is the risk.
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def writing_to(directory: Path) -> Iterator[None]:
+    """Turn an error of the file system into a sentence about the directory."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"expected a directory that can be written, but {directory} cannot be "
+            f"({error.strerror}); free it or choose another --out"
+        ) from error

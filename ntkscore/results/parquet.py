@@ -1,0 +1,131 @@
+"""Parquet parts of a result set: their schema, written and read with checksums."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ntkscore.errors import InputError
+from ntkscore.results.rows import VARYING
+
+_TYPES = {
+    "cell": pa.int64(),
+    "seed": pa.int64(),
+    "rho": pa.float64(),
+    "steps": pa.int32(),
+    "step_size": pa.float64(),
+    "beta": pa.float64(),
+    "kernel": pa.string(),
+    "score": pa.string(),
+    "value": pa.float64(),
+    "status": pa.string(),
+}
+ORDER = ["seed", "kernel", "rho", "beta", "score"]
+"""Columns that rows are sorted by, behind the network's key."""
+
+
+def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
+    """Rows as a table; refuses what does not fit.
+
+    Args:
+        frame: the columns of `identity` and `VARYING`.
+        identity: names of the columns that say which network a row is of, whole numbers or texts.
+    """
+    columns = (*identity, *VARYING)
+    if set(frame.columns) != set(columns):
+        missing = sorted(set(columns) - set(frame.columns))
+        unknown = sorted(set(frame.columns) - set(columns))
+        raise InputError(
+            f"rows must have exactly the columns {', '.join(columns)}, but {missing} are missing "
+            f"and {unknown} are unknown; give the rows of a run"
+        )
+    arrays, fields = [], []
+    for name in columns:
+        column = frame[name]
+        whole = pd.api.types.is_integer_dtype(column)
+        type_ = _TYPES.get(name, pa.int64() if whole else pa.string())
+        try:
+            # In `value` NaN means failed and must stay NaN; elsewhere it means absent.
+            array = pa.array(column.to_numpy("float64") if name == "value" else column, type=type_)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"column {name} must hold {type_}, but holds something else "
+                f"({_line(error)}); convert it first"
+            ) from error
+        if array.null_count and name != "beta":
+            raise InputError(
+                f"column {name} must be filled in every row, but is empty in "
+                f"{array.null_count}; only beta may be absent"
+            )
+        arrays.append(array)
+        fields.append(pa.field(name, type_, name == "beta"))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def to_bytes(frame: pd.DataFrame, identity: Sequence[str]) -> bytes:
+    """Rows as the content of a Parquet file."""
+    table, sink = to_table(frame, identity), pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=[name for name in table.column_names if name != "value"],
+        use_byte_stream_split=["value"],
+        write_page_checksum=True,
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
+    """The rows of all parts in order; a unit that several parts hold counts from the first.
+
+    Args:
+        tables: the parts by name, at least one.
+        keys: the columns that name a unit, the network first.
+    """
+    frame = pa.concat_tables(tables.values()).to_pandas()
+    part = pd.Series(range(len(tables))).repeat([len(table) for table in tables.values()])
+    part.index = frame.index
+    first = part.groupby([frame[key] for key in keys], dropna=False).transform("min")
+    return frame[part == first].sort_values([keys[0], *ORDER], kind="stable", ignore_index=True)
+
+
+def read_part(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a part, its checksums verified; it may have others."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"expected a readable part, but {path} cannot be read ({error.strerror}); mend its "
+            "permissions and run the same command again"
+        ) from error
+    try:
+        part = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        schema = part.schema_arrow
+        for name in (*columns, *VARYING):
+            if name not in schema.names or (
+                name in VARYING and schema.field(name).type != _TYPES[name]
+            ):
+                raise pa.ArrowInvalid("its columns are not those of a result set")
+        table = part.read(columns=list(columns), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"expected a whole part, but {path} is damaged ({_line(error)}); delete it and run the "
+            "same command again, which recomputes only its networks"
+        ) from error
+    # Runs before version 0.2 kept a cell's index in 32 bits.
+    wide = [
+        pa.field(f.name, pa.int64(), f.nullable)
+        if f.name not in VARYING and pa.types.is_integer(f.type)
+        else f
+        for f in table.schema
+    ]
+    return table.cast(pa.schema(wide))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

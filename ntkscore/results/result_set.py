@@ -1,0 +1,267 @@
+"""The result set on disk: a directory of Parquet parts in tidy rows beside one run.json."""
+
+import json
+import os
+import platform
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from ntkscore.errors import InputError
+from ntkscore.results.atomic import LOCK, is_temporary, locked, publish, remove_stale, writing_to
+from ntkscore.results.parquet import merge, read_part, to_bytes, to_table
+from ntkscore.results.rows import VARYING, constants, with_constants
+
+RUN = "run.json"
+# Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
+# compaction is still deleting what it merged.
+MERGED = "part-0-"
+PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "pyarrow")
+READ_ATTEMPTS = 20
+CELL = ("cell", "string")
+"""The columns that say which network a row is of, in runs that do not name them."""
+ONCE = {"space": "nasbench201", "norm": "linf"}
+"""Choices that runs before version 0.2 do not record, since there was only one."""
+
+
+def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Session record of `run.json`: what ran, where and when.
+
+    Args:
+        extra: further entries, for example the devices in use.
+
+    Returns:
+        Time (UTC, ISO 8601), Python version, platform and the installed packages' versions.
+    """
+    versions = {}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        **(extra or {}),
+    }
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """Rows in a directory that several processes may append to at once.
+
+    A unit of work (one network at one seed) is written whole, in a single part, so a unit that is
+    present is complete. On disk a row has the columns of `identity` and `VARYING` alone; what all
+    rows share is joined from the configuration when they are read.
+
+    Attributes:
+        directory: where it lies.
+        configuration: all that decides the numbers, as JSON types.
+        sessions: who computed when, with which versions.
+        identity: names of the columns that say which network a row is of, its key first.
+    """
+
+    directory: Path
+    configuration: dict[str, Any]
+    sessions: tuple[dict[str, Any], ...]
+    identity: tuple[str, ...] = CELL
+
+    @classmethod
+    def create_or_resume(
+        cls,
+        directory: str | os.PathLike[str],
+        configuration: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+        identity: Sequence[str] = CELL,
+    ) -> "ResultSet":
+        """Start a result set, or go on with the one that has the same configuration.
+
+        Args:
+            directory: a new or empty directory, or that of an earlier run.
+            configuration: all that decides the numbers, the data checksum included, as JSON
+                types.
+            provenance: what may differ between sessions (versions, platform, time); recorded.
+            identity: names of the columns that say which network a row is of, its key first.
+
+        Returns:
+            The result set, ready to append to.
+
+        Raises:
+            InputError: the directory is of another configuration, not ours or not writable.
+        """
+        directory, asked = Path(directory), json.loads(json.dumps(configuration))
+        session = json.loads(json.dumps(provenance))
+        with writing_to(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            names = os.listdir(directory)
+            if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
+                raise InputError(
+                    f"expected a new or empty directory or one with a {RUN}, but {directory} has "
+                    "other files; choose another --out"
+                )
+            with locked(directory):
+                result_set = cls(directory, asked, (), tuple(identity))
+                if (directory / RUN).exists():
+                    result_set = _load_run(directory)
+                _refuse_difference(directory, result_set.configuration, asked)
+                remove_stale(directory)
+                sessions = (*result_set.sessions, session)
+                # Equal, but in the order of today.
+                result_set = replace(result_set, configuration=asked, sessions=sessions)
+                run = {
+                    "configuration": result_set.configuration,
+                    "identity": result_set.identity,
+                    "sessions": result_set.sessions,
+                }
+                publish(directory / RUN, json.dumps(run, indent=2).encode())
+        return result_set
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
+        """Open an existing result set for reading.
+
+        Raises:
+            InputError: there is no result set there, or its `run.json` is damaged.
+        """
+        directory = Path(directory)
+        if not (directory / RUN).is_file():
+            raise InputError(
+                f"expected a results directory with a {RUN}, but {directory} has none; give the "
+                "--out of an earlier run"
+            )
+        return _load_run(directory)
+
+    def append(self, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> None:
+        """Add rows as one new part that appears whole or not at all.
+
+        Args:
+            rows: the columns of `identity` and `VARYING`, as a run makes them, or rows as `read`
+                gives them; `beta` None or NaN where the kernel has none, `value` NaN where the
+                score failed. Every unit in them must be complete.
+
+        Raises:
+            InputError: the rows do not fit, or the directory cannot be written.
+        """
+        frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else [*map(dict, rows)])
+        if not frame.empty:
+            joined = [name for name in constants(self.configuration) if name in frame.columns]
+            self._write(frame.drop(columns=joined), f"part-{os.getpid()}-")
+
+    @property
+    def unit(self) -> tuple[str, str]:
+        """The columns that name a unit: the network's key and the seed."""
+        return self.identity[0], "seed"
+
+    def finished(self) -> set[tuple[Any, ...]]:
+        """The units on disk, as (key, seed).
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        tables = self._tables(self.unit)
+        if not tables:
+            return set()
+        units = pa.concat_tables(tables.values()).group_by(list(self.unit)).aggregate([])
+        return set(zip(*(units[key].to_pylist() for key in self.unit), strict=True))
+
+    def read(self) -> pd.DataFrame:
+        """All rows, sorted by network, seed, kernel, ρ, β and score.
+
+        Of a unit that two processes both wrote, the part whose name comes first counts.
+
+        Returns:
+            The network's columns first, then the seed, the run's choices, and what was measured;
+            NaN for an absent `beta` and for a failed `value`.
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        empty = pd.DataFrame(columns=[*self.identity, *VARYING])
+        tables = self._tables() or {"": to_table(empty, self.identity)}
+        rows = merge(tables, self.unit)
+        return with_constants(rows, self.identity, self.configuration)
+
+    def compact(self) -> None:
+        """Merge all parts into one; a crash on the way loses and repeats nothing.
+
+        Raises:
+            InputError: a part is damaged, or the directory cannot be written.
+        """
+        tables = self._tables()
+        if len(tables) > 1:
+            self._write(merge(tables, self.unit), MERGED)
+            with writing_to(self.directory):
+                for name in tables:
+                    (self.directory / name).unlink(missing_ok=True)
+
+    def _parts(self) -> list[str]:
+        return sorted(path.name for path in self.directory.glob("part-*.parquet"))
+
+    def _tables(self, columns: Sequence[str] = ()) -> dict[str, pa.Table]:
+        """Every part by name; reads again when another process compacts meanwhile."""
+        columns = columns or (*self.identity, *VARYING)
+        for _ in range(READ_ATTEMPTS):
+            names = self._parts()
+            try:
+                tables = {name: read_part(self.directory / name, columns) for name in names}
+            except FileNotFoundError:
+                continue
+            # A listing taken during a compaction can miss both the merged part and its sources.
+            if not any(name.startswith(MERGED) and name not in tables for name in self._parts()):
+                return tables
+        raise InputError(
+            f"the parts in {self.directory} should stay in place while they are read, but keep "
+            "vanishing; stop the process that moves them and run the same command again"
+        )
+
+    def _write(self, frame: pd.DataFrame, prefix: str) -> None:
+        content = to_bytes(frame, self.identity)
+        with writing_to(self.directory):
+            path = self.directory / f"{prefix}{uuid.uuid4().hex}.parquet"
+            publish(path, content)
+
+
+def _load_run(directory: Path) -> ResultSet:
+    try:
+        run = json.loads((directory / RUN).read_text(encoding="utf-8"))
+        configuration, sessions = run["configuration"], run["sessions"]
+        identity = run.get("identity", CELL)
+        since = {} if "identity" in run else ONCE
+        if not (isinstance(configuration, dict) and isinstance(sessions, list) and identity):
+            raise TypeError("configuration or sessions have the wrong type")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"expected a run's configuration, but {directory / RUN} is damaged "
+            f"({type(error).__name__}: {error}); restore it or choose another --out"
+        ) from error
+    return ResultSet(directory, {**since, **configuration}, tuple(sessions), tuple(identity))
+
+
+def _refuse_difference(directory: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+    old, new = dict(_leaves(stored)), dict(_leaves(asked))
+    differing = [
+        f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
+        for key in {**old, **new}
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+    if differing:
+        raise InputError(
+            f"{directory} holds results of another configuration ({'; '.join(differing)}); "
+            "choose another --out"
+        )
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from _leaves(child, f"{path}.{key}" if path else key)
+    else:
+        yield path, value

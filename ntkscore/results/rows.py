@@ -1,0 +1,101 @@
+"""Tidy rows: every score of every kernel of one network, seed and radius."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ntkscore.kernels import joint, scores
+from ntkscore.kernels.scores import Measurement
+
+Rows = list[dict[str, Any]]
+
+POINTS = ("clean", "robust", "twice")
+"""The kernels at whose points the loss is reported: X, X_ρ, X_2ρ."""
+
+VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "value", "status")
+"""The columns of a row behind those that name its network; all others are the same in all rows of
+a run, and so are kept once, in its configuration."""
+
+NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size")
+"""Entries of a configuration that are no column: too long, or in the rows one by one."""
+
+
+def kernel_scores(
+    gram: np.ndarray, losses: np.ndarray, labels: np.ndarray, betas: Sequence[float]
+) -> Iterator[tuple[str, float | None, str, Measurement]]:
+    """Measurements of every kernel in a stack: kernel, β or None, score, measurement.
+
+    Args:
+        gram: 3N×3N over (X, X_ρ, X_2ρ).
+        losses: mean cross-entropy at the three; they become the score `loss`.
+        labels: classes of X.
+        betas: weights of the joint kernels.
+    """
+    for kernel, beta, matrix in joint.every_kernel(gram, len(labels), betas):
+        measured = scores.measure(matrix, labels, kernel not in joint.ASYMMETRIC)
+        for name, measurement in measured.items():
+            yield kernel, beta, name, measurement
+    for kernel, loss in zip(POINTS, losses, strict=True):
+        yield kernel, None, scores.LOSS, scores.finite(float(loss))
+
+
+def rows_of(
+    network: Mapping[str, Any],
+    gram: np.ndarray,
+    losses: np.ndarray,
+    labels: np.ndarray,
+    betas: Sequence[float],
+) -> Rows:
+    """The rows of one network, seed and radius.
+
+    Args:
+        network: the columns that say which: its identity, seed, ρ, steps and step size.
+        gram, losses, labels, betas: as for `kernel_scores`.
+    """
+    return [
+        {
+            **network,
+            "beta": beta,
+            "kernel": kernel,
+            "score": name,
+            "value": measurement.value,
+            "status": measurement.status,
+        }
+        for kernel, beta, name, measurement in kernel_scores(gram, losses, labels, betas)
+    ]
+
+
+def constants(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that are the same in all rows of a run."""
+    return {name: value for name, value in configuration.items() if name not in NO_COLUMN}
+
+
+def with_constants(
+    rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Rows with every column: which network and seed, the run's choices, and what was measured.
+
+    Args:
+        rows: the columns of `identity` and `VARYING`.
+        identity: names of the columns that say which network a row is of.
+        configuration: of the run.
+
+    Returns:
+        A frame in which the run's texts are categoricals, so that they cost next to nothing.
+    """
+    first = rows[[*identity, "seed"]]
+    shared = {name: _repeat(value, len(rows)) for name, value in constants(configuration).items()}
+    rest = rows[[name for name in VARYING if name != "seed"]]
+    return pd.concat([first, pd.DataFrame(shared, index=rows.index), rest], axis=1)
+
+
+def _repeat(value: Any, count: int) -> Any:
+    """A column of one value; what is no number becomes a text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value)
+    # One category, and a byte for each row.
+    return pd.Categorical.from_codes(np.zeros(count, np.int8), [text])

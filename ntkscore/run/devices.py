@@ -1,0 +1,158 @@
+"""The devices that compute, and how many networks each takes at once."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ntkscore.errors import InputError
+from ntkscore.paths import cache_home
+
+GROUP = 16
+"""Networks whose operations run side by side on an accelerator, where memory allows it."""
+GROUPS_PER_CALL = 4
+NETWORKS_PER_CORE = 4
+"""Networks per core in one call; several, so that a core with cheap ones does not wait for the
+others."""
+FRACTION = 0.6
+"""Fraction of free memory that a group may use; the rest covers what the estimate omits."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The layout of networks over devices.
+
+    Attributes:
+        devices: those that share the networks of a call.
+        group: networks that a device computes side by side. With one, an edge of a cell computes
+            the operation that it has; with more, all five, of which one is kept: five times the
+            arithmetic in large convolutions, against small exact ones.
+        batch: networks per device and call, a multiple of the group.
+    """
+
+    devices: tuple[Any, ...]
+    group: int
+    batch: int
+
+    @property
+    def per_call(self) -> int:
+        """Networks that one call computes on all devices together."""
+        return len(self.devices) * self.batch
+
+    def halved(self) -> "Plan | None":
+        """The next smaller plan, or None if this is the smallest."""
+        if self.group > 1:
+            return replace(self, group=self.group // 2, batch=max(self.batch // 2, 1))
+        return replace(self, batch=self.batch // 2) if self.batch > 1 else None
+
+    def __str__(self) -> str:
+        networks = "1 network" if self.batch == 1 else f"{self.batch} networks"
+        together = "one after the other" if self.group == 1 else f"{self.group} side by side"
+        return (
+            f"{len(self.devices)} × {self.devices[0].device_kind}, {networks} per call and device, "
+            f"{together}"
+        )
+
+
+def keep_compiled() -> None:
+    """Keep compiled programs between starts: only a shape's first run waits for the compiler."""
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def cores_as_devices() -> None:
+    """Make every core that this process may use a device of its own, where CPUs are the devices.
+
+    Several processes on one host would each take all cores, so this is for the only one there.
+    Networks side by side keep cores busier than the threads inside one's small operations do.
+    What the user or the environment says of the number of CPU devices stands, and so do devices
+    that are in use already.
+    """
+    if jax.config.values["jax_num_cpu_devices"] != -1:
+        return
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", usable_cores())
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and its container's quota on Linux."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota, *period = _container_limit("cpu.max").split()
+    if quota.isdecimal() and period:
+        return max(min(cores or 1, int(quota) // int(period[0])), 1)
+    return cores or 1
+
+
+def _container_limit(name: str) -> str:
+    """Limit that Linux's control group sets on a resource, or "max" where there is none."""
+    try:
+        return Path("/sys/fs/cgroup", name).read_text(encoding="ascii").strip() or "max"
+    except OSError:
+        return "max"
+
+
+def free_memory(device: Any) -> int | None:
+    """Bytes that a device has left, for a CPU the machine's; None where it does not say."""
+    if device.platform == "cpu":
+        try:
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            return None
+        limit = _container_limit("memory.max")
+        return min(total, int(limit)) if limit.isdecimal() else total
+    stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return None
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+
+
+def plan(
+    bytes_each: int | None = None,
+    batch: int | None = None,
+    devices: Sequence[Any] | None = None,
+) -> Plan:
+    """The layout for these devices: one network after the other on CPUs, groups on accelerators.
+
+    CPUs share their memory, so that only as many of them take part as have room in it.
+
+    Args:
+        bytes_each: what one network holds at once; None where nobody knows, and then memory is
+            found by trying.
+        batch: networks per device and call; chosen from the free memory if left out.
+        devices: this process's own if left out.
+
+    Raises:
+        InputError: if the batch is below 1.
+    """
+    if batch is not None and batch < 1:
+        raise InputError(f"expected a batch of at least 1, got {batch}; raise it")
+    chosen = tuple(jax.local_devices() if devices is None else devices)
+    free = free_memory(chosen[0])
+    room = max(GROUP, len(chosen))
+    if free is not None and bytes_each is not None:
+        room = max(int(FRACTION * free / bytes_each), 1)
+    if chosen[0].platform == "cpu":
+        chosen = chosen[:room]
+        return Plan(chosen, 1, batch or (1 if len(chosen) == 1 else NETWORKS_PER_CORE))
+    group = GROUP
+    while group > room:
+        group //= 2
+    if batch is None:
+        return Plan(chosen, group, group * GROUPS_PER_CALL)
+    group = min(group, batch)
+    return Plan(chosen, group, -(-batch // group) * group)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Tell whether an error is the runtime's, and says that a device's memory is exhausted."""
+    text = str(error)
+    return isinstance(error, jax.errors.JaxRuntimeError) and (
+        "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
+    )

@@ -1,0 +1,246 @@
+"""Architectures × seeds → rows on disk: what is computed in which order, what is done already."""
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any, NamedTuple
+
+import jax
+
+from cells.space import Architecture, Space
+from ntkscore.config import Config
+from ntkscore.data.images import ImageSet, draw_images
+from ntkscore.errors import InputError
+from ntkscore.results.result_set import ResultSet, provenance
+from ntkscore.results.rows import Rows
+from ntkscore.run import devices
+from ntkscore.run.devices import Plan
+from ntkscore.run.processes import share
+from ntkscore.run.scorer import Scorer, dtype_of
+
+FLUSH_SECONDS = 2.0
+"""Seconds after which finished units are written, whatever else goes on."""
+
+
+@dataclass
+class Progress:
+    """The state of a run.
+
+    Attributes:
+        total: units (architecture, seed) that this process was asked for.
+        resumed: units among them that were found on disk.
+        done: units computed by this run.
+        statuses: rows that this run failed to measure, by status.
+        plan: the present layout of networks over devices.
+        started: when the first call was finished, which leaves compilation out.
+        first: units of that call.
+    """
+
+    total: int
+    resumed: int
+    plan: Plan
+    done: int = 0
+    statuses: dict[str, int] = field(default_factory=dict)
+    started: float | None = None
+    first: int = 0
+
+    def count(self, rows: Rows) -> None:
+        """Count one more unit, and its failures by status."""
+        self.done += 1
+        for row in rows:
+            if row["status"] != "ok":
+                self.statuses[row["status"]] = self.statuses.get(row["status"], 0) + 1
+
+    def mark(self) -> None:
+        """Mark the end of a call. Timing starts after the first, to leave out compilation."""
+        if self.started is None:
+            self.started, self.first = time.monotonic(), self.done
+
+    @property
+    def rate(self) -> float:
+        """Units per second after the first, 0 while unknown."""
+        if self.started is None or self.done <= self.first:
+            return 0.0
+        return (self.done - self.first) / max(time.monotonic() - self.started, 1e-9)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds left at the present rate; infinite while that is unknown."""
+        left = self.total - self.resumed - self.done
+        return left / self.rate if self.rate else float("inf")
+
+
+def _smaller_plan_or_raise(plan: Plan, error: Exception) -> Plan:
+    """The plan to go on with; any other error, or no smaller plan, ends the run."""
+    smaller = plan.halved() if devices.out_of_memory(error) else None
+    if smaller is None:
+        raise error
+    return smaller
+
+
+def by_shape(
+    space: Space, architectures: Sequence[Architecture]
+) -> dict[Hashable, list[Architecture]]:
+    """Architectures that share a program, together; each group in the given order."""
+    groups: dict[Hashable, list[Architecture]] = {}
+    for architecture in architectures:
+        groups.setdefault(space.shape(architecture), []).append(architecture)
+    return groups
+
+
+class Computed(NamedTuple):
+    """The rows of a call's networks, and the plan that computed them."""
+
+    plan: Plan
+    rows_by_network: list[Rows]
+
+
+def compute(
+    architectures: Sequence[Architecture],
+    seeds: Sequence[int],
+    data: ImageSet,
+    space: Space,
+    config: Config,
+    done: set[tuple],
+    plan: Plan,
+) -> Iterator[Computed]:
+    """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
+
+    The next networks are handed to the devices before the last ones' scores are measured. Where
+    the devices' memory is exhausted, the plan is halved and the same networks are tried again.
+    """
+    scorer = Scorer(space, config, plan)
+    for seed in seeds:
+        missing = [a for a in architectures if (space.key(a), seed) not in done]
+        if not missing:
+            continue
+        images, labels = draw_images(data, config.samples, seed, config.balanced)
+        for shape, left in by_shape(space, missing).items():
+            batch = scorer.batch(images, labels, seed, shape)
+            waiting: list[Architecture] = []
+            pending = None
+            while left or waiting:
+                count = scorer.plan.per_call
+                chunk, rows = left[:count], []
+                try:
+                    started = scorer.start(chunk, batch) if chunk else None
+                    if pending is not None:
+                        rows = pending.rows()
+                except jax.errors.JaxRuntimeError as error:
+                    # The failure may belong to the call before this one, whose rows are lost too.
+                    scorer = Scorer(space, config, _smaller_plan_or_raise(scorer.plan, error))
+                    batch = scorer.batch(images, labels, seed, shape)
+                    left, waiting, pending = waiting + left, [], None
+                    continue
+                left, waiting, pending = left[count:], chunk, started
+                if rows:
+                    yield Computed(scorer.plan, rows)
+
+
+def configuration_of(data: ImageSet, space: Space, config: Config) -> dict[str, Any]:
+    """The choices that must be equal for two runs to share a result directory, as plain values.
+
+    Raises:
+        InputError: if the space and the config have a choice of the same name.
+    """
+    choices = config.to_dict()
+    del choices["implementation"]  # The implementations agree; which one ran is provenance.
+    head = {"dataset": data.name, "data_checksum": data.checksum, **space.columns}
+    if common := sorted(choices.keys() & head.keys()):
+        raise InputError(
+            f"expected fields of the space {space.name} that ntkscore.Config has not, got "
+            f"{', '.join(common)}; rename them"
+        )
+    return {**head, **choices}
+
+
+def plan_for(
+    space: Space, architectures: Sequence[Architecture], config: Config, batch: int | None = None
+) -> Plan:
+    """The layout for these architectures: by the memory of the largest, where the space knows it.
+
+    Args:
+        space, architectures, config: what is scored, and how.
+        batch: networks per device and call; chosen from the free memory if left out.
+    """
+    points = config.samples * (2 * len(config.rhos) + 1)
+    width = dtype_of(config).dtype.itemsize
+    sizes = [space.memory(shape, points, width) for shape in by_shape(space, architectures)]
+    estimates = [size for size in sizes if size is not None]
+    return devices.plan(max(estimates, default=None), batch)
+
+
+class Run(NamedTuple):
+    """A run that has ended: its result directory, and how far it came."""
+
+    results: ResultSet
+    progress: Progress
+
+
+def run(
+    architectures: Sequence[Architecture],
+    seeds: Sequence[int],
+    data: ImageSet,
+    config: Config,
+    out: str | PathLike[str],
+    *,
+    space: Space,
+    session: Mapping[str, Any] | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+    batch: int | None = None,
+) -> Run:
+    """Score architectures into a result directory, leaving out what is already there.
+
+    Whatever ends the run, every finished unit is on disk: parts are written at least every two
+    seconds, and once more on the way out.
+
+    Args:
+        architectures: what to score, in the space's own form.
+        seeds: each draws its own images and weights.
+        data: images to draw from.
+        config: how to score.
+        out: the result directory: new, empty, or of a run with the same choices.
+        space: where the architectures come from; it is scored on the data's images and classes.
+        session: what else to record about this session.
+        report: called after every call to the devices.
+        batch: networks per device and call; chosen automatically if left out.
+
+    Raises:
+        InputError: if something does not fit; nothing is written then.
+    """
+    space = space.on(data.task)
+    configuration = configuration_of(data, space, config)
+    if architectures:
+        # Refuses too many samples, and what the space cannot take, before anything is written.
+        images, _ = draw_images(data, config.samples, seeds[0], config.balanced)
+        Scorer(space, config).check(architectures[0], images)
+    names = tuple(space.identity(architectures[0])) if architectures else ("cell",)
+    kinds = [device.device_kind for device in jax.local_devices()]
+    recorded = {"implementation": config.implementation, "devices": kinds, **(session or {})}
+    results = ResultSet.create_or_resume(out, configuration, provenance(recorded), names)
+    shared = share(architectures)
+    plan = plan_for(space, shared, config, batch)
+    wanted = {(space.key(a), seed) for a in shared for seed in seeds}
+    # An earlier run may have left units that nobody asks for now; they are no progress.
+    done = results.finished() & wanted
+    progress = Progress(len(wanted), len(done), plan)
+    report(progress)
+    pending: Rows = []
+    flushed = time.monotonic()
+    try:
+        for computed in compute(shared, seeds, data, space, config, done, plan):
+            progress.plan = computed.plan
+            for rows in computed.rows_by_network:
+                pending += rows
+                progress.count(rows)
+            progress.mark()
+            if time.monotonic() - flushed >= FLUSH_SECONDS:
+                results.append(pending)
+                pending, flushed = [], time.monotonic()
+            report(progress)
+    finally:
+        if pending:
+            results.append(pending)
+    results.compact()
+    return Run(results, progress)

@@ -1,0 +1,241 @@
+"""One compiled program for all architectures of a shape: encodings in, scores out."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from attacks import ATTACKS
+from cells.model import Model
+from cells.space import Architecture, Space
+from ntkscore.config import Config
+from ntkscore.kernels import READOUTS, Stack, stack
+from ntkscore.kernels.gram import implementation_for
+from ntkscore.results.rows import Rows, rows_of
+from ntkscore.run.devices import Plan
+
+AXIS = "networks"
+EVERYWHERE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
+
+
+def precision(config: Config) -> AbstractContextManager[Any]:
+    """The context in which arrays have the config's precision."""
+    return jax.enable_x64(True) if config.x64 else nullcontext()
+
+
+def dtype_of(config: Config) -> Any:
+    """Dtype of images and weights."""
+    return jnp.float64 if config.x64 else jnp.float32
+
+
+def one_device() -> Plan:
+    """The layout for a few networks: one after the other on the first device."""
+    return Plan(tuple(jax.local_devices()[:1]), 1, 1)
+
+
+@lru_cache(maxsize=64)
+def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Callable[..., Stack]:
+    """The stacks of several networks of a shape, compiled once for each shape.
+
+    Args:
+        space: whose networks.
+        config: how they are scored; what is data is left out of it (`Config.program`).
+        plan: where they are computed.
+        registered: the functions that the config names, so that a name that comes to mean
+            another function gets another program.
+    """
+
+    def one(
+        shape: Hashable, variables: PyTree, images: Array, labels: Array, rhos: Array, key: Array
+    ) -> Callable[[PyTree], Stack]:
+        def compute(code: PyTree) -> Stack:
+            return stack(
+                space.model(shape, variables, code, images),
+                images,
+                labels,
+                config.attack_at,
+                rhos,
+                config.output,
+                config.parameters,
+                config.implementation,
+                key if config.random_start else None,
+            )
+
+        return compute
+
+    def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> Stack:
+        # A group of one must stay a plain loop: a batched switch computes all its branches.
+        group = plan.group if plan.group > 1 else None
+        return lax.map(one(shape, *shared), codes, batch_size=group)
+
+    mesh = Mesh(np.array(plan.devices), (AXIS,))
+
+    @partial(jax.jit, static_argnums=0)
+    def compute(shape: Hashable, codes: PyTree, *shared: Any) -> Stack:
+        return jax.shard_map(
+            partial(on_a_device, shape),
+            mesh=mesh,
+            in_specs=(SPLIT, *[EVERYWHERE] * len(shared)),
+            out_specs=SPLIT,
+            # Devices compute different networks from the same weights; nothing is to be checked.
+            check_vma=False,
+        )(codes, *shared)
+
+    return compute
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of one seed and the weights of one shape, on the devices."""
+
+    seed: int
+    shape: Hashable
+    variables: PyTree
+    images: Array
+    labels: Array
+    key: Array
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Networks that are being computed.
+
+    Attributes:
+        networks: the columns that name each, by its place in the stacks.
+        stacks: on the devices, perhaps not finished.
+        labels: classes of the images.
+        config: how they are scored.
+    """
+
+    networks: Sequence[Mapping[str, Any]]
+    stacks: Stack
+    labels: Array
+    config: Config
+
+    def rows(self) -> list[Rows]:
+        """Wait for the stacks and measure every score; the rows of each network."""
+        grams, losses, labels = map(np.asarray, (self.stacks.gram, self.stacks.losses, self.labels))
+        attacks = [self.config.attack_at(rho) for rho in self.config.rhos]
+        rows_by_network = []
+        # The stacks may be longer: a call is filled up to its full number of networks.
+        for network, gram, loss in zip(self.networks, grams, losses, strict=False):
+            rows: Rows = []
+            for i, (rho, attack) in enumerate(zip(self.config.rhos, attacks, strict=True)):
+                columns = {
+                    **network,
+                    "rho": rho,
+                    "steps": attack.steps,
+                    "step_size": float(attack.step_size),
+                }
+                rows += rows_of(columns, gram[i], loss[i], labels, self.config.betas)
+            rows_by_network.append(rows)
+        return rows_by_network
+
+
+class Scorer:
+    """Scores architectures of a space; compiles on first use, once for each shape.
+
+    Args:
+        space: for the images and classes that are scored on.
+        config: how to score.
+        plan: the layout; one network at a time on the first device if left out.
+
+    Raises:
+        InputError: if the implementation does not fit the space's networks.
+    """
+
+    def __init__(self, space: Space, config: Config, plan: Plan | None = None) -> None:
+        self.space, self.config = space, config
+        self.plan = plan or one_device()
+        registered = ATTACKS[config.attack], READOUTS[config.output]
+        self._compute = _program(space, config.program, self.plan, *registered)
+        mesh = Mesh(np.array(self.plan.devices), (AXIS,))
+        self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
+
+    def check(self, architecture: Architecture, images: np.ndarray) -> None:
+        """Refuse an implementation that does not fit, before anything is computed or written.
+
+        Raises:
+            InputError: if it does not.
+        """
+        if self.config.implementation == "auto":
+            return
+        shape, code = self.space.shape(architecture), self.space.encode(architecture)
+
+        def model(variables: PyTree, images: Array) -> Array:
+            made: Model = self.space.model(shape, variables, code, images)
+            implementation_for(made, self.config.implementation)
+            return images
+
+        dtype = dtype_of(self.config)
+        with precision(self.config):
+            variables = self.space.draw(shape, 0, dtype)
+            jax.eval_shape(model, variables, jax.ShapeDtypeStruct(images.shape, dtype))
+
+    def batch(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        seed: int,
+        shape: Hashable = (),
+        variables: PyTree = None,
+    ) -> Batch:
+        """Put images and weights on the devices.
+
+        Args:
+            images: (N, …), pixels in [0, 1].
+            labels: (N,) classes.
+            seed: of the weights and of the attack's random start.
+            shape: of the architectures that will be scored.
+            variables: weights in place of drawn ones.
+        """
+        with precision(self.config):
+            dtype = dtype_of(self.config)
+            if variables is None:
+                variables = self.space.draw(shape, seed, dtype)
+            arrays = (
+                variables,
+                jnp.asarray(images, dtype),
+                jnp.asarray(labels, jnp.int32),
+                # The weights are drawn from the seed's own key.
+                jax.random.fold_in(jax.random.key(seed), 1),
+            )
+            return Batch(seed, shape, *jax.device_put(arrays, self._everywhere))
+
+    def start(self, architectures: Sequence[Architecture], batch: Batch) -> Pending:
+        """Begin the computation of some networks, without waiting.
+
+        Args:
+            architectures: of the batch's shape, at most as many as the plan has in a call.
+            batch: what to score them on.
+        """
+        # A call always has the same shape; what is missing repeats the last network.
+        missing = self.plan.per_call - len(architectures)
+        padded = [*architectures, *[architectures[-1]] * missing]
+        codes = jax.tree.map(lambda *c: np.stack(c), *map(self.space.encode, padded))
+        with precision(self.config):
+            stacks = self._compute(
+                batch.shape,
+                jax.device_put(codes, self._split),
+                batch.variables,
+                batch.images,
+                batch.labels,
+                jnp.asarray(self.config.rhos, dtype_of(self.config)),
+                batch.key,
+            )
+        networks = [{**self.space.identity(a), "seed": batch.seed} for a in architectures]
+        return Pending(networks, stacks, batch.labels, self.config)
+
+    def __call__(self, architectures: Sequence[Architecture], batch: Batch) -> list[Rows]:
+        """Score any number of networks: the rows of each."""
+        count = self.plan.per_call
+        calls = [architectures[i : i + count] for i in range(0, len(architectures), count)]
+        return [rows for call in calls for rows in self.start(call, batch).rows()]

@@ -1,0 +1,57 @@
+"""The architectures that a run is about, from a specification in words."""
+
+import random
+from pathlib import Path
+
+from cells.space import Architecture, Space
+from ntkscore.data.tables import Table
+from ntkscore.errors import InputError
+
+SETS = ("distinct", "all")
+
+
+def select(
+    spec: str, space: Space, table: Table | None = None, seed: int = 0
+) -> tuple[Architecture, ...]:
+    """The architectures that a specification names, in a fixed order.
+
+    Args:
+        spec: `distinct` (one per function, where the space can tell), `all`, `table` (the ids with
+            rows of their own), `random:K` (K of the distinct ones), `table:K` (K of the table's),
+            a file with one architecture a line, or architectures separated by commas.
+        space: where they come from.
+        table: for `table` and `table:K`.
+        seed: of the K; a smaller K gives the first of a larger one.
+
+    Raises:
+        InputError: if the specification is none of these, or one of the architectures is none.
+    """
+    if spec in SETS:
+        return tuple(space.architectures(spec))
+    kind, _, count = spec.partition(":")
+    if kind == "table" and table is None:
+        raise InputError(
+            f"expected a table for the cells {spec!r}, got none; add --table with its path"
+        )
+    if kind in ("random", "table"):
+        if kind == "table" and table:
+            candidates = tuple(space.parse(key) for key in table.own)
+        else:
+            candidates = tuple(space.architectures("distinct"))
+        if spec == "table":
+            return candidates
+        if not count.isdecimal() or not 1 <= int(count) <= len(candidates):
+            raise InputError(
+                f"expected {kind}:K with K from 1 to {len(candidates)}, got {spec!r}; "
+                f"{kind}:{min(64, len(candidates))} is a quick start"
+            )
+        return tuple(random.Random(seed).sample(candidates, len(candidates))[: int(count)])
+    path = Path(spec)
+    if path.is_file():
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        chosen = [space.parse(line) for line in lines if line and not line.startswith("#")]
+        if not chosen:
+            raise InputError(f"expected one architecture a line in {path}, got none; add some")
+    else:
+        chosen = [space.parse(part) for part in spec.split(",")]
+    return tuple(dict.fromkeys(chosen))

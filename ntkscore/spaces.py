@@ -1,0 +1,84 @@
+"""Search spaces by name, or from a Python file of one's own."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual
+from cells.space import Space, options
+from ntkscore.errors import InputError
+
+SPACES: dict[str, type[Space]] = {
+    NASBench201.name: NASBench201,
+    Residual.name: Residual,
+}
+
+
+def space_class(name: str) -> type[Space]:
+    """The class of a space, from its name or from a Python file that defines one.
+
+    Args:
+        name: of `SPACES`, or `FILE.py`, or `FILE.py:CLASS` where the file defines several.
+
+    Raises:
+        InputError: if there is no such space.
+    """
+    if name in SPACES:
+        return SPACES[name]
+    file, _, wanted = name.partition(":")
+    path = Path(file).expanduser()
+    if path.suffix != ".py" or not path.is_file():
+        raise InputError(
+            f"expected a space: {', '.join(SPACES)}, or a Python file that defines one, got "
+            f"{name!r}; choose one of these"
+        )
+    module_name = f"space_of_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their own module up.
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    classes = {
+        cls.__name__: cls
+        for _, cls in inspect.getmembers(module, inspect.isclass)
+        if issubclass(cls, Space) and cls.__module__ == module_name and not inspect.isabstract(cls)
+    }
+    if not wanted and len(classes) == 1:
+        (wanted,) = classes
+    if wanted not in classes:
+        raise InputError(
+            f"expected one class that inherits from ntkscore.Space in {path}"
+            f"{f', {wanted!r}' if wanted else ''}, got {', '.join(classes) or 'none'}; "
+            "name it as FILE.py:CLASS"
+        )
+    if not isinstance(getattr(classes[wanted], "name", None), str):
+        raise InputError(
+            f"expected the class {wanted} in {path} to have a name for records and messages, got "
+            f"none; add a line such as name = {path.stem!r}"
+        )
+    return classes[wanted]
+
+
+def recorded_space(
+    configuration: Mapping[str, Any], cls: type[Space] | None = None
+) -> Space | None:
+    """The space that a run was about, from its configuration.
+
+    Args:
+        configuration: of the run.
+        cls: the space's class, for a person's own; else by its name, and None if it is not ours.
+    """
+    cls = cls or SPACES.get(configuration["space"])
+    if cls is None:
+        return None
+    recorded = {f.name: configuration[f.name] for f in options(cls) if f.name in configuration}
+    # JSON has lists alone, and a space is hashable.
+    values: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
+    }
+    return cls(**values)

@@ -1,0 +1,26 @@
+"""Numbers as people write them."""
+
+import math
+from fractions import Fraction
+
+from ntkscore.errors import InputError
+
+
+def parse_fraction(text: str) -> float:
+    """A number from `0.03` or `8/255`.
+
+    Raises:
+        InputError: if it is neither.
+    """
+    try:
+        return float(Fraction(text.replace(" ", "")))
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(
+            f"expected a number or a fraction such as 8/255, got {text!r}; write it that way"
+        ) from error
+
+
+def format_rho(rho: float) -> str:
+    """A radius in grey levels where it is a whole number of them."""
+    levels = rho * 255
+    return f"{round(levels)}/255" if math.isclose(levels, round(levels)) else f"{rho:g}"

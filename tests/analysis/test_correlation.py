@@ -1,0 +1,59 @@
+"""Spearman against scipy, the bootstrap against itself drawn by hand, and the examples."""
+
+import doctest
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ntkscore.analysis import agreement, correlation, paired
+from ntkscore.analysis.correlation import bootstrap_interval, spearman
+from ntkscore.errors import InputError
+
+
+@pytest.mark.parametrize("module", [agreement, correlation, paired], ids=lambda m: m.__name__)
+def test_examples_run(module) -> None:
+    results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def test_spearman_equals_scipys_with_and_without_ties() -> None:
+    rng = np.random.default_rng(0)
+    for decimals in (0, 1, 8):
+        x = np.round(rng.normal(size=80), decimals)
+        y = np.round(x + rng.normal(size=80), decimals)
+        assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)
+
+
+def test_spearman_leaves_out_cells_that_are_not_finite() -> None:
+    holes = [1, np.nan, 2, 4, np.inf, 3]
+    assert spearman(holes, [1, 9, 2, 3, 9, 4]) == pytest.approx(
+        spearman([1, 2, 4, 3], [1, 2, 3, 4])
+    )
+
+
+@pytest.mark.parametrize("columns", [([], []), ([1, 2], [2, 1]), ([1, 1, 1], [1, 2, 3])])
+def test_spearman_is_nan_where_it_is_undefined(columns) -> None:
+    assert np.isnan(spearman(*columns))
+
+
+def test_spearman_refuses_columns_of_different_length() -> None:
+    with pytest.raises(InputError, match=r"equal length, but have the shapes \(3,\) and \(2,\)"):
+        spearman([1, 2, 3], [1, 2])
+
+
+def test_interval_holds_the_quantiles_of_the_statistic() -> None:
+    values = np.random.default_rng(1).normal(size=50)
+    low, high = bootstrap_interval(
+        lambda cells: values[cells].mean(), 50, resamples=300, seed=7, confidence=0.8
+    )
+    rng = np.random.default_rng(7)
+    means = [values[rng.integers(50, size=50)].mean() for _ in range(300)]
+    assert [low, high] == pytest.approx(np.quantile(means, [0.1, 0.9]))
+
+
+def test_interval_ignores_resamples_without_a_statistic() -> None:
+    half = bootstrap_interval(lambda cells: 1.0 if cells[0] else np.nan, 2, resamples=50)
+    assert half == (1.0, 1.0)
+    assert np.isnan(bootstrap_interval(lambda cells: np.nan, 2, resamples=50)).all()

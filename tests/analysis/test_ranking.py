@@ -1,0 +1,106 @@
+"""What networks are ranked by."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual, Skips
+from ntkscore.analysis.ranking import ranking
+from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum
+from ntkscore.errors import InputError
+from ntkscore.kernels.scores import direction_of
+
+SCORES = pd.DataFrame(
+    {"params": [10, 20, 30, 40], "clean.condition": [5.0, 1.0, np.nan, 2.0]},
+    index=pd.Index([1, 2, 3, 4], name="cell"),
+)
+
+
+def test_sums_by_name() -> None:
+    assert ScoreSum.parse("robust.frobenius").terms == ("robust.frobenius",)
+    assert ScoreSum.parse("flops+joint_clean.trace", (0.25,)).terms == (
+        "flops",
+        "joint_clean@0.25.trace",
+    )
+    assert ScoreSum.parse(str(DEFAULT)) == DEFAULT
+    for text in ("params+", "size", "robust.frobenius+ params"):
+        with pytest.raises(
+            InputError,
+            match=r"expected KERNEL\.SCORE with .* or params, flops, or several joined by \+",
+        ):
+            ScoreSum.parse(text)
+    with pytest.raises(InputError, match="every score of a sum once, got 'params' again; leave"):
+        ScoreSum.parse("params+flops+params")
+
+
+def test_costs_are_those_of_the_space() -> None:
+    assert ScoreSum.parse("layers", costs=("layers",)).terms == ("layers",)
+    with pytest.raises(InputError, match=r"; or layers, or several joined by \+"):
+        ScoreSum.parse("params", costs=("layers",))
+    assert default_sum(("params", "flops", "skips")) == DEFAULT
+    assert str(default_sum(("params",))) == "params+clean.lambda_min_normalized"
+    assert str(default_sum(())) == "clean.lambda_min_normalized"
+
+
+def test_directions() -> None:
+    assert direction_of("clean.condition") == -1
+    assert direction_of("cross.sigma_min") == direction_of("params") == +1
+
+
+def test_one_score_keeps_its_value_up_to_the_sign() -> None:
+    values = ScoreSum(("clean.condition",)).of(SCORES)
+    np.testing.assert_array_equal(values, [-5, -1, np.nan, -2])
+
+
+def test_several_become_a_sum_of_log_ranks_among_the_cells_that_have_all() -> None:
+    values = ScoreSum(("params", "clean.condition")).of(SCORES)
+    np.testing.assert_allclose(values, [np.log(1 * 1), np.log(2 * 3), np.nan, np.log(3 * 2)])
+
+
+def rows_of(column: str, traces: dict[str, float] | dict[int, float]) -> pd.DataFrame:
+    """Tidy rows of one score, by network."""
+    row = {"seed": 0, "kernel": "clean", "beta": np.nan, "score": "trace"}
+    return pd.DataFrame([{column: key, **row, "value": value} for key, value in traces.items()])
+
+
+def test_ranking_puts_failed_cells_last() -> None:
+    rows, space = rows_of("cell", {2581: 3.0, 0: 7.0, 1462: np.nan}), NASBench201()
+    by_trace = ranking(rows, ScoreSum(("clean.trace",)), space)
+    assert list(by_trace["cell"]) == [0, 2581, 1462]
+    assert list(by_trace["rank"]) == [1, 2, 3]
+    by_both = ranking(rows, ScoreSum(("flops", "clean.trace")), space)
+    assert list(by_both["sum of log-ranks"])[:2] == pytest.approx([np.log(2), np.log(2)])
+    assert by_both["cell"].iloc[-1] == 1462
+    assert list(ranking(rows, ScoreSum(("params",)), space)["cell"]) == [1462, 2581, 0]
+
+
+def test_ranking_shows_the_networks_that_are_trained() -> None:
+    rows = rows_of("cell", {2581: 3.0})
+    ranked = ranking(rows, ScoreSum(("clean.trace",)), NASBench201(channels=4, cells_per_stage=1))
+    assert list(ranked.columns) == [
+        *("rank", "cell", "digits", "clean.trace", "params", "flops", "string")
+    ]
+    assert ranked["params"].item() == 1_073_466
+
+
+def test_the_costs_of_a_space_stand_beside_its_scores() -> None:
+    rows, space = rows_of("skips", {"0": 3.0, "01": 7.0, "0110": 5.0}), Residual(width=8)
+    ranked = ranking(rows, ScoreSum(("clean.trace",)), space)
+    assert ranked.columns.is_unique
+    assert dict(zip(ranked["skips"], ranked["shortcuts"], strict=True)) == {
+        "01": 1,
+        "0110": 2,
+        "0": 0,
+    }
+    assert list(ranking(rows, ScoreSum(("shortcuts",)), space)["skips"]) == ["0110", "01", "0"]
+
+
+def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:
+    class Clash(Residual):
+        def costs(self, architecture: Skips) -> dict[str, float]:
+            return {"skips": 1}
+
+    rows = rows_of("skips", {"0": 3.0, "01": 7.0})
+    with pytest.raises(InputError, match=r"^expected costs of .*, got 'skips' for both; rename"):
+        ranking(rows, ScoreSum(("clean.trace",)), Clash(width=8))

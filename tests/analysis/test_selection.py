@@ -1,0 +1,142 @@
+"""Which architectures a specification names, and which score a name."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cells import Cell, CellError, distinct_cells
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual, Skips
+from ntkscore.analysis.frames import cost_table, pick_rho, score_table
+from ntkscore.analysis.score_names import ScoreName
+from ntkscore.data.tables import Table, load_table
+from ntkscore.errors import InputError
+from ntkscore.run.selection import select
+
+SPACE = NASBench201()
+
+
+@pytest.mark.slow
+def test_specifications(tmp_path: Path) -> None:
+    assert len(select("all", SPACE)) == 15_625
+    assert select("distinct", SPACE) == distinct_cells()
+    assert select("2581,323133,0", SPACE) == (Cell(2581), Cell(0))
+    listed = tmp_path / "cells.txt"
+    listed.write_text(f"# chosen by hand\n2581\n\n{Cell(7).string}\n")
+    assert select(str(listed), SPACE) == (Cell(2581), Cell(7))
+
+
+@pytest.mark.slow
+def test_random_cells_are_seeded_distinct_and_nested() -> None:
+    few, many = select("random:10", SPACE), select("random:50", SPACE)
+    assert few == many[:10]
+    assert len(set(many)) == 50
+    assert set(many) <= set(distinct_cells())
+    assert select("random:10", SPACE, seed=1) != few
+
+
+@pytest.mark.slow
+def test_table_cells(data_dir: Path) -> None:
+    table = load_table(data_dir / "nas-robbench-201")
+    assert len(select("table", SPACE, table)) == 6_466
+    some = select("table:20", SPACE, table)
+    assert some[:5] == select("table:5", SPACE, table)
+    assert {cell.index for cell in some} <= set(table.own)
+    with pytest.raises(InputError, match=r"expected table:K with K from 1 to 6466, got 'table:0'"):
+        select("table:0", SPACE, table)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["random:0", "random:-1", "random:x", "random:99999"])
+def test_bad_random_counts(spec: str) -> None:
+    with pytest.raises(InputError, match=r"expected random:K with K from 1 to 5234, got 'random:"):
+        select(spec, SPACE)
+
+
+def test_bad_specifications(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a table for the cells 'table', got none"):
+        select("table", SPACE)
+    with pytest.raises(CellError, match=r"expected a cell as an index"):
+        select("somewhere.txt", SPACE)
+    empty = tmp_path / "empty.txt"
+    empty.write_text("# nothing\n")
+    with pytest.raises(InputError, match=r"expected one architecture a line in .*, got none"):
+        select(str(empty), SPACE)
+
+
+def test_score_names() -> None:
+    assert str(ScoreName.parse("robust.frobenius")) == "robust.frobenius"
+    assert ScoreName.parse("joint_robust.trace", (0.25,)).beta == 0.25
+    assert str(ScoreName.parse("joint_clean@0.5.condition")) == "joint_clean@0.5.condition"
+    assert ScoreName.parse("joint_clean@0.25.trace", (0.25, 0.5)).beta == 0.25
+
+
+@pytest.mark.parametrize("name", ["frobenius", "dirty.trace", "cross.lambda_min", "clean.loss", ""])
+def test_unknown_scores(name: str) -> None:
+    with pytest.raises(InputError, match=r"expected KERNEL.SCORE with a kernel of clean, cross"):
+        ScoreName.parse(name)
+
+
+def test_betas_of_score_names() -> None:
+    with pytest.raises(InputError, match=r"expected no β for clean, got '0.5'"):
+        ScoreName.parse("clean@0.5.trace")
+    with pytest.raises(InputError, match=r"expected one of the run's β \(0.25, 0.5\).*got none"):
+        ScoreName.parse("joint_clean.trace", (0.25, 0.5))
+    with pytest.raises(InputError, match=r"got 0.75; write joint_clean@0.5.trace"):
+        ScoreName.parse("joint_clean@0.75.trace")
+
+
+def rows() -> pd.DataFrame:
+    lines = [
+        (cell, seed, 8 / 255, "clean", np.nan, "trace", cell + seed / 2)
+        for cell in (3, 1)
+        for seed in (0, 1)
+    ]
+    lines.append((1, 2, 8 / 255, "clean", np.nan, "trace", np.nan))
+    names = ["cell", "seed", "rho", "kernel", "beta", "score", "value"]
+    return pd.DataFrame(lines, columns=names)
+
+
+def test_score_table_averages_seeds_and_keeps_failures() -> None:
+    table = score_table(rows())
+    assert table.loc[3, "clean.trace"] == 3.25
+    assert np.isnan(table.loc[1, "clean.trace"])
+
+
+def test_radii() -> None:
+    one = rows()
+    assert len(pick_rho(one, None)) == len(pick_rho(one, 8 / 255)) == len(one)
+    two = pd.concat([one, one.assign(rho=3 / 255)])
+    assert len(pick_rho(two, 3 / 255)) == len(one)
+    with pytest.raises(InputError, match=r"expected one of the radii 3/255, 8/255, got none"):
+        pick_rho(two, None)
+    with pytest.raises(InputError, match=r"expected one of the radii 8/255, got 1/255"):
+        pick_rho(one, 1 / 255)
+
+
+def test_baselines_are_the_benchmarks_own_networks() -> None:
+    costs = cost_table([2581], SPACE)
+    assert costs.index.name == "cell"
+    assert costs.loc[2581, "params"] == 1_073_466
+    assert costs.loc[2581, "flops"] == 153_272_960
+
+
+def test_a_space_of_another_kind_is_selected_from_alike() -> None:
+    space = Residual(depth=4)
+    assert [skips.pattern for skips in select("all", space)] == ["00", "01", "10", "11"]
+    assert select("0,01,0110", space) == (Skips("0"), Skips("01"), Skips("0110"))
+    assert select("01,01", space) == (Skips("01"),)
+    few = select("random:2", space)
+    assert few == select("random:3", space)[:2]
+    with pytest.raises(InputError, match=r"random:K with K from 1 to 4, got 'random:5'; random:4"):
+        select("random:5", space)
+    with pytest.raises(InputError, match="expected a skip pattern of zeros and ones such as 0110"):
+        select("0,2", space)
+
+
+def test_cells_of_a_persons_own_table() -> None:
+    space = Residual(depth=4)
+    table = Table.from_frame(pd.DataFrame({"clean": [0.5, 0.6]}, index=["11", "00"]), dataset="x")
+    assert set(select("table", space, table)) == {Skips("11"), Skips("00")}

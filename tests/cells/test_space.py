@@ -1,0 +1,137 @@
+"""What spaces have in common: choices, tasks, names; and NAS-Bench-201's own part of it."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cells import Cell, Task, distinct_cells, option
+from cells.errors import InputError
+from cells.model import Model
+from cells.nasbench201.space import NASBench201
+from cells.space import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(Space):
+    """Linear networks whose only choice is a factor: as little as a space can be."""
+
+    name: ClassVar[str] = "scaled"
+    factor: float = option(2.0, "Factor on the logits.")
+
+    def parse(self, text: Any) -> str:
+        return str(text)
+
+    def identity(self, architecture: str) -> dict[str, str | int]:
+        return {"scaled": architecture, "length": len(architecture)}
+
+    def costs(self, architecture: str) -> dict[str, float]:
+        return {"params": 1.0}
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+        return jax.random.normal(jax.random.key(seed), (48, self.task.num_classes), dtype)
+
+    def model(self, shape: Hashable, variables: Any, code: Any, images: jax.Array) -> Model:
+        return Model(lambda w, x: self.factor * (x.reshape(len(x), -1) @ w), variables)
+
+
+def test_what_a_space_of_ones_own_need_not_write() -> None:
+    space = Scaled(factor=3.0)
+    assert space.key("a") == "a"
+    assert space.names("a") == {"scaled": "a"}
+    assert space.shape("a") == space.shape("b")
+    assert space.encode("a").shape == ()
+    assert space.trained() is space
+    assert space.memory((), 10, 4) is None
+    assert space.choices() == {"factor": 3.0}
+    assert space.columns == {"space": "scaled", "factor": 3.0}
+    on = space.on(Task((4, 4, 3), 7))
+    assert (on.task.num_classes, on.factor, space.task.num_classes) == (7, 3.0, 10)
+    with pytest.raises(
+        InputError,
+        match=r"^expected architectures by name, since the space scaled does not list its own, got "
+        "'all'; name them, or write a method `architectures`$",
+    ):
+        space.architectures("all")
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"init": "lecun"}, "expected init to be one of torch, he, .*, got 'lecun'; choose one"),
+        ({"bn": "eval"}, "expected bn to be one of calibrated, init, batch, got 'eval'"),
+        ({"channels": 0}, "expected channels to be at least 1, got 0; raise it"),
+        ({"cells_per_stage": -1}, "expected cells_per_stage to be at least 1, got -1"),
+        (
+            {"task": Task((30, 32, 3))},
+            "expected images with sides that 4 divides, since NAS-Bench-201 halves "
+            "them twice, got 30×32; crop or pad the sides",
+        ),
+        (
+            {"task": Task((32, 32, 1))},
+            r"expected images \(height, width, 3\), got .*; put the 3 colours last",
+        ),
+    ],
+)
+def test_nas_bench_201_refuses_what_its_networks_cannot_take(
+    choices: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        NASBench201(**choices)
+
+
+def test_nas_bench_201_lists_its_cells() -> None:
+    space = NASBench201()
+    assert len(space.architectures("all")) == 15_625
+    with pytest.raises(InputError, match=r"^expected architectures by name.*got 'best'"):
+        space.architectures("best")
+    cell = space.parse("323133")
+    assert cell == Cell(2581)
+    assert space.identity(cell) == {"cell": 2581, "string": cell.string}
+    assert space.names(cell) == {"cell": 2581, "digits": "323133"}
+    np.testing.assert_array_equal(space.encode(cell), [3, 2, 3, 1, 3, 3])
+
+
+def test_the_trained_networks_are_the_benchmarks() -> None:
+    small = NASBench201(task=Task(num_classes=100), channels=4, cells_per_stage=1, bn="init")
+    trained = small.trained()
+    assert (trained.channels, trained.cells_per_stage, trained.task.num_classes) == (16, 5, 100)
+    cell = Cell.from_digits("323133")
+    assert small.on(Task()).trained().costs(cell)["params"] == 1_073_466
+    assert small.costs(cell)["params"] == cell.params(4, 1, 100)
+
+
+def test_more_of_anything_is_estimated_to_need_more_memory() -> None:
+    space = NASBench201(channels=4, cells_per_stage=1)
+    least = space.memory((), 10, 4)
+    assert least > 10 * 32 * 32 * 3 * 4
+    assert space.memory((), 20, 4) == pytest.approx(2 * least, rel=1e-6)
+    assert space.memory((), 10, 8) == pytest.approx(2 * least, rel=1e-6)
+    for larger in (
+        NASBench201(channels=8, cells_per_stage=1),
+        NASBench201(channels=4, cells_per_stage=2),
+        space.on(Task((64, 64, 3))),
+    ):
+        assert larger.memory((), 10, 4) > least
+
+
+@pytest.mark.slow
+def test_distinct_cells_are_one_for_each_function() -> None:
+    assert NASBench201().architectures("distinct") == distinct_cells()
+
+
+@pytest.mark.slow
+def test_drawn_weights_depend_on_the_seed_and_not_on_the_precision(double) -> None:
+    space = NASBench201(task=Task((8, 8, 3)), channels=4, cells_per_stage=1)
+    single, exact, other = (
+        space.draw((), seed, dtype)
+        for seed, dtype in ((0, jnp.float32), (0, jnp.float64), (1, jnp.float64))
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(exact)} == {np.dtype("float64")}
+    jax.tree.map(np.testing.assert_array_equal, single, exact)
+    kernel = lambda drawn: drawn["params"]["stem"]["conv"]["kernel"]  # noqa: E731
+    assert np.all(kernel(other) != kernel(exact))

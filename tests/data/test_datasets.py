@@ -1,0 +1,99 @@
+"""The facts about data sets: one entry is enough, and what they are read from agrees."""
+
+import ast
+import doctest
+import importlib
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ntkscore import data
+from ntkscore.data.datasets import DATASETS, Dataset
+from ntkscore.data.downloads import SOURCES, fetch
+from ntkscore.data.images import load
+from ntkscore.data.names import dataset_name
+from ntkscore.data.sources import Source
+from ntkscore.errors import InputError
+
+SHAPES = Dataset(
+    label="Shapes",
+    num_classes=2,
+    image_size=4,
+    mean=(0.1, 0.2, 0.3),
+    std=(0.4, 0.5, 0.6),
+    source=Source(
+        folder="shapes", contents=("one", "two"), by_hand="draw it, and put the files there"
+    ),
+    label_key="kinds",
+    file_labels=range(5, 9),
+    aliases=("forms",),
+)
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    monkeypatch.setitem(DATASETS, "shapes-2", SHAPES)
+    return SHAPES
+
+
+def test_one_entry_makes_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
+    pixels = np.arange(3 * 48, dtype=np.uint8).reshape(3, 48)
+    (tmp_path / "shapes").mkdir()
+    content = pickle.dumps({"data": pixels, "kinds": [6, 8, 5]})
+    (tmp_path / "shapes" / "two").write_bytes(content)
+    images = load("Forms", tmp_path)
+    assert images.name == "shapes-2"
+    assert images.images.shape == (2, 4, 4, 3)
+    assert images.labels.tolist() == [1, 0]
+    assert images.num_classes == 2
+    assert (images.mean, images.std) == (SHAPES.mean, SHAPES.std)
+
+
+def test_one_entry_makes_the_errors_of_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"shapes-2 at .*shapes/one, .*: draw it, and put"):
+        load("shapes2", tmp_path)
+    with pytest.raises(InputError, match=r"'Shapes_2' came \(draw it, .* there: .*/shapes\)"):
+        fetch("Shapes_2", tmp_path)
+    with pytest.raises(InputError, match=r"imagenet16-120, shapes-2, or a path"):
+        load("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_names_and_labels_name_their_data_set(name: str) -> None:
+    assert dataset_name(name) == name
+    assert name == "synthetic" or dataset_name(DATASETS[name].label) == name
+
+
+def test_synthetic_images_are_as_stated() -> None:
+    images, facts = load("synthetic"), DATASETS["synthetic"]
+    assert images.images.shape[1:] == (facts.image_size, facts.image_size, 3)
+    assert images.num_classes == facts.num_classes == images.labels.max() + 1
+    assert tuple(images.pixels.mean(axis=(0, 1, 2)).round(3)) == pytest.approx(facts.mean)
+    assert tuple(images.pixels.std(axis=(0, 1, 2)).round(3)) == pytest.approx(facts.std)
+
+
+def test_what_has_a_download_can_be_fetched() -> None:
+    assert set(SOURCES) == {"cifar10", "cifar100", "nas-robbench-201"}
+
+
+@pytest.mark.parametrize("module", ["paths", "data.names", "data.images", "data.tables"])
+def test_examples(module: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(f"ntkscore.{module}"))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("path", sorted(Path(data.__path__[0]).glob("*.py")), ids=lambda p: p.name)
+def test_data_needs_no_jax(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules += [
+        a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names
+    ]
+    assert not [name for name in modules if name.split(".")[0] in ("jax", "flax", "optax")]
+    assert {name for name in modules if name.startswith("cells")} <= {
+        "cells.nasbench201.cell",
+        "cells.space",
+    }

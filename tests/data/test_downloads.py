@@ -1,0 +1,254 @@
+import hashlib
+import io
+import json
+import socket
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cells.nasbench201.cell import SIZE
+from ntkscore.data import downloads
+from ntkscore.data.downloads import SOURCES, fetch
+from ntkscore.errors import InputError
+from ntkscore.paths import cache_home, data_home
+
+ARCHIVE = "cifar-10-python.tar.gz"
+TABLE = "NAS-RobBench-201_html.json"
+BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
+
+
+@dataclass
+class Site:
+    """A server on loopback, its files, and how it misbehaves."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    ranges: bool = True
+    dies_after: int | None = None  # bytes of an answer
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # file, Range
+    url: str = ""
+
+    @property
+    def base_urls(self) -> dict[str, str]:
+        return dict.fromkeys(SOURCES, self.url)
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(variable, "127.0.0.1")
+    site = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name, wanted = self.path.lstrip("/"), self.headers["Range"]
+            site.asked.append((name, wanted))
+            if name not in site.files:
+                self.send_error(404)
+                return
+            content, start = site.files[name], 0
+            if wanted and site.ranges:
+                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+                if start >= len(content):
+                    self.send_error(416)
+                    return
+                self.send_response(206)
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content) - start))
+            # What Apache says about a .tar.gz: the file must arrive as it lies there all the same.
+            self.send_header("Content-Encoding", "x-gzip")
+            self.end_headers()
+            self.wfile.write(content[start:][: site.dies_after])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        site.url = f"http://127.0.0.1:{server.server_port}/"
+        yield site
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cifar10(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A small stand-in for the archive of CIFAR-10, with its own checksum."""
+    names = [f"cifar-10-batches-py/{name}" for name in (*BATCHES, "batches.meta")]
+    return offer(site, monkeypatch, archive(*names))
+
+
+@pytest.fixture
+def table(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A small stand-in for the table, with its own checksum."""
+    site.files = {TABLE: b"acc={}", "ops.json": b"arch=" + json.dumps(["012340"] * SIZE).encode()}
+    digest = "sha256:" + hashlib.sha256(site.files[TABLE]).hexdigest()
+    source = replace(SOURCES["nas-robbench-201"], files={TABLE: digest, "ops.json": None})
+    monkeypatch.setitem(downloads.SOURCES, "nas-robbench-201", source)
+    return site
+
+
+def archive(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = 4000
+            # Incompressible, so that half of the archive is a lot of it.
+            tar.addfile(info, io.BytesIO(hashlib.shake_256(name.encode()).digest(info.size)))
+    return buffer.getvalue()
+
+
+def offer(site: Site, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Site:
+    site.files = {ARCHIVE: content}
+    digest = f"md5:{hashlib.md5(content).hexdigest()}"
+    monkeypatch.setitem(
+        downloads.SOURCES, "cifar10", replace(SOURCES["cifar10"], files={ARCHIVE: digest})
+    )
+    return site
+
+
+def get(site: Site, home: Path, name: str = "cifar10") -> Path:
+    return fetch(name, home, progress=False, base_urls=site.base_urls)
+
+
+def test_fresh_archive(cifar10: Site, tmp_path: Path) -> None:
+    folder = get(cifar10, tmp_path / "new" / "home", "CIFAR-10")
+    assert folder == tmp_path / "new" / "home" / "cifar-10-batches-py"
+    assert sorted(p.name for p in folder.iterdir()) == ["batches.meta", *BATCHES]
+    assert [p.name for p in folder.parent.iterdir()] == [folder.name]  # nothing left over
+    assert cifar10.asked == [(ARCHIVE, None)]
+
+
+def test_complete_data_needs_no_network(cifar10: Site, tmp_path: Path) -> None:
+    first = get(cifar10, tmp_path)
+    assert get(cifar10, tmp_path) == first
+    assert len(cifar10.asked) == 1
+
+
+def test_fresh_table(table: Site, tmp_path: Path) -> None:
+    folder = get(table, tmp_path, "nas-robbench-201")
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == table.files
+    (folder / "ops.json").unlink()
+    (folder / "meta.json").touch()
+    get(table, tmp_path, "nas-robbench-201")  # completes, and keeps what else is there
+    assert {p.name for p in folder.iterdir()} == {TABLE, "ops.json", "meta.json"}
+
+
+def test_progress_bar_goes_to_stderr(
+    cifar10: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetch("cifar10", tmp_path, base_urls=cifar10.base_urls)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ARCHIVE in err
+
+
+def test_broken_download_resumes(cifar10: Site, tmp_path: Path) -> None:
+    half = len(cifar10.files[ARCHIVE]) // 2
+    cifar10.dies_after = half
+    with pytest.raises(InputError, match=r"download http://127.*gz, but it failed .* to resume"):
+        get(cifar10, tmp_path)
+    assert not (tmp_path / "cifar-10-batches-py").exists()
+    cifar10.dies_after = None
+    assert sorted(p.name for p in get(cifar10, tmp_path).iterdir())[1:] == BATCHES
+    assert cifar10.asked == [(ARCHIVE, None), (ARCHIVE, f"bytes={half}-")]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_server_that_cannot_resume_starts_over(cifar10: Site, tmp_path: Path, ranges: bool) -> None:
+    part = tmp_path / ".fetch-cifar10" / f"{ARCHIVE}.part"
+    part.parent.mkdir()
+    # With ranges, a part as long as the file cannot go on either.
+    part.write_bytes(bytes(len(cifar10.files[ARCHIVE]) if ranges else 100))
+    cifar10.ranges = ranges
+    assert (get(cifar10, tmp_path) / BATCHES[4]).is_file()
+
+
+def test_wrong_checksum(cifar10: Site, tmp_path: Path) -> None:
+    cifar10.files[ARCHIVE] += b"more"
+    with pytest.raises(InputError, match=r"expected md5:\w+ from http.* removed .* but got \w+"):
+        get(cifar10, tmp_path)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_altered_operations(table: Site, tmp_path: Path) -> None:
+    table.files["ops.json"] = b'arch=["421211"]'
+    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1:"):
+        get(table, tmp_path, "nas-robbench-201")
+    assert not (tmp_path / "nas-robbench-201").exists()
+    table.files["ops.json"] = b"arch=" + json.dumps(["012340"] * SIZE).encode()
+    assert get(table, tmp_path, "nas-robbench-201").is_dir()
+
+
+def test_archive_without_its_files(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(site, monkeypatch, archive("cifar-10-batches-py/data_batch_1"))
+    with pytest.raises(InputError, match=r"data_batch_5 in the download of cifar-10-batches-py"):
+        get(site, tmp_path)
+    assert not (tmp_path / "cifar-10-batches-py").exists()
+
+
+def test_archive_that_reaches_outside(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(site, monkeypatch, archive("../../outside"))
+    with pytest.raises(InputError, match="but not all of them came"):
+        get(site, tmp_path)
+    assert list(tmp_path.rglob("outside")) == []
+
+
+def test_no_network(site: Site, tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        site.url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        with pytest.raises(
+            InputError, match=rf"download {site.url}{ARCHIVE}, .* by hand into .*py"
+        ):
+            get(site, tmp_path)
+
+
+def test_missing_page(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"failed \(404 Client Error"):
+        get(site, tmp_path)
+
+
+def test_unwritable_data_folder(cifar10: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"a writable data folder, but writing to .*file failed"):
+        get(cifar10, tmp_path / "file")
+
+
+def test_cache_without_pooch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    monkeypatch.delenv("NTKSCORE_DATA", raising=False)
+    assert data_home() == cache_home() == Path.home() / ".cache" / "ntkscore"
+
+
+def test_what_cannot_be_fetched(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"out of cifar10, .* but 'mnist' came: choose"):
+        fetch("mnist", tmp_path)
+    with pytest.raises(InputError, match=r"'imagenet' came \(it has no free .*/ImageNet16\)"):
+        fetch("imagenet", tmp_path)
+
+
+def test_data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NTKSCORE_DATA", str(tmp_path))
+    assert data_home() == tmp_path
+    assert data_home("~/here") == Path.home() / "here"
+    monkeypatch.delenv("NTKSCORE_DATA")
+    assert "ntkscore" in data_home().parts
+
+
+def test_real_data_folder_is_complete(data_dir: Path) -> None:
+    there = {n: s for n, s in SOURCES.items() if (data_dir / s.folder).is_dir()}
+    for name, source in there.items():
+        assert fetch(name, data_dir, base_urls={name: "http://127.0.0.1:9/"}).name == source.folder

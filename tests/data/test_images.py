@@ -1,0 +1,319 @@
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntkscore.data.image_formats import read_pickle
+from ntkscore.data.images import ImageSet, draw_images, load
+from ntkscore.errors import InputError
+
+CIFAR10 = "cifar-10-batches-py/data_batch_1"
+
+
+@pytest.fixture(scope="module")
+def synthetic() -> ImageSet:
+    return load("synthetic")
+
+
+def make_set(counts: list[int]) -> ImageSet:
+    """A set with so many images per class; the first value of an image is its number."""
+    labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    images = np.zeros((len(labels), 2, 2, 3), np.float32)
+    images[:, 0, 0, 0] = np.arange(len(labels))
+    grey = (0.5, 0.5, 0.5)
+    return ImageSet("made", images, labels, len(counts), grey, grey, "")
+
+
+def write_pickle(home: Path, file: str, content: Any) -> Path:
+    path = home / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(content, protocol=2))
+    return path
+
+
+def batch(labels: list[int], size: int = 32, key: str = "labels") -> dict[str, Any]:
+    data = np.arange(len(labels) * 3 * size * size) % 251
+    return {"data": data.astype(np.uint8).reshape(len(labels), -1), key: labels}
+
+
+def test_synthetic_has_natural_spectra_and_spread_pixels(synthetic: ImageSet) -> None:
+    pixels = synthetic.pixels
+    assert pixels.shape == (1000, 32, 32, 3)
+    assert pixels.dtype == np.float32
+    assert pixels.min() == 0
+    assert pixels.max() == 1
+    assert ((pixels == 0) | (pixels == 1)).mean() < 0.05
+    assert np.allclose(pixels.mean(axis=(0, 1, 2)), synthetic.mean, atol=5e-4)
+    assert np.allclose(pixels.std(axis=(0, 1, 2)), synthetic.std, atol=5e-4)
+    assert all(0.15 < value < 0.3 for value in synthetic.std)
+    grey = pixels.mean(axis=-1)
+    amplitude = np.abs(np.fft.fft2(grey - grey.mean(axis=(1, 2), keepdims=True))).mean(axis=0)
+    cycles = 32 * np.hypot(np.fft.fftfreq(32)[:, None], np.fft.fftfreq(32))
+    ring = (cycles >= 1) & (cycles <= 15)
+    slope = np.polyfit(np.log(cycles[ring]), np.log(amplitude[ring]), 1)[0]
+    assert -1.5 < slope < -1.0
+
+
+def test_synthetic_has_classes(synthetic: ImageSet) -> None:
+    assert np.bincount(synthetic.labels).tolist() == [100] * 10
+    train, test = synthetic.pixels[:500].reshape(500, -1), synthetic.pixels[500:].reshape(500, -1)
+    means = np.stack([train[synthetic.labels[:500] == c].mean(axis=0) for c in range(10)])
+    nearest = ((test[:, None] - means) ** 2).sum(axis=-1).argmin(axis=1)
+    assert 0.3 < (nearest == synthetic.labels[500:]).mean() < 0.99
+
+
+def test_synthetic_is_the_same_everywhere(synthetic: ImageSet) -> None:
+    assert (
+        synthetic.checksum
+        == load("Synthetic").checksum
+        == "f1cf00809df7c10f60bba0b711544ee76ed5d2655d1deab5094fff0ecd3a4b05"
+    )
+
+
+def test_cifar10_as_published(data_dir: Path) -> None:
+    images = load("cifar10", data_dir)
+    assert images.images.shape[1:] == (32, 32, 3)
+    assert images.images.dtype == np.uint8
+    assert images.labels.dtype == np.int32
+    assert images.labels[:5].tolist() == [6, 9, 9, 4, 1]
+    assert images.images[0, 0, 0].tolist() == [59, 62, 63]  # the frog's first pixel
+    assert np.allclose(images.pixels.mean(axis=(0, 1, 2)), images.mean, atol=0.01)
+    assert np.allclose(images.pixels.std(axis=(0, 1, 2)), images.std, atol=0.01)
+    assert len(images.checksum) == 64
+
+
+def test_cifar100_as_published(data_dir: Path) -> None:
+    images = load("CIFAR-100", data_dir)
+    assert images.num_classes == 100
+    assert images.labels[:5].tolist() == [19, 29, 0, 11, 1]
+    assert np.allclose(images.pixels.mean(axis=(0, 1, 2)), images.mean, atol=0.03)
+
+
+def test_parity_files_are_image_sets(data_dir: Path) -> None:
+    images = load(str(data_dir / "parity" / "cell_00173_c4_n1.npz"))
+    assert images.name == "cell_00173_c4_n1"
+    assert images.num_classes == 10
+
+
+def test_cifar10_takes_the_batches_that_are_there(tmp_path: Path) -> None:
+    write_pickle(tmp_path, "cifar-10-batches-py/data_batch_2", batch([1, 2]))
+    write_pickle(tmp_path, "cifar-10-batches-py/data_batch_5", batch([9]))
+    images = load("cifar10", tmp_path)
+    assert images.labels.tolist() == [1, 2, 9]
+    assert images.images[0, 0, :3, 0].tolist() == [0, 1, 2]  # the red plane comes first
+    assert images.images[0, 0, 0].tolist() == [0, 1024 % 251, 2048 % 251]
+    assert images.mean == pytest.approx((125.3 / 255, 123 / 255, 113.9 / 255))
+
+
+def test_imagenet16_keeps_the_first_120_classes(tmp_path: Path) -> None:
+    write_pickle(tmp_path, "ImageNet16/train_data_batch_1", batch([120, 121, 1000], 16))
+    write_pickle(tmp_path, "ImageNet16/train_data_batch_10", batch([1], 16))
+    images = load("imagenet", tmp_path)
+    assert images.name == "imagenet16-120"
+    assert images.images.shape == (2, 16, 16, 3)
+    assert images.labels.tolist() == [119, 0]
+    assert images.num_classes == 120
+
+
+def test_data_folder_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pickle(tmp_path, CIFAR10, batch([3]))
+    monkeypatch.setenv("NTKSCORE_DATA", str(tmp_path))
+    assert load("cifar10").labels.tolist() == [3]
+
+
+def test_absent_image_sets(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"cifar10 at {tmp_path}.*`ntkscore fetch cifar10`"):
+        load("cifar10", tmp_path)
+    with pytest.raises(InputError, match=r"ImageNet16/train_data_batch_1, .* no free download"):
+        load("imagenet16-120", tmp_path)
+    with pytest.raises(InputError, match=r"out of synthetic, cifar10, .* but 'mnist' came"):
+        load("mnist", tmp_path)
+    with pytest.raises(InputError, match=r"readable \.npz file at gone\.npz, .*\(FileNotFound"):
+        load("gone.npz")
+
+
+class _Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("exit 1",)
+
+
+def test_pickles_cannot_run_anything(tmp_path: Path) -> None:
+    path = write_pickle(tmp_path, CIFAR10, {"data": _Evil()})
+    with pytest.raises(InputError, match=r"data_batch_1: .* but it asks for '(posix|nt)\.system'"):
+        load("cifar10", tmp_path)
+    write_pickle(tmp_path, CIFAR10, np.random.default_rng)
+    with pytest.raises(InputError, match=r"asks for 'numpy\.random\.default_rng'"):
+        read_pickle(path)
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_pickles_of_arrays_and_plain_containers(tmp_path: Path, protocol: int) -> None:
+    content = {"data": np.eye(3, dtype=np.uint8), "labels": [1, np.int64(2)], "name": ("a", b"b")}
+    path = tmp_path / "batch"
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    came = read_pickle(path)
+    assert (came["data"] == content["data"]).all()
+    assert came["labels"] == content["labels"]
+    assert came["name"] == ("a", b"b")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 50, 3000])
+def test_truncated_pickle(tmp_path: Path, kept: int) -> None:
+    path = write_pickle(tmp_path, CIFAR10, batch([1, 2]))
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match=r"an undamaged pickle at .*data_batch_1, but reading it"):
+        load("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a pickle", b"\x80\x63.", b"0.", b"(dp0\nS'\xff", b"\x82\x01."]
+)
+def test_damaged_pickle(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "batch").write_bytes(content)
+    with pytest.raises(InputError, match=r"an undamaged pickle at .*batch, but reading it failed"):
+        read_pickle(tmp_path / "batch")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], r"a pickled dictionary at .* but it holds a list"),
+        ({"data": 1}, r"'data' and 'labels' in .* but \['labels'\] is missing"),
+        (batch([1], 16), r"uint8 of shape \(N, 3072\), but it is uint8 of shape \(1, 768\)"),
+        ({"data": [[1]], "labels": [1]}, r"uint8 of shape \(N, 3072\), but it is list of"),
+        (batch([1, 2]) | {"labels": [1]}, r"2 integers under 'labels' .* shape \(1,\)"),
+        (batch([1, 2]) | {"labels": ["a", "b"]}, r"2 integers under 'labels' .* are <U1"),
+        (batch([1, 10]), r"labels in 0\.\.9 in .*data_batch_1, but 10 came"),
+        (batch([1, -1]), r"labels in 0\.\.9 in .*data_batch_1, but -1 came"),
+    ],
+)
+def test_altered_batches(tmp_path: Path, content: Any, message: str) -> None:
+    write_pickle(tmp_path, CIFAR10, content)
+    with pytest.raises(InputError, match=message):
+        load("cifar10", tmp_path)
+
+
+def test_imagenet16_labels_start_at_one(tmp_path: Path) -> None:
+    write_pickle(tmp_path, "ImageNet16/train_data_batch_1", batch([0], 16))
+    with pytest.raises(InputError, match=r"labels in 1\.\.1000 .* but 0 came"):
+        load("imagenet16-120", tmp_path)
+
+
+def test_npz(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    images = np.full((4, 5, 6, 3), 51, np.uint8)
+    np.savez(path, images=images, labels=np.array([0, 2, 1, 2]), ignored=np.zeros(2))
+    plain = load(str(path))
+    assert (plain.name, plain.num_classes) == ("mine", 3)
+    assert (plain.mean, plain.std) == ((0.5,) * 3, (0.25,) * 3)
+    assert plain.pixels == pytest.approx(np.full((4, 5, 6, 3), 0.2))
+    numbers = {"num_classes": 7, "mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}
+    np.savez_compressed(path, images=images / 255, labels=np.array([0, 2, 1, 2]), **numbers)
+    full = load(str(path))
+    assert (full.num_classes, full.mean, full.std) == (7, (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
+    assert full.images.dtype == full.pixels.dtype == np.float32
+    assert full.checksum != plain.checksum
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": None}, r"'images' and 'labels' in .* but \['images'\] is missing"),
+        ({"images": np.zeros((2, 8, 8))}, r"shape \(N, H, W, 3\), .* float64 of shape \(2, 8, 8\)"),
+        ({"images": np.full((2, 1, 1, 3), 200.0)}, r"values in \[0, 1\], .* from 200\.0 to 200\.0"),
+        ({"images": np.full((2, 1, 1, 3), np.nan)}, r"values in \[0, 1\], .* from nan to nan"),
+        ({"images": np.array([None])}, r"readable \.npz file at .*\(ValueError: Object arrays"),
+        ({"labels": np.array([0, 1, 1])}, r"2 integers as 'labels' .* int64 of shape \(3,\)"),
+        ({"labels": np.array([0.0, 1.0])}, r"2 integers as 'labels' .* float64"),
+        ({"labels": np.array([0, -1])}, r"labels in 0\.\.0 .* but -1 came"),
+        ({"num_classes": 1}, r"labels in 0\.\.0 .* but 1 came"),
+        ({"num_classes": 2.5}, r"'num_classes' .* one integer, but it is float64"),
+        ({"mean": [0.5]}, r"'mean' .* three finite numbers, but it is float64 of shape \(1,\)"),
+        ({"std": [0.1, 0.1, 0.0]}, r"'std' .* above 0, but it is \[0\.1 0\.1 0"),
+    ],
+)
+def test_bad_npz(tmp_path: Path, change: Any, message: str) -> None:
+    path = tmp_path / "bad.npz"
+    arrays = {"images": np.zeros((2, 1, 1, 3), np.uint8), "labels": np.array([0, 1])} | change
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+    with pytest.raises(InputError, match=message):
+        load(str(path))
+
+
+def test_damaged_npz(tmp_path: Path) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, images=np.zeros((2, 9, 9, 3), np.uint8), labels=np.array([0, 1]))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(InputError, match=r"a readable \.npz file at .*\(BadZipFile"):
+        load(str(path))
+
+
+@given(
+    counts=st.lists(st.integers(3, 6), min_size=1, max_size=7),
+    seed=st.integers(0, 2**63),
+    balanced=st.booleans(),
+    data=st.data(),
+)
+def test_draw(counts: list[int], seed: int, balanced: bool, data: st.DataObject) -> None:
+    images = make_set(counts)
+    most = 3 * len(counts) if balanced else sum(counts)
+    samples = data.draw(st.integers(1, most))
+    pixels, labels = draw_images(images, samples, seed, balanced)
+    numbers = pixels[:, 0, 0, 0].astype(int)
+    assert pixels.dtype == np.float32
+    assert labels.dtype == np.int32
+    assert len(set(numbers)) == samples
+    assert (images.labels[numbers] == labels).all()
+    if balanced:
+        per_class = np.bincount(labels, minlength=len(counts))
+        assert per_class.max() - per_class.min() <= 1
+    fewer, _ = draw_images(images, max(1, samples // 2), seed, balanced)
+    assert (fewer == pixels[: len(fewer)]).all()
+
+
+def test_draw_follows_the_seed(synthetic: ImageSet) -> None:
+    first, again, other = (draw_images(synthetic, 7, seed, True) for seed in (0, 0, 1))
+    assert (first[0] == again[0]).all()
+    assert set(first[1].tolist()) != set(other[1].tolist())
+
+
+def test_draw_scales_pixels(synthetic: ImageSet) -> None:
+    pixels, _ = draw_images(synthetic, 1000, 0, False)
+    assert pixels.mean() == pytest.approx(synthetic.pixels.mean(), rel=1e-5)
+
+
+def test_balanced_choice_uses_up_small_classes() -> None:
+    _, labels = draw_images(make_set([1, 5, 5]), 5, 0, True)
+    assert np.bincount(labels).tolist() == [1, 2, 2]
+
+
+def test_choices_that_cannot_be_made() -> None:
+    images = make_set([1, 5, 5])
+    with pytest.raises(InputError, match=r"at least 1 sample .* 0 and 3 came"):
+        draw_images(images, 0, 3, False)
+    with pytest.raises(InputError, match=r"seed of at least 0, but 2 and -1 came"):
+        draw_images(images, 2, -1, False)
+    with pytest.raises(InputError, match=r"at most 11 samples, .*'made' has .* but 12 came"):
+        draw_images(images, 12, 0, False)
+    with pytest.raises(
+        InputError, match=r"for 7 balanced samples, but 'made' has only 1 of class 0"
+    ):
+        draw_images(images, 7, 0, True)
+
+
+def test_a_files_own_normaliser_is_part_of_its_checksum(tmp_path: Path) -> None:
+    images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.arange(4)
+    checksums = set()
+    for name, said in (
+        ("plain", {}),
+        ("mean", {"mean": np.ones(3)}),
+        ("classes", {"num_classes": 9}),
+    ):
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=labels, **said)
+        checksums.add(load(str(tmp_path / f"{name}.npz")).checksum)
+    assert len(checksums) == 3

@@ -1,0 +1,279 @@
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from ntkscore.data.names import dataset_name, metric_name
+from ntkscore.data.tables import Table, load_operations, load_table
+from ntkscore.errors import InputError
+
+METRICS = ("val_acc", "val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
+OFFICIAL = ("val_acc", "val_fgsm_3.0_acc", "val_pgd_3.0_acc", "val_fgsm_8.0_acc", "val_pgd_8.0_acc")
+DATASETS = ("cifar10", "cifar100", "imagenet")
+
+
+@pytest.fixture(scope="session")
+def page(data_dir: Path) -> Table:
+    return load_table(data_dir / "nas-robbench-201")
+
+
+@pytest.fixture(scope="session")
+def older(data_dir: Path) -> Table:
+    return load_table(str(data_dir / "robustness-dataset"))
+
+
+def page_content() -> dict[str, Any]:
+    """Cells 0 and 7 with results, 3 and 5 that point to them."""
+    names = [f"{d}#{m}" for d in DATASETS for m in (*METRICS, "autoattack")]
+    row = [i / 20 for i in range(18)]
+    return {"7": row, "0": row[::-1], "3": 0, "5": "7", "": names}
+
+
+def official_content() -> dict[str, Any]:
+    """The same cells; seed s has s hundredths more, the mean lies between."""
+
+    def cell(index: int) -> dict[str, Any]:
+        value = (index + 1) / 10
+        seeds = {"1": value + 0.01, "2": value + 0.02, "3": value + 0.03, "threeseed": value + 0.02}
+        return {metric: dict(seeds) for metric in OFFICIAL} | {"autoattack": value - 0.05}
+
+    return {dataset: {str(i): cell(i) for i in (7, 0)} for dataset in DATASETS}
+
+
+def meta_content() -> dict[str, Any]:
+    targets = {0: 0, 3: 0, 5: 7, 7: 7}
+    return {"ids": {str(i): {"isomorph": str(j), "nb201-string": ""} for i, j in targets.items()}}
+
+
+def write_page(folder: Path, content: Any) -> Path:
+    path = folder / "NAS-RobBench-201_html.json"
+    path.write_text("acc=" + json.dumps(content))
+    return path
+
+
+def write_official(folder: Path, content: Any, meta: Any = None) -> Path:
+    path = folder / "NAS-RobBench-201_all.json"
+    path.write_text(json.dumps(content))
+    (folder / "meta.json").write_text(json.dumps(meta or meta_content()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("clean", "val_acc"),
+        ("val_acc", "val_acc"),
+        ("FGSM3", "val_fgsm_3_acc"),
+        ("pgd-8", "val_pgd_8_acc"),
+        ("pgd_8/255", "val_pgd_8_acc"),
+        ("val_pgd_8.0_acc", "val_pgd_8_acc"),
+        (" AA ", "autoattack"),
+        ("AutoAttack", "autoattack"),
+        ("aa_apgd-ce", "aa_apgd-ce"),
+        ("pgd", "pgd"),
+    ],
+)
+def test_metric_spellings(spelling: str, name: str) -> None:
+    assert metric_name(spelling) == metric_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("imagenet", "imagenet16-120"),
+        ("ImageNet16-120", "imagenet16-120"),
+        ("ImageNet16", "imagenet16-120"),
+        ("CIFAR-10", "cifar10"),
+        ("cifar_100", "cifar100"),
+        ("synthetic", "synthetic"),
+    ],
+)
+def test_dataset_spellings(spelling: str, name: str) -> None:
+    assert dataset_name(spelling) == dataset_name(name) == name
+
+
+def test_project_page_table(page: Table) -> None:
+    assert page.name == "nas-robbench-201 (project page)"
+    assert page.checksum.startswith("b3dc99b96324de07")
+    assert page.datasets == ("cifar10", "cifar100", "imagenet16-120")
+    assert all(page.metrics(d) == (*METRICS, "autoattack") for d in page.datasets)
+    assert len(page.own) == 6466
+    assert list(page.own) == sorted(page.own)
+    everything = page.accuracies("ImageNet", "aa", range(15_625))
+    assert everything.shape == (15_625,)
+    assert np.isfinite(everything).all()
+
+
+def test_own_rows_are_those_of_the_published_list(
+    page: Table, older: Table, data_dir: Path
+) -> None:
+    text = (data_dir / "nas-robbench-201" / "NasBenchID_6466_idx.txt").read_text()
+    assert page.own == older.own == tuple(int(index) for index in text.split())
+
+
+def test_spearman_values_of_the_paper(page: Table, older: Table) -> None:
+    clean, fgsm, pgd = (page.accuracies("cifar10", m) for m in ("clean", "fgsm8", "pgd8"))
+    older_clean = older.accuracies("cifar10", "clean", page.own)
+    values = [
+        spearmanr(a, b)[0]
+        for a, b in ((clean, pgd), (clean, fgsm), (pgd, fgsm), (clean, older_clean))
+    ]
+    assert np.round(values, 3).tolist() == [0.985, 0.989, 0.998, 0.977]
+
+
+def test_best_cell_of_the_benchmark(page: Table) -> None:
+    # The mean over FGSM and PGD; with AutoAttack in it, 9930 is ahead by 0.00005.
+    robust = [m for m in METRICS if m != "val_acc"]
+    mean = np.mean([page.accuracies("cifar10", metric) for metric in robust], axis=0)
+    assert page.own[mean.argmax()] == 2581
+    values = [page.accuracy(2581, "cifar10", m) for m in ("clean", "fgsm3", "pgd3", "fgsm8")]
+    values += [page.accuracy(2581, "cifar10", m) for m in ("pgd8", "aa")]
+    assert np.round(values, 4).tolist() == [0.7937, 0.6955, 0.6893, 0.5351, 0.4811, 0.4434]
+
+
+def test_pointers_serve_the_results_of_their_representative(page: Table) -> None:
+    assert page.representative(3599) == 0
+    assert page.representative(np.int64(2581)) == 2581
+    assert page.accuracy(3599, "cifar10", "pgd8") == page.accuracy(0, "cifar10", "pgd8")
+    assert set(map(page.representative, range(15_625))) == set(page.own)
+
+
+def test_older_table(older: Table) -> None:
+    assert older.name == "robustness-dataset"
+    assert older.metrics("cifar10") == ("val_acc", "aa_apgd-ce", "aa_square", "fgsm", "pgd", "corr")
+    assert "corr" not in older.metrics("imagenet")
+    assert older.accuracy(0, "cifar10", "clean") == 0.856
+    assert older.accuracy(0, "imagenet", "pgd") == 0.01
+
+
+def test_operations_are_in_the_published_order(data_dir: Path) -> None:
+    digits = ["".join(d) for d in itertools.product("01234", repeat=6)]
+    random.Random(88).shuffle(digits)
+    assert load_operations(data_dir / "nas-robbench-201" / "ops.json") == digits
+
+
+def test_official_format(tmp_path: Path) -> None:
+    table = load_table(write_official(tmp_path, official_content()))
+    assert table.name == "nas-robbench-201 (official)"
+    assert table.own == (0, 7)
+    assert table.datasets == ("cifar10", "cifar100", "imagenet16-120")
+    assert table.metrics("cifar10") == (*METRICS, "autoattack")
+    assert table.representative(5) == 7
+    assert table.accuracy(5, "cifar10", "pgd8") == pytest.approx(0.82)
+    assert table.accuracy(3, "imagenet", "fgsm3", seed=1) == pytest.approx(0.11)
+    assert table.accuracy(7, "cifar100", "autoattack") == pytest.approx(0.75)
+    assert table.accuracies("cifar10", "clean", [7, 3], seed=3) == pytest.approx([0.83, 0.13])
+    assert table.accuracies("cifar10", "clean") == pytest.approx([0.12, 0.82])
+
+
+def test_official_format_in_a_folder_wins_because_it_has_the_seeds(tmp_path: Path) -> None:
+    write_page(tmp_path, page_content())
+    write_official(tmp_path, official_content())
+    assert load_table(tmp_path).name == "nas-robbench-201 (official)"
+
+
+def test_official_format_without_meta_knows_its_own_cells_only(tmp_path: Path) -> None:
+    path = write_official(tmp_path, official_content())
+    (tmp_path / "meta.json").unlink()
+    table = load_table(path)
+    assert table.own == (0, 7)
+    with pytest.raises(InputError, match=r"one of the 2 cells .* index 5: .*meta\.json"):
+        table.representative(5)
+
+
+def test_pointers_win_over_rows_of_isomorphic_cells(tmp_path: Path) -> None:
+    content = official_content()
+    for cells in content.values():
+        cells["5"] = cells["0"]
+    table = load_table(write_official(tmp_path, content))
+    assert table.own == (0, 7)
+    assert table.accuracy(5, "cifar10", "clean") == table.accuracy(7, "cifar10", "clean")
+
+
+def test_questions_without_an_answer(tmp_path: Path) -> None:
+    table = load_table(write_page(tmp_path, page_content()))
+    official = load_table(write_official(tmp_path, official_content()))
+    with pytest.raises(InputError, match=r"has cifar10, cifar100, imagenet16-120, but 'svhn' came"):
+        table.metrics("svhn")
+    with pytest.raises(InputError, match=r"on cifar10, which has val_acc, .* but 'corr' came"):
+        table.accuracies("cifar10", "corr")
+    with pytest.raises(InputError, match=r"one of the 4 cells .* no results for index 15625"):
+        table.accuracy(15_625, "cifar10", "clean")
+    with pytest.raises(InputError, match=r"no results for index -1"):
+        table.accuracies("cifar10", "clean", [0, -1])
+    with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* seed 1 came"):
+        table.accuracy(0, "cifar10", "clean", seed=1)
+    with pytest.raises(InputError, match=r"only the mean over seeds of autoattack .* seed 2 came"):
+        official.accuracy(0, "cifar10", "aa", seed=2)
+    with pytest.raises(InputError, match=r"the seeds \[1, 2, 3\] and their mean .* seed 4 came"):
+        official.accuracy(0, "cifar10", "clean", seed=4)
+
+
+def test_absent_table(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"one of NAS-RobBench-201_all\.json, .* fetch nas-robb"):
+        load_table(tmp_path)
+    with pytest.raises(InputError, match=r"readable file at .*gone\.json, but No such file"):
+        load_table(tmp_path / "gone.json")
+
+
+def test_truncated_table(tmp_path: Path) -> None:
+    for path in (write_page(tmp_path, page_content()), write_official(tmp_path, {"a": {}})):
+        path.write_bytes(path.read_bytes()[:-9])
+        with pytest.raises(InputError, match=r"expected JSON, or 'acc=' and JSON, .* get the off"):
+            load_table(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"7": [0.5] * 17}, r"18 accuracies per cell .* 17 for cell 7"),
+        ({"7": [1.5] * 18}, r"accuracies in \[0, 1\] .* 1\.5 for cell 7"),
+        ({"7": [float("nan")] * 18}, r"accuracies in \[0, 1\] .* nan for cell 7"),
+        ({"7": ["0.5"] * 18}, r"accuracies in \[0, 1\] .* '0\.5' for cell 7"),
+        ({"5": "6"}, r"results of their own .* a pointer to 6, which has none"),
+        ({"5": "3"}, r"results of their own .* a pointer to 3, which has none"),
+        ({"5": None}, r"indices 0\.\.15624 .* None"),
+        ({"15625": 7}, r"indices 0\.\.15624 .* '15625'"),
+        ({"": ["cifar10"]}, r"column names of the form dataset#metric .* \['cifar10'\]"),
+        ({"": ["cifar10#clean", "cifar10#val_acc"]}, r"different names for all columns"),
+    ],
+)
+def test_altered_project_page_table(tmp_path: Path, change: Any, message: str) -> None:
+    path = write_page(tmp_path, page_content() | change)
+    with pytest.raises(InputError, match=message):
+        load_table(path)
+
+
+def test_altered_official_table(tmp_path: Path) -> None:
+    content = official_content()
+    del content["cifar100"]["7"]["val_pgd_8.0_acc"]["2"]
+    with pytest.raises(InputError, match=r"every metric and seed .* for cell 7 on 'cifar100'"):
+        load_table(write_official(tmp_path, content))
+    content = official_content()
+    del content["imagenet"]["0"]
+    with pytest.raises(InputError, match=r"the same cells for every data set .* for 'imagenet'"):
+        load_table(write_official(tmp_path, content))
+    content["imagenet"]["1"] = content["imagenet"]["7"]
+    with pytest.raises(InputError, match=r"accuracies per cell .* for cell"):
+        load_table(write_official(tmp_path, content))
+    with pytest.raises(InputError, match=r"cells with results of their own .* no cells"):
+        load_table(write_official(tmp_path, {}, {"ids": {}}))
+    with pytest.raises(InputError, match=r"\{'ids': .*meta\.json, but it has another form"):
+        load_table(write_official(tmp_path, official_content(), {"ids": {"0": "0"}}))
+    with pytest.raises(InputError, match=r"a table of accuracies .* a list"):
+        load_table(write_official(tmp_path, [1]))
+
+
+def test_altered_operations(tmp_path: Path) -> None:
+    path = tmp_path / "ops.json"
+    path.write_text('arch=["421211"]')
+    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1:"):
+        load_operations(path)
+    path.write_text("arch=" + json.dumps(["421215"] * 15_625))
+    with pytest.raises(InputError, match=r"six digits 0-4 per cell .* '421215'"):
+        load_operations(path)

@@ -1,0 +1,418 @@
+"""Every implementation against whole Jacobians in float64, and the public `ntk`."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import naive
+import numpy as np
+import pytest
+from networks import (
+    CLASSES,
+    EXACT,
+    M,
+    error,
+    perceptron,
+    perceptron_params,
+    points,
+    small,
+    small_model,
+    small_params,
+)
+
+from cells import layers
+from cells.grams import CPU_CHUNK, kernel_gradients
+from cells.layers import transposed_convolve
+from cells.model import Model
+from ntkscore.errors import InputError
+from ntkscore.kernels import (
+    IMPLEMENTATIONS,
+    PARAMETER_SETS,
+    READOUTS,
+    ntk,
+    ntk_and_logits,
+)
+from ntkscore.kernels import gram as kernels
+from ntkscore.kernels.parameters import join_parameters, kind_of, split_parameters, total
+
+Array = jax.Array
+READINGS = tuple((output, parameters) for output in READOUTS for parameters in PARAMETER_SETS)
+QUICK = (("sum", "all"), ("trace", "weights"), ("label", "conv_linear"), ("loss", "all"))
+"""Every output and every parameter set; the other readings are as many programs again."""
+GROUPS = 2
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def branch(index: int) -> Array:
+    return jnp.asarray(index, jnp.int32)
+
+
+small_compiled = jax.jit(small)
+
+
+@pytest.fixture(scope="module")
+def small_kernels() -> dict[int, dict]:
+    """The oracle's kernels of the small network, by branch."""
+    with jax.enable_x64(True):
+        run = jax.jit(lambda p, x, y, i: naive.kernels(lambda p, x: small(p, x, i), p, x, y))
+        return {i: run(small_params(), *points(), branch(i)) for i in (0, 1)}
+
+
+@lru_cache
+def kernels_by_reading(
+    implementation: str, readings: tuple[tuple[str, str], ...]
+) -> dict[int, dict]:
+    """Kernels and logits of the small network by branch and reading, in one program."""
+
+    @jax.jit
+    def run(params: Any, images: Array, labels: Array, index: Array) -> dict:
+        model = small_model(params, index)
+        return {
+            reading: ntk_and_logits(model, images, labels, *reading, implementation)
+            for reading in readings
+        }
+
+    with jax.enable_x64(True):
+        return {i: run(small_params(), *points(), branch(i)) for i in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [pytest.param(r, marks=() if r in QUICK else pytest.mark.slow) for r in READINGS],
+    ids="-".join,
+)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_every_kernel_of_every_layer(
+    double, small_kernels, implementation: str, reading: tuple[str, str]
+) -> None:
+    params, (images, _) = small_params(), points()
+    others = tuple(r for r in READINGS if r not in QUICK)
+    found = kernels_by_reading(implementation, QUICK if reading in QUICK else others)
+    for index, expected in small_kernels.items():
+        gram, logits = found[index][reading]
+        assert gram.shape == (1, M, M)
+        assert error(gram[0], expected[reading]) < EXACT
+        assert error(logits, small_compiled(params, images, branch(index))) < EXACT
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_groups_have_their_first_images_in_common(double, implementation: str) -> None:
+    params, (images, labels) = small_params(), points(2 * (1 + 2 * GROUPS))
+
+    @jax.jit
+    def run(params: Any, images: Array) -> tuple[Array, Array]:
+        model = small_model(params, branch(1))
+        compute = partial(ntk_and_logits, model, images, labels, "loss", "weights", implementation)
+        return compute(groups=GROUPS)[0], compute()[0]
+
+    grouped, whole = run(params, images)
+    for group, gram in enumerate(grouped):
+        members = np.r_[0:2, 2 + 4 * group : 6 + 4 * group]
+        assert error(gram, whole[0][np.ix_(members, members)]) < EXACT
+
+
+def test_one_pass_for_several_outputs_gives_each_and_the_logits(double, small_kernels) -> None:
+    params, (images, labels) = small_params(), points()
+    outputs = ("label", "trace", "sum")
+
+    @jax.jit
+    def together(images: Array, labels: Array) -> Any:
+        return kernels.layerwise_by_kind(small_model(params, branch(1)), images, labels, outputs)
+
+    grams, logits = together(images, labels)
+    assert error(logits, small_compiled(params, images, branch(1))) < EXACT
+    for output, by_kind in zip(outputs, grams, strict=True):
+        for parameters in PARAMETER_SETS:
+            got = total(by_kind, parameters)[0]
+            assert error(got, small_kernels[1][output, parameters]) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("implementation", "chunk"),
+    [
+        *((kernels.contraction, chunk) for chunk in (1, 2, 3, M, M + 5)),
+        *((kernels.ntvp, chunk) for chunk in (1, 3, M)),
+    ],
+)
+def test_any_number_of_points_or_columns_at_once(
+    double, small_kernels, implementation: Callable[..., Any], chunk: int
+) -> None:
+    run = jax.jit(
+        lambda params, images, labels: implementation(
+            small_model(params, branch(1)), images, labels, "trace", "weights", 1, chunk
+        )
+    )
+    gram, _ = run(small_params(), *points())
+    assert error(gram[0], small_kernels[1]["trace", "weights"]) < EXACT
+
+
+@pytest.mark.slow
+def test_contraction_holds_as_many_gradients_as_fit(double, monkeypatch) -> None:
+    model, (images, labels) = Model(perceptron, perceptron_params()), points(5, 4)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+    expected = naive.kernel(perceptron, model.params, images, labels)
+    for held in (0, 2 * size):
+        monkeypatch.setattr(kernels, "CHUNK_BYTES", held)
+        gram, _ = jax.jit(lambda: kernels.contraction(model, images, labels, "sum", "all", 1))()
+        assert error(gram[0], expected) < EXACT
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_float32_stays_float32(small_kernels, implementation: str) -> None:
+    params, images = jax.tree.map(lambda a: a.astype(jnp.float32), (small_params(), points()[0]))
+    got = ntk(small_model(params, branch(1)), images, points()[1], "loss", "all", implementation)
+    assert got.dtype == jnp.float32
+    assert error(got, small_kernels[1]["loss", "all"]) < 1e-4
+
+
+def test_an_empty_mapping_asks_for_the_gradient_in_the_images(double) -> None:
+    @jax.jit
+    def pullback(taps: Any) -> Array:
+        forward = lambda images: small(small_params(), images, branch(1), taps)  # noqa: E731
+        return jax.vjp(forward, points()[0])[1](jnp.eye(M, CLASSES))[0]
+
+    plain = pullback(None)
+    assert error(pullback({}), plain) < EXACT
+    # The cotangent of the images is also right beside that of the Gram matrices.
+    taps = {kind: jnp.zeros((1, M, M)) for kind in PARAMETER_SETS["all"]}
+    assert error(pullback(taps), plain) < EXACT
+
+
+SHAPES = [(3, 1), (3, 2), (1, 1)]
+"""Kernel size and stride of every convolution that the network has."""
+
+
+def convolution_data(count: int, size: int, stride: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(size + stride)
+    height, width = 6, 4
+    x = rng.normal(size=(count, height, width, 2))
+    g = rng.normal(size=(count, height // stride, width // stride, 3))
+    kernel = rng.normal(size=(size, size, 2, 3))
+    return jnp.asarray(x), jnp.asarray(g), jnp.asarray(kernel)
+
+
+@pytest.mark.parametrize("count", [1, 3, CPU_CHUNK, CPU_CHUNK + 13])
+@pytest.mark.parametrize(("size", "stride"), SHAPES)
+def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: int) -> None:
+    x, g, kernel = convolution_data(count, size, stride)
+
+    @jax.jit
+    @jax.vmap
+    def expected(x: Array, g: Array) -> Array:
+        one = lambda kernel: layers.convolve(x[None], kernel, stride)[0]  # noqa: E731
+        return jax.vjp(one, kernel)[1](g)[0]
+
+    got = jax.jit(kernel_gradients, static_argnums=(2, 3))(x, g, size, stride)
+    assert got.shape == (count, size, 2, size, 3)
+    assert error(got.swapaxes(2, 3), expected(x, g)) < EXACT
+
+
+@pytest.mark.parametrize(("size", "stride"), SHAPES)
+def test_transposed_convolution(double, size: int, stride: int) -> None:
+    x, g, kernel = convolution_data(2, size, stride)
+    (expected,) = jax.vjp(lambda x: layers.convolve(x, kernel, stride), x)[1](g)
+    assert error(transposed_convolve(g, kernel, x, stride), expected) < EXACT
+
+
+@lru_cache
+def perceptron_kernels() -> dict:
+    with jax.enable_x64(True):
+        return jax.jit(partial(naive.kernels, perceptron))(perceptron_params(), *points(5, 4))
+
+
+@pytest.mark.parametrize("parameters", PARAMETER_SETS)
+@pytest.mark.parametrize("implementation", ["auto", "contraction", "ntvp"])
+def test_kernels_of_a_network_that_is_not_ours(
+    double, implementation: str, parameters: str
+) -> None:
+    model, (images, labels) = Model(perceptron, perceptron_params()), points(5, 4)
+    for output in READOUTS:
+        got = ntk(model, images, labels, output, parameters, implementation)
+        assert error(got, perceptron_kernels()[output, parameters]) < EXACT
+
+
+class Equinox(eqx.Module):
+    """The same perceptron, whose leaves are attributes."""
+
+    hidden: eqx.nn.Linear
+    out: eqx.nn.Linear
+
+    def __call__(self, x: Array) -> Array:
+        return self.out(jnp.tanh(self.hidden(jnp.tanh(x.ravel()))))
+
+
+def test_an_equinox_module_has_the_kernels_of_its_parameters(double) -> None:
+    def linear(layer: dict[str, Array]) -> eqx.nn.Linear:
+        inputs, outputs = layer["kernel"].shape
+        module = eqx.nn.Linear(inputs, outputs, key=jax.random.key(0))
+        leaves = lambda module: (module.weight, module.bias)  # noqa: E731
+        return eqx.tree_at(leaves, module, (layer["kernel"].T, layer["bias"]))
+
+    module = Equinox(**{name: linear(layer) for name, layer in perceptron_params().items()})
+    params, static = eqx.partition(module, eqx.is_array)
+    model = Model(lambda params, x: jax.vmap(eqx.combine(params, static))(x), params)
+    for parameters in PARAMETER_SETS:
+        got = ntk(model, *points(5, 4), "label", parameters)
+        assert error(got, perceptron_kernels()["label", parameters]) < EXACT
+
+
+def test_parameters_are_split_and_joined_without_loss() -> None:
+    one = jnp.ones((2, 2))
+    params = {
+        "a": {"kernel": 1 * one, "scale": 2 * one, "shift": 3 * one},
+        "b": {"kernel": 4 * one, "bias": 5 * one},
+    }
+    for parameters, names in naive.LEAVES.items():
+        inside, outside = split_parameters(params, parameters)
+        assert {path[-1].key for path, _ in jax.tree.leaves_with_path(inside)} == set(names)
+        chex.assert_trees_all_equal(join_parameters(inside, outside), params)
+
+
+def test_the_last_telling_name_gives_a_parameters_kind() -> None:
+    norm = eqx.filter(eqx.nn.LayerNorm(3), eqx.is_array)
+    linear = eqx.filter(eqx.nn.Linear(2, 3, key=jax.random.key(0)), eqx.is_array)
+    tree = {
+        "kernel": jnp.ones(3),
+        "norm": norm,
+        "linear": linear,
+        "embedding": {"table": jnp.ones((2, 2))},
+        "head": {"scale": jnp.ones(1), "shift": jnp.ones(1), "bias": (jnp.ones(1), jnp.ones(1))},
+    }
+    leaves = jax.tree.leaves_with_path(tree)
+    assert {jax.tree_util.keystr(path): kind_of(path, leaf) for path, leaf in leaves} == {
+        "['kernel']": "weight",
+        "['norm'].weight": "scale",
+        "['norm'].bias": "shift",
+        "['linear'].weight": "weight",
+        "['linear'].bias": "shift",
+        "['embedding']['table']": "weight",
+        "['head']['scale']": "scale",
+        "['head']['shift']": "shift",
+        "['head']['bias'][0]": "shift",
+        "['head']['bias'][1]": "shift",
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "came"),
+    [
+        (jnp.ones((3, 2)), "a single array"),
+        ([jnp.ones((3, 2))], r"\[0\]"),
+        ({"w": jnp.ones((3, 2))}, r"\['w'\]"),
+    ],
+)
+def test_parameters_without_a_telling_name_are_refused(params: Any, came: str) -> None:
+    model = Model(lambda params, x: x @ jax.tree.leaves(params)[0], params)
+    assert ntk(model, jnp.eye(3)).shape == (3, 3)
+    message = (
+        r"^expected parameters named kernel, weight, embedding, scale, shift, bias to tell weights "
+        rf"from shifts, got {came}; choose the parameters 'all', or name the leaves"
+    )
+    with pytest.raises(InputError, match=message):
+        ntk(model, jnp.eye(3), parameters="weights")
+
+
+def linear(weights: Array, points: Array) -> Array:
+    return points.reshape(len(points), -1) @ weights
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"output": "mean"}, "expected output to be one of sum, trace, label, loss, got 'mean'"),
+        ({"parameters": "bias"}, "expected parameters to be one of all, weights, conv_linear"),
+        (
+            {"implementation": "jacobian"},
+            "expected implementation to be one of auto, layerwise, contraction, ntvp, got",
+        ),
+        (
+            {"output": "label"},
+            "expected the points' classes for the output label, got no labels; pass labels",
+        ),
+        ({"output": "loss"}, "expected the points' classes for the output loss, got no labels"),
+        (
+            {"implementation": "layerwise"},
+            "expected a model whose layers report their contributions for the implementation "
+            "layerwise, got one without `tapped`; choose auto, contraction or ntvp",
+        ),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(choices: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        ntk(Model(linear, jnp.ones((3, 2))), jnp.eye(3), **choices)
+
+
+@pytest.mark.parametrize("implementation", ["layerwise", "contraction"])
+def test_coupled_points_are_refused_by_what_takes_them_for_single(implementation: str) -> None:
+    model = Model(linear, jnp.ones((3, 2)), coupled=True)
+    with pytest.raises(
+        InputError,
+        match="^expected the implementation ntvp where one point's gradient depends on all, as "
+        f"with bn batch, got {implementation}; choose auto or ntvp",
+    ):
+        ntk(model, jnp.eye(3), implementation=implementation)
+    assert ntk(model, jnp.eye(3)).shape == (3, 3)
+
+
+def test_auto_is_the_fastest_that_is_exact() -> None:
+    plain, tapped = Model(linear, jnp.ones((3, 2))), small_model(small_params(), branch(0))
+    for model, expected in (
+        (plain, kernels.contraction),
+        (tapped, kernels.layerwise),
+        (plain._replace(coupled=True), kernels.ntvp),
+        (tapped._replace(coupled=True), kernels.ntvp),
+    ):
+        assert kernels.implementation_for(model) is expected
+
+
+def test_points_and_labels_may_be_plain_arrays() -> None:
+    model = Model(linear, jnp.ones((3, 2)))
+    points = np.eye(3, dtype=np.float32)
+    expected = ntk(model, jnp.asarray(points), jnp.asarray([0, 1, 1]), "label")
+    np.testing.assert_array_equal(ntk(model, points, [0, 1, 1], "label"), expected)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_kernel_is_compiled_once_for_functions_and_shapes(count: int) -> None:
+    chex.clear_trace_counter()
+
+    @chex.assert_max_traces(n=1)
+    def counted(weights: Array, points: Array) -> Array:
+        return linear(weights, points)
+
+    model, x = Model(counted, jnp.ones((3, 2))), jnp.eye(3)[:2]
+    kernels_of = [
+        ntk(model._replace(params=scale * model.params), scale * x, implementation="ntvp")
+        for scale in range(1, count + 1)
+    ]
+    for scale, kernel in enumerate(kernels_of, 1):
+        np.testing.assert_array_equal(kernel, 2 * scale**2 * np.eye(2))
+    with pytest.raises(AssertionError, match="traced > 1 times"):
+        ntk(model, jnp.eye(3), implementation="ntvp")
+    chex.clear_trace_counter()
+
+
+def test_a_models_logits_are_those_of_its_apply() -> None:
+    images = points()[0].astype(jnp.float32)
+    params = jax.tree.map(lambda a: a.astype(jnp.float32), small_params())
+    tapped = small_model(params, branch(1))
+
+    def read(model: Model) -> Any:
+        """Logits, and the gradient of a reading of them in the images."""
+
+        def loss(x: Array) -> tuple[Array, Array]:
+            logits = model.logits(x)
+            return jnp.sum(jnp.sin(logits)), logits
+
+        slope, logits = jax.jit(jax.grad(loss, has_aux=True))(images)
+        return logits, slope
+
+    (logits, slope), plain = read(tapped), read(tapped._replace(tapped=None))
+    assert logits.shape == (M, CLASSES)
+    assert float(jnp.max(jnp.abs(slope))) > 1e-3
+    chex.assert_trees_all_close((logits, slope), plain, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,96 @@
+"""The stack of an arbitrary function: its points, its kernel and its losses."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from networks import EXACT, error
+
+from attacks import ATTACKS, NORMS, fgsm, pgd, twice
+from cells.model import Model
+from ntkscore.kernels import joint_kernel, ntk, stack
+from ntkscore.kernels.stack import Stack, cross_entropy, loss_gradient
+
+Array = jax.Array
+N, D, HIDDEN, CLASSES = 4, 6, 5, 3
+RHOS = (0.02, 0.1)
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def apply(weights: list[Array], points: Array) -> Array:
+    """A function of a list of arrays, without names, layers or images."""
+    first, second = weights
+    return jnp.tanh(points @ first) @ second
+
+
+def model() -> Model:
+    rng = np.random.default_rng(2)
+    shapes = ((D, HIDDEN), (HIDDEN, CLASSES))
+    return Model(apply, [jnp.asarray(rng.normal(size=shape)) for shape in shapes])
+
+
+def data() -> tuple[Array, Array]:
+    rng = np.random.default_rng(4)
+    labels = jnp.asarray(rng.integers(0, CLASSES, N), jnp.int32)
+    return jnp.asarray(rng.uniform(size=(N, D))), labels
+
+
+def run(attack: Any, rhos: tuple[float, ...] = RHOS, key: Any = None) -> Stack:
+    compiled = jax.jit(lambda x, y, rhos: stack(model(), x, y, attack, rhos, "trace", key=key))
+    return compiled(*data(), jnp.asarray(rhos))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, norm: str) -> None:
+    make = lambda rho: ATTACKS[attack](rho, norm=norm)  # noqa: E731
+    got, (x, y) = run(make), data()
+    assert got.gram.shape == (len(RHOS), 3 * N, 3 * N)
+    assert got.losses.shape == (len(RHOS), 3)
+    gradient = jax.jit(loss_gradient(model(), y))
+    for gram, losses, rho in zip(got.gram, got.losses, RHOS, strict=True):
+        parts = (x, *twice(make(rho), gradient, x))
+        points = jnp.concatenate(parts)
+        jacobian = jax.jacrev(partial(apply, points=points))(model().params)
+        rows = np.concatenate([np.reshape(leaf, (3 * N, CLASSES, -1)) for leaf in jacobian], 2)
+        assert error(gram, np.einsum("icp,jcp->ij", rows, rows) / CLASSES) < EXACT
+        logits = [np.asarray(apply(model().params, part)) for part in parts]
+        expected = [
+            np.mean(np.log(np.exp(f).sum(1)) - f[np.arange(N), np.asarray(y)]) for f in logits
+        ]
+        np.testing.assert_allclose(losses, expected, rtol=1e-10)
+        assert expected[0] < expected[1] < expected[2]
+
+
+def test_one_radius_of_several_is_that_radius_alone(double) -> None:
+    together = run(pgd)
+    for place, rho in enumerate(RHOS):
+        alone = run(pgd, (rho,))
+        assert error(together.gram[place], alone.gram[0]) < EXACT
+        np.testing.assert_allclose(together.losses[place], alone.losses[0], rtol=1e-10)
+
+
+def test_radius_zero_leaves_every_block_the_clean_kernel(double) -> None:
+    gram = np.asarray(run(fgsm, (0.0,)).gram[0])
+    clean = ntk(model(), data()[0], output="trace")
+    assert error(gram, np.tile(clean, (3, 3))) < EXACT
+    assert error(joint_kernel(gram, "joint_robust", 0.3, N), clean) < EXACT
+
+
+def test_a_random_start_needs_its_key_and_follows_it(double) -> None:
+    attack = lambda rho: pgd(rho, 2, random_start=True)  # noqa: E731
+    with pytest.raises(ValueError, match=r"^expected a key for the random start, got None"):
+        run(attack)
+    first, again, other = (run(attack, key=jax.random.key(seed)).gram for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert error(first, other) > 1e-6
+    np.testing.assert_allclose(first[:, :N, :N], other[:, :N, :N], rtol=1e-12)
+
+
+def test_cross_entropy_is_in_nats() -> None:
+    logits = jnp.zeros((2, CLASSES))
+    np.testing.assert_allclose(cross_entropy(logits, jnp.asarray([0, 2])), np.log(CLASSES))

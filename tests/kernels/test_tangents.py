@@ -1,0 +1,104 @@
+"""neural-tangents as an oracle that shares nothing with ours, and what is said without it."""
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import jax
+import jax.core
+import jax.interpreters.ad
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tangents import MOVED, neural_tangents
+
+from cells.model import Model
+from cells.nasbench201.network import Network
+from ntkscore.errors import InputError
+from ntkscore.kernels import ntk
+
+M, CLASSES = 3, 4
+
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module")
+def nt() -> ModuleType:
+    if importlib.util.find_spec("neural_tangents") is None:
+        pytest.skip("neural-tangents is not installed: pip install 'ntkscore[tangents]'")
+    return neural_tangents()
+
+
+@pytest.mark.slow
+def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
+    rng = np.random.default_rng(2)
+    network = Network(channels=4, cells_per_stage=1, num_classes=CLASSES)
+    images = jnp.asarray(rng.uniform(size=(M, 8, 8, 3)), jnp.float32)
+    labels = jnp.asarray([0, 3, 1], jnp.int32)
+    digits = jnp.asarray([3, 2, 4, 1, 3, 2], jnp.int32)
+    shapes = jax.eval_shape(network.init, jax.random.key(0), images, digits)
+    variables = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32), shapes
+    )
+    apply = jax.jit(
+        lambda params, images, taps=None: network.apply(
+            {**variables, "params": params}, images, digits, taps
+        )
+    )
+
+    def theirs(trace_axes: tuple[int, ...]) -> np.ndarray:
+        contraction = nt.NtkImplementation.JACOBIAN_CONTRACTION
+        kernel = nt.empirical_ntk_fn(apply, trace_axes=trace_axes, implementation=contraction)
+        return np.asarray(kernel(images, None, variables["params"]), np.float64)
+
+    # One kernel for each pair of logits; `trace` is their default, which divides by the classes.
+    pairs = theirs(())
+    assert pairs.shape == (M, M, CLASSES, CLASSES)
+    rows, columns = np.meshgrid(labels, labels, indexing="ij")
+    expected = {
+        "sum": pairs.sum((2, 3)),
+        "trace": theirs((-1,)),
+        "label": pairs[np.arange(M)[:, None], np.arange(M), rows, columns],
+    }
+    np.testing.assert_allclose(expected["trace"], np.einsum("ijcc->ij", pairs) / CLASSES, rtol=1e-4)
+
+    model = Model(apply, variables["params"], apply)
+    for output, reference in expected.items():
+        kernel = ntk(model, images, labels, output, implementation="layerwise")
+        assert np.linalg.norm(kernel - reference) < 1e-4 * np.linalg.norm(reference)
+
+
+def test_infinite_width_kernels_work(nt: ModuleType) -> None:
+    *_, kernel = nt.stax.serial(nt.stax.Dense(8), nt.stax.Relu(), nt.stax.Dense(1))
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)), jnp.float32)
+    gram = np.asarray(kernel(x, None, "ntk"))
+    # Arc-cosine kernels of degree 1 and 0, by hand.
+    norms = np.linalg.norm(x, axis=1)
+    scale, angle = (
+        norms[:, None] * norms / 5,
+        np.arccos(np.clip(x @ x.T / np.outer(norms, norms), -1, 1)),
+    )
+    first = (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi)
+    slope = (np.pi - angle) / (2 * np.pi)
+    np.testing.assert_allclose(gram, scale * (first + slope * np.cos(angle)), rtol=1e-3, atol=1e-4)
+
+
+def test_jax_is_left_as_it_was(nt: ModuleType) -> None:
+    assert not set(MOVED) & set(vars(jax.core))
+    assert "zeros_like_p" not in vars(jax.interpreters.ad)
+    assert "jax.util" not in sys.modules
+    assert neural_tangents() is nt
+
+
+def test_without_the_extra_the_message_names_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "neural_tangents", None)
+    message = (
+        r"expected neural-tangents to be installed, got no module named 'neural_tangents'; "
+        r"run pip install 'ntkscore\[tangents\]'"
+    )
+    with pytest.raises(InputError, match=message):
+        neural_tangents()
+    assert "jax.util" not in sys.modules

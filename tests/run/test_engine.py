@@ -1,0 +1,236 @@
+"""From architectures to rows, alone and in a directory that survives whatever ends the run."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import chex
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, start
+
+import ntkscore
+import ntkscore.run.scorer as scorer_module
+from cells import Cell
+from ntkscore.config import Config
+from ntkscore.data.images import ImageSet, draw_images, load
+from ntkscore.errors import InputError
+from ntkscore.kernels import joint, scores, stack
+from ntkscore.parity import Reference, load_parity, space_of
+from ntkscore.results.result_set import CELL, ResultSet
+from ntkscore.results.rows import VARYING
+from ntkscore.run import engine, select
+from ntkscore.run.devices import Plan
+from ntkscore.run.scorer import Batch, Scorer
+from ntkscore.verification import relative_error
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+
+CELLS = tuple(map(Cell, (2581, 1462, 0, 7)))
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageSet:
+    return load("synthetic")
+
+
+@pytest.fixture(scope="module")
+def scorer(data: ImageSet) -> Scorer:
+    return Scorer(SPACE.on(data.task), CONFIG)
+
+
+@pytest.fixture(scope="module")
+def batch(data: ImageSet, scorer: Scorer) -> Batch:
+    return scorer.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
+
+
+def rows_of(scorer: Scorer, batch: Batch, cell: Cell) -> pd.DataFrame:
+    return pd.DataFrame(*scorer([cell], batch))
+
+
+def count_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a second trace of the stack, which is what a compilation begins with, be an error."""
+    chex.clear_trace_counter()
+    counted = chex.assert_max_traces(fn=stack, n=1)
+    monkeypatch.setattr(scorer_module, "stack", counted)
+
+
+def test_one_compilation_serves_all_cells_radii_and_scorers(
+    data: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_traces(monkeypatch)
+    space = replace(SPACE, channels=2)
+    for rho in (8 / 255, 3 / 255):
+        # A program is kept for each space and config; no other test has these.
+        mine = Scorer(space.on(data.task), Config(samples=5, rhos=(rho,), parameters="conv_linear"))
+        batch = mine.batch(*draw_images(data, 5, 0, False), 0)
+        for cell in CELLS:
+            rows_of(mine, batch, cell)
+    with pytest.raises(AssertionError, match="traced > 1 times"):
+        other = Scorer(space.on(data.task), Config(samples=5, output="label"))
+        rows_of(other, batch, CELLS[0])
+
+
+def test_three_calls_of_score_compile_once(data: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call makes its own `Scorer`; the program is shared between them."""
+    count_traces(monkeypatch)
+    config = Config(output="trace", parameters="conv_linear")
+    rows = {}
+    for seed, cell in enumerate(CELLS[:3]):
+        images, labels = draw_images(data, 4, seed, False)
+        task = {"mean": data.mean, "std": data.std, "num_classes": data.num_classes}
+        rows[cell] = ntkscore.score(
+            cell.digits, images, labels, config, space=SPACE, seed=seed, **task
+        )
+    chosen = config = replace(config, samples=4)
+    for seed, cell in enumerate(CELLS[:3]):
+        own = Scorer(SPACE.on(data.task), chosen)
+        batch = own.batch(*draw_images(data, 4, seed, False), seed)
+        expected = pd.DataFrame(*own([cell], batch))
+        pd.testing.assert_frame_equal(
+            rows[cell][list(expected)], expected, check_dtype=False, obj=cell.digits
+        )
+
+
+def test_rows_have_every_kernel_and_score(scorer: Scorer, batch: Batch) -> None:
+    rows = rows_of(scorer, batch, Cell(2581))
+    assert tuple(rows.columns) == (*CELL, *VARYING)
+    assert set(rows["kernel"]) == set(joint.KERNELS)
+    assert (rows["status"] == scores.OK).all()
+    assert np.isfinite(rows["value"]).all()
+    assert rows["beta"].notna().equals(rows["kernel"].isin(joint.JOINT))
+    for kernel, part in rows.groupby("kernel"):
+        expected = scores.ASYMMETRIC_SCORES if kernel in joint.ASYMMETRIC else scores.SCORES
+        assert set(part["score"]) - {"loss"} == set(expected)
+    loss = rows[rows["score"] == "loss"].set_index("kernel")["value"]
+    assert loss["clean"] < loss["robust"] < loss["twice"]
+
+
+def test_a_cell_without_a_path_fails_by_name(scorer: Scorer, batch: Batch) -> None:
+    rows = rows_of(scorer, batch, Cell.from_digits("000000"))
+    failed = rows[rows["status"] != scores.OK]
+    assert failed["value"].isna().all()
+    assert not failed.empty
+    assert set(failed["status"]) <= set(scores.STATUSES)
+
+
+def test_a_score_does_not_depend_on_its_company(
+    data: ImageSet, scorer: Scorer, batch: Batch
+) -> None:
+    alone = rows_of(scorer, batch, CELLS[1])
+    calls = engine.compute(CELLS[::-1], [0], data, scorer.space, CONFIG, set(), scorer.plan)
+    together = {
+        rows[0]["cell"]: pd.DataFrame(rows) for call in calls for rows in call.rows_by_network
+    }
+    pd.testing.assert_frame_equal(alone, together[CELLS[1].index])
+
+
+def test_the_library_call_agrees_with_the_engine(
+    data: ImageSet, scorer: Scorer, batch: Batch, tmp_path: Path
+) -> None:
+    images, labels = draw_images(data, CONFIG.samples, 0, False)
+    task = {"mean": data.mean, "std": data.std, "num_classes": 10, "dataset": data.name}
+    rows = ntkscore.score("323133", images, labels, CONFIG, space=SPACE, **task)
+    expected = rows_of(scorer, batch, Cell(2581))
+    pd.testing.assert_frame_equal(rows[list(expected)], expected)
+    ended = engine.run([Cell(2581)], [0], data, CONFIG, tmp_path / "run", space=SPACE)
+    assert (ended.progress.total, ended.progress.done) == (1, 1)
+    recorded = ended.results.read()
+    assert list(recorded.columns) == list(rows.columns)
+    keys = ["kernel", "rho", "beta", "score"]
+    pd.testing.assert_frame_equal(
+        rows.sort_values(keys, ignore_index=True), recorded, check_dtype=False
+    )
+
+
+def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
+    images, labels = draw_images(data, 4, 0, False)
+    still = Config(rhos=(0.0,))
+    task = {"mean": data.mean, "std": data.std, "num_classes": 10}
+    rows = ntkscore.score(2581, images, labels, still, space=SPACE, **task)
+    traces = rows[rows["score"] == "trace"].set_index("kernel")["value"]
+    np.testing.assert_allclose(traces, traces["clean"], rtol=1e-5)
+
+
+def test_batch_mode_runs_through(data: ImageSet) -> None:
+    images, labels = draw_images(data, 4, 0, False)
+    coupled = replace(SPACE, bn="batch")
+    rows = ntkscore.score(2581, images, labels, space=coupled, num_classes=10)
+    assert (rows["status"] == scores.OK).all()
+
+
+@pytest.mark.parametrize("space", [SPACE, RESIDUAL], ids=lambda space: space.name)
+def test_a_broken_run_keeps_what_is_finished_and_goes_on(
+    data: ImageSet, space: ntkscore.Space, tmp_path: Path
+) -> None:
+    chosen = CELLS if space is SPACE else tuple(map(space.parse, ("0", "01", "0110", "1001")))
+    whole = engine.run(chosen, [0, 1], data, CONFIG, tmp_path / "whole", space=space).results
+
+    def interrupt(progress: engine.Progress) -> None:
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    def go_on(report=lambda progress: None) -> engine.Run:
+        out, one_by_one = tmp_path / "broken", 1
+        return engine.run(
+            chosen, [0, 1], data, CONFIG, out, space=space, report=report, batch=one_by_one
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        go_on(interrupt)
+    broken = ResultSet.open(tmp_path / "broken")
+    assert len(broken.finished()) == 2
+    results, progress = go_on()
+    assert (progress.resumed, progress.done, progress.total) == (2, 6, 8)
+    assert results == replace(ResultSet.open(tmp_path / "broken"), directory=results.directory)
+    pd.testing.assert_frame_equal(broken.read(), whole.read())
+    traces = whole.read().query("kernel == 'clean' and score == 'trace'")
+    assert (traces.groupby(whole.identity[0])["value"].nunique() == 2).all()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start("rank", "--cells", "random:3000", "--out", out, *OPTIONS)
+    deadline = time.monotonic() + 300
+    while not list(out.glob("*.parquet")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    results = ResultSet.open(out)
+    finished = results.finished()
+    assert 0 < len(finished) < 3000
+    assert finished <= {(cell.index, 0) for cell in select("random:3000", SPACE)}
+    assert (results.read().groupby("cell").size() == 49).all()
+    if number != signal.SIGKILL:
+        assert process.returncode == 130
+        assert "the same command goes on from there" in errors
+
+
+def test_parity_holds_through_the_engine(data_dir: Path) -> None:
+    """Two cells in one call: the file's kernel, attacks included, from the engine's program."""
+    arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
+    with jax.enable_x64(True):
+        reference = Reference.of(arrays, np.float64)
+    plan = Plan(tuple(jax.local_devices()[:1]), 1, 2)
+    scorer = Scorer(space_of(arrays), Config(x64=True), plan)
+    batch = scorer.batch(arrays["images"] / 255, arrays["labels"], 0)
+    with jax.enable_x64(True):
+        batch = replace(batch, variables=jax.tree.map(np.asarray, dict(reference.variables)))
+        stacks = scorer.start([reference.cell, Cell(7)], batch).stacks
+    assert relative_error(stacks.gram[0, 0], arrays["ntk_sum_all_stack"]) < 1e-6
+
+
+def test_a_config_that_does_not_fit_is_refused_before_anything_is_written(
+    data: ImageSet, tmp_path: Path
+) -> None:
+    coupled, layerwise = replace(SPACE, bn="batch"), Config(samples=4, implementation="layerwise")
+    with pytest.raises(InputError, match="implementation"):
+        engine.run(CELLS, [0], data, layerwise, tmp_path / "run", space=coupled)
+    assert not (tmp_path / "run").exists()

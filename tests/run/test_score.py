@@ -1,0 +1,150 @@
+"""The library's `score`: lists, refusals, and networks of other spaces."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import RESIDUAL, SPACE
+
+import ntkscore
+from cells.residual import Residual
+from ntkscore.config import Config
+from ntkscore.errors import InputError
+from ntkscore.spaces import space_class
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+RNG = np.random.default_rng(0)
+IMAGES, LABELS = RNG.uniform(size=(4, 8, 8, 3)), np.array([0, 1, 2, 0])
+OWN = Path(__file__).with_name("own_space.py")
+
+
+def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: int) -> pd.DataFrame:
+    return ntkscore.score(architectures, IMAGES, LABELS, space=space, **choices)
+
+
+def test_a_list_keeps_its_order_and_its_duplicates() -> None:
+    names = ["0110", "0", "01", "0", "1"]
+    rows = score(names)
+    assert len(rows) == 49 * len(names)
+    assert rows["skips"].tolist()[::49] == names
+    for i, name in enumerate(names):
+        part = rows.iloc[49 * i : 49 * (i + 1)].reset_index(drop=True)
+        alone = score(name)
+        assert set(alone["skips"]) == {name}
+        pd.testing.assert_frame_equal(part, alone)
+    pd.testing.assert_frame_equal(score(tuple(map(RESIDUAL.parse, names))), rows)
+
+
+def test_rows_have_every_choice_of_space_and_config() -> None:
+    rows = score(["01"], seed=3, num_classes=5)
+    assert list(rows.columns) == [
+        *("skips", "seed", "dataset", "space", "depth", "width", "activation", "samples"),
+        *("balanced", "output", "parameters", "attack", "random_start", "norm", "x64", "rho"),
+        *("steps", "step_size", "beta", "kernel", "score", "value", "status"),
+    ]
+    first = rows.iloc[0]
+    assert (first["seed"], first["space"], first["width"], first["samples"]) == (
+        3,
+        "residual",
+        8,
+        4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((2, 3, 8, 8)), np.zeros(2, int), "put the 3 colours last"),
+        (np.zeros((2, 9, 9, 3)), np.zeros(2, int), "with sides that 4 divides"),
+        (np.zeros((2, 7, 9, 3)), np.zeros(2, int), "got 7×9; crop or pad the sides"),
+        (np.full((2, 8, 8, 3), 255.0), np.zeros(2, int), "expected pixels from 0 to 1, got 255"),
+        (np.full((2, 8, 8, 3), np.nan), np.zeros(2, int), "expected pixels from 0 to 1, got nan"),
+        (np.zeros((2, 8, 8, 3)), np.array([0, 3]), "expected 2 labels from 0 to 1"),
+        (np.zeros((2, 8, 8, 3)), np.array([0, -1]), "expected 2 labels from 0 to 1, got -1"),
+        (np.zeros((2, 8, 8, 3)), np.array([0]), "expected 2 labels"),
+        (np.zeros((2, 8, 8, 3)), np.array([0.0, 1.0]), "expected 2 labels, whole numbers"),
+        (np.zeros((1, 8, 8, 3)), np.array([0]), "expected at least two images"),
+    ],
+)
+def test_bad_images_are_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ntkscore.score(0, images, labels, space=SPACE, num_classes=2)
+
+
+@pytest.mark.parametrize("none", [[], ()])
+def test_an_empty_list_is_refused(none: list | tuple) -> None:
+    with pytest.raises(InputError, match="at least one architecture, got an empty list; name one"):
+        score(none)
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="expected a skip pattern of zeros and ones such as 0110"):
+        score(["01", "2"])
+
+
+@pytest.mark.slow
+def test_ranking_and_correlating_residual_networks(tmp_path: Path) -> None:
+    names, config = ["0", "01", "0110"], Config(samples=4)
+    ranked = ntkscore.rank(names, "synthetic", tmp_path / "run", config, space=RESIDUAL)
+    assert set(ranked["skips"]) == set(names)
+    by_size = ntkscore.rank(
+        names, "synthetic", tmp_path / "run", config, space=RESIDUAL, by="params+skips"
+    )
+    assert list(by_size["skips"]) == ["0110", "01", "0"]
+    accuracies = pd.DataFrame({"pgd8": [0.2, 0.3, 0.4]}, index=names)
+    table = ntkscore.Table.from_frame(accuracies, dataset="cifar10")
+    frame = ntkscore.correlate(tmp_path / "run", table).set_index("score")
+    assert frame.loc["skips", "spearman"] == frame.loc["params", "spearman"] == 1
+    assert frame.loc["params", "best_cell"] == "0110"
+    found = ntkscore.lookup(names, table, space=RESIDUAL)
+    assert found["skips"].tolist() == names
+    assert found["skips (cost)"].tolist() == [0, 1, 2]
+
+
+def test_a_space_of_ones_own_is_one_short_file() -> None:
+    text = OWN.read_text()
+    assert len(text.splitlines()) <= 60
+    imported = [
+        line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
+    ]
+    assert set(imported) <= {"ntkscore", "jax", "jax.numpy", "numpy", "dataclasses"}
+
+
+@pytest.mark.slow
+def test_a_space_of_ones_own_is_scored_ranked_and_resumed(tmp_path: Path) -> None:
+    space = space_class(str(OWN))(scale=2.0)
+    names = ["8xtanh", "32xrelu", "8xtanh"]
+    rows = score(names, space)
+    assert rows["network"].tolist()[::49] == names
+    assert rows["width"].tolist()[::49] == [8, 32, 8]
+    assert set(rows["scale"]) == {2.0} and set(rows["space"]) == {"one_hidden"}
+    config, seen = Config(samples=4), []
+
+    def interrupt(progress: object) -> None:
+        seen.append(progress)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    def rank(out: str, report=lambda progress: None) -> pd.DataFrame:
+        out_dir = tmp_path / out
+        return ntkscore.rank(
+            "all", "synthetic", out_dir, config, space=space, report=report, batch=1
+        )
+
+    whole = rank("whole")
+    assert len(whole) == 12 and whole["network"].is_unique
+    with pytest.raises(KeyboardInterrupt):
+        rank("broken", interrupt)
+    assert 0 < len(ntkscore.open_results(tmp_path / "broken").finished()) < 12
+    pd.testing.assert_frame_equal(rank("broken"), whole)
+    broken, expected = (ntkscore.open_results(tmp_path / d).read() for d in ("broken", "whole"))
+    pd.testing.assert_frame_equal(broken, expected)
+
+
+def test_depths_do_not_mix_weights() -> None:
+    """Networks of several depths in one list have the rows that each has in a space of its own."""
+    mixed = score(["0", "0110"], Residual(width=8, depth=6))
+    deep = score("0110", Residual(width=8, depth=6))
+    pd.testing.assert_frame_equal(mixed.iloc[49:].reset_index(drop=True), deep)

@@ -1,0 +1,56 @@
+"""Every `Example:` of a docstring runs and prints what it says."""
+
+import doctest
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+import attacks
+import cells
+import ntkscore
+
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+SLOW = {"ntkscore.api.runs", "ntkscore.api.scoring"}
+"""Modules whose examples compile a network."""
+
+
+def modules() -> Iterator[str]:
+    """The names of all modules of the three packages."""
+    for package in (attacks, cells, ntkscore):
+        yield package.__name__
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield found.name
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    """The examples in a module's docstrings."""
+    module = importlib.import_module(name)
+    return [test for test in doctest.DocTestFinder().find(module, name) if test.examples]
+
+
+WITH_EXAMPLES = [name for name in modules() if examples(name)]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in WITH_EXAMPLES],
+)
+def test_examples_print_what_they_say(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What an example writes belongs nowhere else.
+    monkeypatch.chdir(tmp_path)
+    runner, said = doctest.DocTestRunner(optionflags=FLAGS), []
+    # Examples are written as a user runs them, without this suite's strictness about dtypes.
+    with jax.numpy_dtype_promotion("standard"):
+        for test in examples(name):
+            runner.run(test, out=said.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(said)
+
+
+def test_every_package_has_examples() -> None:
+    assert {name.partition(".")[0] for name in WITH_EXAMPLES} == {"attacks", "cells", "ntkscore"}
+    assert len(WITH_EXAMPLES) > 10

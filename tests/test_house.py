@@ -1,0 +1,148 @@
+"""Imports run one way, and the rooms know no more than they should."""
+
+import ast
+import subprocess
+import sys
+import venv
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
+
+# From the ground up: a room may import from itself and from the rooms before it.
+FLOORS = (
+    ("cells.errors",),
+    ("cells", "attacks"),
+    ("ntkscore.errors", "ntkscore.neighbours", "ntkscore.paths"),
+    ("ntkscore.text",),
+    ("ntkscore.kernels", "ntkscore.data"),
+    ("ntkscore.config", "ntkscore.results"),
+    ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity"),
+    ("ntkscore.verification", "ntkscore.api"),
+    ("ntkscore",),
+    ("ntkscore.cli",),
+    ("ntkscore.__main__", "experiments"),
+)
+NO_JAX = ("ntkscore.data", "ntkscore.results", "ntkscore.analysis")
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the four packages by name; a package is its `__init__`."""
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+@lru_cache
+def imports(module: str) -> frozenset[str]:
+    """The modules that this one imports, as it stands in the file, ours by their full name."""
+    names = set()
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    # What only a type checker reads is no import.
+    tree.body = [node for node in tree.body if "TYPE_CHECKING" not in ast.dump(node)[:60]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            ours = inside & MODULES.keys()
+            names |= ours or {node.module}
+    return frozenset(names)
+
+
+def is_in(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def floor(module: str) -> tuple[int, str]:
+    """The floor and the room of a module: the room with the longest name that holds it."""
+    rooms = [(len(room), i, room) for i, rooms in enumerate(FLOORS) for room in rooms]
+    held = max((size, i, room) for size, i, room in rooms if is_in(module, room))
+    return held[1], held[2]
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_run_one_way(module: str) -> None:
+    here, room = floor(module)
+    for name in imports(module):
+        if name in MODULES:
+            there, other = floor(name)
+            assert there < here or other == room, f"{module} imports {name} from above or beside it"
+
+
+def test_there_is_no_circle() -> None:
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " → ".join([*path, module])
+        for name in sorted(imports(module) & MODULES.keys()):
+            if name not in done:
+                visit(name, (*path, module))
+        done.add(module)
+
+    done: set[str] = set()
+    for module in sorted(MODULES):
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if is_in(m, "ntkscore.kernels")])
+def test_kernels_know_neither_a_space_nor_the_config(module: str) -> None:
+    forbidden = ("cells.nasbench201", "cells.residual", "cells.space", "ntkscore.config")
+    assert not [name for name in imports(module) if any(is_in(name, f) for f in forbidden)]
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in sorted(MODULES) if any(is_in(m, room) for room in NO_JAX)]
+)
+def test_data_results_and_analysis_need_no_jax(module: str) -> None:
+    """Through every module of ours on the way; a package's own re-exports are left aside."""
+    pending, seen = [module], set()
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        assert name.split(".")[0] not in ("jax", "flax", "optax"), f"{module} needs {name}"
+        if name == module or (name in MODULES and MODULES[name].name != "__init__.py"):
+            pending += imports(name)
+
+
+def test_no_module_is_long() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: n for name, n in lengths.items() if n > 400} == {}
+
+
+@pytest.mark.slow
+def test_the_wheel_works_from_an_empty_folder(tmp_path: Path) -> None:
+    """Built from the source and installed beside our dependencies, it scores and names itself."""
+
+    def run(*command: object) -> str:
+        texts = list(map(str, command))
+        return subprocess.run(
+            texts, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    wheels = tmp_path / "wheels"
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", wheels, ROOT)
+    (wheel,) = wheels.glob("ntkscore-*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--no-deps", "-q", wheel)
+    # Our own environment lends the dependencies; what is installed here comes first.
+    (site,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
+    lent = next(Path(path) for path in sys.path if path.endswith("site-packages"))
+    (site / "lent.pth").write_text(f"{lent}\n")
+    place = run(python, "-c", "import ntkscore; print(ntkscore.__file__)")
+    assert Path(place.strip()).is_relative_to(site)
+    for package in ("experiments", "tests"):
+        assert not (site / package).exists()
+    command = [tmp_path / "venv" / "bin" / "ntkscore", "score", "010", "--space", "residual"]
+    printed = run(*command, "--width", "8", "--samples", "4", "--format", "csv")
+    assert printed.count("\n") == 50 and "lambda_min" in printed

@@ -1,0 +1,77 @@
+"""The smallest networks that the tests share, so that each program is compiled once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+from typer.testing import CliRunner, Result
+
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual
+from ntkscore.cli import app
+from ntkscore.config import Config
+from ntkscore.results import ResultSet
+
+CONFIG = Config(samples=4)
+SPACE = NASBench201(channels=4, cells_per_stage=1)
+OPTIONS = ["--channels", "4", "--cells-per-stage", "1", "--samples", "4"]
+RESIDUAL = Residual(width=8)
+RESIDUAL_OPTIONS = ["--space", "residual", "--width", "8", "--samples", "4"]
+REPOSITORY = Path(__file__).parents[1]
+
+
+def invoke(*arguments: object, code: int = 0) -> Result:
+    """Run a command in this process; it must end with this exit code."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def refused(message: str, *arguments: object) -> None:
+    """The command ends with exit code 2 and one sentence on stderr, and nothing on stdout."""
+    result = invoke(*arguments, code=2)
+    assert message in " ".join(result.stderr.split())
+    assert result.stderr.startswith("error: expected ") or "another configuration" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def same_rows(a: pd.DataFrame, b: pd.DataFrame, tolerance: float = 1e-5) -> None:
+    """Both have the same rows, values up to a relative difference."""
+    a, b = a.reset_index(drop=True), b.reset_index(drop=True)
+    pd.testing.assert_frame_equal(a.drop(columns="value"), b.drop(columns="value"))
+    np.testing.assert_allclose(a["value"], b["value"], rtol=tolerance)
+
+
+def start(*arguments: object, **environment: str) -> subprocess.Popen:
+    """Start a command in a process of its own, which keeps its compiled programs."""
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
+    cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    cache["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    # A shell's background job ignores Ctrl-C, and so would its children.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from ntkscore.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=REPOSITORY,
+        env=os.environ | cache | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    """Wait for a command that must succeed; what it said on stderr."""
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return errors
+
+
+def rows_in(directory: Path) -> pd.DataFrame:
+    """The rows of a result directory."""
+    return ResultSet.open(directory).read()
