@@ -16,7 +16,7 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import implementation_for
+from ntkscore.kernels.implementations import implementation_for
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run.engine import by_shape
 from ntkscore.run.scorer import Scorer, dtype_of, precision

@@ -1,8 +1,8 @@
 """Kernels of any network at any points: Gram matrices, joint kernels, and their scores."""
 
-from ntkscore.kernels.gram import IMPLEMENTATIONS as IMPLEMENTATIONS
 from ntkscore.kernels.gram import ntk as ntk
 from ntkscore.kernels.gram import ntk_and_logits as ntk_and_logits
+from ntkscore.kernels.implementations import IMPLEMENTATIONS as IMPLEMENTATIONS
 from ntkscore.kernels.joint import KERNELS as KERNELS
 from ntkscore.kernels.joint import joint_kernel as joint_kernel
 from ntkscore.kernels.parameters import PARAMETER_SETS as PARAMETER_SETS

@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attacks import Attack, twice
 from cells.model import Model
-from ntkscore.kernels.gram import ntk_and_logits, per_group
+from ntkscore.kernels.gram import ntk_and_logits
+from ntkscore.kernels.implementations import per_group
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, "n"]

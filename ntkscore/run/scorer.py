@@ -18,7 +18,7 @@ from cells.model import Model
 from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.kernels import READOUTS, Stack, stack
-from ntkscore.kernels.gram import implementation_for
+from ntkscore.kernels.implementations import implementation_for
 from ntkscore.results.rows import Rows, rows_of
 from ntkscore.run.devices import Plan
 

@@ -36,7 +36,7 @@ from ntkscore.kernels import (
     ntk,
     ntk_and_logits,
 )
-from ntkscore.kernels import gram as kernels
+from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.parameters import join_parameters, kind_of, split_parameters, total
 
 Array = jax.Array

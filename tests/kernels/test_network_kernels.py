@@ -20,7 +20,7 @@ from cells.nasbench201.normalization import NORMALIZATIONS, Normalization
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels import PARAMETER_SETS, READOUTS, ntk, ntk_and_logits
-from ntkscore.kernels.gram import contraction, implementation_for, layerwise_by_kind
+from ntkscore.kernels.implementations import contraction, implementation_for, layerwise_by_kind
 from ntkscore.kernels.parameters import total
 from ntkscore.parity import KERNELS, Reference, load_parity
 
