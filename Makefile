@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 ORACLES ?= .venv-oracles
 BIN = $(VENV)/bin
+# Files of tests side by side; each process compiles, and takes up to 3 GB.
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: rank quick test check oracles clean
 
@@ -11,10 +13,10 @@ rank: $(VENV)/.installed
 
 # The tests that compile no large network: under a minute.
 quick: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not slow and not oracle"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not oracle"
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -1,13 +1,16 @@
 """Where the tests find real data, and the strictness they run under."""
 
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import jax
 import jaxtyping
 import pytest
+from tangents import neural_tangents
 
 DATA = Path(os.environ.get("NTKSCORE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
@@ -52,3 +55,26 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# Independent judges. A test that asks for one is an `oracle`: `make oracles` runs it.
+
+
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """PyTorch; skips where it is missing."""
+    return pytest.importorskip("torch", reason="PyTorch is not installed: see make oracles")
+
+
+@pytest.fixture(scope="session")
+def nt() -> ModuleType:
+    """neural-tangents, imported so that it works on current JAX; skips where it is missing."""
+    if importlib.util.find_spec("neural_tangents") is None:
+        pytest.skip("neural-tangents is not installed: pip install 'ntkscore[tangents]'")
+    return neural_tangents()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"torch", "nt"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.oracle)

@@ -49,6 +49,7 @@ def test_correlations_equal_scipys(pair):
     assert found.kendall == pytest.approx(kendall(x, y), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [np.exp, lambda x: x**3, lambda x: 7 * x - 2])
 @given(columns)
 def test_monotone_transform_of_the_score_changes_nothing(transform, pair):
@@ -56,6 +57,7 @@ def test_monotone_transform_of_the_score_changes_nothing(transform, pair):
     assert repr(agreement(transform(x), y, resamples=20)) == repr(agreement(x, y, resamples=20))
 
 
+@pytest.mark.slow
 @given(columns)
 def test_sign_flip_negates_correlations_and_swaps_the_interval(pair):
     x, y = pair
@@ -81,6 +83,7 @@ def test_bootstrap_ranks_every_resample_anew():
     )
 
 
+@pytest.mark.slow
 def test_interval_covers_the_truth_about_as_often_as_it_says():
     rng = np.random.default_rng(0)
     truth = 6 / np.pi * np.arcsin(0.7 / 2)  # Spearman of a bivariate normal with correlation 0.7

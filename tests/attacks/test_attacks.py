@@ -78,6 +78,7 @@ def attacked() -> dict[tuple[str, str], Any]:
     return {(name, norm): compiled(MAKERS[name], norm) for name, norm in VARIANTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "norm"), VARIANTS)
 def test_results_stay_in_the_ball_and_in_the_pixel_range(
     name: str, norm: str, attacked: dict[tuple[str, str], Any]
@@ -96,6 +97,7 @@ def test_results_stay_in_the_ball_and_in_the_pixel_range(
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "norm"), VARIANTS)
 def test_radius_zero_is_the_identity(
     name: str, norm: str, attacked: dict[tuple[str, str], Any]
@@ -229,6 +231,7 @@ def test_the_sphere() -> None:
     np.testing.assert_array_equal(direction(x), jnp.sign(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "norm"), VARIANTS)
 def test_the_second_attack_starts_from_the_first_result(name: str, norm: str) -> None:
     attack, x, key = MAKERS[name](0.05, norm=norm), uniform(13), jax.random.key(5)

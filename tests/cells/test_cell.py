@@ -20,6 +20,7 @@ BEST = (
 )
 
 
+@pytest.mark.slow
 def test_every_cell_round_trips_through_its_three_forms() -> None:
     cells = list(all_cells())
     assert [cell.index for cell in cells] == list(range(15_625))
@@ -175,6 +176,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_any_text_is_a_cell_or_a_cell_error(text: str) -> None:
     for parser in (Cell.parse, Cell.from_digits, Cell.from_string):
@@ -194,6 +196,7 @@ def test_any_number_is_a_cell_or_a_cell_error(index: int) -> None:
             Cell.parse(index)
 
 
+@pytest.mark.slow
 def test_neighbours_differ_in_one_edge_and_are_mutual() -> None:
     for index in random.Random(0).sample(range(SIZE), 100):
         cell = Cell(index)

@@ -52,6 +52,7 @@ def assert_equal_states(actual: State, expected: State) -> None:
         np.testing.assert_array_equal(actual[name], array, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", random.Random(0).sample(range(SIZE), 3))
 def test_writing_is_the_inverse_of_reading(index: int) -> None:
     cell = Cell(index)
@@ -200,6 +201,7 @@ def test_counts_are_those_of_the_reference(name: str, parity: Callable[[str], Pa
     assert sum(array.size for array in file.state.values()) == int(file.arrays["num_params"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_FILES)
 def test_the_references_files_round_trip(name: str, parity: Callable[[str], Parity]) -> None:
     file = parity(name)
@@ -240,11 +242,6 @@ def test_logits_are_those_of_the_reference(
     actual = logits[bn](variables, images, jnp.asarray(file.cell.operations, jnp.int32))
     expected = file.arrays[f"logits_bn_{bn}"]
     assert np.linalg.norm(actual - expected) <= 1e-5 * np.linalg.norm(expected)
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="reading .pth files needs PyTorch")
 
 
 @pytest.mark.parametrize("key", [None, "state_dict", "model"])

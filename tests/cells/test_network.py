@@ -401,6 +401,7 @@ def test_initialisers_have_their_spread(shape: tuple[int, ...]) -> None:
         assert np.max(np.abs(bias)) == pytest.approx(bound, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_layers_draw_with_the_scheme_that_they_are_given(name: str) -> None:
     convolution = Convolution(24, init_name=name).init(

@@ -92,6 +92,7 @@ def test_a_black_image_has_zero_logits_and_a_finite_gradient(double, activation:
         assert np.all(np.isfinite(leaf)) and np.any(leaf != 0)
 
 
+@pytest.mark.slow
 def test_weights_are_normal_with_variance_1_over_the_width() -> None:
     space = Residual(task=TASK, width=256)
     weights = space.draw(4, 0, jnp.float32)

@@ -39,6 +39,7 @@ def invoke(*arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_leaves_figure_data_and_record(name: str, data_dir: Path, tmp_path: Path) -> None:
     printed = invoke(name, "--out", tmp_path, "--data-dir", data_dir)
@@ -60,6 +61,7 @@ def test_list_names_them_all() -> None:
     assert lines[-1].startswith("recordings: space, pgd-8")
 
 
+@pytest.mark.slow
 def test_reruns_from_its_record(data_dir: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     invoke("sparsity", "--out", first, "--data-dir", data_dir)
@@ -135,6 +137,7 @@ def ring(size: int) -> np.ndarray:
     return np.stack([(places - 1) % size, (places + 1) % size], axis=1)
 
 
+@pytest.mark.slow
 def test_neighbours_differ_on_one_edge() -> None:
     neighbours = searchers.cell_neighbours()
     assert neighbours.shape == (SIZE, 24)
@@ -232,6 +235,7 @@ def test_summary_holds_interval_and_paper() -> None:
     assert pd.isna(frame.iloc[1]["within"]) and pd.isna(frame.iloc[1]["paper"])
 
 
+@pytest.mark.slow
 def test_table_2_within_the_runs(study: Study) -> None:
     table = study.table
     whole = space_accuracies(table, "cifar10")

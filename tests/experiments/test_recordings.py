@@ -216,6 +216,7 @@ def test_fidelities_that_agree_and_that_do_not(outcome_of: Callable[[str], Outco
     assert rows.loc["samples-16", "robust.lambda_min_normalized"]["agreement_low"] == near(0.925)
 
 
+@pytest.mark.slow
 def test_the_default_score_beats_the_parameter_count(
     study: Study, scores: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:

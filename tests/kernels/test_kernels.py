@@ -100,6 +100,7 @@ def test_every_kernel_of_every_layer(
         assert error(logits, small_compiled(params, images, branch(index))) < EXACT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_groups_have_their_first_images_in_common(double, implementation: str) -> None:
     params, (images, labels) = small_params(), points(2 * (1 + 2 * GROUPS))
@@ -132,6 +133,7 @@ def test_one_pass_for_several_outputs_gives_each_and_the_logits(double, small_ke
             assert error(got, small_kernels[1][output, parameters]) < EXACT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("implementation", "chunk"),
     [
@@ -225,6 +227,7 @@ def perceptron_kernels() -> dict:
         return jax.jit(partial(naive.kernels, perceptron))(perceptron_params(), *points(5, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", PARAMETER_SETS)
 @pytest.mark.parametrize("implementation", ["auto", "contraction", "ntvp"])
 def test_kernels_of_a_network_that_is_not_ours(

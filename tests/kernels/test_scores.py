@@ -112,6 +112,7 @@ def test_scaling_changes_each_score_by_its_degree(factor) -> None:
         assert scaled[name] == pytest.approx(expected, rel=1e-9), name
 
 
+@pytest.mark.slow
 @given(order=st.permutations(range(N)))
 def test_the_order_of_the_images_does_not_matter(order) -> None:
     kernel, order = with_spectrum(VALUES), np.array(order)

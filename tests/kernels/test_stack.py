@@ -44,6 +44,7 @@ def run(attack: Any, rhos: tuple[float, ...] = RHOS, key: Any = None) -> Stack:
     return compiled(*data(), jnp.asarray(rhos))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, norm: str) -> None:
@@ -81,6 +82,7 @@ def test_radius_zero_leaves_every_block_the_clean_kernel(double) -> None:
     assert error(joint_kernel(gram, "joint_robust", 0.3, N), clean) < EXACT
 
 
+@pytest.mark.slow
 def test_a_random_start_needs_its_key_and_follows_it(double) -> None:
     attack = lambda rho: pgd(rho, 2, random_start=True)  # noqa: E731
     with pytest.raises(ValueError, match=r"^expected a key for the random start, got None"):

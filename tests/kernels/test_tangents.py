@@ -1,6 +1,5 @@
 """neural-tangents as an oracle that shares nothing with ours, and what is said without it."""
 
-import importlib.util
 import sys
 from types import ModuleType
 
@@ -21,13 +20,6 @@ M, CLASSES = 3, 4
 
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
-@pytest.fixture(scope="module")
-def nt() -> ModuleType:
-    if importlib.util.find_spec("neural_tangents") is None:
-        pytest.skip("neural-tangents is not installed: pip install 'ntkscore[tangents]'")
-    return neural_tangents()
 
 
 @pytest.mark.slow

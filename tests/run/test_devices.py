@@ -54,6 +54,7 @@ def one_by_one() -> pd.DataFrame:
     return rows_by(here(1, 1))
 
 
+@pytest.mark.slow
 def test_the_size_of_a_batch_changes_nothing(one_by_one: pd.DataFrame) -> None:
     same_rows(rows_by(here(1, 3)), one_by_one)
 
@@ -77,6 +78,7 @@ def test_radii_of_a_cell_together_agree_with_radii_alone() -> None:
     same_rows(together, expected, 1e-8)
 
 
+@pytest.mark.slow
 def test_radii_together_agree_with_radii_alone() -> None:
     radii = (2 / 255, 8 / 255, 16 / 255)
     together, *alone = (
@@ -104,6 +106,7 @@ def test_exhausted_memory_halves_the_batch(
     assert refused == [4, 2]
 
 
+@pytest.mark.slow
 def test_memory_exhausted_while_waiting_repeats_the_waiting_networks(
     monkeypatch: pytest.MonkeyPatch, one_by_one: pd.DataFrame
 ) -> None:

@@ -24,6 +24,7 @@ def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: in
     return ntkscore.score(architectures, IMAGES, LABELS, space=space, **choices)
 
 
+@pytest.mark.slow
 def test_a_list_keeps_its_order_and_its_duplicates() -> None:
     names = ["0110", "0", "01", "0", "1"]
     rows = score(names)
@@ -90,17 +91,17 @@ def test_ranking_and_correlating_residual_networks(tmp_path: Path) -> None:
     ranked = ntkscore.rank(names, "synthetic", tmp_path / "run", config, space=RESIDUAL)
     assert set(ranked["skips"]) == set(names)
     by_size = ntkscore.rank(
-        names, "synthetic", tmp_path / "run", config, space=RESIDUAL, by="params+skips"
+        names, "synthetic", tmp_path / "run", config, space=RESIDUAL, by="params+shortcuts"
     )
     assert list(by_size["skips"]) == ["0110", "01", "0"]
     accuracies = pd.DataFrame({"pgd8": [0.2, 0.3, 0.4]}, index=names)
     table = ntkscore.Table.from_frame(accuracies, dataset="cifar10")
     frame = ntkscore.correlate(tmp_path / "run", table).set_index("score")
-    assert frame.loc["skips", "spearman"] == frame.loc["params", "spearman"] == 1
+    assert frame.loc["shortcuts", "spearman"] == frame.loc["params", "spearman"] == 1
     assert frame.loc["params", "best_cell"] == "0110"
     found = ntkscore.lookup(names, table, space=RESIDUAL)
     assert found["skips"].tolist() == names
-    assert found["skips (cost)"].tolist() == [0, 1, 2]
+    assert found["shortcuts"].tolist() == [0, 1, 2]
 
 
 def test_a_space_of_ones_own_is_one_short_file() -> None:
