@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
-from cells.residual import Residual as Residual
 from cells.space import Architecture, Space
 from ntkscore.analysis.frames import pick_rho
 from ntkscore.analysis.ranking import ranking
@@ -65,6 +64,7 @@ def rank(
 
     Example:
         >>> import tempfile
+        >>> from ntkscore import Residual
         >>> space = Residual(depth=3, width=8)
         >>> with tempfile.TemporaryDirectory() as out:
         ...     ranked = rank("all", "synthetic", out, Config(samples=4), space=space)
