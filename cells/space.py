@@ -63,13 +63,28 @@ def options(value: Any) -> tuple[dataclasses.Field, ...]:
 
 
 def check_choices(value: Any) -> None:
-    """Refuse a field that is none of its `choices`.
+    """Refuse a field that is not of its default's type, or none of its `choices`.
 
     Raises:
         InputError: if one is not.
     """
     for field in options(value):
-        allowed = field.metadata["choices"]
+        allowed, kind, given = (
+            field.metadata["choices"],
+            type(field.default),
+            getattr(value, field.name),
+        )
+        # A truth is a whole number to Python, and not to a reader.
+        fits = isinstance(given, kind) and (kind is bool or not isinstance(given, bool))
+        if (
+            field.default is not None
+            and not fits
+            and not (kind is float and isinstance(given, int))
+        ):
+            raise InputError(
+                f"expected {field.name} to be of the type {kind.__name__}, such as "
+                f"{field.default!r}, got {given!r}; correct it"
+            )
         if allowed is not None and (given := getattr(value, field.name)) not in allowed():
             raise InputError(
                 f"expected {field.name} to be one of {', '.join(allowed())}, got {given!r}; "

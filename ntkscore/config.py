@@ -84,10 +84,15 @@ class Config:
     def __post_init__(self) -> None:
         if self.implementation == "jacobian":  # its name before version 0.2
             object.__setattr__(self, "implementation", "layerwise")
+        for name in ("rhos", "betas"):
+            if isinstance(values := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(values))
         check_choices(self)
         if self.samples < 2:
-            least = "at least 1" if self.samples < 1 else "at least 2 samples: one has no kernel"
-            raise InputError(f"expected samples to be {least}, got {self.samples}; raise it")
+            raise InputError(
+                "expected at least 2 samples, whose kernel can tell them apart, got "
+                f"{self.samples}; raise it"
+            )
         for name, values in (("rho", self.rhos), ("beta", self.betas)):
             if not values:
                 raise InputError(f"expected at least one {name}, got none; give one")

@@ -31,7 +31,9 @@ def space_class(name: str) -> type[Space]:
         return SPACES[name]
     file, _, wanted = name.partition(":")
     path = Path(file).expanduser()
-    if path.suffix != ".py" or not path.is_file():
+    if path.suffix == ".py" and not path.is_file():
+        raise InputError(f"expected a Python file at {path}, got no such file; check the path")
+    if path.suffix != ".py":
         raise InputError(
             f"expected a space: {', '.join(SPACES)}, or a Python file that defines one, got "
             f"{name!r}; choose one of these"

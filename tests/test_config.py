@@ -25,8 +25,14 @@ from ntkscore.text import format_rho, parse_fraction
             {"implementation": "fast"},
             "expected implementation to be one of auto, layerwise, contraction, ntvp, got 'fast'",
         ),
-        ({"samples": 0}, "expected samples to be at least 1, got 0; raise it"),
-        ({"samples": 1}, "expected samples to be at least 2 samples: one has no kernel, got 1"),
+        ({"samples": "8"}, "expected samples to be of the type int, such as 50, got '8'; correct"),
+        ({"samples": True}, "expected samples to be of the type int, such as 50, got True"),
+        ({"betas": 0.5}, r"expected betas to be of the type tuple, such as \(0.5,\), got 0.5"),
+        (
+            {"samples": 0},
+            "expected at least 2 samples, whose kernel can tell them apart, got 0; raise it",
+        ),
+        ({"samples": 1}, "expected at least 2 samples, whose kernel can tell them apart, got 1"),
         ({"rhos": ()}, "expected at least one rho, got none; give one"),
         ({"rhos": (-0.1,)}, "expected rho from 0 to 1, got -0.1; write 8/255"),
         ({"rhos": (8.0,)}, "expected rho from 0 to 1, got 8; write 8/255"),
@@ -49,6 +55,7 @@ from ntkscore.text import format_rho, parse_fraction
         ({"attack": "pgd", "step_size": 0.0}, "expected a step size above 0 and at most 1, got 0"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_bad_choices_are_refused(choices: dict, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         Config(**choices)

@@ -1,6 +1,6 @@
 """Comparison of scores with measured accuracies: where both come from, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -8,11 +8,13 @@ import pandas as pd
 
 from cells.space import Architecture, Space
 from ntkscore.analysis.agreement import agreement_table
+from ntkscore.analysis.correlation import FEWEST
 from ntkscore.analysis.frames import cost_table, pick_rho, score_table
 from ntkscore.analysis.score_names import default_sum
 from ntkscore.data.datasets import DATASETS
 from ntkscore.data.names import dataset_name, metric_name
 from ntkscore.data.tables import Table, load_table
+from ntkscore.errors import InputError
 from ntkscore.kernels.scores import direction_of
 from ntkscore.results import RUN, ResultSet
 
@@ -65,6 +67,21 @@ def trained_on(space: Space, dataset: str) -> Space:
     return space.trained().on(facts.task) if facts else space.trained()
 
 
+def in_keys_of(space: Space, table: Table) -> Table:
+    """The table with the space's own keys, whatever names of architectures it was written with.
+
+    A row that is no architecture of the space keeps its name.
+    """
+
+    def key(name: Hashable) -> Hashable:
+        try:
+            return space.key(space.parse(str(name)))
+        except InputError:
+            return name
+
+    return table.renamed(key)
+
+
 def correlate(
     scores: pd.DataFrame,
     table: Table,
@@ -75,6 +92,8 @@ def correlate(
     resamples: int = 1000,
 ) -> pd.DataFrame:
     """Agreement of every score with one column of a table, the default sum and the costs last.
+
+    Networks that the table has no results for are left out.
 
     Args:
         scores: a row per network, a column per score.
@@ -87,8 +106,17 @@ def correlate(
         A row per score: the fields of `Agreement`, and the best-scored network's short names.
 
     Raises:
-        InputError: if the table lacks the data set, the metric or a network.
+        InputError: if the table lacks the data set, the metric or nearly all networks.
     """
+    table = in_keys_of(space, table)
+    table.metrics(dataset)
+    measured = [key for key in scores.index if table.has(key)]
+    if len(measured) < FEWEST:
+        raise InputError(
+            f"expected at least {FEWEST} networks that {table.name} has results for, got "
+            f"{len(measured)} of {len(scores)}; use a table of the same architectures"
+        )
+    scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
     costs = cost_table(scores.index, trained_on(space, dataset))
     costs.index = scores.index
@@ -127,6 +155,7 @@ def lookup(
     Raises:
         InputError: if the table lacks the data set, a network or the seed.
     """
+    table = in_keys_of(space, table)
     datasets = table.datasets if dataset is None else (dataset_name(dataset),)
     rows = []
     for architecture in architectures:

@@ -189,18 +189,34 @@ def score_network(
         >>> rows["status"].value_counts().to_dict()
         {'ok': 49}
     """
+    if not isinstance(model, Model):
+        raise InputError(
+            f"expected an ntkscore.Model, got {type(model).__name__}; write Model(apply, params), "
+            "where apply gives logits of (params, images)"
+        )
     images, labels = np.asarray(images), np.asarray(labels)
+    if images.ndim < 2 or len(images) < 2:
+        raise InputError(
+            f"expected at least two images along the first axis, got {images.shape}; stack them"
+        )
     config = replace(config or Config(), samples=len(images))
     with precision(config):
         params = _cast(model.params, dtype_of(config))
+        if not jax.tree.leaves(params) or not all(map(_floating, jax.tree.leaves(params))):
+            raise InputError(
+                "expected weights of floating point, which a kernel differentiates in, got "
+                f"{[str(leaf.dtype) for leaf in jax.tree.leaves(params)] or 'none'}; give these "
+                "alone as params"
+            )
         points = jax.ShapeDtypeStruct(images.shape, dtype_of(config))
         logits = jax.eval_shape(_jitted(model.apply), params, points)
-    if logits.ndim != 2 or len(logits) != len(images):
+    shape = getattr(logits, "shape", type(logits).__name__)
+    if len(shape) != 2 or shape[0] != len(images):
         raise InputError(
-            f"expected logits of shape ({len(images)}, classes) from the model, got "
-            f"{logits.shape}; give a function of (params, whole batch)"
+            f"expected logits of shape ({len(images)}, classes) from the model, got {shape}; give "
+            "a function of (params, whole batch) that returns one array"
         )
-    _check_images(images, labels, logits.shape[1])
+    _check_images(images, labels, int(shape[1]))
     space = _OneNetwork(apply=model.apply, tapped=model.tapped, coupled=model.coupled)
     scorer = Scorer(space, config)
     batch = scorer.batch(images, labels, seed, variables=params)
@@ -212,6 +228,10 @@ def score_network(
 def _jitted(apply: Callable) -> Callable:
     """A compiled function, found again by later calls with the same function."""
     return jax.jit(apply)
+
+
+def _floating(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 def _cast(params: PyTree, dtype: Any) -> PyTree:

@@ -128,7 +128,7 @@ def rank(
     join(distributed, coordinator, processes, process)
     images = load(data, data_dir)
     space = space.on(images.task)
-    chosen = select(cells, space, None if table is None else load_table(table), seed)
+    chosen = select(cells, space, None if table is None else load_table(table, images.name), seed)
     score_sum = api.score_sum_of(by, space, chosen[0], config)
     wanted = range(seed, seed + seeds)
     ended = _run_to_the_end(chosen, wanted, images, config, out, space, cells, batch)
@@ -149,6 +149,9 @@ def rank(
         f"{describe_choices(images.name, space, config)}, ρ = {format_rho(config.rhos[0])}; "
         f"all scores are in {out}"
     )
+    if (trained := space.trained()) != space:
+        sizes = ", ".join(f"{name} {value}" for name, value in trained.choices().items())
+        note += f"\nCosts are of the networks that would be trained: {sizes}"
     title = f"Ranked by {score_sum}, best first"
     print_frame(printed if format is Format.table else ranked, format, title, note)
 
@@ -200,7 +203,10 @@ def correlate(
     table: o.TablePath,
     dataset: o.Dataset = "cifar10",
     metric: Annotated[
-        str, typer.Option(help="Accuracy to correlate with: clean, pgd8, autoattack and others.")
+        str,
+        typer.Option(
+            help="Accuracy to correlate with: clean, fgsm3, pgd8, autoattack, or a table's name."
+        ),
     ] = "val_pgd_8_acc",
     rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
@@ -217,6 +223,8 @@ def correlate(
         f"{source}; accuracy from {accuracies.name}; 95 % intervals by bootstrap over cells; "
         "top by accuracy"
     )
+    if absent := len(scores) - int((frame["n"] + frame["excluded"]).max()):
+        note += f"; {absent} networks that the table has no results for are left out"
     printed = compact_agreement(frame) if format is Format.table else frame
     print_frame(printed, format, f"Agreement with {metric} on {dataset}, {len(scores)} cells", note)
 

@@ -83,8 +83,8 @@ OwnSpace = Annotated[
     str | None,
     typer.Option(
         "--space",
-        help=f"Search space: {', '.join(SPACES)}, or a Python file that defines one; that of the "
-        "directory if left out, else nasbench201.",
+        help=f"Search space: {', '.join(SPACES)}, or a Python file that defines one; that of a "
+        "result directory if left out, else nasbench201.",
     ),
 ]
 SpaceFields = Annotated[

@@ -1,6 +1,6 @@
 """Accuracies of trained networks, by architecture: benchmark tables and a person's own."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -129,6 +129,22 @@ class Table:
         if cells is None:
             return column.copy()
         return column[np.fromiter((self._row(cell) for cell in cells), dtype=np.intp)]
+
+    def has(self, cell: Hashable) -> bool:
+        """Tell whether the table has results for an architecture."""
+        try:
+            return key_of(cell) in self._rows
+        except TypeError:
+            return False
+
+    def renamed(self, name: Callable[[Hashable], Hashable]) -> "Table":
+        """The same table with other keys.
+
+        Args:
+            name: the new key of an old one.
+        """
+        rows = {name(key): row for key, row in self._rows.items()}
+        return replace(self, own=tuple(map(name, self.own)), _rows=rows)
 
     def _row(self, cell: Hashable) -> int:
         try:

@@ -184,6 +184,11 @@ def measure(
         >>> measure(np.diag([1.0, 2.0, 5.0]), labels=np.arange(3))["lambda_max"]
         Measurement(value=5.0, status='ok')
     """
+    if np.ndim(kernel) != 2 or len(kernel) != len(np.transpose(kernel)) or len(kernel) < 2:
+        raise InputError(
+            f"expected a square kernel of at least two images, got the shape {np.shape(kernel)}; "
+            "give K(X, X)"
+        )
     definitions = SCORES if symmetric else ASYMMETRIC_SCORES
     resolution = ROUNDING * np.finfo(np.float32).eps
     if np.asarray(kernel).dtype == np.float64:

@@ -209,6 +209,8 @@ def run(
     Raises:
         InputError: if something does not fit; nothing is written then.
     """
+    if not seeds:
+        raise InputError("expected at least one seed, got none; give one")
     space = space.on(data.task)
     configuration = configuration_of(data, space, config)
     if architectures:

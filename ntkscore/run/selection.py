@@ -35,7 +35,7 @@ def select(
         )
     if kind in ("random", "table"):
         if kind == "table" and table:
-            candidates = tuple(space.parse(key) for key in table.own)
+            candidates = tuple(space.parse(str(key)) for key in table.own)
         else:
             candidates = tuple(space.architectures("distinct"))
         if spec == "table":

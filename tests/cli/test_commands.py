@@ -138,6 +138,10 @@ def test_rank_refuses_a_damaged_part(ranked: Path, tmp_path: Path) -> None:
         ("expected a number or a fraction such as 8/255", ["score", "0", "--rho", "eight"]),
         ("1001", ["score", "0", "--samples", "1001"]),
         ("1001", ["rank", "--out", "x", "--cells", "0", "--samples", "1001"]),
+        (
+            "expected at least one seed, got none",
+            ["rank", "--out", "x", "--cells", "0", "--seeds", "0"],
+        ),
         ("ntkscore fetch cifar10", ["score", "0", "--data", "cifar10", "--data-dir", "nowhere"]),
         ("expected KERNEL.SCORE", ["rank", "--out", "x", "--cells", "0", "--by", "robust.norm"]),
         ("or params, flops, shortcuts", ["rank", "--out", "x", "--by", "x", *RESIDUAL_OPTIONS]),

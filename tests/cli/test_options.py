@@ -115,7 +115,7 @@ def test_help_texts_are_sentences(name: str) -> None:
         ("expected NAME=VALUE after --set, got 'channels'", ["--set", "channels"]),
         ("expected a space: nasbench201, residual, or a Python file that defines one, got 'darts'",
          ["--space", "darts"]),
-        ("or a Python file that defines one, got 'nowhere.py'", ["--space", "nowhere.py"]),
+        ("expected a Python file at nowhere.py, got no such file", ["--space", "nowhere.py"]),
         ("expected width to be at least 1, got 0", ["--space", "residual", "--width", "0"]),
         ("expected a field of the space one_hidden: scale, centred, got size; leave it out",
          ["--space", OWN, "--set", "size=2"]),

@@ -290,3 +290,10 @@ def test_what_is_no_new_score_is_refused(name: str, direction: Any, message: str
 def test_every_status_is_explained() -> None:
     assert set(STATUSES) == {OK, NOT_FINITE, NOT_PSD, CONSTANT, SINGULAR}
     assert all(STATUSES.values())
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_kernel_that_is_not_square_is_refused() -> None:
+    for kernel in (np.ones((3, 4)), np.ones(3), np.ones((1, 1))):
+        with pytest.raises(InputError, match=r"^expected a square kernel of at least two images"):
+            measure(kernel, np.arange(3))

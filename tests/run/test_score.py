@@ -149,3 +149,19 @@ def test_depths_do_not_mix_weights() -> None:
     mixed = score(["0", "0110"], Residual(width=8, depth=6))
     deep = score("0110", Residual(width=8, depth=6))
     pd.testing.assert_frame_equal(mixed.iloc[49:].reset_index(drop=True), deep)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda w, x: x @ w, "expected an ntkscore.Model, got function; write Model"),
+        (ntkscore.Model(lambda w, x: (x @ w, x), np.ones((6, 2))), "expected logits .*, got tuple"),
+        (ntkscore.Model(lambda w, x: x @ w, np.ones((6, 2), int)), "expected weights of floating"),
+        (ntkscore.Model(lambda w, x: x, []), "expected weights of floating .*, got none; give"),
+        (ntkscore.Model(lambda w, x: (x @ w).sum(1), np.ones((6, 2))), r"expected logits of shape"),
+    ],
+)
+def test_what_is_no_model_is_refused(model: ntkscore.Model, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        ntkscore.score_network(model, np.full((4, 6), 0.5), np.array([0, 1, 0, 1]))

@@ -1,0 +1,67 @@
+"""Scores beside accuracies: whose table it is, and which networks it has."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual
+from ntkscore.analysis.comparison import correlate, in_keys_of, lookup
+from ntkscore.data.tables import Table, load_table
+from ntkscore.errors import InputError
+from ntkscore.run import select
+
+SPACE = NASBench201()
+DIGITS = ("003233", "323133", "421211", "443233")
+CELLS = [SPACE.parse(digits) for digits in DIGITS]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A person's own accuracies, written with digits, some of which begin with zeros."""
+    rows = [f"{digits},{0.2 + 0.1 * i}" for i, digits in enumerate(DIGITS)]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["cell,pgd8", *rows]))
+    return load_table(path, "cifar10")
+
+
+@pytest.fixture
+def scores() -> pd.DataFrame:
+    index = pd.Index([cell.index for cell in CELLS], name="cell")
+    return pd.DataFrame({"robust.trace": [1.0, 2.0, 3.0, 4.0]}, index=index)
+
+
+def test_a_table_may_use_any_name_of_a_network(table: Table, scores: pd.DataFrame) -> None:
+    frame = correlate(scores, table, "cifar10", "pgd8", SPACE, resamples=10)
+    assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
+    assert select("table", SPACE, table) == tuple(CELLS)
+    assert lookup(CELLS[:1], table, SPACE)["val_pgd_8_acc"].item() == 0.2
+
+
+def test_digits_alone_are_digits_and_indices_are_indices() -> None:
+    for keys in ([323133, 421211], [2581, 0], ["2581", "421211"]):
+        frame = pd.DataFrame({"pgd8": [0.4, 0.3]}, index=keys)
+        own = in_keys_of(SPACE, Table.from_frame(frame, dataset="cifar10"))
+        assert own.own == (2581, 0)
+
+
+def test_networks_without_results_are_left_out(table: Table, scores: pd.DataFrame) -> None:
+    more = pd.concat([scores, pd.DataFrame({"robust.trace": [0.0, np.nan]}, index=[7, 8])])
+    frame = correlate(more, table, "cifar10", "pgd8", SPACE, resamples=10)
+    assert frame.loc[0, ["n", "excluded", "spearman"]].tolist() == [4, 0, 1]
+    with pytest.raises(
+        InputError,
+        match=r"^expected at least 3 networks that own table has results for, got 0 of 4; use a",
+    ):
+        other = pd.DataFrame({"pgd8": [0.4, 0.3, 0.1]}, index=["0", "1", "01"])
+        correlate(
+            scores, Table.from_frame(other, dataset="cifar10"), "cifar10", "pgd8", Residual(width=8)
+        )
+
+
+def test_a_row_that_is_no_network_of_the_space_stays(table: Table) -> None:
+    frame = pd.DataFrame({"pgd8": [0.4, 0.3]}, index=["resnet-18", "323133"])
+    own = in_keys_of(SPACE, Table.from_frame(frame, dataset="cifar10"))
+    assert own.has("resnet-18") and own.has(2581) and not own.has(0)
