@@ -21,13 +21,21 @@ from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run.engine import by_shape
 from ntkscore.run.scorer import Scorer, dtype_of, precision
 
+COUPLING = 1e-3
+"""Relative change of an image's logits, alone and in its batch, that rounding explains."""
 
-def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:
-    """Number of classes; images and labels that do not fit are refused."""
+
+def _check_batch(images: np.ndarray) -> None:
+    """Refuse what is no batch of images."""
     if images.ndim < 2 or len(images) < 2:
         raise InputError(
             f"expected at least two images along the first axis, got {images.shape}; stack them"
         )
+
+
+def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:
+    """Number of classes; images and labels that do not fit are refused."""
+    _check_batch(images)
     if not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
         raise InputError(
             f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; "
@@ -176,7 +184,8 @@ def score_network(
         Rows like those of `score`.
 
     Raises:
-        InputError: if images, labels or logits do not fit.
+        InputError: if images, labels or logits do not fit, or an image's logits depend on the
+            others and the model does not say so.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -195,10 +204,7 @@ def score_network(
             "where apply gives logits of (params, images)"
         )
     images, labels = np.asarray(images), np.asarray(labels)
-    if images.ndim < 2 or len(images) < 2:
-        raise InputError(
-            f"expected at least two images along the first axis, got {images.shape}; stack them"
-        )
+    _check_batch(images)
     config = replace(config or Config(), samples=len(images))
     with precision(config):
         params = _cast(model.params, dtype_of(config))
@@ -217,11 +223,31 @@ def score_network(
             "a function of (params, whole batch) that returns one array"
         )
     _check_images(images, labels, int(shape[1]))
+    with precision(config):
+        _check_coupling(model, params, jnp.asarray(images, dtype_of(config)))
     space = _OneNetwork(apply=model.apply, tapped=model.tapped, coupled=model.coupled)
     scorer = Scorer(space, config)
     batch = scorer.batch(images, labels, seed, variables=params)
     implementation_for(model, config.implementation)
     return _frame(scorer([name], batch), dataset, space, config)
+
+
+def _check_coupling(model: Model, params: PyTree, images: Array) -> None:
+    """Refuse a model that is said to take images one by one, and does not."""
+    if model.coupled:
+        return
+    among, alone = (_jitted(model.apply)(params, x)[0] for x in (images, images[:1]))
+    reach = float(jnp.max(jnp.abs(among)))
+    if not np.allclose(among, alone, rtol=0, atol=COUPLING * reach, equal_nan=True):
+        raise InputError(
+            "expected logits of an image that do not depend on the rest of its batch, got "
+            f"{_few(among)} among {len(images)} images and {_few(alone)} alone; declare it with "
+            "Model(apply, params, coupled=True), or freeze the batch's statistics"
+        )
+
+
+def _few(logits: Array) -> str:
+    return ", ".join(f"{value:.3g}" for value in logits[:3])
 
 
 @lru_cache(maxsize=64)

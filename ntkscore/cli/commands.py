@@ -149,9 +149,9 @@ def rank(
         f"{describe_choices(images.name, space, config)}, ρ = {format_rho(config.rhos[0])}; "
         f"all scores are in {out}"
     )
-    if (trained := space.trained()) != space:
-        sizes = ", ".join(f"{name} {value}" for name, value in trained.choices().items())
-        note += f"\nCosts are of the networks that would be trained: {sizes}"
+    scored = space.choices().items()
+    if sizes := [f"{n} {v}" for n, v in space.trained().choices().items() if (n, v) not in scored]:
+        note += f"\nCosts are of the networks that would be trained: {', '.join(sizes)}"
     title = f"Ranked by {score_sum}, best first"
     print_frame(printed if format is Format.table else ranked, format, title, note)
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -165,3 +166,15 @@ def test_depths_do_not_mix_weights() -> None:
 def test_what_is_no_model_is_refused(model: ntkscore.Model, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         ntkscore.score_network(model, np.full((4, 6), 0.5), np.array([0, 1, 0, 1]))
+
+
+def test_a_dependence_on_the_batch_must_be_declared() -> None:
+    def apply(weights: jax.Array, x: jax.Array) -> jax.Array:
+        return (x - x.mean(0)) @ weights
+
+    images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 0, 1])
+    weights = np.random.default_rng(1).normal(size=(6, 2))
+    with pytest.raises(InputError, match=r"^expected logits of an image .*; declare it with Model"):
+        ntkscore.score_network(ntkscore.Model(apply, weights), images, labels)
+    rows = ntkscore.score_network(ntkscore.Model(apply, weights, coupled=True), images, labels)
+    assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
