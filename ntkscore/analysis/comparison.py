@@ -70,8 +70,11 @@ def trained_on(space: Space, dataset: str) -> Space:
 def in_keys_of(space: Space, table: Table) -> Table:
     """The table with the space's own keys, whatever names of architectures it was written with.
 
-    A row that is no architecture of the space keeps its name.
+    A row that is no architecture of the space keeps its name, and a published table all of its
+    indices: 10 is a cell there, and no skip pattern.
     """
+    if not table.by_any_name:
+        return table
 
     def key(name: Hashable) -> Hashable:
         try:

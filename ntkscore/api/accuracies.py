@@ -25,6 +25,8 @@ def correlate(
 ) -> pd.DataFrame:
     """Correlate scores with measured accuracies, beside the parameter count and the FLOPs.
 
+    Networks that the table has no results for are left out.
+
     Args:
         source: a result directory, or a frame with a row per network and a column per score.
         table: with the accuracies, or its path.
@@ -38,7 +40,7 @@ def correlate(
         accuracy, and the best-scored network with its accuracy and rank.
 
     Raises:
-        InputError: if the table lacks the data set, the metric or a network.
+        InputError: if the table lacks the data set, the metric or nearly all networks.
 
     Example:
         >>> scores = pd.DataFrame({"robust.trace": [3.0, 2.0, 1.0]}, index=[2581, 1462, 0])

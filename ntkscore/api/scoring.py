@@ -16,9 +16,8 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.kernels.implementations import implementation_for
 from ntkscore.results.rows import Rows, with_constants
-from ntkscore.run.engine import by_shape
+from ntkscore.run.engine import by_shape, choices_of
 from ntkscore.run.scorer import Scorer, dtype_of, precision
 
 COUPLING = 1e-3
@@ -58,9 +57,7 @@ def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | Non
 def _frame(rows: Iterable[Rows], dataset: str, space: Space, config: Config) -> pd.DataFrame:
     frame = pd.DataFrame([row for one in rows for row in one])
     identity = tuple(frame.columns[: list(frame.columns).index("seed")])
-    configuration = {"dataset": dataset, **space.columns, **config.to_dict()}
-    del configuration["implementation"]
-    return with_constants(frame, identity, configuration)
+    return with_constants(frame, identity, {"dataset": dataset, **choices_of(space, config)})
 
 
 def score(
@@ -113,7 +110,6 @@ def score(
     """
     images, labels = np.asarray(images), np.asarray(labels)
     classes = _check_images(images, labels, num_classes)
-    # Colours share one normaliser where a single number is given for them.
     task = Task(images.shape[1:], classes, tuple(map(float, mean)), tuple(map(float, std)))
     space = (space or NASBench201()).on(task)
     config = replace(config or Config(), samples=len(images))
@@ -228,7 +224,6 @@ def score_network(
     space = _OneNetwork(apply=model.apply, tapped=model.tapped, coupled=model.coupled)
     scorer = Scorer(space, config)
     batch = scorer.batch(images, labels, seed, variables=params)
-    implementation_for(model, config.implementation)
     return _frame(scorer([name], batch), dataset, space, config)
 
 
@@ -265,6 +260,6 @@ def _cast(params: PyTree, dtype: Any) -> PyTree:
 
     def cast(leaf: Any) -> Array:
         leaf = jnp.asarray(leaf)
-        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        return leaf.astype(dtype) if _floating(leaf) else leaf
 
     return jax.tree.map(cast, params)

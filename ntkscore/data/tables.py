@@ -28,6 +28,8 @@ class Table:
         own: keys of the architectures with results of their own, ascending in the published
             tables; every other one of the table has the results of the one that it is taken to
             be isomorphic to.
+        by_any_name: whether the keys are as a person wrote them, so that a space has to say which
+            architectures they name; a published table has the benchmark's own indices.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Table:
     _rows: Mapping[Hashable, int]  # the row of every known key in the columns
     _columns: Mapping[Column, np.ndarray]
     _remedy: str = ""  # what else may help if a key is unknown
+    by_any_name: bool = False
 
     @classmethod
     def from_frame(
@@ -70,6 +73,7 @@ class Table:
             own=tuple(checked.keys),
             _rows={key: row for row, key in enumerate(checked.keys)},
             _columns=dict(zip(checked.columns, checked.values.T, strict=True)),
+            by_any_name=True,
         )
 
     @property

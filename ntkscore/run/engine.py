@@ -138,21 +138,30 @@ def compute(
                     yield Computed(scorer.plan, rows)
 
 
-def configuration_of(data: ImageSet, space: Space, config: Config) -> dict[str, Any]:
-    """The choices that must be equal for two runs to share a result directory, as plain values.
+def choices_of(space: Space, config: Config) -> dict[str, Any]:
+    """The choices of space and config that decide a score, as plain values.
 
     Raises:
-        InputError: if the space and the config have a choice of the same name.
+        InputError: if the two have a choice of the same name.
     """
     choices = config.to_dict()
     del choices["implementation"]  # The implementations agree; which one ran is provenance.
-    head = {"dataset": data.name, "data_checksum": data.checksum, **space.columns}
-    if common := sorted(choices.keys() & head.keys()):
+    if common := sorted(choices.keys() & space.columns.keys()):
         raise InputError(
             f"expected fields of the space {space.name} that ntkscore.Config has not, got "
             f"{', '.join(common)}; rename them"
         )
-    return {**head, **choices}
+    return {**space.columns, **choices}
+
+
+def configuration_of(data: ImageSet, space: Space, config: Config) -> dict[str, Any]:
+    """The choices that must be equal for two runs to share a result directory, as plain values.
+
+    Raises:
+        InputError: if space and config have a choice of the same name.
+    """
+    head = {"dataset": data.name, "data_checksum": data.checksum}
+    return {**head, **choices_of(space, config)}
 
 
 def plan_for(

@@ -65,3 +65,15 @@ def test_a_row_that_is_no_network_of_the_space_stays(table: Table) -> None:
     frame = pd.DataFrame({"pgd8": [0.4, 0.3]}, index=["resnet-18", "323133"])
     own = in_keys_of(SPACE, Table.from_frame(frame, dataset="cifar10"))
     assert own.has("resnet-18") and own.has(2581) and not own.has(0)
+
+
+def test_the_indices_of_a_published_table_are_no_skip_patterns(data_dir: Path) -> None:
+    """Its cells 0, 1, 10 and 101 have nothing to do with the networks of these patterns."""
+    table = load_table(data_dir / "nas-robbench-201")
+    patterns = pd.DataFrame({"robust.trace": [1.0, 2.0, 3.0, 4.0]}, index=["0", "1", "10", "101"])
+    with pytest.raises(InputError, match=r"has results for, got 0 of 4; use a table of the same"):
+        correlate(patterns, table, "cifar10", "pgd8", Residual(width=8))
+    own = pd.DataFrame({"pgd8": [0.1, 0.2, 0.3, 0.4]}, index=[0, 1, 10, 101])
+    named = Table.from_frame(own, dataset="cifar10")
+    frame = correlate(patterns, named, "cifar10", "pgd8", Residual(width=8), resamples=10)
+    assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]

@@ -1,5 +1,6 @@
 """The library's `score`: lists, refusals, and networks of other spaces."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -178,3 +179,12 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
         ntkscore.score_network(ntkscore.Model(apply, weights), images, labels)
     rows = ntkscore.score_network(ntkscore.Model(apply, weights, coupled=True), images, labels)
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
+
+
+def test_a_field_that_the_config_has_too_is_refused_without_a_directory() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Clash(Residual):
+        samples: int = ntkscore.option(3, "Samples of something else.")
+
+    with pytest.raises(InputError, match=r"^expected fields of the space .*, got samples; rename"):
+        score("0", Clash(width=8))
