@@ -89,7 +89,9 @@ class Attack:
         if self.norm not in NORMS:
             raise ValueError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
 
-    def __call__(self, gradient: Gradient, x: Images, key: Array | None = None) -> Images:
+    def __call__(
+        self, gradient: Gradient, x: Images, key: Array | None = None, slope: Images | None = None
+    ) -> Images:
         """The attacked images, inside the ball around x and inside [0, 1].
 
         Args:
@@ -97,14 +99,18 @@ class Attack:
                 or the summed loss is raised.
             x: pixels in [0, 1].
             key: for the random start.
+            slope: the gradient at x, where it is known already, which saves a pass.
         """
         if self.random_start and key is None:
             raise ValueError("expected a key for the random start, got None; pass key=…")
 
-        start = self.constrain(x + self._noise(key, x), x) if self.random_start else x
-        if self.steps == 1:
-            return self.step(gradient, start, x)
-        return lax.fori_loop(0, self.steps, lambda _, z: self.step(gradient, z, x), start)
+        if self.random_start:
+            z, done = self.constrain(x + self._noise(key, x), x), 0
+        else:
+            z, done = self.advance(gradient(x) if slope is None else slope, x, x), 1
+        if done == self.steps:
+            return z
+        return lax.fori_loop(done, self.steps, lambda _, z: self.step(gradient, z, x), z)
 
     def constrain(self, z: Images, x: Images) -> Images:
         """The point of the ball around x that is nearest to z, clipped to [0, 1]."""
@@ -112,7 +118,11 @@ class Attack:
 
     def step(self, gradient: Gradient, z: Images, x: Images) -> Images:
         """One step of the attack on x, from z."""
-        return self.constrain(z + self.step_size * direction(gradient(z), self.norm), x)
+        return self.advance(gradient(z), z, x)
+
+    def advance(self, slope: Images, z: Images, x: Images) -> Images:
+        """One step of the attack on x, from z, where the gradient is known."""
+        return self.constrain(z + self.step_size * direction(slope, self.norm), x)
 
     def _noise(self, key: Array | None, x: Images) -> Images:
         """A uniform draw from the ball around zero."""

@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Images = Float[Array, "m h w c"]
 Points = Float[Array, "m ..."]
@@ -20,8 +20,9 @@ points alone, at the price of a backward pass without weight gradients."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = lax.Precision.HIGHEST
-CPU_CHUNK = 32
-"""Images whose patches are held at once on a CPU: the largest that stays near its cache."""
+CPU_IMAGES, CPU_COLUMNS = 10, 2304
+"""Images whose patches, and columns of rows, are taken at once on a CPU: what stays near its cache
+(`python -m experiments.benchmark.layers`)."""
 
 
 def zero_taps(kinds: Sequence[str], points: Points, groups: int) -> dict[str, Gram]:
@@ -40,7 +41,7 @@ def self_product(rows: Points, taps: Taps) -> Gram:
     rows = rows.reshape(rows.shape[0], -1)
     groups, size, _ = next(iter(taps.values())).shape
     if groups == 1:
-        return jnp.matmul(rows, rows.T, precision=PRECISION)[None]
+        return _square(rows)[None]
     # M = shared + groups · (size − shared) leaves one unknown.
     shared = (groups * size - len(rows)) // (groups - 1)
     common, others = rows[:shared], rows[shared:].reshape(groups, size - shared, -1)
@@ -52,12 +53,38 @@ def self_product(rows: Points, taps: Taps) -> Gram:
     return jnp.concatenate([above, jnp.concatenate([side, square], 2)], 1)
 
 
+def _square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
+    """rows · rowsᵀ; on a CPU some columns at a time, and one of the two equal corners once."""
+    if jax.default_backend() != "cpu":
+        return jnp.matmul(rows, rows.T, precision=PRECISION)
+    m, p = rows.shape
+    half, width = m // 2, _divisor(p, CPU_COLUMNS)
+    product = partial(jnp.matmul, precision=PRECISION)
+
+    def add(i: Int[Array, ""], sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        some = lax.dynamic_slice_in_dim(rows, i * width, width, 1)
+        lower = some[half:]
+        return sums[0] + product(some[:half], some.T), sums[1] + product(lower, lower.T)
+
+    sums = jnp.zeros((half, m), rows.dtype), jnp.zeros((m - half, m - half), rows.dtype)
+    above, corner = lax.fori_loop(0, p // width, add, sums)
+    return jnp.concatenate([above, jnp.concatenate([above[:, half:].T, corner], 1)])
+
+
 def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
     """A function of whole batches, applied to a few images at a time where that is faster."""
-    if jax.default_backend() != "cpu" or arrays[0].shape[0] <= CPU_CHUNK:
+    count = len(arrays[0])
+    size = _divisor(count, CPU_IMAGES)
+    if jax.default_backend() != "cpu" or size == count:
         return function(*arrays)
-    one = lambda images: function(*(image[None] for image in images))[0]  # noqa: E731
-    return lax.map(one, arrays, batch_size=CPU_CHUNK)
+    some = tuple(array.reshape(-1, size, *array.shape[1:]) for array in arrays)
+    out = lax.map(lambda few: function(*few), some)
+    return out.reshape(count, *out.shape[2:])
+
+
+def _divisor(count: int, limit: int) -> int:
+    """The largest divisor that is no larger than a limit."""
+    return next(size for size in range(min(count, limit), 0, -1) if count % size == 0)
 
 
 def kernel_gradients(

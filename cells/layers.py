@@ -17,18 +17,20 @@ empty mapping the pullback is the gradient in the images alone.
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from cells.grams import PRECISION, Images, Taps, kernel_gradients, self_product
 
 EPSILON = 1e-5
+TINY = 1e-20
+"""A scale so small that its square is nothing beside any other."""
 
 
 class Norm(NamedTuple):
@@ -71,11 +73,15 @@ def convolve(
 ) -> Float[Array, "m h2 w2 d"]:
     """Convolution with the padding that keeps height and width (before the stride)."""
     pad = kernel.shape[0] // 2
+    return _convolve(x, kernel, stride, (pad, pad))
+
+
+def _convolve(x: Array, kernel: Array, stride: int, pad: tuple[int, int]) -> Array:
     return lax.conv_general_dilated(
         x,
         kernel,
         (stride, stride),
-        [(pad, pad), (pad, pad)],
+        [pad, pad],
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         precision=PRECISION,
     )
@@ -89,13 +95,35 @@ def transposed_convolve(
 ) -> Float[Array, "m h w c"]:
     """The cotangent of `convolve`'s input x from the cotangent g of its output.
 
-    For stride 1 it is written as a convolution in the standard layout, which XLA's CPU backend
-    runs an order of magnitude faster than the one that the transposition rule makes.
+    It is written as convolutions in the standard layout, which XLA's CPU backend runs up to an
+    order of magnitude faster than those that the transposition rule makes.
     """
     if stride == 1:
         return convolve(g, jnp.flip(kernel, (0, 1)).swapaxes(2, 3))
+    if stride == 2 and kernel.shape[0] == 3:
+        return _transposed_convolve_halving(g, kernel)
     (dx,) = jax.linear_transpose(lambda x: convolve(x, kernel, stride), x)(g)
     return dx
+
+
+HALVING = np.zeros((2, 2, 3))
+"""Of a 3×3 convolution of stride 2, at [a, p, i]: whether the kernel's row i leads from output row
+h + p to input row 2h + a."""
+HALVING[(0, 1, 1), (0, 0, 1), (1, 2, 0)] = 1
+
+
+def _transposed_convolve_halving(
+    g: Float[Array, "m h2 w2 d"], kernel: Float[Array, "3 3 c d"]
+) -> Float[Array, "m h w c"]:
+    """Even and odd rows and columns as the channels of one convolution, then side by side."""
+    c, d = kernel.shape[2:]
+    way = jnp.asarray(HALVING, kernel.dtype)
+    taps = jnp.einsum("api,bqj,ijcd->pqdabc", way, way, kernel, precision=PRECISION)
+    taps = taps.reshape(2, 2, d, 4 * c)
+    y = _convolve(g, taps, 1, (0, 1))
+    m, h, w, _ = y.shape
+    y = y.reshape(m, h, w, 2, 2, c).transpose(0, 1, 3, 2, 4, 5)
+    return y.reshape(m, 2 * h, 2 * w, c)
 
 
 def convolution(
@@ -138,21 +166,41 @@ def _convolution_forward(stride, gain, x, kernel, norm, taps):
     return _convolution(stride, gain, x, kernel, norm), (x, kernel, norm, taps)
 
 
+def pull_convolution(
+    x: Float[Array, "m h w c"],
+    g: Float[Array, "m h2 w2 d"],
+    kernel: Float[Array, "k k c d"],
+    norm: Norm | None,
+    taps: Taps,
+    *,
+    stride: int = 1,
+    gain: float = 1.0,
+) -> tuple[Float[Array, "m h w c"], Taps]:
+    """From the cotangent g of `convolution`'s output to that of x, and the contributions."""
+    factor = None if norm is None else norm.inverse * norm.scale
+    dx = transposed_convolve(g if factor is None else g * factor, gain * kernel, x, stride)
+    if not taps:
+        return dx, {}
+    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+    size = kernel.shape[0]
+    if norm is None:
+        parts["weight"] = self_product(kernel_gradients(x, gain * g, size, stride), taps)
+        return dx, parts
+    # A scale of zero hides its channel; as a tiny one it still leaves the channel's own gradient.
+    visible = jnp.where(factor == 0, TINY, factor)
+    gradients = kernel_gradients(x, g * (gain * visible), size, stride)
+    parts["weight"] = self_product(gradients, taps)
+    total = jnp.sum(g, (1, 2))
+    # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
+    product = jnp.sum(gradients * kernel.transpose(0, 2, 1, 3), (1, 2, 3)) / visible
+    parts["scale"] = self_product((product - total * norm.mean) * norm.inverse, taps)
+    parts["shift"] = self_product(total, taps)
+    return dx, parts
+
+
 def _convolution_backward(stride, gain, residuals, g):
     x, kernel, norm, taps = residuals
-    factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
-    dx = transposed_convolve(g * factor, gain * kernel, x, stride)
-    if not taps:
-        return dx, None, None, {}
-    gradients = gain * kernel_gradients(x, g, kernel.shape[0], stride)
-    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["weight"] = self_product(gradients * factor, taps)
-    if norm is not None:
-        total = jnp.sum(g, (1, 2))
-        # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
-        product = jnp.einsum("micjd,ijcd->md", gradients, kernel, precision=PRECISION)
-        parts["scale"] = self_product((product - total * norm.mean) * norm.inverse, taps)
-        parts["shift"] = self_product(total, taps)
+    dx, parts = pull_convolution(x, g, kernel, norm, taps, stride=stride, gain=gain)
     return dx, None, None, parts
 
 
@@ -164,14 +212,20 @@ def _tapped_norm(x: Images, norm: Norm, taps: Taps) -> Images:
     return norm(x)
 
 
-def _norm_backward(residuals, g):
-    x, norm, taps = residuals
+def pull_normalization(x: Images, g: Images, norm: Norm, taps: Taps) -> tuple[Images, Taps]:
+    """From the cotangent g of `normalization`'s output to that of x, and the contributions."""
     dx = g * (norm.inverse * norm.scale)
     if not taps:
-        return dx, None, {}
+        return dx, {}
     parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
     parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)), taps)
     parts["shift"] = self_product(jnp.sum(g, (1, 2)), taps)
+    return dx, parts
+
+
+def _norm_backward(residuals, g):
+    x, norm, taps = residuals
+    dx, parts = pull_normalization(x, g, norm, taps)
     return dx, None, parts
 
 
@@ -192,14 +246,27 @@ def _tapped_dense(gain: float, x: Array, kernel: Array, bias: Array, taps: Taps)
     return _dense(x, gain * kernel, bias)
 
 
-def _dense_backward(gain, residuals, g):
-    x, kernel, taps = residuals
+def pull_dense(
+    x: Float[Array, "m c"],
+    g: Float[Array, "m o"],
+    kernel: Float[Array, "c o"],
+    taps: Taps,
+    *,
+    gain: float = 1.0,
+) -> tuple[Float[Array, "m c"], Taps]:
+    """From the cotangent g of `dense`'s output to that of x, and the contributions."""
     dx = jnp.matmul(g, gain * kernel.T, precision=PRECISION)
     if not taps:
-        return dx, None, None, {}
+        return dx, {}
     parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
     parts["shift"] = self_product(g, taps)
     parts["weight"] = gain**2 * self_product(x, taps) * parts["shift"]
+    return dx, parts
+
+
+def _dense_backward(gain, residuals, g):
+    x, kernel, taps = residuals
+    dx, parts = pull_dense(x, g, kernel, taps, gain=gain)
     return dx, None, None, parts
 
 
@@ -237,34 +304,18 @@ def average_pool_3x3(x: Images) -> Images:
     return sums(sums(x, 1), 2) / counts
 
 
+def pull_average_pool_3x3(g: Images) -> Images:
+    """From the cotangent of `average_pool_3x3`'s output to that of its input."""
+    (dx,) = jax.linear_transpose(average_pool_3x3, g)(g)
+    return dx
+
+
 def average_pool_2x2(x: Images) -> Float[Array, "m h2 w2 c"]:
     """Mean of each 2×2 block, stride 2."""
     m, h, w, c = x.shape
     return jnp.mean(x.reshape(m, h // 2, 2, w // 2, 2, c), (2, 4))
 
 
-def select(
-    index: Int[Array, ""], branches: tuple[Callable[..., Any], ...], *operands: Any, tapped: bool
-) -> Any:
-    """`lax.switch` whose backward pass, when tapped, recomputes the branch that was taken.
-
-    Differentiated as it stands, a switch saves what every branch would need, most of it zeros,
-    and that traffic costs more than the arithmetic of a small cell.
-    """
-    if not tapped:
-        return lax.switch(index, branches, *operands)
-
-    @jax.custom_vjp
-    def switch(index: Array, *operands: Any) -> Any:
-        return lax.switch(index, branches, *operands)
-
-    def backward(residuals: tuple, cotangent: Any) -> tuple:
-        index, operands = residuals
-        pullbacks = [
-            lambda operands, g, branch=branch: jax.vjp(branch, *operands)[1](g)
-            for branch in branches
-        ]
-        return (None, *lax.switch(index, pullbacks, operands, cotangent))
-
-    switch.defvjp(lambda index, *operands: (switch(index, *operands), (index, operands)), backward)
-    return switch(index, *operands)
+def pull_average_pool_2x2(g: Float[Array, "m h2 w2 c"]) -> Images:
+    """From the cotangent of `average_pool_2x2`'s output to that of its input."""
+    return jnp.repeat(jnp.repeat(g / 4, 2, 1), 2, 2)

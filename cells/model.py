@@ -1,7 +1,7 @@
 """A network at some weights: the one value that attacks, kernels and losses are given."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Array, Float, PyTree
 
@@ -9,6 +9,33 @@ from cells.grams import Taps
 
 Points = Float[Array, "m ..."]
 Logits = Float[Array, "m o"]
+
+
+class Passes(Protocol):
+    """A network's forward pass and its backward passes, apart from each other.
+
+    What a forward pass keeps serves the attack's gradient and the kernel, so that neither runs it
+    again.
+    """
+
+    def forward(self, params: Any, points: Points) -> tuple[Logits, Any]:
+        """Logits of points, and what the way back needs."""
+        ...
+
+    def gradient(self, params: Any, kept: Any, cotangent: Logits) -> Points:
+        """The gradient in the points, from the cotangent of their logits."""
+        ...
+
+    def parts(self, params: Any, kept: Sequence[Any], cotangent: Logits, taps: Taps) -> Taps:
+        """Contributions to the Gram matrices of per-point gradients, by kind of parameter.
+
+        Args:
+            params: as in the forward passes.
+            kept: what forward passes over sets of points left.
+            cotangent: of the logits of all of them, set after set.
+            taps: zeros of the matrices' shapes (`cells.grams.Taps`).
+        """
+        ...
 
 
 class Model(NamedTuple):
@@ -22,6 +49,7 @@ class Model(NamedTuple):
         tapped: logits of (params, points, taps) where every layer reports its contribution to a
             Gram matrix (`cells.layers`), which is what the fastest kernel needs; or None.
         coupled: whether a point's logits depend on the other points of its batch.
+        passes: the same network's passes apart, where it has them, which save forward passes.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,6 +62,7 @@ class Model(NamedTuple):
     params: PyTree
     tapped: Callable[[Any, Points, Taps | None], Logits] | None = None
     coupled: bool = False
+    passes: Passes | None = None
 
     def logits(self, points: Points) -> Logits:
         """Logits of points, by the cheapest way to the gradient in the points."""

@@ -71,14 +71,13 @@ def small(params: Any, images: Array, index: Array, taps: Any = None, gain: floa
         return jnp.concatenate([layers.average_pool_2x2(x), layers.average_pool_2x2(x)[..., :1]], 3)
 
     x = layers.convolution(images, params["stem"]["kernel"], norm("stem"), taps, gain=gain)
-    y = layers.select(
+    y = jax.lax.switch(
         index,
         (pooled, convolution),
         layers.average_pool_3x3(x),
         params["strided"]["kernel"],
         norm("strided"),
         taps,
-        tapped=taps is not None,
     )
     y += layers.convolution(
         layers.average_pool_2x2(x), params["shortcut"]["kernel"], None, taps, gain=gain

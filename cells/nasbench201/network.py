@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from cells import layers
-from cells.grams import Images, Taps
+from cells.grams import Images
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, IMAGE_CHANNELS, KERNEL_SIZES, NONE, OPERATIONS, SKIP
@@ -85,23 +85,12 @@ class Layer(nn.Module):
         return Norm(weights["scale"], weights["shift"], mean, var)(z), mean, var
 
     def conv_norm(
-        self,
-        x: Images,
-        weights: dict[str, Array],
-        mean: Array,
-        var: Array,
-        taps: Taps | None,
-        stride: int = 1,
+        self, x: Images, weights: dict[str, Array], mean: Array, var: Array, stride: int = 1
     ) -> tuple[Float[Array, "m h2 w2 d"], Array, Array]:
         """Convolution and normalisation; also the statistics to store."""
         kernel = weights["kernel"]
-        factor = gain(self.init_name, kernel.shape)
-        if self.measuring:
-            z = layers.convolution(x, kernel, None, None, stride=stride, gain=factor)
-            return self.normalize(z, weights, mean, var)
-        norm = Norm(weights["scale"], weights["shift"], mean, var)
-        y = layers.convolution(x, kernel, norm, taps, stride=stride, gain=factor)
-        return y, mean, var
+        z = layers.convolve(x, gain(self.init_name, kernel.shape) * kernel, stride)
+        return self.normalize(z, weights, mean, var)
 
     def common(self) -> dict[str, Any]:
         """Settings that a part of the network hands on to its own parts."""
@@ -112,9 +101,9 @@ class Stem(Layer):
     """3×3 convolution of the image and normalisation."""
 
     @nn.compact
-    def __call__(self, x: Images, taps: Taps | None) -> Float[Array, "m h w d"]:
+    def __call__(self, x: Images) -> Float[Array, "m h w d"]:
         weights = ConvNorm((3, 3, x.shape[-1], self.features), self.init_name, name="conv")()
-        y, *statistics = self.conv_norm(x, weights, *self.stored(self.features), taps)
+        y, *statistics = self.conv_norm(x, weights, *self.stored(self.features))
         self.store(*statistics)
         return y
 
@@ -125,10 +114,10 @@ class Convolution(Layer):
     stride: int = 1
 
     @nn.compact
-    def __call__(self, x: Images, taps: Taps | None) -> Float[Array, "m h2 w2 d"]:
+    def __call__(self, x: Images) -> Float[Array, "m h2 w2 d"]:
         weights = ConvNorm((3, 3, x.shape[-1], self.features), self.init_name, name="conv")()
         stored = self.stored(self.features)
-        y, *statistics = self.conv_norm(nn.relu(x), weights, *stored, taps, self.stride)
+        y, *statistics = self.conv_norm(nn.relu(x), weights, *stored, self.stride)
         self.store(*statistics)
         return y
 
@@ -137,7 +126,7 @@ class Edge(Layer):
     """One edge of a cell: the operation that its digit names."""
 
     @nn.compact
-    def __call__(self, x: Images, digit: Int[Array, ""], taps: Taps | None) -> Images:
+    def __call__(self, x: Images, digit: Int[Array, ""]) -> Images:
         weights = {
             operation: ConvNorm(
                 (size, size, self.features, self.features),
@@ -153,24 +142,17 @@ class Edge(Layer):
             return x
 
         def branch(operation: int):
-            def run(x, weights, mean, var, taps):
+            def run(x, weights, mean, var):
                 if operation in KERNEL_SIZES:
-                    return self.conv_norm(nn.relu(x), weights[operation], mean, var, taps)
+                    return self.conv_norm(nn.relu(x), weights[operation], mean, var)
                 if operation == NONE:
                     return jnp.zeros_like(x), mean, var
                 return (x if operation == SKIP else layers.average_pool_3x3(x)), mean, var
 
             return run
 
-        y, *statistics = layers.select(
-            digit,
-            tuple(branch(operation) for operation in range(len(OPERATIONS))),
-            x,
-            weights,
-            *stored,
-            taps,
-            tapped=taps is not None,
-        )
+        branches = [branch(operation) for operation in range(len(OPERATIONS))]
+        y, *statistics = jax.lax.switch(digit, branches, x, weights, *stored)
         self.store(*statistics)
         return y
 
@@ -179,14 +161,12 @@ class CellBlock(Layer):
     """One cell: four nodes, each the sum of the edges that end in it."""
 
     @nn.compact
-    def __call__(
-        self, x: Images, digits: Int[Array, "6"], taps: Taps | None
-    ) -> tuple[Images, None]:
+    def __call__(self, x: Images, digits: Int[Array, "6"]) -> tuple[Images, None]:
         nodes = [x]
         edges = [Edge(self.features, **self.common(), name=f"edge_{e}") for e in range(len(EDGES))]
         for target in range(1, 4):
             first, *others = (
-                edges[e](nodes[source], digits[e], taps)
+                edges[e](nodes[source], digits[e])
                 for e, (source, end) in enumerate(EDGES)
                 if end == target
             )
@@ -198,38 +178,33 @@ class Reduction(Layer):
     """The residual block between two stages: halves the image and doubles the channels."""
 
     @nn.compact
-    def __call__(self, x: Images, taps: Taps | None) -> Float[Array, "m h2 w2 d"]:
-        y = Convolution(self.features, **self.common(), stride=2, name="conv_a")(x, taps)
-        y = Convolution(self.features, **self.common(), name="conv_b")(y, taps)
+    def __call__(self, x: Images) -> Float[Array, "m h2 w2 d"]:
+        y = Convolution(self.features, **self.common(), stride=2, name="conv_a")(x)
+        y = Convolution(self.features, **self.common(), name="conv_b")(y)
         shape = (1, 1, x.shape[-1], self.features)
         kernel = ConvNorm(shape, self.init_name, norm=False, name="downsample")()["kernel"]
-        shortcut = layers.convolution(
-            layers.average_pool_2x2(x), kernel, None, taps, gain=gain(self.init_name, shape)
-        )
-        return y + shortcut
+        factor = gain(self.init_name, shape)
+        return y + layers.convolve(layers.average_pool_2x2(x), factor * kernel)
 
 
 class Head(Layer):
     """Normalisation, ReLU, mean over the pixels, linear layer; `features` is the class count."""
 
     @nn.compact
-    def __call__(self, x: Images, taps: Taps | None) -> Float[Array, "m o"]:
+    def __call__(self, x: Images) -> Float[Array, "m o"]:
         width = x.shape[-1]
         weights = {
             "scale": self.param("scale", nn.initializers.ones, (width,), DTYPE),
             "shift": self.param("shift", nn.initializers.zeros, (width,), DTYPE),
         }
         mean, var = self.stored(width)
-        if self.measuring:
-            y, *statistics = self.normalize(x, weights, mean, var)
-            self.store(*statistics)
-        else:
-            y = layers.normalization(x, Norm(**weights, mean=mean, var=var), taps)
+        y, *statistics = self.normalize(x, weights, mean, var)
+        self.store(*statistics)
         y = jnp.mean(nn.relu(y), (1, 2))
         shape = (width, self.features)
         kernel = self.param("kernel", INITIALIZERS[self.init_name].kernel, shape, DTYPE)
         bias = self.param("bias", bias_init(self.init_name, width), (self.features,), DTYPE)
-        return layers.dense(y, kernel, bias, taps, gain=gain(self.init_name, shape))
+        return layers.dense(y, kernel, bias, None, gain=gain(self.init_name, shape))
 
 
 class Network(nn.Module):
@@ -259,7 +234,6 @@ class Network(nn.Module):
         self,
         images: Images,
         digits: Int[Array, "6"],
-        taps: Taps | None = None,
         *,
         calibrate: bool = False,
     ) -> Float[Array, "m o"]:
@@ -268,38 +242,31 @@ class Network(nn.Module):
         Args:
             images: pixels in [0, 1].
             digits: the cell, one operation per edge.
-            taps: see `cells.layers`; None for an ordinary forward pass.
             calibrate: measure every normalisation's statistics on these images and store them
                 in the collection `batch_stats`, which must be mutable.
         """
         mode = NORMALIZATIONS[self.bn]
         measuring = mode.live is not None or (calibrate and mode.calibrates)
-        if measuring and taps is not None:
-            raise ValueError(
-                "expected taps=None where batch normalisation measures its own images, because "
-                "the layers' contributions are those of frozen statistics; use another "
-                "implementation than layerwise"
-            )
         common: dict[str, Any] = {
             "init_name": self.init_name,
             "bn": self.bn,
             "measuring": measuring,
         }
         mean, std = (jnp.asarray(value, images.dtype) for value in (self.mean, self.std))
-        x = Stem(self.channels, **common, name="stem")((images - mean) / std, taps)
+        x = Stem(self.channels, **common, name="stem")((images - mean) / std)
         for stage in range(3):
             width = self.channels << stage
             if stage:
-                x = Reduction(width, **common, name=f"reduction_{stage}")(x, taps)
+                x = Reduction(width, **common, name=f"reduction_{stage}")(x)
             cells = nn.scan(
                 CellBlock,
                 variable_axes={"params": 0, STATISTICS: 0},
                 split_rngs={"params": True},
-                in_axes=(nn.broadcast, nn.broadcast),  # type: ignore[arg-type]
+                in_axes=nn.broadcast,  # type: ignore[arg-type]
                 length=self.cells_per_stage,
             )
-            x, _ = cells(width, **common, name=f"stage_{stage}")(x, digits, taps)
-        return Head(self.num_classes, **common, name="head")(x, taps)
+            x, _ = cells(width, **common, name=f"stage_{stage}")(x, digits)
+        return Head(self.num_classes, **common, name="head")(x)
 
 
 def blank_inputs() -> tuple[Array, Array]:

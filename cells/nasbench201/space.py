@@ -16,6 +16,7 @@ from cells.nasbench201.canonical import distinct_cells
 from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
 from cells.nasbench201.network import STATISTICS, Network, blank_inputs, fresh_variables
 from cells.nasbench201.normalization import NORMALIZATIONS
+from cells.nasbench201.passes import Passes
 from cells.space import Space, check_choices, option
 
 SAVED_PER_CELL = 24
@@ -130,24 +131,24 @@ class NASBench201(Space):
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
         """The cell's network; where its mode says so, calibrated on the clean images and frozen."""
 
-        network, mode = self.network, NORMALIZATIONS[self.bn]
-        if mode.calibrates:
-            _, measured = network.apply(
-                variables, images, code, calibrate=True, mutable=[STATISTICS]
-            )
-            variables = {**variables, **measured}
+        network, mode, params = self.network, NORMALIZATIONS[self.bn], variables["params"]
+        passes = None
+        if mode.live is None:
+            clean = images if mode.calibrates else None
+            passes = Passes(network, params, variables[STATISTICS], code, clean)
+            variables = {**variables, STATISTICS: passes.statistics}
 
-        def forward(params: Any, points: Array, taps: Any = None) -> Any:
-            return network.apply({**variables, "params": params}, points, code, taps)
+        def forward(params: Any, points: Array) -> Any:
+            return network.apply({**variables, "params": params}, points, code)
 
         def by_batches(params: Any, points: Array) -> Any:
             # Each set of N points is normalised by itself.
             batches = points.reshape(-1, *images.shape)
             return jax.vmap(lambda x: forward(params, x))(batches).reshape(len(points), -1)
 
-        apply = by_batches if mode.coupled else forward
-        tapped = forward if mode.live is None else None
-        return Model(apply, variables["params"], tapped, mode.coupled)
+        return Model(
+            by_batches if mode.coupled else forward, params, coupled=mode.coupled, passes=passes
+        )
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
         """Bytes for one network, estimated from the activations that its backward pass needs."""

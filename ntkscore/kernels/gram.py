@@ -14,7 +14,14 @@ from jaxtyping import Array, Float, Int
 
 from cells.errors import InputError
 from cells.model import Logits, Model, Points
-from ntkscore.kernels.implementations import IMPLEMENTATIONS, Gram, Labels, implementation_for
+from ntkscore.kernels.implementations import (
+    IMPLEMENTATIONS,
+    Forwards,
+    Gram,
+    Labels,
+    implementation_for,
+    layerwise,
+)
 from ntkscore.kernels.parameters import PARAMETER_SETS
 from ntkscore.kernels.readouts import READOUTS
 
@@ -27,6 +34,7 @@ def ntk_and_logits(
     parameters: str = "all",
     implementation: str = "auto",
     groups: int = 1,
+    forwards: Forwards | None = None,
 ) -> tuple[Gram, Logits]:
     """The kernel of points, and their logits, which it needs anyway.
 
@@ -39,11 +47,14 @@ def ntk_and_logits(
         implementation: a name in `IMPLEMENTATIONS`, or `auto`.
         groups: R; the points are X and R pairs (X_ρ, X_2ρ), and there are R kernels, of
             (X, X_ρ, X_2ρ) each. With one, they are any points.
+        forwards: what the model's own passes left at these points, set after set, if they ran.
 
     Returns:
         (R, S, S) kernels, S = M for one group, and logits (M, O).
     """
     compute = implementation_for(model, implementation)
+    if compute is layerwise:
+        return layerwise(model, points, labels, output, parameters, groups, forwards)
     return compute(model, points, labels, output, parameters, groups)
 
 

@@ -1,7 +1,8 @@
 """Three implementations of the kernel of any network, which must agree.
 
 - `layerwise`: one backward pass for the whole batch. It needs a network whose layers report their
-  own contributions (`Model.tapped`). Memory is that of one layer's per-point gradients.
+  own contributions (`Model.passes` or `Model.tapped`). Memory is that of one layer's per-point
+  gradients.
 - `contraction`: the plain Jacobian, point by point, contracted leaf by leaf, in chunks. It needs
   that a point's logits depend on that point alone.
 - `ntvp`: vmapped Jacobian-vector products of vector-Jacobian products, for any network, also where
@@ -14,6 +15,7 @@ Each is a function of (model, points, labels, output, parameters, groups), as
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from cells.errors import InputError
-from cells.grams import zero_taps
+from cells.grams import Taps, zero_taps
 from cells.model import Logits, Model, Points
 from ntkscore.kernels.parameters import (
     PARAMETER_SETS,
@@ -57,30 +59,51 @@ def per_group(values: Array, groups: int) -> Array:
     return jnp.concatenate([clean, pairs], 1)
 
 
-def layerwise_by_kind(
-    model: Model, points: Points, labels: Labels, outputs: Sequence[str], groups: int = 1
-) -> tuple[list[dict[str, Gram]], Logits]:
-    """For each output, the kernel's parts by kind of parameter; and the logits.
+Forwards = Sequence[tuple[Float[Array, "n o"], Any]]
+"""Logits of some sets of points, and what `Passes.forward` kept for the way back."""
 
-    Args:
-        model: with taps.
-        points, labels, groups: as for the other implementations.
-        outputs: readings of the logits, which share one compiled backward pass.
-    """
-    tapped = model.tapped
-    if tapped is None:
+
+def _ready_for_the_way_back(
+    model: Model, points: Points, groups: int, forwards: Forwards | None
+) -> tuple[Logits, Callable[[Logits], Taps]]:
+    """Logits, and the contributions to the Gram matrices as a function of their cotangent."""
+    params, taps = model.params, zero_taps(PARAMETER_SETS["all"], points, groups)
+    if (passes := model.passes) is not None:
+        forwards = forwards or [passes.forward(params, points)]
+        logits, kept = zip(*forwards, strict=True)
+        return jnp.concatenate(logits), lambda s: passes.parts(params, kept, s, taps)
+    if (tapped := model.tapped) is None:
         raise InputError(
             "expected a model whose layers report their contributions for the implementation "
             "layerwise, got one without `tapped`; choose auto, contraction or ntvp"
         )
-    taps = zero_taps(PARAMETER_SETS["all"], points, groups)
-    logits, pullback = jax.vjp(lambda taps: tapped(model.params, points, taps), taps)
+    together, pullback = jax.vjp(lambda taps: tapped(params, points, taps), taps)
+    return together, lambda s: pullback(s)[0]
+
+
+def layerwise_by_kind(
+    model: Model,
+    points: Points,
+    labels: Labels,
+    outputs: Sequence[str],
+    groups: int = 1,
+    forwards: Forwards | None = None,
+) -> tuple[list[Taps], Logits]:
+    """For each output, the kernel's parts by kind of parameter; and the logits.
+
+    Args:
+        model: with passes or taps.
+        points, labels, groups: as for the other implementations.
+        outputs: readings of the logits, which share one compiled backward pass.
+        forwards: what the model's own passes left at these points, set after set, if they ran.
+    """
+    logits, pullback = _ready_for_the_way_back(model, points, groups, forwards)
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
     if len(together) == 1:
-        return [pullback(together[0])[0]], logits
+        return [pullback(together[0])], logits
     # One after the other: vmapped, the passes would hold every class's gradients at once.
-    parts = lax.map(lambda cotangent: pullback(cotangent)[0], together)
+    parts = lax.map(pullback, together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
     grams = [
         jax.tree.map(lambda part, a=a, b=b: jnp.sum(part[a:b], 0), parts)
@@ -90,10 +113,16 @@ def layerwise_by_kind(
 
 
 def layerwise(
-    model: Model, points: Points, labels: Labels, output: str, parameters: str, groups: int
+    model: Model,
+    points: Points,
+    labels: Labels,
+    output: str,
+    parameters: str,
+    groups: int,
+    forwards: Forwards | None = None,
 ) -> tuple[Gram, Logits]:
     """The kernel by one backward pass (one for each class with the output `trace`)."""
-    (parts,), logits = layerwise_by_kind(model, points, labels, (output,), groups)
+    (parts,), logits = layerwise_by_kind(model, points, labels, (output,), groups, forwards)
     return total(parts, parameters), logits
 
 
@@ -223,7 +252,8 @@ def implementation_for(model: Model, name: str = "auto") -> Implementation:
         InputError: if a model's points are coupled and the implementation takes them for single.
     """
     if name == "auto":
-        name = "ntvp" if model.coupled else "contraction" if model.tapped is None else "layerwise"
+        reporting = model.passes is not None or model.tapped is not None
+        name = "ntvp" if model.coupled else "layerwise" if reporting else "contraction"
     if model.coupled and name != "ntvp":
         raise InputError(
             "expected the implementation ntvp where one point's gradient depends on all, as with "

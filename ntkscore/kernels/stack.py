@@ -1,15 +1,15 @@
 """From a network and its images to the kernels of clean, attacked and twice attacked points."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from attacks import Attack, twice
-from cells.model import Model
+from attacks import Attack
+from cells.model import Logits, Model
 from ntkscore.kernels.gram import ntk_and_logits
 from ntkscore.kernels.implementations import per_group
 
@@ -36,7 +36,24 @@ def cross_entropy(logits: Float[Array, "n o"], labels: Labels) -> Float[Array, "
 
 def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1]."""
-    return jax.grad(lambda x: jnp.sum(cross_entropy(model.logits(x), labels)))
+    return lambda images: _Forward(model, images).loss_gradient(labels)
+
+
+class _Forward:
+    """A forward pass, with what it left for the way back."""
+
+    def __init__(self, model: Model, points: Images) -> None:
+        self.points = points
+        if (passes := model.passes) is not None:
+            self.logits, self.kept = passes.forward(model.params, points)
+            self._pullback = lambda s: passes.gradient(model.params, self.kept, s)
+        else:
+            self.logits, pullback = jax.vjp(model.logits, points)
+            self.kept, self._pullback = None, lambda s: pullback(s)[0]
+
+    def loss_gradient(self, labels: Labels) -> Images:
+        summed = lambda logits: jnp.sum(cross_entropy(logits, labels))  # noqa: E731
+        return self._pullback(jax.grad(summed)(self.logits))
 
 
 def stack(
@@ -71,21 +88,36 @@ def stack(
         >>> stack(linear, x, y, fgsm, jnp.array([0.1])).gram.shape
         (1, 6, 6)
     """
-    gradient = loss_gradient(model, labels)
+    gradient, clean = loss_gradient(model, labels), _Forward(model, images)
 
-    def attacked(rho: Float[Array, ""]) -> Images:
+    def attacked(rho: Float[Array, ""]) -> list[tuple[Images, Logits, Any]]:
+        """X_ρ and X_2ρ, their logits, and what their forward passes left."""
         # Every radius has the same key, so that random starts differ by their scale alone.
-        return jnp.concatenate(twice(attack(rho), gradient, images, key))
+        forward, passed = clean, []
+        for each in (None, None) if key is None else jax.random.split(key, 2):
+            slope = forward.loss_gradient(labels)
+            forward = _Forward(model, attack(rho)(gradient, forward.points, each, slope))
+            passed.append((forward.points, forward.logits, forward.kept))
+        return passed
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
     if radii == 1:
         pairs = attacked(rhos[0])
     else:
-        pairs = jax.vmap(attacked)(rhos).reshape(-1, *images.shape[1:])
-    points, tiled = jnp.concatenate([images, pairs]), jnp.tile(labels, 2 * radii + 1)
+        together = jax.vmap(attacked)(rhos)
+        pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
+    sets = [(clean.points, clean.logits, clean.kept), *pairs]
+    points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
     gram, logits = ntk_and_logits(
-        model, points, tiled, output, parameters, implementation, groups=radii
+        model,
+        points,
+        tiled,
+        output,
+        parameters,
+        implementation,
+        groups=radii,
+        forwards=None if model.passes is None else [(logits, kept) for _, logits, kept in sets],
     )
     losses = per_group(cross_entropy(logits, tiled), radii).reshape(radii, 3, -1).mean(2)
     return Stack(gram, losses)

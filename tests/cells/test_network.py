@@ -281,52 +281,6 @@ def test_one_program_serves_all_cells(
     assert len({float(jnp.sum(row)) for row in logits}) > 25
 
 
-@pytest.mark.parametrize("bn", ["batch", "calibrated"])
-def test_kernels_are_refused_where_images_are_coupled(
-    bn: str, params: Params, fresh: dict[str, Any], images: Array
-) -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"^expected taps=None where batch normalisation measures its own images, because "
-        "the layers' contributions are those of frozen statistics; use another implementation than "
-        "layerwise",
-    ):
-        network(bn).apply(
-            {"params": params, "batch_stats": fresh},
-            images,
-            digits(CELLS[0]),
-            {},
-            calibrate=True,
-            mutable=["batch_stats"],
-        )
-
-
-@pytest.mark.slow
-def test_the_tapped_gradient_in_the_images_is_the_ordinary_one(
-    calibrate: Callable[..., tuple[Array, dict[str, Any]]],
-    params: Params,
-    fresh: dict[str, Any],
-    images: Array,
-) -> None:
-    reading = np.random.default_rng(1).normal(size=(M, CLASSES)).astype(np.float32)
-
-    def compiled(taps: dict | None) -> Callable[..., tuple[Array, Array]]:
-        def loss(images: Array, variables: dict[str, Any], digits: Array) -> Array:
-            return jnp.sum(reading * jnp.tanh(network().apply(variables, images, digits, taps)))
-
-        return jax.jit(jax.value_and_grad(loss))
-
-    ordinary, tapped = compiled(None), compiled({})
-    for cell in (*CELLS, EMPTY):
-        _, changed = calibrate({"params": params, "batch_stats": fresh}, images, digits(cell))
-        variables = {"params": params, **changed}
-        expected, slope = ordinary(images, variables, digits(cell))
-        value, tapped_slope = tapped(images, variables, digits(cell))
-        assert float(value) == pytest.approx(float(expected), rel=1e-5)
-        assert bool(jnp.max(jnp.abs(slope)) > 1e-3) is (cell != NOTHING)
-        assert_close(tapped_slope, slope, 2e-5)
-
-
 @pytest.mark.slow
 def test_weights_depend_on_the_seed_and_the_place_alone(init: Init) -> None:
     first = leaves(init(0, CELLS[0])["params"])
@@ -404,12 +358,10 @@ def test_initialisers_have_their_spread(shape: tuple[int, ...]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_layers_draw_with_the_scheme_that_they_are_given(name: str) -> None:
-    convolution = Convolution(24, init_name=name).init(
-        jax.random.key(0), jnp.zeros((1, 4, 4, 40)), None
-    )["params"]["conv"]["kernel"]
-    head = Head(60, init_name=name).init(jax.random.key(0), jnp.zeros((1, 2, 2, 90)), None)[
+    convolution = Convolution(24, init_name=name).init(jax.random.key(0), jnp.zeros((1, 4, 4, 40)))[
         "params"
-    ]
+    ]["conv"]["kernel"]
+    head = Head(60, init_name=name).init(jax.random.key(0), jnp.zeros((1, 2, 2, 90)))["params"]
     for kernel in (convolution, head["kernel"]):
         drawn = INITIALIZERS[name].kernel(jax.random.key(9), kernel.shape, jnp.float32)
         assert float(jnp.std(kernel)) == pytest.approx(float(jnp.std(drawn)), rel=0.05)

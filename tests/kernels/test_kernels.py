@@ -25,7 +25,7 @@ from networks import (
 )
 
 from cells import layers
-from cells.grams import CPU_CHUNK, kernel_gradients
+from cells.grams import CPU_IMAGES, kernel_gradients
 from cells.layers import transposed_convolve
 from cells.model import Model
 from ntkscore.errors import InputError
@@ -198,7 +198,7 @@ def convolution_data(count: int, size: int, stride: int) -> tuple[Array, Array, 
     return jnp.asarray(x), jnp.asarray(g), jnp.asarray(kernel)
 
 
-@pytest.mark.parametrize("count", [1, 3, CPU_CHUNK, CPU_CHUNK + 13])
+@pytest.mark.parametrize("count", [1, 3, CPU_IMAGES, 2 * CPU_IMAGES + 3])
 @pytest.mark.parametrize(("size", "stride"), SHAPES)
 def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: int) -> None:
     x, g, kernel = convolution_data(count, size, stride)

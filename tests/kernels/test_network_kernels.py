@@ -181,12 +181,9 @@ def test_a_mode_of_ones_own_has_its_kernel(double, measured, mode_per_image: str
 def test_layerwise_refuses_coupled_images(double) -> None:
     space, cell, (images, labels) = programs(bn="batch").space, digits(CELLS[0]), points()
     model = space.model((), variables("torch"), cell, images)
-    assert model.tapped is None and model.coupled
+    assert model.passes is None and model.coupled
     with pytest.raises(InputError, match="expected the implementation ntvp where one point's"):
         ntk(model, images, labels, implementation="layerwise")
-    message = r"expected taps=None where .* use another implementation than layerwise"
-    with pytest.raises(ValueError, match=message):
-        space.network.apply(variables("torch"), images, cell, {})
 
 
 def test_kernels_are_symmetric_and_positive_semidefinite(double, measured) -> None:

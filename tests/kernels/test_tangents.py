@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from tangents import MOVED, neural_tangents
 
-from cells.model import Model
-from cells.nasbench201.network import Network
+from cells import Task
+from cells.nasbench201.network import abstract_variables
+from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels import ntk
 
@@ -25,19 +26,17 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.slow
 def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
     rng = np.random.default_rng(2)
-    network = Network(channels=4, cells_per_stage=1, num_classes=CLASSES)
+    task = Task((8, 8, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
+    space = NASBench201(task=task, channels=4, cells_per_stage=1, bn="init")
     images = jnp.asarray(rng.uniform(size=(M, 8, 8, 3)), jnp.float32)
     labels = jnp.asarray([0, 3, 1], jnp.int32)
     digits = jnp.asarray([3, 2, 4, 1, 3, 2], jnp.int32)
-    shapes = jax.eval_shape(network.init, jax.random.key(0), images, digits)
     variables = jax.tree.map(
-        lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32), shapes
+        lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32),
+        abstract_variables(space.network),
     )
-    apply = jax.jit(
-        lambda params, images, taps=None: network.apply(
-            {**variables, "params": params}, images, digits, taps
-        )
-    )
+    model = space.model((), variables, digits, images)
+    apply = jax.jit(model.apply)
 
     def theirs(trace_axes: tuple[int, ...]) -> np.ndarray:
         contraction = nt.NtkImplementation.JACOBIAN_CONTRACTION
@@ -55,7 +54,6 @@ def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
     }
     np.testing.assert_allclose(expected["trace"], np.einsum("ijcc->ij", pairs) / CLASSES, rtol=1e-4)
 
-    model = Model(apply, variables["params"], apply)
     for output, reference in expected.items():
         kernel = ntk(model, images, labels, output, implementation="layerwise")
         assert np.linalg.norm(kernel - reference) < 1e-4 * np.linalg.norm(reference)

@@ -1,0 +1,134 @@
+"""The passes apart from each other, against the network that they are the passes of."""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from networks import CLASSES, EXACT, SIZE, digits, error, points
+
+from attacks import ATTACKS
+from cells import Task
+from cells.grams import zero_taps
+from cells.nasbench201.network import STATISTICS, abstract_variables
+from cells.nasbench201.space import NASBench201
+from ntkscore.kernels.parameters import PARAMETER_SETS, total
+from ntkscore.kernels.stack import stack
+
+Array = jax.Array
+DEPTH = 2
+CELLS = ("012340", "123401", "234012", "340123", "401234", "000000", "333333")
+TASK = Task((SIZE, SIZE, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
+KINDS = PARAMETER_SETS["all"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation", "double")]
+
+
+def space(bn: str = "calibrated") -> NASBench201:
+    return NASBench201(task=TASK, channels=3, cells_per_stage=DEPTH, bn=bn)
+
+
+def variables() -> Any:
+    """Weights and statistics that are neither one nor zero, but for one scale that is zero."""
+    rng = np.random.default_rng(8)
+    centre = {"scale": 1.0, "var": 1.0}
+
+    def draw(path: tuple, leaf: Any) -> Array:
+        name = path[-1].key
+        spread = rng.uniform(-0.6, 0.6, leaf.shape)
+        return jnp.asarray(centre.get(name, 0.0) + spread)
+
+    drawn = jax.tree_util.tree_map_with_path(draw, abstract_variables(space().network))
+    scale = drawn["params"]["reduction_1"]["conv_b"]["conv"]["scale"]
+    drawn["params"]["reduction_1"]["conv_b"]["conv"]["scale"] = scale.at[1].set(0)
+    return drawn
+
+
+@lru_cache
+def programs(bn: str) -> Any:
+    """Compiled: what the passes say, and what differentiating the network says."""
+    space_of, network = space(bn), space(bn).network
+
+    @jax.jit
+    def ours(variables: Any, clean: Array, moved: Array, digits: Array, cotangent: Array) -> Any:
+        params = variables["params"]
+        passes: Any = space_of.model((), variables, digits, clean).passes
+        forwards = [passes.forward(params, x) for x in (clean, moved)]
+        logits, kept = zip(*forwards, strict=True)
+        taps = zero_taps(KINDS, jnp.concatenate([clean, moved]), 1)
+        parts = passes.parts(params, kept, jnp.concatenate([cotangent, cotangent]), taps)
+        slopes = [passes.gradient(params, one, cotangent) for one in kept]
+        return passes.statistics, logits, slopes, total(parts, "all")[0]
+
+    @jax.jit
+    def theirs(variables: Any, clean: Array, moved: Array, digits: Array, cotangent: Array) -> Any:
+        statistics = variables[STATISTICS]
+        if bn == "calibrated":
+            _, changed = network.apply(
+                variables, clean, digits, calibrate=True, mutable=[STATISTICS]
+            )
+            statistics = changed[STATISTICS]
+        given = {**variables, STATISTICS: statistics}
+        pulled = [jax.vjp(lambda x: network.apply(given, x, digits), x) for x in (clean, moved)]
+
+        def reading(params: Any, x: Array) -> Array:
+            return network.apply({**given, "params": params}, x[None], digits)[0]
+
+        def row(x: Array, cotangent: Array) -> Any:
+            return jax.vjp(lambda p: reading(p, x), variables["params"])[1](cotangent)[0]
+
+        both = jnp.concatenate([clean, moved]), jnp.concatenate([cotangent, cotangent])
+        rows = jax.tree.leaves(jax.vmap(row)(*both))
+        gram = sum(r.reshape(len(r), -1) @ r.reshape(len(r), -1).T for r in rows)
+        return statistics, [p[0] for p in pulled], [p[1](cotangent)[0] for p in pulled], gram
+
+    return ours, theirs
+
+
+@pytest.mark.parametrize("bn", ["calibrated", "init"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_passes_are_those_of_the_network(cell: str, bn: str) -> None:
+    clean, _ = points()
+    rng = np.random.default_rng(1)
+    moved = jnp.clip(clean + rng.uniform(-0.1, 0.1, clean.shape), 0, 1)
+    cotangent = jnp.asarray(rng.normal(size=(len(clean), CLASSES)))
+    ours, theirs = (f(variables(), clean, moved, digits(cell), cotangent) for f in programs(bn))
+    for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert got.shape == expected.shape
+        assert error(got, expected) < EXACT
+    assert jax.tree.structure(ours[0]) == jax.tree.structure(theirs[0])
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_stack_by_passes_is_the_stack_without(attack: str) -> None:
+    """Two radii, so that a forward pass is shared by each radius and with the kernel."""
+    (images, labels), rhos = points(), jnp.asarray([0.01, 0.05])
+
+    def run(apart: bool) -> Any:
+        @jax.jit
+        def compute(variables: Any, digits: Array) -> Any:
+            model = space().model((), variables, digits, images)
+            if not apart:
+                model = model._replace(passes=None)
+            return stack(model, images, labels, ATTACKS[attack], rhos, "loss")
+
+        return compute(variables(), digits("323133"))
+
+    ours, plain = run(True), run(False)
+    assert ours.gram.shape == (2, 12, 12)
+    assert error(ours.gram, plain.gram) < EXACT
+    assert error(ours.losses, plain.losses) < EXACT
+
+
+def test_a_forward_pass_at_the_calibrating_images_is_not_run_again() -> None:
+    images, _ = points()
+    drawn = variables()
+    passes: Any = space().model((), drawn, digits("323133"), images).passes
+    first = passes.forward(drawn["params"], images)
+    assert passes.forward(drawn["params"], images)[1] is first[1]
+    # Other weights or images are never taken for these.
+    twice = jax.tree.map(lambda leaf: 2 * leaf, drawn["params"])
+    assert error(passes.forward(twice, images)[0], first[0]) > 0.1
+    assert error(passes.forward(drawn["params"], images / 2)[0], first[0]) > 0.01
