@@ -47,6 +47,19 @@ def test_digits_alone_are_digits_and_indices_are_indices() -> None:
         assert own.own == (2581, 0)
 
 
+def test_two_names_of_one_network_are_refused(scores: pd.DataFrame) -> None:
+    frame = pd.DataFrame({"pgd8": [0.4, 0.3, 0.5]}, index=[2581, 0, 323133])
+    twice = Table.from_frame(frame, name="mine", dataset="cifar10")
+    message = (
+        r"^expected one row per architecture in mine, but 2581 and 323133 are names of the same "
+        r"one: keep one row$"
+    )
+    with pytest.raises(InputError, match=message):
+        lookup(CELLS, twice, SPACE)
+    with pytest.raises(InputError, match=message):
+        correlate(scores, twice, "cifar10", "pgd8", SPACE)
+
+
 def test_networks_without_results_are_left_out(table: Table, scores: pd.DataFrame) -> None:
     more = pd.concat([scores, pd.DataFrame({"robust.trace": [0.0, np.nan]}, index=[7, 8])])
     frame = correlate(more, table, "cifar10", "pgd8", SPACE, resamples=10)
