@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float
 
 from cells.grams import Taps
+from cells.lazy import Array, PyTree
 
 Points = Float[Array, "m ..."]
 Logits = Float[Array, "m o"]

@@ -15,13 +15,11 @@ Each is a function of (model, points, labels, output, parameters, groups), as
 import itertools
 from collections.abc import Callable, Sequence
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from cells.errors import InputError
 from cells.grams import zero_taps
+from cells.lazy import Array, jax, jnp, lax
 from cells.model import Logits, Model, Points
 from ntkscore.kernels.parameters import (
     PARAMETER_SETS,
@@ -34,7 +32,7 @@ from ntkscore.kernels.readouts import READOUTS, Cotangents
 Labels = Int[Array, "m"]
 Gram = Float[Array, "r s s"]
 # Accelerators would otherwise multiply float32 in fewer bits.
-PRECISION = lax.Precision.HIGHEST
+PRECISION = "highest"
 CHUNK_BYTES = 2**30
 """Bytes of per-point gradients in a block of `contraction`, which holds two blocks at once."""
 COLUMNS = 8

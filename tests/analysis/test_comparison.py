@@ -11,7 +11,7 @@ from cells.residual import Residual
 from ntkscore.analysis.comparison import correlate, in_keys_of, lookup
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.run import select
+from ntkscore.run.selection import select
 
 SPACE = NASBench201()
 DIGITS = ("003233", "323133", "421211", "443233")

@@ -14,7 +14,7 @@ from tangents import MOVED, neural_tangents
 from cells.model import Model
 from cells.nasbench201.network import Network
 from ntkscore.errors import InputError
-from ntkscore.kernels import ntk
+from ntkscore.kernels.gram import ntk
 
 M, CLASSES = 3, 4
 
