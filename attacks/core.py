@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, get_args
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from cells.lazy import Array, jax, jnp, lax
 
 Images = Float[Array, "n ..."]
 """Points of any shape; images are (n, height, width, channel)."""

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+
+from cells.lazy import Array, jax, jnp, lax
 
 Images = Float[Array, "m h w c"]
 Points = Float[Array, "m ..."]
@@ -19,7 +18,7 @@ Gram matrices (`cells.layers`), by kind of parameter. An empty one asks for the 
 points alone, at the price of a backward pass without weight gradients."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.
-PRECISION = lax.Precision.HIGHEST
+PRECISION = "highest"
 CPU_IMAGES, CPU_COLUMNS = 10, 2304
 """Images whose patches, and columns of rows, are taken at once on a CPU: what stays near its cache
 (`python -m experiments.benchmark.layers`)."""

@@ -7,12 +7,11 @@ everything but the last axis. Normalisation scales start at 1 and shifts at 0 in
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array
+from cells.lazy import Array, jax
 
-Draw = Callable[[Array, tuple[int, ...], jnp.dtype], Array]
+Draw = Callable[[Array, tuple[int, ...], Any], Array]
 
 
 def _fan_in(shape: tuple[int, ...]) -> int:
@@ -35,7 +34,15 @@ class Initializer:
 
 
 def _scaling(scale: float, mode: str, distribution: str) -> Draw:
-    return jax.nn.initializers.variance_scaling(scale, mode, distribution)  # type: ignore[arg-type]
+    def draw(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        scaling = jax.nn.initializers.variance_scaling(scale, mode, distribution)  # type: ignore[arg-type]
+        return scaling(key, shape, dtype)
+
+    return draw
+
+
+def _normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    return jax.random.normal(key, shape, dtype)
 
 
 INITIALIZERS = {
@@ -45,7 +52,7 @@ INITIALIZERS = {
     "he": Initializer(_scaling(2.0, "fan_in", "normal")),
     "he_fan_out": Initializer(_scaling(2.0, "fan_out", "normal")),
     "xavier": Initializer(_scaling(1.0, "fan_avg", "uniform")),
-    "ntk": Initializer(jax.nn.initializers.normal(1.0), gain=lambda fan_in: 1 / math.sqrt(fan_in)),
+    "ntk": Initializer(_normal, gain=lambda fan_in: 1 / math.sqrt(fan_in)),
 }
 """Schemes by name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; Xavier uniform;
 and the NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""

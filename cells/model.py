@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float
 
 from cells.grams import Taps
+from cells.lazy import Array, PyTree
 
 Points = Float[Array, "m ..."]
 Logits = Float[Array, "m o"]
@@ -18,7 +19,7 @@ class Passes(Protocol):
     again.
     """
 
-    def forward(self, params: Any, points: Points) -> tuple[Logits, Any]:
+    def forward(self, params: Any, points: Points, /) -> tuple[Logits, Any]:
         """Logits of points, and what the way back needs."""
         ...
 

@@ -18,27 +18,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from cells.errors import InputError
+from cells.lazy import Array, jax, jnp
 from cells.model import Model
 from cells.space import Space, check_choices, option
 
 Weights = list[Float[Array, "_ _"]]
 """W_1 … W_L, each (in, out)."""
 
+# Functions of our own, because naming those of JAX would import it.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": jax.nn.relu,
-    "leaky_relu": jax.nn.leaky_relu,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "swish": jax.nn.swish,
-    "softplus": jax.nn.softplus,
+    "relu": lambda z: jax.nn.relu(z),
+    "leaky_relu": lambda z: jax.nn.leaky_relu(z),
+    "tanh": lambda z: jnp.tanh(z),
+    "sigmoid": lambda z: jax.nn.sigmoid(z),
+    "swish": lambda z: jax.nn.swish(z),
+    "softplus": lambda z: jax.nn.softplus(z),
 }
-PRECISION = jax.lax.Precision.HIGHEST
 
 
 @dataclass(frozen=True, order=True)
@@ -159,7 +158,7 @@ def logits(
         activation: a name in `ACTIVATIONS`.
     """
     scale, layers = weights[0].shape[1] ** 0.5, len(weights)
-    product = partial(jnp.matmul, precision=PRECISION)
+    product = partial(jnp.matmul, precision="highest")
 
     def sigma(z: Array) -> Array:
         return ACTIVATIONS[activation](scale * z) / scale

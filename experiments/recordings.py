@@ -24,7 +24,9 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
-from ntkscore.run import devices, run, select
+from ntkscore.run import devices
+from ntkscore.run.engine import run
+from ntkscore.run.selection import select
 
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
 """Weights β of adversarial training."""
@@ -47,7 +49,7 @@ class Recording:
 
     Attributes:
         choices: fields of `Config` and of `NASBench201`; what is left out has its default.
-        cells: specification of the cells for `ntkscore.run.select`.
+        cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
     """
 

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from jaxtyping import Array
-
 from attacks import ATTACKS, NORMS, Attack
+from cells.lazy import Array
 from cells.space import check_choices, option, options
 from ntkscore.errors import InputError
-from ntkscore.kernels import IMPLEMENTATIONS, PARAMETER_SETS, READOUTS
+from ntkscore.kernels.implementations import IMPLEMENTATIONS
+from ntkscore.kernels.parameters import PARAMETER_SETS
+from ntkscore.kernels.readouts import READOUTS
 from ntkscore.text import format_rho, parse_fraction
 
 

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
+from cells.lazy import Array, jax, jnp
 from cells.model import Model
 from cells.nasbench201.cell import Cell
-from cells.nasbench201.checkpoints import read_state_dict
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
@@ -74,6 +71,8 @@ class Reference:
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
         """The reference to compute with in this precision, which must be enabled."""
+        from cells.nasbench201.checkpoints import read_state_dict
+
         cell = Cell.parse(str(arrays["arch_str"]))
         state = {
             name.removeprefix("state_dict/"): value

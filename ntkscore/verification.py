@@ -22,7 +22,8 @@ import numpy as np
 
 import attacks
 from ntkscore.data.datasets import DATASETS
-from ntkscore.kernels import joint, ntk
+from ntkscore.kernels import joint
+from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
 from ntkscore.kernels.parameters import total
 from ntkscore.kernels.stack import cross_entropy, loss_gradient

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ntkscore.cli import app
-from ntkscore.kernels import SCORES
 from ntkscore.kernels.joint import KERNELS
+from ntkscore.kernels.scores import SCORES
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from cells import layers
+from cells.grams import Images
+from cells.lazy import Array
 
 Statistic = Float[Array, "*m c"]
 
@@ -25,12 +26,19 @@ class Normalization:
 
     note: str
     calibrates: bool = False
-    live: Callable[[Float[Array, "m h w c"]], tuple[Statistic, Statistic]] | None = None
+    live: Callable[[Images], tuple[Statistic, Statistic]] | None = None
     coupled: bool = False
+
+
+def measure(z: Images) -> tuple[Statistic, Statistic]:
+    """Mean and variance of each channel over all the images."""
+    from cells import layers  # which imports JAX
+
+    return layers.measure(z)
 
 
 NORMALIZATIONS = {
     "calibrated": Normalization("statistics of the clean scoring images", calibrates=True),
     "init": Normalization("mean 0 and variance 1"),
-    "batch": Normalization("whatever batch is fed", live=layers.measure, coupled=True),
+    "batch": Normalization("whatever batch is fed", live=measure, coupled=True),
 }

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import jax
 import numpy as np
-from jaxtyping import Array
 
 from cells.errors import InputError
 from cells.initializers import INITIALIZERS
+from cells.lazy import Array, jax
 from cells.model import Model
 from cells.nasbench201.canonical import distinct_cells
 from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
-from cells.nasbench201.network import STATISTICS, Network, blank_inputs, fresh_variables
 from cells.nasbench201.normalization import NORMALIZATIONS
-from cells.nasbench201.passes import Passes
 from cells.space import Space, check_choices, option
+
+if TYPE_CHECKING:
+    import cells.nasbench201.network
 
 SAVED_PER_CELL = 24
 """Activations of a stage's size that one cell of the network keeps for its backward pass, every
@@ -113,8 +113,9 @@ class NASBench201(Space):
         return np.array(architecture.operations, np.int32)
 
     @property
-    def network(self) -> Network:
+    def network(self) -> "cells.nasbench201.network.Network":
         """The flax network, whose normaliser (pixel scale [0, 1]) is built in."""
+        from cells.nasbench201.network import Network
 
         task, shape = self.task, (self.channels, self.cells_per_stage)
         return Network(*shape, task.num_classes, task.mean, task.std, self.init, self.bn)
@@ -124,12 +125,15 @@ class NASBench201(Space):
 
         Weights are drawn in float32 whatever the dtype, so that both precisions share them.
         """
+        from cells.nasbench201.network import fresh_variables
 
         params = _drawing(self.network)(jax.random.key(seed))  # type: ignore[arg-type]
         return fresh_variables(jax.tree.map(lambda leaf: leaf.astype(dtype), params), self.network)
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
         """The cell's network; where its mode says so, calibrated on the clean images and frozen."""
+        from cells.nasbench201.network import STATISTICS
+        from cells.nasbench201.passes import Passes
 
         network, mode, params = self.network, NORMALIZATIONS[self.bn], variables["params"]
         passes = None
@@ -161,8 +165,9 @@ class NASBench201(Space):
 
 
 @lru_cache
-def _drawing(network: Network) -> Callable[[Array], Any]:
+def _drawing(network: "cells.nasbench201.network.Network") -> Callable[[Array], Any]:
     """A compiled function that draws the network's parameters from a key."""
+    from cells.nasbench201.network import blank_inputs
 
     # Optimising a program that runs once costs four times what it costs to run.
     options = {"xla_backend_optimization_level": 0}

@@ -32,9 +32,8 @@ from experiments.benchmark.work import (
 )
 from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import ntk_and_logits
-from ntkscore.run import Scorer
 from ntkscore.run.devices import plan
-from ntkscore.run.scorer import Batch
+from ntkscore.run.scorer import Batch, Scorer
 
 
 @dataclass

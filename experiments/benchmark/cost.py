@@ -18,7 +18,7 @@ from cells import Cell
 from experiments.benchmark.work import Fidelity, seconds
 from experiments.plotting import COLUMN, save
 from ntkscore import draw_images, load_images
-from ntkscore.run import Scorer
+from ntkscore.run.scorer import Scorer
 
 FULL = {"samples": 50, "channels": 16, "cells_per_stage": 5}
 VALUES = {

@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from ntkscore.analysis.correlation import (
     FEWEST,
@@ -92,6 +91,8 @@ def agreement(
     Source:
         Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
+    from scipy import stats  # slow to import, and needed here alone
+
     values, accuracy = as_columns(values, accuracy)
     check_accuracy(accuracy)
     if direction not in (+1, -1):

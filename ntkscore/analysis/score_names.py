@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES, direction_of
+
+if TYPE_CHECKING:
+    import pandas
 
 COSTS = ("params", "flops")
 """Names of the costs, a score's free rivals, that each space of the library has."""
@@ -70,6 +73,7 @@ class ScoreSum:
     Source: the sum of log-ranks is how AZ-NAS (Lee and Ham, 2024) combines proxies.
 
     Example:
+        >>> import pandas as pd
         >>> frame = pd.DataFrame({"params": [10, 30, 20], "clean.condition": [5.0, 9.0, 7.0]})
         >>> ScoreSum.parse("params+clean.condition").of(frame).round(2).tolist()
         [1.1, 1.1, 1.39]
@@ -105,7 +109,7 @@ class ScoreSum:
             also = ", ".join([*costs, "or several joined by +"])
             raise InputError(f"{error}; or {also}") from None
 
-    def of(self, frame: pd.DataFrame) -> pd.Series:
+    def of(self, frame: "pandas.DataFrame") -> "pandas.Series":
         """One number per row, larger for a better one; NaN where a term is.
 
         A single score keeps its value, up to the sign. Several become the sum of their log-ranks,

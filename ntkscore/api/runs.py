@@ -16,8 +16,9 @@ from ntkscore.data.images import ImageSet, load
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.results import RUN, ResultSet
-from ntkscore.run import engine, select
+from ntkscore.run import engine
 from ntkscore.run.engine import Progress
+from ntkscore.run.selection import select
 from ntkscore.spaces import recorded_space
 
 
@@ -44,7 +45,7 @@ def rank(
 
     Args:
         architectures: a list, or a specification such as `random:64` or `distinct` (see
-            `ntkscore.run.select`).
+            `ntkscore.run.selection.select`).
         data: images to draw from, or their name.
         out: the result directory.
         config: how to score; `Config()` if left out.

@@ -1,41 +1,30 @@
-"""The commands: each parses, calls, prints."""
+"""The commands: each parses, calls, prints.
+
+A command imports what it works with when it runs, so that help is quick, and what computes when
+its input is checked, so that a refusal is.
+"""
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import jax
-import pandas as pd
 import typer
 
-from cells.space import Architecture, Space
-from ntkscore import api
-from ntkscore.analysis import comparison
+import ntkscore
+from cells.space import Space
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, print_frame, progress_display, stderr
-from ntkscore.cli.sheets import (
-    compact_agreement,
-    describe_choices,
-    failures_in,
-    score_sheet,
-    title_of,
-)
+from ntkscore.cli.output import Format, stderr
 from ntkscore.config import Config
-from ntkscore.data import ImageSet, draw_images, load, load_table
-from ntkscore.data import fetch as fetch_data
 from ntkscore.data.downloads import SOURCES
 from ntkscore.paths import data_home
-from ntkscore.results import RUN, ResultSet
-from ntkscore.run import devices, select
-from ntkscore.run import run as run_engine
-from ntkscore.run.engine import Run
-from ntkscore.run.processes import join
+from ntkscore.run import devices
+from ntkscore.run.processes import is_first, join
 from ntkscore.spaces import space_class
 from ntkscore.text import format_rho, parse_fraction
-from ntkscore.verification import verify as verify_file
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,7 +36,6 @@ app = typer.Typer(
 @app.callback()
 def _start() -> None:
     """Score neural networks by their neural tangent kernels, without training."""
-    devices.keep_compiled()
 
 
 @o.command(app)
@@ -62,12 +50,17 @@ def score(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Print every score of every kernel of the given architectures."""
-    images = load(data, data_dir)
+    images = ntkscore.load_images(data, data_dir)
     space = space.on(images.task)
     chosen = [space.parse(text) for text in cells]
-    pixels, labels = draw_images(images, config.samples, seed, config.balanced)
+    pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
+
+    from ntkscore.cli.display import print_frame
+    from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
+
     with stderr.status("compiling, then scoring"):
-        frame = api.score(
+        devices.keep_compiled()
+        frame = ntkscore.score(
             cells,
             pixels,
             labels,
@@ -123,23 +116,43 @@ def rank(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Score many architectures and rank them. Run the same command again to resume."""
+    from ntkscore.api import runs
+    from ntkscore.cli.display import print_frame, progress_display
+    from ntkscore.cli.sheets import describe_choices
+    from ntkscore.run import engine
+    from ntkscore.run.selection import select
+
+    images = ntkscore.load_images(data, data_dir)
+    space = space.on(images.task)
+    accuracies = None if table is None else ntkscore.load_table(table, images.name)
+    chosen = select(cells, space, accuracies, seed)
+    score_sum = runs.score_sum_of(by, space, chosen[0], config)
+    wanted = range(seed, seed + seeds)
+    engine.check(wanted, images, config, out, space=space, batch=batch)
+    join(distributed, coordinator, processes, process)
     if processes is None and not distributed:
         devices.cores_as_devices()
-    join(distributed, coordinator, processes, process)
-    images = load(data, data_dir)
-    space = space.on(images.task)
-    chosen = select(cells, space, None if table is None else load_table(table, images.name), seed)
-    score_sum = api.score_sum_of(by, space, chosen[0], config)
-    wanted = range(seed, seed + seeds)
-    ended = _run_to_the_end(chosen, wanted, images, config, out, space, cells, batch)
-    ranked = api.ranked(ended.results, chosen, wanted, config, score_sum, space)
+    devices.keep_compiled()
+    with _interruptible(out), progress_display() as report:
+        ended = engine.run(
+            chosen,
+            wanted,
+            images,
+            config,
+            out,
+            space=space,
+            session={"cells": cells},
+            report=report,
+            batch=batch,
+        )
+    ranked = runs.ranked(ended.results, chosen, wanted, config, score_sum, space)
     units = {(space.key(a), s) for a in chosen for s in wanted}
     if missing := len(units - ended.results.finished()):
         stderr.print(
             f"{missing} networks are left to other processes; when all have ended, the same "
             "command prints the whole ranking, or computes what one of them has lost"
         )
-    if jax.process_index() > 0 or ranked.empty:
+    if not is_first() or ranked.empty:
         return
     failed = int(ranked[list(score_sum.terms)].isna().any(axis=1).sum())
     # A genotype string is for programs; it would push the numbers off the terminal.
@@ -156,35 +169,17 @@ def rank(
     print_frame(printed if format is Format.table else ranked, format, title, note)
 
 
-def _run_to_the_end(
-    chosen: Sequence[Architecture],
-    seeds: Sequence[int],
-    images: ImageSet,
-    config: Config,
-    out: Path,
-    space: Space,
-    spec: str,
-    batch: int | None,
-) -> Run:
-    """Score, and on an interrupt say what is on disk."""
+@contextmanager
+def _interruptible(out: Path) -> Iterator[None]:
+    """End on an interrupt with exit code 130, and say what is on disk."""
+    from ntkscore.results import RUN, ResultSet
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        with progress_display() as report:
-            return run_engine(
-                chosen,
-                seeds,
-                images,
-                config,
-                out,
-                space=space,
-                session={"cells": spec},
-                report=report,
-                batch=batch,
-            )
+        yield
     except KeyboardInterrupt:
         count = len(ResultSet.open(out).finished()) if (out / RUN).exists() else 0
         stderr.print(
@@ -214,11 +209,18 @@ def correlate(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Correlate scores with measured accuracy, beside the parameter count and the FLOPs."""
+    from ntkscore.analysis import comparison
+    from ntkscore.api.runs import space_in
+    from ntkscore.cli.display import print_frame
+    from ntkscore.cli.sheets import compact_agreement
+
     radius = None if rho is None else parse_fraction(rho)
     scores, source = comparison.scores_in(directory, dataset, radius)
-    accuracies = load_table(table, dataset)
-    where = api.space_in(directory, space_class(space) if space else None)
-    frame = api.correlate(scores, accuracies, dataset, metric, space=where, resamples=resamples)
+    accuracies = ntkscore.load_table(table, dataset)
+    where = space_in(directory, space_class(space) if space else None)
+    frame = ntkscore.correlate(
+        scores, accuracies, dataset, metric, space=where, resamples=resamples
+    )
     note = (
         f"{source}; accuracy from {accuracies.name}; 95 % intervals by bootstrap over cells; "
         "top by accuracy"
@@ -241,9 +243,11 @@ def lookup(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Look up measured accuracies, as fractions."""
-    accuracies = load_table(table, dataset)
+    from ntkscore.cli.display import print_frame
+
+    accuracies = ntkscore.load_table(table, dataset)
     where = space_class(space)() if space else None
-    frame = api.lookup(cells, accuracies, dataset, seed=seed, space=where)
+    frame = ntkscore.lookup(cells, accuracies, dataset, seed=seed, space=where)
     which = "mean of seeds" if seed is None else f"seed {seed}"
     print_frame(frame, format, f"{accuracies.name}, {which}")
 
@@ -255,6 +259,17 @@ def verify(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Check this machine's backend against float64 reference values; exit 1 if any differs."""
+    from ntkscore.parity import load_parity
+
+    for path in files:
+        load_parity(path)  # refuses a bad file before anything is computed
+
+    import pandas as pd
+
+    from ntkscore.cli.display import print_frame
+    from ntkscore.verification import verify as verify_file
+
+    devices.keep_compiled()
     failed = 0
     for path in files:
         with stderr.status(f"checking {path}"):
@@ -285,7 +300,7 @@ def fetch(
     ] = None,
 ) -> None:
     """Download a data set or the benchmark table, checked by its checksum."""
-    path = fetch_data(name, data_home(data_dir))
+    path = ntkscore.fetch(name, data_home(data_dir))
     stderr.print(f"{name} is in {path}", soft_wrap=True)
 
 

@@ -6,40 +6,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import Any
 
 import pandas as pd
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from ntkscore.errors import InputError
+from ntkscore.cli.output import Format, stderr
 from ntkscore.run.devices import Plan
 from ntkscore.run.engine import Progress as RunProgress
 
-stderr = Console(stderr=True, highlight=False)
 LINE_SECONDS = 60.0
-
-
-class Format(StrEnum):
-    """Forms in which a command prints on stdout."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-
-
-@contextmanager
-def input_errors() -> Iterator[None]:
-    """End on bad input with its one sentence and exit code 2."""
-    try:
-        yield
-    except InputError as error:
-        text = str(error).replace("[", r"\[")
-        stderr.print(f"[red]error:[/red] {text}", soft_wrap=True)
-        raise typer.Exit(2) from None
 
 
 def _plain(value: Any) -> Any:

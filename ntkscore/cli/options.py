@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from cells.space import Space, options
-from ntkscore.cli.display import Format, input_errors
+from ntkscore.cli.output import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.spaces import SPACES, space_class

@@ -146,8 +146,18 @@ class Table:
 
         Args:
             name: the new key of an old one.
+
+        Raises:
+            InputError: if two old keys have the same new one.
         """
-        rows = {name(key): row for key, row in self._rows.items()}
+        old: dict[Hashable, Hashable] = {}
+        for key in self._rows:
+            if (other := old.setdefault(name(key), key)) != key:
+                raise InputError(
+                    f"expected one row per architecture in {self.name}, but {other!r} and {key!r} "
+                    "are names of the same one: keep one row"
+                )
+        rows = {new: self._rows[key] for new, key in old.items()}
         return replace(self, own=tuple(map(name, self.own)), _rows=rows)
 
     def _row(self, cell: Hashable) -> int:

@@ -17,13 +17,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from cells.errors import InputError
 from cells.grams import Taps, zero_taps
+from cells.lazy import Array, jax, jnp, lax
 from cells.model import Logits, Model, Points
 from ntkscore.kernels.parameters import (
     PARAMETER_SETS,
@@ -36,7 +34,7 @@ from ntkscore.kernels.readouts import READOUTS, Cotangents
 Labels = Int[Array, "m"]
 Gram = Float[Array, "r s s"]
 # Accelerators would otherwise multiply float32 in fewer bits.
-PRECISION = lax.Precision.HIGHEST
+PRECISION = "highest"
 CHUNK_BYTES = 2**30
 """Bytes of per-point gradients in a block of `contraction`, which holds two blocks at once."""
 COLUMNS = 8

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-import jax
 import numpy as np
-from jaxtyping import Array, PyTree
 
 from cells.errors import InputError
+from cells.lazy import Array, PyTree, jax
 
 Matrix = TypeVar("Matrix", Array, np.ndarray)
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+
+from cells.lazy import Array, jax, jnp
 
 Logits = Float[Array, "m o"]
 Labels = Int[Array, "m"]

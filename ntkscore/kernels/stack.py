@@ -77,7 +77,7 @@ def stack(
         labels: their classes.
         attack: the attack of a radius.
         rhos: the radii, pixel scale [0, 1].
-        output, parameters, implementation: as for `ntkscore.kernels.ntk`.
+        output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
 
     Example:

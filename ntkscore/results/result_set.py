@@ -101,12 +101,7 @@ class ResultSet:
         session = json.loads(json.dumps(provenance))
         with writing_to(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            names = os.listdir(directory)
-            if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
-                raise InputError(
-                    f"expected a new or empty directory or one with a {RUN}, but {directory} has "
-                    "other files; choose another --out"
-                )
+            _refuse_other_files(directory)
             with locked(directory):
                 result_set = cls(directory, asked, (), tuple(identity))
                 if (directory / RUN).exists():
@@ -123,6 +118,21 @@ class ResultSet:
                 }
                 publish(directory / RUN, json.dumps(run, indent=2).encode())
         return result_set
+
+    @staticmethod
+    def check(directory: str | os.PathLike[str], configuration: Mapping[str, Any]) -> None:
+        """Refuse a directory that `create_or_resume` would refuse, and write nothing.
+
+        Raises:
+            InputError: the directory is of another configuration or not ours.
+        """
+        directory = Path(directory)
+        if directory.is_dir():
+            with writing_to(directory):
+                _refuse_other_files(directory)
+        if (directory / RUN).exists():
+            stored = _load_run(directory).configuration
+            _refuse_difference(directory, stored, json.loads(json.dumps(configuration)))
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
@@ -243,6 +253,15 @@ def _load_run(directory: Path) -> ResultSet:
             f"({type(error).__name__}: {error}); restore it or choose another --out"
         ) from error
     return ResultSet(directory, {**since, **configuration}, tuple(sessions), tuple(identity))
+
+
+def _refuse_other_files(directory: Path) -> None:
+    names = os.listdir(directory)
+    if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
+        raise InputError(
+            f"expected a new or empty directory or one with a {RUN}, but {directory} has other "
+            "files; choose another --out"
+        )
 
 
 def _refuse_difference(directory: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:

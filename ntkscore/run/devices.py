@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
-
+from cells.lazy import jax
 from ntkscore.errors import InputError
 from ntkscore.paths import cache_home
 
@@ -113,6 +112,12 @@ def free_memory(device: Any) -> int | None:
     return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
 
 
+def check_batch(batch: int | None) -> None:
+    """Refuse a number of networks per device and call below 1."""
+    if batch is not None and batch < 1:
+        raise InputError(f"expected a batch of at least 1, got {batch}; raise it")
+
+
 def plan(
     bytes_each: int | None = None,
     batch: int | None = None,
@@ -131,8 +136,7 @@ def plan(
     Raises:
         InputError: if the batch is below 1.
     """
-    if batch is not None and batch < 1:
-        raise InputError(f"expected a batch of at least 1, got {batch}; raise it")
+    check_batch(batch)
     chosen = tuple(jax.local_devices() if devices is None else devices)
     free = free_memory(chosen[0])
     room = max(GROUP, len(chosen))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, NamedTuple
 
-import jax
-
+from cells.lazy import jax
 from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images
@@ -17,7 +16,6 @@ from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import share
-from ntkscore.run.scorer import Scorer, dtype_of
 
 FLUSH_SECONDS = 2.0
 """Seconds after which finished units are written, whatever else goes on."""
@@ -110,6 +108,8 @@ def compute(
     The next networks are handed to the devices before the last ones' scores are measured. Where
     the devices' memory is exhausted, the plan is halved and the same networks are tried again.
     """
+    from ntkscore.run.scorer import Scorer
+
     scorer = Scorer(space, config, plan)
     for seed in seeds:
         missing = [a for a in architectures if (space.key(a), seed) not in done]
@@ -174,7 +174,7 @@ def plan_for(
         batch: networks per device and call; chosen from the free memory if left out.
     """
     points = config.samples * (2 * len(config.rhos) + 1)
-    width = dtype_of(config).dtype.itemsize
+    width = 8 if config.x64 else 4
     sizes = [space.memory(shape, points, width) for shape in by_shape(space, architectures)]
     estimates = [size for size in sizes if size is not None]
     return devices.plan(max(estimates, default=None), batch)
@@ -185,6 +185,30 @@ class Run(NamedTuple):
 
     results: ResultSet
     progress: Progress
+
+
+def check(
+    seeds: Sequence[int],
+    data: ImageSet,
+    config: Config,
+    out: str | PathLike[str],
+    *,
+    space: Space,
+    batch: int | None = None,
+) -> None:
+    """Refuse a run that does not fit, as far as one can tell without JAX.
+
+    Args:
+        seeds, data, config, out, space, batch: as for `run`.
+
+    Raises:
+        InputError: if something does not fit.
+    """
+    if not seeds:
+        raise InputError("expected at least one seed, got none; give one")
+    devices.check_batch(batch)
+    draw_images(data, config.samples, seeds[0], config.balanced)
+    ResultSet.check(out, configuration_of(data, space.on(data.task), config))
 
 
 def run(
@@ -218,12 +242,13 @@ def run(
     Raises:
         InputError: if something does not fit; nothing is written then.
     """
-    if not seeds:
-        raise InputError("expected at least one seed, got none; give one")
+    check(seeds, data, config, out, space=space, batch=batch)
+    from ntkscore.run.scorer import Scorer  # and with it JAX
+
     space = space.on(data.task)
     configuration = configuration_of(data, space, config)
     if architectures:
-        # Refuses too many samples, and what the space cannot take, before anything is written.
+        # Refuses what the space cannot take before anything is written.
         images, _ = draw_images(data, config.samples, seeds[0], config.balanced)
         Scorer(space, config).check(architectures[0], images)
     names = tuple(space.identity(architectures[0])) if architectures else ("cell",)

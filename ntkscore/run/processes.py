@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-import jax
-
+from cells.lazy import jax
 from ntkscore.errors import InputError
 
 HEARTBEAT_SECONDS = 30
@@ -66,3 +65,8 @@ def join(
 def share(items: Sequence[Item]) -> list[Item]:
     """This process's part of the work; the parts of all processes are disjoint and complete."""
     return list(items[jax.process_index() :: jax.process_count()])
+
+
+def is_first() -> bool:
+    """Tell whether this process is the first, which prints for all."""
+    return jax.process_index() == 0

@@ -17,8 +17,9 @@ from attacks import ATTACKS
 from cells.model import Model
 from cells.space import Architecture, Space
 from ntkscore.config import Config
-from ntkscore.kernels import READOUTS, Stack, stack
 from ntkscore.kernels.implementations import implementation_for
+from ntkscore.kernels.readouts import READOUTS
+from ntkscore.kernels.stack import Stack, stack
 from ntkscore.results.rows import Rows, rows_of
 from ntkscore.run.devices import Plan
 

@@ -11,7 +11,7 @@ from cells.residual import Residual
 from ntkscore.analysis.comparison import correlate, in_keys_of, lookup
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.run import select
+from ntkscore.run.selection import select
 
 SPACE = NASBench201()
 DIGITS = ("003233", "323133", "421211", "443233")
@@ -45,6 +45,19 @@ def test_digits_alone_are_digits_and_indices_are_indices() -> None:
         frame = pd.DataFrame({"pgd8": [0.4, 0.3]}, index=keys)
         own = in_keys_of(SPACE, Table.from_frame(frame, dataset="cifar10"))
         assert own.own == (2581, 0)
+
+
+def test_two_names_of_one_network_are_refused(scores: pd.DataFrame) -> None:
+    frame = pd.DataFrame({"pgd8": [0.4, 0.3, 0.5]}, index=[2581, 0, 323133])
+    twice = Table.from_frame(frame, name="mine", dataset="cifar10")
+    message = (
+        r"^expected one row per architecture in mine, but 2581 and 323133 are names of the same "
+        r"one: keep one row$"
+    )
+    with pytest.raises(InputError, match=message):
+        lookup(CELLS, twice, SPACE)
+    with pytest.raises(InputError, match=message):
+        correlate(scores, twice, "cifar10", "pgd8", SPACE)
 
 
 def test_networks_without_results_are_left_out(table: Table, scores: pd.DataFrame) -> None:

@@ -20,7 +20,7 @@ from cells.nasbench201.checkpoints import Params, abstract_params
 from cells.nasbench201.network import fresh_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.tables import load_table
-from ntkscore.kernels import ntk_and_logits
+from ntkscore.kernels.gram import ntk_and_logits
 
 SPACE = NASBench201(task=Task(num_classes=3), channels=4, cells_per_stage=1, bn="init")
 NETWORK = SPACE.network

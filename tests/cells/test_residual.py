@@ -13,7 +13,7 @@ from scipy import special
 from cells import Task
 from cells.errors import InputError
 from cells.residual import ACTIVATIONS, Residual, Skips, logits
-from ntkscore.kernels import ntk
+from ntkscore.kernels.gram import ntk
 
 TASK = Task((4, 4, 3), 5)
 NETWORKS = [

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from cells.space import Space, option, options
-from ntkscore.api import space_in
+from ntkscore.api.runs import space_in
 from ntkscore.cli import app
 from ntkscore.cli import options as cli_options
 from ntkscore.cli.options import MAKERS, command, flag_of

@@ -29,15 +29,17 @@ from cells.grams import CPU_IMAGES, kernel_gradients
 from cells.layers import transposed_convolve
 from cells.model import Model
 from ntkscore.errors import InputError
-from ntkscore.kernels import (
-    IMPLEMENTATIONS,
-    PARAMETER_SETS,
-    READOUTS,
-    ntk,
-    ntk_and_logits,
-)
 from ntkscore.kernels import implementations as kernels
-from ntkscore.kernels.parameters import join_parameters, kind_of, split_parameters, total
+from ntkscore.kernels.gram import ntk, ntk_and_logits
+from ntkscore.kernels.implementations import IMPLEMENTATIONS
+from ntkscore.kernels.parameters import (
+    PARAMETER_SETS,
+    join_parameters,
+    kind_of,
+    split_parameters,
+    total,
+)
+from ntkscore.kernels.readouts import READOUTS
 
 Array = jax.Array
 READINGS = tuple((output, parameters) for output in READOUTS for parameters in PARAMETER_SETS)

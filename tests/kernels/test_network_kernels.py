@@ -19,9 +19,10 @@ from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.normalization import NORMALIZATIONS, Normalization
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
-from ntkscore.kernels import PARAMETER_SETS, READOUTS, ntk, ntk_and_logits
+from ntkscore.kernels.gram import ntk, ntk_and_logits
 from ntkscore.kernels.implementations import contraction, implementation_for, layerwise_by_kind
-from ntkscore.kernels.parameters import total
+from ntkscore.kernels.parameters import PARAMETER_SETS, total
+from ntkscore.kernels.readouts import READOUTS
 from ntkscore.parity import KERNELS, Reference, load_parity
 
 Array = jax.Array

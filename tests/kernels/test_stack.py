@@ -11,8 +11,9 @@ from networks import EXACT, error
 
 from attacks import ATTACKS, NORMS, fgsm, pgd, twice
 from cells.model import Model
-from ntkscore.kernels import joint_kernel, ntk, stack
-from ntkscore.kernels.stack import Stack, cross_entropy, loss_gradient
+from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.joint import joint_kernel
+from ntkscore.kernels.stack import Stack, cross_entropy, loss_gradient, stack
 
 Array = jax.Array
 N, D, HIDDEN, CLASSES = 4, 6, 5, 3

@@ -15,7 +15,7 @@ from cells import Task
 from cells.nasbench201.network import abstract_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
-from ntkscore.kernels import ntk
+from ntkscore.kernels.gram import ntk
 
 M, CLASSES = 3, 4
 

@@ -8,8 +8,8 @@ import pytest
 from cells.nasbench201.space import NASBench201
 from experiments.benchmark.__main__ import clean_kernel, torch_kernel
 from ntkscore.config import Config
-from ntkscore.data import draw_images, load
-from ntkscore.run import Scorer
+from ntkscore.data.images import draw_images, load
+from ntkscore.run.scorer import Scorer
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -199,6 +200,8 @@ def test_another_configuration_is_refused_with_every_difference(new, directory):
     }
     with pytest.raises(InputError) as caught:
         ResultSet.create_or_resume(directory, other, {})
+    with pytest.raises(InputError, match=re.escape(str(caught.value))):
+        ResultSet.check(directory, other)
     assert str(caught.value) == (
         f"{directory} holds results of another configuration (samples: stored 50, asked 32; "
         f"attack.rho: stored {8 / 255}, asked 0.5; data.checksum: stored c58f, asked ffff; "
@@ -212,7 +215,17 @@ def test_a_directory_of_somebody_else_is_refused_and_left_alone(tmp_path):
     message = "expected a new or empty directory or one with a run.json, but .* has other files"
     with pytest.raises(InputError, match=message):
         ResultSet.create_or_resume(tmp_path, CONFIGURATION, {})
+    with pytest.raises(InputError, match=message):
+        ResultSet.check(tmp_path, CONFIGURATION)
     assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_a_directory_that_fits_is_left_alone(new, directory):
+    before = (directory / "run.json").read_bytes()
+    ResultSet.check(directory, CONFIGURATION)
+    assert (directory / "run.json").read_bytes() == before
+    ResultSet.check(directory / "new", CONFIGURATION)
+    assert not (directory / "new").exists()
 
 
 def test_a_creation_that_was_killed_can_be_repeated(directory):

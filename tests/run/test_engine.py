@@ -19,13 +19,15 @@ from cells import Cell
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images, load
 from ntkscore.errors import InputError
-from ntkscore.kernels import joint, scores, stack
+from ntkscore.kernels import joint, scores
+from ntkscore.kernels.stack import stack
 from ntkscore.parity import Reference, load_parity, space_of
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
-from ntkscore.run import engine, select
+from ntkscore.run import engine
 from ntkscore.run.devices import Plan
 from ntkscore.run.scorer import Batch, Scorer
+from ntkscore.run.selection import select
 from ntkscore.verification import relative_error
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]

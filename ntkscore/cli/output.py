@@ -1,0 +1,31 @@
+"""Where output goes: the forms of what is printed on stdout, and messages on stderr."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+import typer
+from rich.console import Console
+
+from ntkscore.errors import InputError
+
+stderr = Console(stderr=True, highlight=False)
+
+
+class Format(StrEnum):
+    """Forms in which a command prints on stdout."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """End on bad input with its one sentence and exit code 2."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).replace("[", r"\[")
+        stderr.print(f"[red]error:[/red] {text}", soft_wrap=True)
+        raise typer.Exit(2) from None
