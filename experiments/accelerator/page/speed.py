@@ -1,5 +1,6 @@
 """The page's sections on speed: one cell at a time, and the whole space."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,8 +13,6 @@ from experiments.accelerator.sizes import Size
 from experiments.accelerator.waste import group_flops, needed_flops
 from experiments.report import markdown_table
 from ntkscore.cli.display import duration
-
-NAN = float("nan")
 
 
 def one_cell(folder: Folder) -> Iterator[str]:
@@ -42,38 +41,39 @@ def whole_space(folder: Folder, size: Size, cells: list[Cell]) -> Iterator[str]:
 
     Args:
         folder: with the clock and the benchmark.
-        size: that was measured.
-        cells: that have been scored.
+        size: what was measured.
+        cells: those that have been scored.
     """
     yield "## The whole space"
     space, config = size.fidelity.space, size.fidelity.config
-    needed = float(np.mean(needed_flops(cells or space.architectures("distinct"), space, config)))
     group = group_flops(space, config)
     pace = Pace.of(folder.calls())
     if pace is None:
         yield MISSING
     else:
         sentences = timing(pace)
-        if summaries := folder.read("benchmark"):
+        if cells and (summaries := folder.read("benchmark")):
+            needed = float(np.mean(needed_flops(cells, space, config)))
             product = pace.devices * summaries[0]["matrix_product_flops"]
             sentences.append(share(pace, needed, group, product))
         yield bullets(sentences)
+    mean = float(np.mean(needed_flops(space.architectures("distinct"), space, config)))
     yield (
-        f"A cell needs {number(needed / 1e9)} GFLOP on average. Networks side by side compute "
-        f"every operation of every edge: {number(group / 1e9)} GFLOP a cell, "
-        f"{number(group / needed)} times as much."
+        f"A distinct cell needs {number(mean / 1e9)} GFLOP on average. Networks side by side "
+        f"compute every operation of every edge: {number(group / 1e9)} GFLOP a cell, "
+        f"{number(group / mean)} times as much."
     )
 
 
 def timing(pace: Pace) -> list[str]:
     """Sentences about a ranking's time and memory."""
     first = f"The first call took {number(pace.first, ' s')}, nearly all of it compilation"
-    again = f", {number(pace.again, ' s')} at the last start"
+    again = "" if math.isnan(pace.again) else f", {number(pace.again, ' s')} at the last start"
     actual = "it took" if pace.complete else "so far it has taken"
     return [
         f"{pace.done:,} of {pace.total:,} cells; {pace.plan}",
         f"{number(pace.rate)} cells a second, compilation left out",
-        first + ("" if pace.again != pace.again else again),
+        first + again,
         f"In one go: {duration(pace.projected)} projected; {actual} {duration(pace.spent)}",
         f"Memory peak {gigabytes(pace.peak_bytes)}",
     ]
