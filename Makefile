@@ -2,10 +2,16 @@ PYTHON ?= python3
 VENV ?= .venv
 ORACLES ?= .venv-oracles
 BIN = $(VENV)/bin
+# On a GPU EXTRAS=dev,cuda, on a TPU EXTRAS=dev,tpu; they count when the environment is made.
+EXTRAS ?= dev
+# What `make accelerator` measures, for how long, and where it goes.
+SIZE ?= full
+MINUTES ?= 10
+OUT ?= runs/accelerator
 # Files of tests side by side; each process compiles, and takes up to 3 GB.
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: rank quick test check oracles clean
+.PHONY: rank quick test check oracles accelerator clean
 
 # Rank 64 random cells on the embedded images, at small fidelity.
 rank: $(VENV)/.installed
@@ -27,9 +33,13 @@ check: $(VENV)/.installed
 oracles: $(ORACLES)/.installed
 	$(ORACLES)/bin/python -m pytest -m oracle
 
+# Arithmetic and speed of this machine's devices, and the whole space ranked on them.
+accelerator: $(VENV)/.installed
+	$(BIN)/python -m experiments.accelerator --size $(SIZE) --minutes $(MINUTES) --out $(OUT)
+
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[dev]'
+	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
 	touch $@
 
 $(ORACLES)/.installed: pyproject.toml

@@ -6,6 +6,7 @@ per-image gradients of the weights; and the products of these gradients, two per
 of images.
 """
 
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,13 @@ def seconds(function: Callable[[], Any], repeats: int = 2) -> float:
         jax.block_until_ready(function())
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def peak_bytes(device: Any) -> int:
+    """The most memory that was in use: the device's, or where it does not say this process's."""
+    stats = device.memory_stats() or {}
+    used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(stats.get("peak_bytes_in_use", used))
 
 
 def matrix_product_rate(device: Any, size: int = 4096) -> float:

@@ -13,14 +13,15 @@ from ntkscore.run.scorer import Scorer
 
 
 @pytest.mark.slow
-def test_the_clean_kernel_is_that_of_torch_func(torch: ModuleType) -> None:
+@pytest.mark.parametrize("loop", [False, True], ids=["vmap", "loop"])
+def test_the_clean_kernel_is_that_of_pytorch(torch: ModuleType, loop: bool) -> None:
     data = load("synthetic")
     space = NASBench201(channels=4, cells_per_stage=1).on(data.task)
     batch = Scorer(space, Config(samples=4)).batch(*draw_images(data, 4, 0, False), 0)
     ours = clean_kernel(space, "layerwise")
     for digits in ("323133", "421211", "012340"):
         cell = space.parse(digits)
-        theirs = torch_kernel(space, cell, batch)
+        theirs = torch_kernel(space, cell, batch, loop)
         assert theirs is not None
         reference = theirs().numpy()
         error = np.linalg.norm(ours(cell, batch) - reference) / np.linalg.norm(reference)

@@ -1,0 +1,90 @@
+"""The page's sections on speed: one cell at a time, and the whole space."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from cells import Cell
+from experiments.accelerator.folder import Folder
+from experiments.accelerator.pace import Pace
+from experiments.accelerator.page.text import MISSING, bullets, gigabytes, number
+from experiments.accelerator.sizes import Size
+from experiments.accelerator.waste import group_flops, needed_flops
+from experiments.report import markdown_table
+from ntkscore.cli.display import duration
+
+
+def one_cell(folder: Folder) -> Iterator[str]:
+    """The benchmark's summaries: one cell after the other on one device."""
+    yield "## One cell at a time"
+    summaries = folder.read("benchmark")
+    if not summaries:
+        yield MISSING
+        return
+    yield "Warm seconds on one device, medians over cells of all sizes."
+    columns = {
+        "images, C, N": lambda s: f"{s['samples']}, {s['channels']}, {s['cells_per_stage']}",
+        "clean kernel": lambda s: number(s["clean_seconds_median"], " s"),
+        "FGSM stack": lambda s: number(s["stack_seconds_median"], " s"),
+        "compilation": lambda s: number(s["compile_seconds"], " s"),
+        "memory peak": lambda s: gigabytes(s["peak_bytes"]),
+        "matrix product": lambda s: number(s["matrix_product_flops"] / 1e12, " TFLOP/s"),
+        "share of its rate": lambda s: number(s["fraction_of_matrix_product"]),
+    }
+    rows = [[entry(summary) for entry in columns.values()] for summary in summaries]
+    yield markdown_table(tuple(columns), rows)
+
+
+def whole_space(folder: Folder, size: Size, cells: list[Cell]) -> Iterator[str]:
+    """Cells per second over the ranking, the time of the whole space, and what a group wastes.
+
+    Args:
+        folder: with the clock and the benchmark.
+        size: what was measured.
+        cells: those that have been scored.
+    """
+    yield "## The whole space"
+    space, config = size.fidelity.space, size.fidelity.config
+    group = group_flops(space, config)
+    pace = Pace.of(folder.calls())
+    if pace is None:
+        yield MISSING
+    else:
+        sentences = timing(pace)
+        if cells and (summaries := folder.read("benchmark")):
+            needed = float(np.mean(needed_flops(cells, space, config)))
+            product = pace.devices * summaries[0]["matrix_product_flops"]
+            sentences.append(share(pace, needed, group, product))
+        yield bullets(sentences)
+    mean = float(np.mean(needed_flops(space.architectures("distinct"), space, config)))
+    yield (
+        f"A distinct cell needs {number(mean / 1e9)} GFLOP on average. Networks side by side "
+        f"compute every operation of every edge: {number(group / 1e9)} GFLOP a cell, "
+        f"{number(group / mean)} times as much."
+    )
+
+
+def timing(pace: Pace) -> list[str]:
+    """Sentences about a ranking's time and memory."""
+    first = f"The first call took {number(pace.first, ' s')}, nearly all of it compilation"
+    again = "" if math.isnan(pace.again) else f", {number(pace.again, ' s')} at the last start"
+    actual = "it took" if pace.complete else "so far it has taken"
+    return [
+        f"{pace.done:,} of {pace.total:,} cells; {pace.plan}",
+        f"{number(pace.rate)} cells a second, compilation left out",
+        first + again,
+        f"In one go: {duration(pace.projected)} projected; {actual} {duration(pace.spent)}",
+        f"Memory peak {gigabytes(pace.peak_bytes)}",
+    ]
+
+
+def share(pace: Pace, needed: float, group: float, product: float) -> str:
+    """A sentence that compares the FLOP/s of a ranking with those of a matrix product."""
+    by_need = number(pace.rate * needed / product)
+    if pace.group == 1:
+        return f"{by_need} of a matrix product's rate"
+    return (
+        f"{by_need} of a matrix product's rate by the FLOPs that cells need, "
+        f"{number(pace.rate * group / product)} by those that are computed"
+    )

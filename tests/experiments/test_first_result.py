@@ -1,0 +1,36 @@
+"""The clock between the shell and a first number."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from experiments.benchmark.first_result import SIZES, seconds_to_a_number
+from ntkscore.errors import InputError
+
+
+def test_the_clock_stops_at_a_number() -> None:
+    assert 0 < seconds_to_a_number("platform", ()) < 60
+
+
+def test_a_program_without_a_number_is_refused() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"^expected a number from -m this, but it ended with 0 and none; run it alone to see",
+    ):
+        seconds_to_a_number("this", ())
+
+
+@pytest.mark.slow
+def test_pytorchs_first_result_imports_no_jax(torch: ModuleType) -> None:
+    """The rival would else pay for our imports."""
+    program = (
+        "import sys; from experiments.benchmark import torch_first_result as first\n"
+        f"first.main('323133', 4, 1, {SIZES['samples']}); print('jax' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    numbers, imported = subprocess.check_output(command, text=True).splitlines()
+    norm, smallest = map(float, numbers.split())
+    assert norm > smallest > 0
+    assert imported == "False"
