@@ -177,19 +177,17 @@ def pull_convolution(
     gain: float = 1.0,
 ) -> tuple[Float[Array, "m h w c"], Taps]:
     """From the cotangent g of `convolution`'s output to that of x, and the contributions."""
-    factor = None if norm is None else norm.inverse * norm.scale
-    dx = transposed_convolve(g if factor is None else g * factor, gain * kernel, x, stride)
+    factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
+    dx = transposed_convolve(g * factor, gain * kernel, x, stride)
     if not taps:
         return dx, {}
-    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    size = kernel.shape[0]
-    if norm is None:
-        parts["weight"] = self_product(kernel_gradients(x, gain * g, size, stride), taps)
-        return dx, parts
     # A scale of zero hides its channel; as a tiny one it still leaves the channel's own gradient.
     visible = jnp.where(factor == 0, TINY, factor)
-    gradients = kernel_gradients(x, g * (gain * visible), size, stride)
+    gradients = kernel_gradients(x, g * (gain * visible), kernel.shape[0], stride)
+    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
     parts["weight"] = self_product(gradients, taps)
+    if norm is None:
+        return dx, parts
     total = jnp.sum(g, (1, 2))
     # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
     product = jnp.sum(gradients * kernel.transpose(0, 2, 1, 3), (1, 2, 3)) / visible

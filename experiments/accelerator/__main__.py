@@ -16,7 +16,7 @@ import typer
 from experiments.accelerator.folder import Folder
 from experiments.accelerator.parts import Outcome, Part, page_of, parts_of, run
 from experiments.accelerator.sizes import SIZES
-from ntkscore.cli.display import input_errors
+from ntkscore.cli.output import input_errors
 from ntkscore.paths import data_home
 
 BEFORE_RANKING = 0.5

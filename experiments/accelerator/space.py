@@ -20,10 +20,12 @@ from experiments.accelerator.sizes import SIZES
 from experiments.benchmark.work import peak_bytes
 from experiments.study import BENCHMARK, DATASET
 from ntkscore import InputError, Table, load_images, load_table, rank
-from ntkscore.cli.display import input_errors, progress_display, stderr
-from ntkscore.data import ImageSet
+from ntkscore.cli.display import progress_display
+from ntkscore.cli.output import input_errors, stderr
+from ntkscore.data.images import ImageSet
 from ntkscore.paths import data_home
-from ntkscore.run import Progress, devices
+from ntkscore.run import devices
+from ntkscore.run.engine import Progress
 
 
 def images_at_hand() -> ImageSet:

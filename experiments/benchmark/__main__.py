@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import jax
@@ -33,7 +34,7 @@ from experiments.benchmark.work import (
 )
 from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import ntk_and_logits
-from ntkscore.run.devices import plan
+from ntkscore.run.devices import compiler_options, plan
 from ntkscore.run.scorer import Batch, Scorer
 
 
@@ -57,7 +58,7 @@ class Timing:
 def clean_kernel(space: NASBench201, implementation: str) -> Callable[[Cell, Batch], Any]:
     """The clean kernel alone, compiled for every cell: (cell, batch) to N×N."""
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=compiler_options())
     def kernel(digits: Any, variables: Any, images: Any, labels: Any) -> Any:
         model = space.model((), variables, digits, images)
         return ntk_and_logits(model, images, labels, implementation=implementation)[0][0]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,23 @@ class Plan:
             f"{len(self.devices)} × {self.devices[0].device_kind}, {networks} per call and device, "
             f"{together}"
         )
+
+
+@lru_cache
+def compiler_options() -> dict[str, str]:
+    """Options for programs of many convolutions on the default device.
+
+    One of the libraries that XLA has for convolutions on CPUs uses one core whatever the machine;
+    the other, which this leaves, uses all that a device has. On one core they are as fast.
+    """
+    options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
+    if jax.default_backend() != "cpu":
+        return {}
+    try:
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+    except Exception:  # a version of XLA that does not know the option
+        return {}
+    return options
 
 
 def keep_compiled() -> None:

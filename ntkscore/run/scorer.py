@@ -21,7 +21,7 @@ from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
 from ntkscore.results.rows import Rows, rows_of
-from ntkscore.run.devices import Plan
+from ntkscore.run.devices import Plan, compiler_options
 
 AXIS = "networks"
 EVERYWHERE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
@@ -79,7 +79,7 @@ def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Call
 
     mesh = Mesh(np.array(plan.devices), (AXIS,))
 
-    @partial(jax.jit, static_argnums=0)
+    @partial(jax.jit, static_argnums=0, compiler_options=compiler_options())
     def compute(shape: Hashable, codes: PyTree, *shared: Any) -> Stack:
         return jax.shard_map(
             partial(on_a_device, shape),

@@ -20,7 +20,7 @@ from experiments.accelerator.sizes import SIZES, Size
 from experiments.plotting import save
 from experiments.report import markdown_table
 from ntkscore import InputError, open_results
-from ntkscore.cli.display import input_errors
+from ntkscore.cli.output import input_errors
 
 
 def heading(folder: Folder, size: Size) -> Iterator[str]:
