@@ -125,10 +125,8 @@ class NASBench201(Space):
 
         Weights are drawn in float32 whatever the dtype, so that both precisions share them.
         """
-        from cells.nasbench201.network import fresh_variables
-
-        params = _drawing(self.network)(jax.random.key(seed))  # type: ignore[arg-type]
-        return fresh_variables(jax.tree.map(lambda leaf: leaf.astype(dtype), params), self.network)
+        drawn = _drawing(self.network)(jax.random.key(seed))  # type: ignore[arg-type]
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
         """The cell's network; where its mode says so, calibrated on the clean images and frozen."""
@@ -166,11 +164,9 @@ class NASBench201(Space):
 
 @lru_cache
 def _drawing(network: "cells.nasbench201.network.Network") -> Callable[[Array], Any]:
-    """A compiled function that draws the network's parameters from a key."""
+    """A compiled function that draws the network's variables from a key."""
     from cells.nasbench201.network import blank_inputs
 
     # Optimising a program that runs once costs four times what it costs to run.
     options = {"xla_backend_optimization_level": 0}
-    return jax.jit(
-        lambda key: network.init(key, *blank_inputs())["params"], compiler_options=options
-    )
+    return jax.jit(lambda key: network.init(key, *blank_inputs()), compiler_options=options)

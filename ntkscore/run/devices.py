@@ -62,12 +62,12 @@ class Plan:
 def compiler_options() -> dict[str, str]:
     """Options for programs of many convolutions on the default device.
 
-    One of the libraries that XLA has for convolutions on CPUs uses one core whatever the machine;
-    the other, which this leaves, uses all that a device has. On one core they are as fast.
+    Of the two libraries that XLA has for convolutions on CPUs one uses a single core whatever the
+    device has, and is left to devices of one core (`cores_as_devices`).
     """
-    options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or usable_cores() <= jax.local_device_count():
         return {}
+    options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
     try:
         jax.jit(lambda: 0, compiler_options=options).lower().compile()
     except Exception:  # a version of XLA that does not know the option
