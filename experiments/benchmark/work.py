@@ -1,9 +1,10 @@
 """Settings, cells and clocks of the benchmark, and the arithmetic that a kernel takes.
 
 FLOPs are counted in closed form: two per multiply-add of the convolutions and the linear layer,
-once for each of the calibration, the forward pass, the gradient in the activations and the
-per-image gradients of the weights; and the products of these gradients, two per parameter and pair
-of images.
+once for each forward pass, gradient in the activations and per-image gradient of the weights; and
+the products of these gradients, two per parameter and pair of images. Calibration is the forward
+pass at the clean images, and every attacked image has one, which its own attack and the kernel
+share.
 """
 
 import resource
@@ -73,13 +74,10 @@ def matrix_product_rate(device: Any, size: int = 4096) -> float:
     return 2 * size**3 / seconds(lambda: product(a, a), 3)
 
 
-def clean_flops(cell: Cell, space: NASBench201, images: int, points: int) -> float:
-    """FLOPs of the kernel at `points` images, calibrated on `images` of them."""
-    costs = space.costs(cell)
-    return 2 * costs["flops"] * (images + 3 * points) + 2 * points**2 * costs["params"]
-
-
 def stack_flops(cell: Cell, space: NASBench201, config: Config) -> float:
-    """FLOPs of the kernel at 3N points and of two attacks, forward and back, on N."""
-    n, steps = config.samples, 2 * config.attack_at(0.1).steps
-    return clean_flops(cell, space, n, 3 * n) + 4 * steps * n * space.costs(cell)["flops"]
+    """FLOPs of the kernel at 3N points, the two attacks between them included."""
+    n, steps = config.samples, config.attack_at(0.1).steps
+    forward, back, weights = 3 + 2 * (steps - 1), 3 + 2 * steps, 3
+    costs = space.costs(cell)
+    passes = n * (forward + back + weights)
+    return 2 * costs["flops"] * passes + 2 * (3 * n) ** 2 * costs["params"]

@@ -299,3 +299,13 @@ def test_every_registered_attack_is_a_function_of_the_radius(linear: Linear) -> 
     for make in ATTACKS.values():
         attacked = make(0.1)(linear.gradient, x)
         assert 0.05 < size(attacked - x, "linf") <= 0.1 + 1e-6
+
+
+@pytest.mark.parametrize("attack", [fgsm(0.1), pgd(0.1), pgd(0.1, random_start=True)])
+def test_a_known_gradient_at_the_start_changes_nothing(attack: Attack) -> None:
+    x = jnp.linspace(0.2, 0.7, 12).reshape(2, 6)
+    gradient, key = lambda z: jnp.cos(9 * z), jax.random.key(3)
+    given = attack(gradient, x, key, slope=gradient(x))
+    np.testing.assert_array_equal(given, attack(gradient, x, key))
+    wrong = attack(gradient, x, key, slope=-gradient(x))
+    assert bool(jnp.all(wrong == given)) is attack.random_start

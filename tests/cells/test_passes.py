@@ -1,5 +1,6 @@
 """The passes apart from each other, against the network that they are the passes of."""
 
+from collections import Counter
 from functools import lru_cache
 from typing import Any
 
@@ -120,6 +121,31 @@ def test_a_stack_by_passes_is_the_stack_without(attack: str) -> None:
     assert ours.gram.shape == (2, 12, 12)
     assert error(ours.gram, plain.gram) < EXACT
     assert error(ours.losses, plain.losses) < EXACT
+
+
+@pytest.mark.parametrize(("attack", "gradients"), [("fgsm", 2), ("pgd", 4)])
+def test_a_stack_runs_no_pass_twice(attack: str, gradients: int) -> None:
+    """Traced alone; a loop's body is traced once."""
+    (images, labels), calls = points(), Counter()
+
+    class Counting:
+        """The passes, each call counted."""
+
+        def __init__(self, passes: Any) -> None:
+            self.passes = passes
+
+        def __getattr__(self, name: str) -> Any:
+            calls[name] += 1
+            return getattr(self.passes, name)
+
+    def compute(variables: Any, digits: Array) -> Any:
+        model = space().model((), variables, digits, images)
+        model = model._replace(passes=Counting(model.passes))
+        return stack(model, images, labels, ATTACKS[attack], jnp.asarray([0.05])).gram
+
+    jax.eval_shape(compute, variables(), digits("323133"))
+    # X (which calibration has run), X_ρ, X_2ρ; for PGD its loop over the steps from the second on.
+    assert calls == {"forward": 3 + gradients - 2, "gradient": gradients, "parts": 1}
 
 
 def test_a_forward_pass_at_the_calibrating_images_is_not_run_again() -> None:

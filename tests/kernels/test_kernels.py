@@ -25,7 +25,7 @@ from networks import (
 )
 
 from cells import layers
-from cells.grams import CPU_IMAGES, kernel_gradients
+from cells.grams import CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from cells.layers import transposed_convolve
 from cells.model import Model
 from ntkscore.errors import InputError
@@ -185,6 +185,14 @@ def test_an_empty_mapping_asks_for_the_gradient_in_the_images(double) -> None:
     # The cotangent of the images is also right beside that of the Gram matrices.
     taps = {kind: jnp.zeros((1, M, M)) for kind in PARAMETER_SETS["all"]}
     assert error(pullback(taps), plain) < EXACT
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("columns", [1, 7, 2 * CPU_COLUMNS, CPU_COLUMNS + 1])
+def test_the_gram_matrix_of_rows(double, count: int, columns: int) -> None:
+    rows = jnp.asarray(np.random.default_rng(columns).normal(size=(count, columns)))
+    (got,) = self_product(rows, {"weight": jnp.zeros((1, count, count))})
+    assert error(got, rows @ rows.T) < EXACT
 
 
 SHAPES = [(3, 1), (3, 2), (1, 1)]

@@ -1,0 +1,99 @@
+"""Milliseconds of single layers, for the choices that `cells.grams` and `cells.layers` make.
+
+Run as `python -m experiments.benchmark.layers`. On a CPU: how many images have their patches at
+once, how many columns of the per-image gradients are multiplied at once, and how the convolution
+of stride 2 is transposed. The stages are those of C = 16 at 32×32 pixels.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import pandas as pd
+import typer
+
+from cells import grams, layers
+from experiments.benchmark.work import seconds
+
+STAGES = ((32, 16), (16, 32), (8, 64))
+"""Side and channels of each stage."""
+IMAGES = (1, 5, 10, 25, 50, 150)
+COLUMNS = (256, 1024, 2304, 9216, 36864)
+
+
+def milliseconds(function: Callable[..., Any], *arrays: jax.Array) -> float:
+    """The shortest of several warm runs of a function, compiled anew."""
+    # A new function, since the choices are no part of what jit remembers a program by.
+    compiled = jax.jit(lambda *arrays: function(*arrays))
+    jax.block_until_ready(compiled(*arrays))
+    return 1e3 * seconds(lambda: compiled(*arrays), 10)
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
+
+
+def measure(count: int) -> Iterator[dict[str, str | float]]:
+    """A row for each layer, stage and choice."""
+    for side, channels in STAGES:
+        where = {"stage": f"{side}×{side}×{channels}"}
+        x, g = (normal(seed, count, side, side, channels) for seed in (0, 1))
+        kernel = normal(2, 3, 3, channels, channels)
+        yield where | {
+            "layer": "convolution",
+            "choice": "",
+            "milliseconds": milliseconds(layers.convolve, x, kernel),
+        }
+        for images in IMAGES:
+            with patch.object(grams, "CPU_IMAGES", images):
+                taken = milliseconds(lambda x, g: grams.kernel_gradients(x, g, 3, 1), x, g)
+            choice = f"{images} images at once"
+            yield where | {"layer": "gradients", "choice": choice, "milliseconds": taken}
+        rows = normal(3, count, 9 * channels**2)
+        taps = {"weight": jnp.zeros((1, count, count))}
+        plain = lambda rows: jnp.matmul(rows, rows.T, precision=grams.PRECISION)  # noqa: E731
+        yield where | {
+            "layer": "Gram",
+            "choice": "one product",
+            "milliseconds": milliseconds(plain, rows),
+        }
+        for columns in COLUMNS:
+            if columns > rows.shape[1]:
+                continue
+            with patch.object(grams, "CPU_COLUMNS", columns):
+                taken = milliseconds(lambda rows, taps=taps: grams.self_product(rows, taps), rows)
+            choice = f"halves, {columns} columns at once"
+            yield where | {"layer": "Gram", "choice": choice, "milliseconds": taken}
+    for side, channels in STAGES[:-1]:
+        where = {"stage": f"{side}×{side}×{channels}", "layer": "transposed, stride 2"}
+        x = normal(0, count, side, side, channels)
+        g, kernel = (
+            normal(1, count, side // 2, side // 2, 2 * channels),
+            normal(2, 3, 3, channels, 2 * channels),
+        )
+        for choice, transposed in (
+            ("one convolution", layers.transposed_convolve),
+            ("transposition rule", by_rule),
+        ):
+            taken = milliseconds(lambda g, k, x=x, f=transposed: f(g, k, x, 2), g, kernel)
+            yield where | {"choice": choice, "milliseconds": taken}
+
+
+def by_rule(g: jax.Array, kernel: jax.Array, x: jax.Array, stride: int) -> jax.Array:
+    """The transposed convolution that JAX makes of the convolution."""
+    (dx,) = jax.linear_transpose(lambda x: layers.convolve(x, kernel, stride), x)(g)
+    return dx
+
+
+def main(
+    count: Annotated[int, typer.Option(help="Images, three times those of a stack.")] = 150,
+) -> None:
+    """Time single layers with each choice."""
+    frame = pd.DataFrame(measure(count))[["layer", "stage", "choice", "milliseconds"]]
+    typer.echo(frame.to_string(index=False, float_format="{:.2f}".format))
+
+
+if __name__ == "__main__":
+    typer.run(main)
