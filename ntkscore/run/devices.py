@@ -63,9 +63,10 @@ def compiler_options() -> dict[str, str]:
     """Options for programs of many convolutions on the default device.
 
     Of the two libraries that XLA has for convolutions on CPUs one uses a single core whatever the
-    device has, and is left to devices of one core (`cores_as_devices`).
+    device has. The other is taken however the cores are shared out among devices, since the two
+    round differently and a layout is no part of a result.
     """
-    if jax.default_backend() != "cpu" or usable_cores() <= jax.local_device_count():
+    if jax.default_backend() != "cpu":
         return {}
     options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
     try:

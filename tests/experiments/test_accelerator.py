@@ -150,7 +150,7 @@ def test_the_page_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monke
     write(folder)
     page = folder.page.read_text(encoding="utf-8")
     assert page.count("Not measured.") == 4
-    assert "418 GFLOP a cell, 3.55 times as much" in page
+    assert "345 GFLOP a cell, 3.54 times as much" in page
     monkeypatch.setenv("NTKSCORE_DATA", str(tmp_path))
     shutil.copytree(RECORDED / "conventions" / "tiny", folder.space)
     write(folder)
