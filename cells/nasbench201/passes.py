@@ -212,14 +212,13 @@ class Passes:
         self, params: Weights, kept: Sequence[Kept], cotangent: Float[Array, "m o"], taps: Taps
     ) -> tuple[Images, Taps]:
         """The gradient in the normalised images, and the contributions where taps are given."""
-        together = lambda *sets: jnp.concatenate(sets)  # noqa: E731
         stored: Any = self.statistics
         head = params["head"]
-        features = together(*(each.features for each in kept))
+        features = jnp.concatenate([each.features for each in kept])
         g, parts = layers.pull_dense(
             features, cotangent, head["kernel"], taps, gain=self._gain(head["kernel"])
         )
-        x = together(*(each.nodes[-1][-1] for each in kept))
+        x = jnp.concatenate([each.nodes[-1][-1] for each in kept])
         norm = norm_of(head, stored["head"])
         g = rectified(g[:, None, None] / (x.shape[1] * x.shape[2]), norm(x))
         g, own = layers.pull_normalization(x, g, norm, taps)
@@ -231,11 +230,11 @@ class Passes:
             parts = add(parts, own)
             if stage:
                 name = f"reduction_{stage}"
-                x = together(*(each.nodes[stage - 1][-1] for each in kept))
-                middle = together(*(each.middles[stage - 1] for each in kept))
+                x = jnp.concatenate([each.nodes[stage - 1][-1] for each in kept])
+                middle = jnp.concatenate([each.middles[stage - 1] for each in kept])
                 g, own = self._back_reduce(x, middle, g, params[name], stored[name], taps)
                 parts = add(parts, own)
-        images = together(*(each.images for each in kept))
+        images = jnp.concatenate([each.images for each in kept])
         g, own = self._pull_conv_norm(images, g, params["stem"]["conv"], stored["stem"], taps)
         return g, add(parts, own)
 

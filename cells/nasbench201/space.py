@@ -145,6 +145,8 @@ class NASBench201(Space):
 
         def by_batches(params: Any, points: Array) -> Any:
             # Each set of N points is normalised by itself.
+            if points.shape == images.shape:
+                return forward(params, points)
             batches = points.reshape(-1, *images.shape)
             return jax.vmap(lambda x: forward(params, x))(batches).reshape(len(points), -1)
 

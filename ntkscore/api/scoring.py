@@ -132,9 +132,7 @@ class _OneNetwork(Space):
 
     name: ClassVar[str] = "network"
 
-    apply: Callable
-    tapped: Callable | None
-    coupled: bool
+    network: Model
 
     def parse(self, text: Any) -> str:
         return str(text)
@@ -149,7 +147,7 @@ class _OneNetwork(Space):
         raise NotImplementedError("the weights are given")
 
     def model(self, shape: Hashable, variables: PyTree, code: Any, images: Array) -> Model:
-        return Model(self.apply, variables, self.tapped, self.coupled)
+        return self.network._replace(params=variables)
 
 
 def score_network(
@@ -221,7 +219,8 @@ def score_network(
     _check_images(images, labels, int(shape[1]))
     with precision(config):
         _check_coupling(model, params, jnp.asarray(images, dtype_of(config)))
-    space = _OneNetwork(apply=model.apply, tapped=model.tapped, coupled=model.coupled)
+    # Without its weights the model is hashable, and other weights find the same program.
+    space = _OneNetwork(network=model._replace(params=None))
     scorer = Scorer(space, config)
     batch = scorer.batch(images, labels, seed, variables=params)
     return _frame(scorer([name], batch), dataset, space, config)

@@ -171,7 +171,7 @@ class Scorer:
             return
         shape, code = self.space.shape(architecture), self.space.encode(architecture)
 
-        def model(variables: PyTree, images: Array) -> Array:
+        def model(variables: PyTree, code: PyTree, images: Array) -> Array:
             made: Model = self.space.model(shape, variables, code, images)
             implementation_for(made, self.config.implementation)
             return images
@@ -179,7 +179,7 @@ class Scorer:
         dtype = dtype_of(self.config)
         with precision(self.config):
             variables = self.space.draw(shape, 0, dtype)
-            jax.eval_shape(model, variables, jax.ShapeDtypeStruct(images.shape, dtype))
+            jax.eval_shape(model, variables, code, jax.ShapeDtypeStruct(images.shape, dtype))
 
     def batch(
         self,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -179,6 +180,20 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
         ntkscore.score_network(ntkscore.Model(apply, weights), images, labels)
     rows = ntkscore.score_network(ntkscore.Model(apply, weights, coupled=True), images, labels)
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
+
+
+@pytest.mark.slow
+def test_a_network_keeps_its_own_passes() -> None:
+    """A cell's network, given as a network of one's own, is scored as the cell is."""
+    task = ntkscore.Task((8, 8, 3), 3)
+    space = ntkscore.NASBench201(task=task, channels=4, cells_per_stage=1, bn="init")
+    cell, config = space.parse("323133"), Config(implementation="layerwise")
+    variables = space.draw((), 0, np.float32)
+    code, images = jnp.asarray(space.encode(cell)), jnp.zeros((1, *task.image_shape))
+    model = space.model((), variables, code, images)
+    given = ntkscore.score_network(model, IMAGES, LABELS, config)
+    alone = score(cell, space, config=config, mean=task.mean, std=task.std, num_classes=3)
+    np.testing.assert_allclose(given["value"], alone["value"], rtol=1e-3)
 
 
 def test_a_field_that_the_config_has_too_is_refused_without_a_directory() -> None:
