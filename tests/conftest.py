@@ -12,6 +12,8 @@ import jaxtyping
 import pytest
 from tangents import neural_tangents
 
+from ntkscore.run import devices
+
 DATA = Path(os.environ.get("NTKSCORE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
@@ -30,7 +32,10 @@ def strict_jax() -> Iterator[None]:
         jax.config.update("jax_numpy_dtype_promotion", "strict")
         jax.config.update("jax_compilation_cache_dir", compiled)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        # Tests replace what a kept trace would not notice.
+        keep, devices.keep_traced = devices.keep_traced, lambda folder: None
         yield
+        devices.keep_traced = keep
         jax.config.update("jax_compilation_cache_dir", None)
 
 

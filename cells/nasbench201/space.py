@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from cells import traced
 from cells.errors import InputError
 from cells.initializers import INITIALIZERS
 from cells.lazy import Array, jax
@@ -125,7 +126,7 @@ class NASBench201(Space):
 
         Weights are drawn in float32 whatever the dtype, so that both precisions share them.
         """
-        drawn = _drawing(self.network)(jax.random.key(seed))  # type: ignore[arg-type]
+        drawn = _drawing(self)(shape, jax.random.key(seed))  # type: ignore[arg-type]
         return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
@@ -165,10 +166,12 @@ class NASBench201(Space):
 
 
 @lru_cache
-def _drawing(network: "cells.nasbench201.network.Network") -> Callable[[Array], Any]:
-    """A compiled function that draws the network's variables from a key."""
+def _drawing(space: NASBench201) -> Callable[[Hashable, Array], Any]:
+    """A compiled function that draws the variables of the space's network from a key."""
     from cells.nasbench201.network import blank_inputs
 
+    def draw(_: Hashable, key: Array) -> Any:
+        return space.network.init(key, *blank_inputs())
+
     # Optimising a program that runs once costs four times what it costs to run.
-    options = {"xla_backend_optimization_level": 0}
-    return jax.jit(lambda key: network.init(key, *blank_inputs()), compiler_options=options)
+    return traced.compiled(draw, (space,), {"xla_backend_optimization_level": 0})

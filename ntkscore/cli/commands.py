@@ -59,7 +59,7 @@ def score(
     from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
 
     with stderr.status("compiling, then scoring"):
-        devices.keep_compiled()
+        devices.keep_compiled(traces=True)
         frame = ntkscore.score(
             cells,
             pixels,
@@ -132,7 +132,7 @@ def rank(
     join(distributed, coordinator, processes, process)
     if processes is None and not distributed:
         devices.cores_as_devices()
-    devices.keep_compiled()
+    devices.keep_compiled(traces=True)
     with _interruptible(out), progress_display() as report:
         ended = engine.run(
             chosen,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cells.lazy import jax
+from cells.traced import keep_traced
 from ntkscore.errors import InputError
 from ntkscore.paths import cache_home
 
@@ -76,11 +77,19 @@ def compiler_options() -> dict[str, str]:
     return options
 
 
-def keep_compiled() -> None:
-    """Keep compiled programs between starts: only a shape's first run waits for the compiler."""
+def keep_compiled(traces: bool = False) -> None:
+    """Keep compiled programs between starts: only a shape's first run waits for the compiler.
+
+    Args:
+        traces: keep what was traced as well, in a process that runs nobody else's code
+            (`cells.traced`).
+    """
     if not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    if traces and "://" not in folder:
+        keep_traced(Path(folder) / "traced")
 
 
 def cores_as_devices() -> None:

@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from attacks import ATTACKS
+from cells import traced
 from cells.model import Model
 from cells.space import Architecture, Space
 from ntkscore.config import Config
@@ -24,6 +25,7 @@ from ntkscore.results.rows import Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options
 
 AXIS = "networks"
+Program = Callable[..., tuple[Array, ...]]
 EVERYWHERE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
 
 
@@ -43,7 +45,9 @@ def one_device() -> Plan:
 
 
 @lru_cache(maxsize=64)
-def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Callable[..., Stack]:
+def _program(
+    space: Space, config: Config, plan: Plan, *registered: Any
+) -> Callable[..., tuple[Array, ...]]:
     """The stacks of several networks of a shape, compiled once for each shape.
 
     Args:
@@ -72,15 +76,14 @@ def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Call
 
         return compute
 
-    def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> Stack:
+    def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Array, ...]:
         # A group of one must stay a plain loop: a batched switch computes all its branches.
         group = plan.group if plan.group > 1 else None
-        return lax.map(one(shape, *shared), codes, batch_size=group)
+        return tuple(lax.map(one(shape, *shared), codes, batch_size=group))
 
     mesh = Mesh(np.array(plan.devices), (AXIS,))
 
-    @partial(jax.jit, static_argnums=0, compiler_options=compiler_options())
-    def compute(shape: Hashable, codes: PyTree, *shared: Any) -> Stack:
+    def compute(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Array, ...]:
         return jax.shard_map(
             partial(on_a_device, shape),
             mesh=mesh,
@@ -90,7 +93,8 @@ def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Call
             check_vma=False,
         )(codes, *shared)
 
-    return compute
+    layout = (len(plan.devices), plan.devices[0].device_kind, plan.group, plan.batch)
+    return traced.compiled(compute, (space, config, layout, registered), compiler_options())
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class Scorer:
         padded = [*architectures, *[architectures[-1]] * missing]
         codes = jax.tree.map(lambda *c: np.stack(c), *map(self.space.encode, padded))
         with precision(self.config):
-            stacks = self._compute(
+            computed = self._compute(
                 batch.shape,
                 jax.device_put(codes, self._split),
                 batch.variables,
@@ -233,7 +237,7 @@ class Scorer:
                 batch.key,
             )
         networks = [{**self.space.identity(a), "seed": batch.seed} for a in architectures]
-        return Pending(networks, stacks, batch.labels, self.config)
+        return Pending(networks, Stack(*computed), batch.labels, self.config)
 
     def __call__(self, architectures: Sequence[Architecture], batch: Batch) -> list[Rows]:
         """Score any number of networks: the rows of each."""

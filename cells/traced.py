@@ -1,0 +1,125 @@
+"""Programs that were traced by an earlier start.
+
+JAX keeps compiled code between starts, but runs the Python that describes a program anew, which
+for one small network takes several times as long as its kernel. A traced program is kept here
+under a name made of everything that it depends on: the source of these packages, the versions of
+the libraries, JAX's own settings, what is scored and how, and the shapes of the arrays.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from cells.lazy import PyTree, jax
+
+OURS = ("attacks", "cells", "ntkscore")
+LIBRARIES = ("jax", "jaxlib", "flax", "optax")
+
+_folder: Path | None = None
+
+
+def keep_traced(folder: Path) -> None:
+    """Keep traced programs in a folder from now on, where flatbuffers is installed.
+
+    Only for a process that runs nobody else's code: what a caller replaces in these packages
+    while they run is not part of a program's name.
+    """
+    global _folder
+    if find_spec("flatbuffers") is not None:
+        _folder = folder
+
+
+def compiled(
+    function: Callable[..., Any], described: tuple[Any, ...], options: dict[str, Any]
+) -> Callable[..., Any]:
+    """A function of a hashable value and of arrays, compiled once for each value and shapes.
+
+    Args:
+        function: what to compile; its arrays and results lie in tuples, lists and dicts.
+        described: all that it depends on besides its arguments: plain values, and functions and
+            dataclasses of these packages. With anything else in it, no trace is kept.
+        options: for the compiler.
+    """
+    plain = jax.jit(function, static_argnums=0, compiler_options=options)
+    folder = _folder
+    if folder is None or jax.process_count() > 1:
+        return plain
+    programs: dict[Hashable, Callable[..., Any]] = {}
+
+    def call(static: Hashable, *arrays: PyTree) -> Any:
+        leaves, tree = jax.tree.flatten(arrays)
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        if (static, tree, shapes) not in programs:
+            program = partial(plain, static)
+            with suppress(_NotOurs):
+                name = _name((static, str(tree), shapes, described))
+                kept = _kept(folder / name, jax.jit(partial(function, static)), arrays)
+                program = jax.jit(kept, compiler_options=options)
+            programs[static, tree, shapes] = program
+        return programs[static, tree, shapes](*arrays)
+
+    return call
+
+
+def _kept(file: Path, function: Any, arrays: tuple[PyTree, ...]) -> Callable[..., Any]:
+    """The traced function in a file, which is written first where it is missing or damaged."""
+    from jax import export
+
+    with suppress(Exception):  # whatever a damaged file makes a reader do
+        return export.deserialize(bytearray(file.read_bytes())).call
+    traced = export.export(function)(*arrays)
+    with suppress(OSError):  # a cache that cannot be written is no reason to fail
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(traced.serialize())
+        unfinished.replace(file)
+    return traced.call
+
+
+class _NotOurs(Exception):
+    """A program depends on something whose source is not that of these packages."""
+
+
+def _name(described: Any) -> str:
+    """A name that differs where anything does that the program depends on."""
+    # A setting may have another value in this thread than for the whole process.
+    settings = {k: str(getattr(jax.config, k, v)) for k, v in jax.config.values.items()}
+    versions = [version(library) for library in LIBRARIES]
+    everything = (_source(), versions, settings, jax.default_backend(), _plain(described))
+    return hashlib.sha256(repr(everything).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """A value as plain ones, whose representation says all about it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    kind = value if isinstance(value, FunctionType) else type(value)
+    if kind.__module__.split(".")[0] in OURS and "<" not in kind.__qualname__:
+        if kind is value:
+            return f"{kind.__module__}.{kind.__qualname__}"
+        if dataclasses.is_dataclass(value):
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            return kind.__qualname__, [(name, _plain(each)) for name, each in fields.items()]
+    raise _NotOurs(value)
+
+
+@lru_cache
+def _source() -> str:
+    """A digest of every module of these packages."""
+    digest = hashlib.sha256()
+    for package in OURS:
+        for folder in import_module(package).__path__:
+            for file in sorted(Path(folder).rglob("*.py")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
