@@ -45,8 +45,28 @@ class Norm(NamedTuple):
     def inverse(self) -> Float[Array, "*m c"]:
         return lax.rsqrt(self.var + EPSILON)
 
+    def standardize(self, z: Images) -> Images:
+        return (z - self.mean) * self.inverse
+
     def __call__(self, z: Images) -> Images:
         return (z - self.mean) * (self.inverse * self.scale) + self.shift
+
+
+class InstanceNorm(NamedTuple):
+    """Normalisation of each image by its own mean and biased variance over the pixels."""
+
+    scale: Float[Array, "c"]
+    shift: Float[Array, "c"]
+
+    def standardize(self, z: Images) -> Images:
+        centred = z - jnp.mean(z, (1, 2), keepdims=True)
+        return centred * lax.rsqrt(jnp.mean(jnp.square(centred), (1, 2), keepdims=True) + EPSILON)
+
+    def __call__(self, z: Images) -> Images:
+        return self.standardize(z) * self.scale + self.shift
+
+
+AnyNorm = Norm | InstanceNorm
 
 
 def measure(z: Images) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
@@ -129,13 +149,13 @@ def _transposed_convolve_halving(
 def convolution(
     x: Float[Array, "m h w c"],
     kernel: Float[Array, "k k c d"],
-    norm: Norm | None,
+    norm: AnyNorm | None,
     taps: Taps | None,
     *,
     stride: int = 1,
     gain: float = 1.0,
 ) -> Float[Array, "m h2 w2 d"]:
-    """Convolution without bias, and a normalisation with given statistics if there is one.
+    """Convolution without bias, and a normalisation if there is one.
 
     Args:
         x: input images.
@@ -150,14 +170,14 @@ def convolution(
     return _tapped_convolution(stride, gain, x, kernel, norm, taps)
 
 
-def _convolution(stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None) -> Array:
+def _convolution(stride: int, gain: float, x: Images, kernel: Array, norm: AnyNorm | None) -> Array:
     z = convolve(x, gain * kernel, stride)
     return z if norm is None else norm(z)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _tapped_convolution(
-    stride: int, gain: float, x: Images, kernel: Array, norm: Norm | None, taps: Taps
+    stride: int, gain: float, x: Images, kernel: Array, norm: AnyNorm | None, taps: Taps
 ) -> Array:
     return _convolution(stride, gain, x, kernel, norm)
 
@@ -170,13 +190,17 @@ def pull_convolution(
     x: Float[Array, "m h w c"],
     g: Float[Array, "m h2 w2 d"],
     kernel: Float[Array, "k k c d"],
-    norm: Norm | None,
+    norm: AnyNorm | None,
     taps: Taps,
     *,
     stride: int = 1,
     gain: float = 1.0,
 ) -> tuple[Float[Array, "m h w c"], Taps]:
     """From the cotangent g of `convolution`'s output to that of x, and the contributions."""
+    if isinstance(norm, InstanceNorm):
+        dz, parts = pull_normalization(convolve(x, gain * kernel, stride), g, norm, taps)
+        dx, own = pull_convolution(x, dz, kernel, None, taps, stride=stride, gain=gain)
+        return dx, {kind: part + own[kind] for kind, part in parts.items()}
     factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
     dx = transposed_convolve(g * factor, gain * kernel, x, stride)
     if not taps:
@@ -206,17 +230,18 @@ _tapped_convolution.defvjp(_convolution_forward, _convolution_backward)
 
 
 @jax.custom_vjp
-def _tapped_norm(x: Images, norm: Norm, taps: Taps) -> Images:
+def _tapped_norm(x: Images, norm: AnyNorm, taps: Taps) -> Images:
     return norm(x)
 
 
-def pull_normalization(x: Images, g: Images, norm: Norm, taps: Taps) -> tuple[Images, Taps]:
+def pull_normalization(x: Images, g: Images, norm: AnyNorm, taps: Taps) -> tuple[Images, Taps]:
     """From the cotangent g of `normalization`'s output to that of x, and the contributions."""
-    dx = g * (norm.inverse * norm.scale)
+    standard, pull = jax.vjp(norm.standardize, x)
+    (dx,) = pull(g * norm.scale)
     if not taps:
         return dx, {}
     parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["scale"] = self_product(jnp.sum(g * (x - norm.mean) * norm.inverse, (1, 2)), taps)
+    parts["scale"] = self_product(jnp.sum(g * standard, (1, 2)), taps)
     parts["shift"] = self_product(jnp.sum(g, (1, 2)), taps)
     return dx, parts
 
@@ -230,8 +255,8 @@ def _norm_backward(residuals, g):
 _tapped_norm.defvjp(lambda x, norm, taps: (norm(x), (x, norm, taps)), _norm_backward)
 
 
-def normalization(x: Images, norm: Norm, taps: Taps | None) -> Images:
-    """Batch normalisation with given statistics."""
+def normalization(x: Images, norm: AnyNorm, taps: Taps | None) -> Images:
+    """Normalisation by given statistics, or by each image's own."""
     return norm(x) if taps is None else _tapped_norm(x, norm, taps)
 
 

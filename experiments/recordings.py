@@ -39,6 +39,8 @@ Choices = dict[str, Any]
 FULL_FIDELITY: Choices = {"samples": 50, "channels": 16, "cells_per_stage": 5}
 MODERATE: Choices = {"samples": 16, "channels": 8, "cells_per_stage": 5}
 """A fidelity that two cores can afford for the whole table; experiment `fidelity` compares it."""
+FEW_IMAGES: Choices = {"samples": 8, "channels": 16, "cells_per_stage": 5}
+"""What experiment `fidelity` advises for norms: fewer images before fewer channels."""
 TINY: Choices = {"samples": 8, "channels": 4, "cells_per_stage": 1}
 """The fidelity for coupled images, whose kernels take minutes a cell at the moderate one."""
 
@@ -77,11 +79,30 @@ SAMPLES = {
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:448", 1),
 }
 
+CALIBRATED_SUM, INSTANCE_LOSS = "calibrated-sum", "instance-loss"
+_OF_FINDINGS = {
+    CALIBRATED_SUM: {"bn": "calibrated", "output": "sum"},
+    INSTANCE_LOSS: {"bn": "instance", "output": "loss"},
+}
+"""The conventions under which the paper's findings are tested: our default, and KNAS's, which the
+paper says it follows."""
+FINDINGS = {
+    f"findings/{name}-{attack}": Recording(
+        FEW_IMAGES | choices | {"attack": attack, "rhos": (3 / 255, 8 / 255)}, "table:1000"
+    )
+    for name, choices in _OF_FINDINGS.items()
+    for attack in ("fgsm", "pgd")
+}
+
 _CHOICES = {
     "default": {},
-    "knas": {"output": "loss"},
+    "knas": {"bn": "instance", "output": "loss"},
     "hnas": {"output": "label"},
-    "paper": {"output": "loss", "attack": "pgd"},
+    "paper": {"bn": "instance", "output": "loss", "attack": "pgd"},
+    "attack-pgd": {"attack": "pgd"},
+    "output-loss": {"output": "loss"},
+    "output-loss-attack-pgd": {"output": "loss", "attack": "pgd"},
+    "bn-instance": {"bn": "instance"},
     "bn-init": {"bn": "init"},
     "output-trace": {"output": "trace"},
     "parameters-weights": {"parameters": "weights"},
@@ -123,7 +144,7 @@ FIDELITIES = {
     for name, sizes in _SIZES.items()
 }
 
-RECORDINGS = SPACE | SAMPLES | CONVENTIONS | FIDELITIES
+RECORDINGS = SPACE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:

@@ -20,7 +20,8 @@ class Normalization:
             pass over the clean scoring images, and then frozen; else they are 0 and 1.
         live: mean and variance of the images at hand, differentiated through, in place of stored
             ones; or None.
-        coupled: whether these make an image's logits depend on the other images.
+        coupled: whether these make an image's logits depend on the other images; else they are
+            each image's own.
         note: a half-sentence for the command line's help.
     """
 
@@ -37,8 +38,17 @@ def measure(z: Images) -> tuple[Statistic, Statistic]:
     return layers.measure(z)
 
 
+def measure_each(z: Images) -> tuple[Statistic, Statistic]:
+    """Mean and biased variance of each channel over the pixels of each image."""
+    from cells.lazy import jnp
+
+    mean = jnp.mean(z, (1, 2), keepdims=True)
+    return mean, jnp.mean(jnp.square(z - mean), (1, 2), keepdims=True)
+
+
 NORMALIZATIONS = {
     "calibrated": Normalization("statistics of the clean scoring images", calibrates=True),
+    "instance": Normalization("each image's own, as in a batch of one", live=measure_each),
     "init": Normalization("mean 0 and variance 1"),
     "batch": Normalization("whatever batch is fed", live=measure, coupled=True),
 }

@@ -22,9 +22,10 @@ from jaxtyping import Array, Float, Int, PyTree
 from cells import layers
 from cells.grams import Taps
 from cells.initializers import gain
-from cells.layers import Norm
+from cells.layers import AnyNorm, InstanceNorm, Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.network import Network
+from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 
 SOURCES, TARGETS = np.array(EDGES, np.int32).T
 NODES = int(TARGETS.max())
@@ -122,6 +123,12 @@ class Passes:
     def _gain(self, kernel: Array) -> float:
         return gain(self.network.init_name, kernel.shape)
 
+    def _norm(self, weights: Weights, statistics: Any) -> AnyNorm:
+        """A normalisation, by stored statistics unless the mode has each image's own."""
+        if NORMALIZATIONS[self.network.bn].live is measure_each:
+            return InstanceNorm(weights["scale"], weights["shift"])
+        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
+
     def _run(
         self, params: Weights, images: Images, measure: bool = False
     ) -> tuple[Float[Array, "m o"], Kept, Any]:
@@ -157,7 +164,7 @@ class Passes:
             # What is calibrated is frozen: no gradient knows how it came about.
             mean, var = lax.stop_gradient(layers.measure(z))
             statistics = {"mean": mean, "var": var}
-        return norm_of(weights, statistics)(z), statistics
+        return self._norm(weights, statistics)(z), statistics
 
     def _conv_norm(
         self, x: Images, weights: Weights, statistics: Weights, measure: bool, stride: int = 1
@@ -219,7 +226,7 @@ class Passes:
             features, cotangent, head["kernel"], taps, gain=self._gain(head["kernel"])
         )
         x = jnp.concatenate([each.nodes[-1][-1] for each in kept])
-        norm = norm_of(head, stored["head"])
+        norm = self._norm(head, stored["head"])
         g = rectified(g[:, None, None] / (x.shape[1] * x.shape[2]), norm(x))
         g, own = layers.pull_normalization(x, g, norm, taps)
         parts = add(parts, own)
@@ -241,7 +248,7 @@ class Passes:
     def _pull_conv_norm(
         self, x: Images, g: Outputs, weights: Weights, statistics: Any, taps: Taps, stride: int = 1
     ) -> tuple[Images, Taps]:
-        kernel, norm = weights["kernel"], norm_of(weights, statistics)
+        kernel, norm = weights["kernel"], self._norm(weights, statistics)
         factor = self._gain(kernel)
         return layers.pull_convolution(x, g, kernel, norm, taps, stride=stride, gain=factor)
 
@@ -317,11 +324,6 @@ class Passes:
             pooled, g, kernel, None, taps, gain=self._gain(kernel)
         )
         return dx + layers.pull_average_pool_2x2(shortcut), add(parts, own)
-
-
-def norm_of(weights: Weights, statistics: Any) -> Norm:
-    """The normalisation of some weights and statistics."""
-    return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
 
 
 def rectified(g: Array, x: Array) -> Array:

@@ -68,6 +68,22 @@ def clean_kernel(space: NASBench201, implementation: str) -> Callable[[Cell, Bat
     )
 
 
+def torch_network(space: NASBench201, cell: Cell, batch: Batch) -> tuple[Any, Any]:
+    """The cell's network in PyTorch with the batch's weights, and its normalised images."""
+    import torch  # type: ignore[import-not-found]
+
+    from experiments.benchmark import torch_reference
+
+    task = space.task
+    network = torch_reference.TorchNetwork(
+        cell, space.channels, space.cells_per_stage, task.num_classes
+    )
+    torch_reference.load(network, write_state_dict(batch.variables, cell, space.network))
+    normalised = (np.asarray(batch.images) - np.array(task.mean)) / np.array(task.std)
+    images = torch.tensor(normalised, dtype=torch.float32).permute(0, 3, 1, 2).contiguous()
+    return network, images
+
+
 def torch_kernel(
     space: NASBench201, cell: Cell, batch: Batch, loop: bool = False
 ) -> Callable[[], Any] | None:
@@ -78,18 +94,10 @@ def torch_kernel(
         loop: whether to go backward an image at a time, as TE-NAS does.
     """
     try:
-        import torch  # type: ignore[import-not-found]
-
         from experiments.benchmark import torch_reference
     except ImportError:
         return None
-    task = space.task
-    network = torch_reference.TorchNetwork(
-        cell, space.channels, space.cells_per_stage, task.num_classes
-    )
-    torch_reference.load(network, write_state_dict(batch.variables, cell, space.network))
-    normalised = (np.asarray(batch.images) - np.array(task.mean)) / np.array(task.std)
-    images = torch.tensor(normalised, dtype=torch.float32).permute(0, 3, 1, 2).contiguous()
+    network, images = torch_network(space, cell, batch)
     kernel = torch_reference.kernel_by_loop if loop else torch_reference.kernel
 
     def compute() -> Any:
