@@ -195,10 +195,16 @@ def pull_convolution(
     *,
     stride: int = 1,
     gain: float = 1.0,
+    z: Float[Array, "m h2 w2 d"] | None = None,
 ) -> tuple[Float[Array, "m h w c"], Taps]:
-    """From the cotangent g of `convolution`'s output to that of x, and the contributions."""
+    """From the cotangent g of `convolution`'s output to that of x, and the contributions.
+
+    What lies between the convolution and an `InstanceNorm` is z; it is computed where it was not
+    kept. By given statistics the way back does without.
+    """
     if isinstance(norm, InstanceNorm):
-        dz, parts = pull_normalization(convolve(x, gain * kernel, stride), g, norm, taps)
+        z = convolve(x, gain * kernel, stride) if z is None else z
+        dz, parts = pull_normalization(z, g, norm, taps)
         dx, own = pull_convolution(x, dz, kernel, None, taps, stride=stride, gain=gain)
         return dx, {kind: part + own[kind] for kind, part in parts.items()}
     factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale

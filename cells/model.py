@@ -27,8 +27,10 @@ class Passes(Protocol):
         """The gradient in the points, from the cotangent of their logits."""
         ...
 
-    def parts(self, params: Any, kept: Sequence[Any], cotangent: Logits, taps: Taps) -> Taps:
-        """Contributions to the Gram matrices of per-point gradients, by kind of parameter.
+    def parts(
+        self, params: Any, kept: Sequence[Any], cotangent: Logits, taps: Taps
+    ) -> tuple[Points, Taps]:
+        """The gradient in the points, and contributions to the Gram matrices of their gradients.
 
         Args:
             params: as in the forward passes.

@@ -60,7 +60,8 @@ def compiled(
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
         if (static, tree, shapes) not in programs:
             program = partial(plain, static)
-            with suppress(_NotOurs):
+            # Not every program can be written to a file on every platform.
+            with suppress(_NotOurs, ValueError, NotImplementedError):
                 name = _name((static, str(tree), shapes, described))
                 kept = _kept(folder / name, jax.jit(partial(function, static)), arrays)
                 program = jax.jit(kept, compiler_options=options)
@@ -106,11 +107,12 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     kind = value if isinstance(value, FunctionType) else type(value)
     if kind.__module__.split(".")[0] in OURS and "<" not in kind.__qualname__:
+        name = f"{kind.__module__}.{kind.__qualname__}"
         if kind is value:
-            return f"{kind.__module__}.{kind.__qualname__}"
+            return name
         if dataclasses.is_dataclass(value):
-            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            return kind.__qualname__, [(name, _plain(each)) for name, each in fields.items()]
+            fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return name, fields
     raise _NotOurs(value)
 
 

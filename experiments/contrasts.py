@@ -57,15 +57,16 @@ class Contrast:
             text += "; by seed " + ", ".join(f"{gap:+.3f}" for gap in self.seeds)
         return text
 
-    def finding(self, what: str, paper: str, of: str = "") -> Finding:
+    def finding(self, what: str, paper: str, of: str = "", under: str = "") -> Finding:
         """The paper's statement beside this contrast.
 
         Args:
             what: the statement.
             paper: the paper's number or words.
             of: the larger statement that it is one part of, or "".
+            under: the convention that it was measured under, or "".
         """
-        return Finding(what, paper, str(self), *self.verdict, of)
+        return Finding(what, paper, str(self), *self.verdict, of, under)
 
 
 def contrast(

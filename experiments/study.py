@@ -141,6 +141,7 @@ class Finding:
         verdict: whether ours bears out the paper's.
         why: reason for the verdict.
         of: the larger statement that this is one part of, or "".
+        under: the convention that ours was measured under, where there are several, or "".
     """
 
     what: str
@@ -149,6 +150,7 @@ class Finding:
     verdict: Verdict
     why: str
     of: str = ""
+    under: str = ""
 
 
 @dataclass(frozen=True)

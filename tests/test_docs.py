@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ntkscore.cli import app
 from ntkscore.kernels.joint import KERNELS
-from ntkscore.kernels.scores import SCORES
+from ntkscore.kernels.scores import SCORES, SLOPE_SCORES
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -41,7 +41,11 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(names["rows"]["cell"]) == {2581, 1462}
     assert "lambda_min" in capsys.readouterr().out
     exec(own, names)
-    complete(names["rows"])
+    rows = names["rows"]
+    slopes = rows["score"].isin(SLOPE_SCORES)
+    complete(rows[~slopes])
+    # A linear function has the same gradient everywhere.
+    assert set(rows.loc[slopes, "status"]) == {"constant"}
 
 
 @pytest.fixture

@@ -45,12 +45,15 @@ class Kept(NamedTuple):
         nodes: of each stage, (node, m, h, w, c).
         middles: of each reduction block, between its two convolutions.
         features: the means over the pixels that the linear layer reads, (m, c).
+        convolved: of each stage, what its edges' convolutions put out, (edge, m, h, w, c); or None
+            where the way back does without.
     """
 
     images: Images
     nodes: list[Float[Array, "k m h w c"]]
     middles: list[Images]
     features: Float[Array, "m c"]
+    convolved: list[Float[Array, "e m h w c"] | None]
 
 
 def by_edge(stage: Weights) -> Any:
@@ -103,14 +106,12 @@ class Passes:
 
     def gradient(self, params: Weights, kept: Kept, cotangent: Float[Array, "m o"]) -> Images:
         """The gradient in the images, from the cotangent of their logits."""
-        return self._back(params, [kept], cotangent, {})[0] / jnp.asarray(
-            self.network.std, cotangent.dtype
-        )
+        return self.parts(params, [kept], cotangent, {})[0]
 
     def parts(
         self, params: Weights, kept: Sequence[Kept], cotangent: Float[Array, "m o"], taps: Taps
-    ) -> Taps:
-        """Contributions to Gram matrices of per-image gradients (`cells.grams.Taps`).
+    ) -> tuple[Images, Taps]:
+        """The gradient in the images, and contributions to Gram matrices (`cells.grams.Taps`).
 
         Args:
             params: as in the forward passes.
@@ -118,14 +119,15 @@ class Passes:
             cotangent: of the logits of all of them, set after set.
             taps: zeros of the matrices' shapes.
         """
-        return self._back(params, kept, cotangent, taps)[1]
+        g, parts = self._back(params, kept, cotangent, taps)
+        return g / jnp.asarray(self.network.std, g.dtype), parts
 
     def _gain(self, kernel: Array) -> float:
         return gain(self.network.init_name, kernel.shape)
 
     def _norm(self, weights: Weights, statistics: Any) -> AnyNorm:
         """A normalisation, by stored statistics unless the mode has each image's own."""
-        if NORMALIZATIONS[self.network.bn].live is measure_each:
+        if self._instance:
             return InstanceNorm(weights["scale"], weights["shift"])
         return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
 
@@ -137,8 +139,8 @@ class Passes:
         mean, std = (jnp.asarray(v, images.dtype) for v in (self.network.mean, self.network.std))
         normalised = (images - mean) / std
         stem = params["stem"]["conv"]
-        x, new["stem"] = self._conv_norm(normalised, stem, stored["stem"], measure)
-        nodes, middles = [], []
+        x, new["stem"], _ = self._conv_norm(normalised, stem, stored["stem"], measure)
+        nodes, middles, convolved = [], [], []
         for stage in range(3):
             if stage:
                 name = f"reduction_{stage}"
@@ -146,16 +148,22 @@ class Passes:
                 middles.append(middle)
             name = f"stage_{stage}"
             weights, statistics = by_edge(params[name]), by_edge(stored[name])
-            run, statistics = self._stage(x, weights, statistics, measure)
+            run, (statistics, outputs) = self._stage(x, weights, statistics, measure)
             new[name] = by_cell(statistics)
             nodes.append(run)
+            convolved.append(outputs)
             x = run[-1]
         head = params["head"]
         y, new["head"] = self._normalize(x, head, stored["head"], measure)
         features = jnp.mean(jax.nn.relu(y), (1, 2))
         factor = self._gain(head["kernel"])
         logits = layers.dense(features, head["kernel"], head["bias"], None, gain=factor)
-        return logits, Kept(normalised, nodes, middles, features), new
+        return logits, Kept(normalised, nodes, middles, features, convolved), new
+
+    @property
+    def _instance(self) -> bool:
+        """Whether each image is normalised by its own statistics."""
+        return NORMALIZATIONS[self.network.bn].live is measure_each
 
     def _normalize(
         self, z: Images, weights: Weights, statistics: Weights, measure: bool
@@ -168,34 +176,37 @@ class Passes:
 
     def _conv_norm(
         self, x: Images, weights: Weights, statistics: Weights, measure: bool, stride: int = 1
-    ) -> tuple[Outputs, Weights]:
+    ) -> tuple[Outputs, Weights, Outputs]:
+        """Convolution and normalisation, the statistics, and what lay between the two."""
         kernel = weights["kernel"]
         z = layers.convolve(x, self._gain(kernel) * kernel, stride)
-        return self._normalize(z, weights, statistics, measure)
+        return *self._normalize(z, weights, statistics, measure), z
 
     def _stage(
         self, x: Images, weights: Weights, statistics: Weights, measure: bool
-    ) -> tuple[Float[Array, "k m h w c"], Weights]:
-        """All nodes of a stage, and the statistics of its edges."""
+    ) -> tuple[Float[Array, "k m h w c"], tuple[Weights, Float[Array, "e m h w c"] | None]]:
+        """All nodes of a stage; its edges' statistics, and what they keep for the way back."""
 
         def branch(operation: int) -> Any:
             def run(nodes: Array, source: Array, weights: Weights, statistics: Weights) -> Any:
                 x = at(nodes, source)
+                blank = jnp.zeros_like(x) if self._instance else None
                 if operation in KERNEL_SIZES:
                     own = weights[OPERATIONS[operation]]
-                    return self._conv_norm(jax.nn.relu(x), own, statistics, measure)
+                    *y, z = self._conv_norm(jax.nn.relu(x), own, statistics, measure)
+                    return *y, None if blank is None else z
                 if operation == NONE:
-                    return jnp.zeros_like(x), statistics
-                return (x if operation == SKIP else layers.average_pool_3x3(x)), statistics
+                    return jnp.zeros_like(x), statistics, blank
+                return (x if operation == SKIP else layers.average_pool_3x3(x)), statistics, blank
 
             return run
 
         branches = [branch(operation) for operation in range(len(OPERATIONS))]
 
-        def step(nodes: Array, edge: Any) -> tuple[Array, Weights]:
+        def step(nodes: Array, edge: Any) -> tuple[Array, Any]:
             source, target, digit, *own = edge
-            y, measured = lax.switch(digit, branches, nodes, source, *own)
-            return add_at(nodes, target, y), measured
+            y, *kept = lax.switch(digit, branches, nodes, source, *own)
+            return add_at(nodes, target, y), tuple(kept)
 
         first = NODES * np.arange(self.network.cells_per_stage, dtype=np.int32)[:, None]
         sources, targets = ((first + ends).ravel() for ends in (SOURCES, TARGETS))
@@ -209,8 +220,8 @@ class Passes:
     ) -> tuple[Outputs, Outputs, Weights]:
         """Output of a reduction block, what lies between its convolutions, and its statistics."""
         a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
-        middle, first = self._conv_norm(jax.nn.relu(x), a, stored["conv_a"], measure, 2)
-        y, second = self._conv_norm(jax.nn.relu(middle), b, stored["conv_b"], measure)
+        middle, first, _ = self._conv_norm(jax.nn.relu(x), a, stored["conv_a"], measure, 2)
+        y, second, _ = self._conv_norm(jax.nn.relu(middle), b, stored["conv_b"], measure)
         kernel = weights["downsample"]["kernel"]
         shortcut = layers.convolve(layers.average_pool_2x2(x), self._gain(kernel) * kernel)
         return y + shortcut, middle, {"conv_a": first, "conv_b": second}
@@ -232,7 +243,7 @@ class Passes:
         parts = add(parts, own)
         for stage in reversed(range(3)):
             name = f"stage_{stage}"
-            nodes = [each.nodes[stage] for each in kept]
+            nodes = [(each.nodes[stage], each.convolved[stage]) for each in kept]
             g, own = self._back_stage(nodes, g, by_edge(params[name]), by_edge(stored[name]), taps)
             parts = add(parts, own)
             if stage:
@@ -246,22 +257,27 @@ class Passes:
         return g, add(parts, own)
 
     def _pull_conv_norm(
-        self, x: Images, g: Outputs, weights: Weights, statistics: Any, taps: Taps, stride: int = 1
+        self,
+        x: Images,
+        g: Outputs,
+        weights: Weights,
+        statistics: Any,
+        taps: Taps,
+        stride: int = 1,
+        z: Outputs | None = None,
     ) -> tuple[Images, Taps]:
         kernel, norm = weights["kernel"], self._norm(weights, statistics)
         factor = self._gain(kernel)
-        return layers.pull_convolution(x, g, kernel, norm, taps, stride=stride, gain=factor)
+        return layers.pull_convolution(x, g, kernel, norm, taps, stride=stride, gain=factor, z=z)
 
-    def _pull_rectified(
-        self, x: Images, g: Outputs, weights: Weights, statistics: Any, taps: Taps, stride: int = 1
-    ) -> tuple[Images, Taps]:
-        """Back through ReLU, convolution, normalisation."""
-        dx, parts = self._pull_conv_norm(jax.nn.relu(x), g, weights, statistics, taps, stride)
+    def _pull_rectified(self, x: Images, *others: Any, **choices: Any) -> tuple[Images, Taps]:
+        """Back through ReLU, convolution, normalisation; the arguments of `_pull_conv_norm`."""
+        dx, parts = self._pull_conv_norm(jax.nn.relu(x), *others, **choices)
         return rectified(dx, x), parts
 
     def _back_stage(
         self,
-        kept: Sequence[Float[Array, "k n h w c"]],
+        kept: Sequence[tuple[Float[Array, "k n h w c"], Float[Array, "e n h w c"] | None]],
         g: Images,
         weights: Weights,
         statistics: Any,
@@ -271,13 +287,19 @@ class Passes:
 
         def branch(operation: int) -> Any:
             def pull(
-                source: Array, slopes: Array, target: Array, weights: Weights, statistics: Any
+                source: Array,
+                slopes: Array,
+                target: Array,
+                weights: Weights,
+                statistics: Any,
+                convolved: list[Images],
             ) -> Any:
                 g = at(slopes, target)
                 if operation in KERNEL_SIZES:
-                    x = jnp.concatenate([at(nodes, source) for nodes in kept])
+                    x = jnp.concatenate([at(nodes, source) for nodes, _ in kept])
+                    z = jnp.concatenate(convolved) if convolved else None
                     own = weights[OPERATIONS[operation]]
-                    return self._pull_rectified(x, g, own, statistics, taps)
+                    return self._pull_rectified(x, g, own, statistics, taps, z=z)
                 if operation == NONE:
                     return jnp.zeros_like(g), taps
                 return (g if operation == SKIP else layers.pull_average_pool_3x3(g)), taps
@@ -304,7 +326,8 @@ class Passes:
 
         cells = self.network.cells_per_stage
         leaves = jax.tree.map(
-            lambda leaf: leaf.reshape(cells, len(EDGES), *leaf.shape[1:]), (weights, statistics)
+            lambda leaf: leaf.reshape(cells, len(EDGES), *leaf.shape[1:]),
+            (weights, statistics, [z for _, z in kept if z is not None]),
         )
         own = (NODES * np.arange(cells, dtype=np.int32), leaves)
         (g, parts), _ = lax.scan(cell, (g, taps), own, reverse=True)
@@ -316,7 +339,7 @@ class Passes:
         """Back through a reduction block."""
         a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
         inner, parts = self._pull_rectified(middle, g, b, statistics["conv_b"], taps)
-        dx, own = self._pull_rectified(x, inner, a, statistics["conv_a"], taps, 2)
+        dx, own = self._pull_rectified(x, inner, a, statistics["conv_a"], taps, stride=2)
         parts = add(parts, own)
         kernel = weights["downsample"]["kernel"]
         pooled = layers.average_pool_2x2(x)

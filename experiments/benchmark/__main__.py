@@ -33,7 +33,7 @@ from experiments.benchmark.work import (
     stack_flops,
 )
 from ntkscore import draw_images, load_images
-from ntkscore.kernels.gram import ntk_and_logits
+from ntkscore.kernels.gram import evaluate
 from ntkscore.run.devices import compiler_options, plan
 from ntkscore.run.scorer import Batch, Scorer
 
@@ -61,7 +61,7 @@ def clean_kernel(space: NASBench201, implementation: str) -> Callable[[Cell, Bat
     @partial(jax.jit, compiler_options=compiler_options())
     def kernel(digits: Any, variables: Any, images: Any, labels: Any) -> Any:
         model = space.model((), variables, digits, images)
-        return ntk_and_logits(model, images, labels, implementation=implementation)[0][0]
+        return evaluate(model, images, labels, implementation=implementation)[0][0]
 
     return lambda cell, batch: kernel(
         jnp.asarray(space.encode(cell)), batch.variables, batch.images, batch.labels

@@ -129,8 +129,9 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
         f"{frame['cells'].max()} cells, one seed. Orange crosses flip the sign of the default's "
         f"correlation (neither interval holds 0); blue ones change it by more than {SHIFT} beyond "
         "doubt; grey ones do not. "
-        "What a preset's source leaves open is as in the default: for knas, hnas and paper that "
-        "is the BN mode. Names with tiny: 8 images, C = 4, one cell per stage, because the kernel "
+        "Presets have what their sources' code does, one image at a time with its own statistics "
+        "for knas and paper; what a source leaves open is as in the default: for hnas the BN mode. "
+        "Names with tiny: 8 images, C = 4, one cell per stage, because the kernel "
         "of coupled images is slow; these are compared with `tiny`, not with the default."
     )
     for score in SCORES:

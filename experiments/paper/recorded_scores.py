@@ -58,6 +58,11 @@ class RecordedScores:
         return self.rows["attack"].iloc[0]
 
     @property
+    def convention(self) -> str:
+        """Mode of the normalisation and reading of the logits."""
+        return f"{self.rows['bn'].iloc[0]}, {self.rows['output'].iloc[0]}"
+
+    @property
     def title(self) -> str:
         """Attack, radius, number of cells and of seeds."""
         seeds = count_of(len(self.by_seed), "seed")

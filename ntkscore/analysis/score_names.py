@@ -8,7 +8,7 @@ import numpy as np
 
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
-from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES, direction_of
+from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES, SLOPE_SCORES, direction_of
 
 if TYPE_CHECKING:
     import pandas
@@ -44,6 +44,8 @@ class ScoreName:
         kernel, _, score = text.rpartition(".")
         kernel, _, beta = kernel.partition("@")
         allowed = ASYMMETRIC_SCORES if kernel in joint.ASYMMETRIC else SCORES
+        if kernel in joint.POINTS:
+            allowed = allowed | SLOPE_SCORES
         if kernel not in joint.KERNELS or score not in allowed:
             raise InputError(
                 f"expected KERNEL.SCORE with a kernel of {', '.join(joint.KERNELS)} and a score of "

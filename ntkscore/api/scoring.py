@@ -190,7 +190,7 @@ def score_network(
         >>> images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 2, 0])
         >>> rows = score_network(Model(apply, params), images, labels)
         >>> rows["status"].value_counts().to_dict()
-        {'ok': 49}
+        {'ok': 55}
     """
     if not isinstance(model, Model):
         raise InputError(

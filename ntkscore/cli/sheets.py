@@ -4,7 +4,14 @@ import pandas as pd
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
-from ntkscore.kernels.scores import ASYMMETRIC_SCORES, LOSS, SCORES, STATUSES, direction_of
+from ntkscore.kernels.scores import (
+    ASYMMETRIC_SCORES,
+    LOSS,
+    SCORES,
+    SLOPE_SCORES,
+    STATUSES,
+    direction_of,
+)
 
 COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
 
@@ -38,7 +45,7 @@ def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
     """
     beta = rows["beta"].map(lambda b: "" if pd.isna(b) else f" β={b:g}")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
-    names = list(dict.fromkeys([*SCORES, *ASYMMETRIC_SCORES, LOSS]))
+    names = list(dict.fromkeys([*SCORES, *ASYMMETRIC_SCORES, *SLOPE_SCORES, LOSS]))
     sheet = (
         rows.assign(kernel=rows["kernel"] + beta, text=texts)
         .pivot(index="score", columns="kernel", values="text")

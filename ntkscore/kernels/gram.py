@@ -13,11 +13,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from cells.errors import InputError
-from cells.model import Logits, Model, Points
+from cells.model import Model, Points
 from ntkscore.kernels.implementations import (
     IMPLEMENTATIONS,
+    Evaluation,
     Forwards,
-    Gram,
     Labels,
     implementation_for,
     layerwise,
@@ -26,7 +26,7 @@ from ntkscore.kernels.parameters import PARAMETER_SETS
 from ntkscore.kernels.readouts import READOUTS
 
 
-def ntk_and_logits(
+def evaluate(
     model: Model,
     points: Points,
     labels: Labels,
@@ -35,8 +35,8 @@ def ntk_and_logits(
     implementation: str = "auto",
     groups: int = 1,
     forwards: Forwards | None = None,
-) -> tuple[Gram, Logits]:
-    """The kernel of points, and their logits, which it needs anyway.
+) -> Evaluation:
+    """The kernel of points, and what else came about on the way.
 
     Args:
         model: the network at its weights.
@@ -48,9 +48,6 @@ def ntk_and_logits(
         groups: R; the points are X and R pairs (X_ρ, X_2ρ), and there are R kernels, of
             (X, X_ρ, X_2ρ) each. With one, they are any points.
         forwards: what the model's own passes left at these points, set after set, if they ran.
-
-    Returns:
-        (R, S, S) kernels, S = M for one group, and logits (M, O).
     """
     compute = implementation_for(model, implementation)
     if compute is layerwise:
@@ -61,8 +58,7 @@ def ntk_and_logits(
 @partial(jax.jit, static_argnames=("model", "output", "parameters", "implementation"))
 def _compiled(model, params, points, labels, output, parameters, implementation):
     model = model._replace(params=params)
-    kernel, _ = ntk_and_logits(model, points, labels, output, parameters, implementation)
-    return kernel[0]
+    return evaluate(model, points, labels, output, parameters, implementation).gram[0]
 
 
 def ntk(

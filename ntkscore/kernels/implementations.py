@@ -10,12 +10,12 @@
   points.
 
 Each is a function of (model, points, labels, output, parameters, groups), as
-`ntkscore.kernels.gram.ntk_and_logits` explains them, and returns its kernels and logits.
+`ntkscore.kernels.gram.evaluate` explains them.
 """
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 
@@ -41,6 +41,20 @@ COLUMNS = 8
 """Columns of the kernel that `ntvp` computes at once."""
 
 
+class Evaluation(NamedTuple):
+    """What an implementation computed at M points.
+
+    Attributes:
+        gram: (R, S, S) kernels, S = M for one group.
+        logits: (M, O).
+        slopes: the gradient of the reading in the points, where the way back passed by; or None.
+    """
+
+    gram: Gram
+    logits: Logits
+    slopes: Points | None = None
+
+
 def regroup(kernel: Float[Array, "m m"], groups: int) -> Gram:
     """The Gram matrices of R groups (X, X_ρ, X_2ρ), from that of X and R pairs (X_ρ, X_2ρ)."""
     if groups == 1:
@@ -63,8 +77,8 @@ Forwards = Sequence[tuple[Float[Array, "n o"], Any]]
 
 def _ready_for_the_way_back(
     model: Model, points: Points, groups: int, forwards: Forwards | None
-) -> tuple[Logits, Callable[[Logits], Taps]]:
-    """Logits, and the contributions to the Gram matrices as a function of their cotangent."""
+) -> tuple[Logits, Callable[[Logits], tuple[Points, Taps]]]:
+    """Logits; and what `Passes.parts` hands out, as a function of their cotangent."""
     params, taps = model.params, zero_taps(PARAMETER_SETS["all"], points, groups)
     if (passes := model.passes) is not None:
         forwards = forwards or [passes.forward(params, points)]
@@ -73,10 +87,9 @@ def _ready_for_the_way_back(
     if (tapped := model.tapped) is None:
         raise InputError(
             "expected a model whose layers report their contributions for the implementation "
-            "layerwise, got one without `tapped`; choose auto, contraction or ntvp"
+            "layerwise, got one without `passes` or `tapped`; choose auto, contraction or ntvp"
         )
-    together, pullback = jax.vjp(lambda taps: tapped(params, points, taps), taps)
-    return together, lambda s: pullback(s)[0]
+    return jax.vjp(lambda points, taps: tapped(params, points, taps), points, taps)
 
 
 def layerwise_by_kind(
@@ -86,8 +99,10 @@ def layerwise_by_kind(
     outputs: Sequence[str],
     groups: int = 1,
     forwards: Forwards | None = None,
-) -> tuple[list[Taps], Logits]:
-    """For each output, the kernel's parts by kind of parameter; and the logits.
+) -> tuple[list[Taps], Logits, Points | None]:
+    """For each output, the kernel's parts by kind of parameter; the logits; and the slopes.
+
+    The slopes, the gradient in the points, are those of a single reading, else None.
 
     Args:
         model: with passes or taps.
@@ -99,15 +114,16 @@ def layerwise_by_kind(
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
     if len(together) == 1:
-        return [pullback(together[0])], logits
+        slopes, parts = pullback(together[0])
+        return [parts], logits, slopes
     # One after the other: vmapped, the passes would hold every class's gradients at once.
-    parts = lax.map(pullback, together)
+    parts = lax.map(lambda s: pullback(s)[1], together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
     grams = [
         jax.tree.map(lambda part, a=a, b=b: jnp.sum(part[a:b], 0), parts)
         for a, b in itertools.pairwise(ends)
     ]
-    return grams, logits
+    return grams, logits, None
 
 
 def layerwise(
@@ -118,10 +134,10 @@ def layerwise(
     parameters: str,
     groups: int,
     forwards: Forwards | None = None,
-) -> tuple[Gram, Logits]:
+) -> Evaluation:
     """The kernel by one backward pass (one for each class with the output `trace`)."""
-    (parts,), logits = layerwise_by_kind(model, points, labels, (output,), groups, forwards)
-    return total(parts, parameters), logits
+    (parts,), logits, slopes = layerwise_by_kind(model, points, labels, (output,), groups, forwards)
+    return Evaluation(total(parts, parameters), logits, slopes)
 
 
 def contraction(
@@ -132,7 +148,7 @@ def contraction(
     parameters: str,
     groups: int,
     chunk: int | None = None,
-) -> tuple[Gram, Logits]:
+) -> Evaluation:
     """The kernel J Jᵀ from the gradients of every point, in blocks of `chunk` points.
 
     Args:
@@ -192,7 +208,8 @@ def contraction(
             mirrored = jnp.where(diagonal[:, None] >= diagonal[None], lower, lower.T)
             return mirrored[:m, :m]
 
-    return regroup(_summed(kernel, READOUTS[output](logits, labels)), groups), logits
+    grams = regroup(_summed(kernel, READOUTS[output](logits, labels)), groups)
+    return Evaluation(grams, logits)
 
 
 def ntvp(
@@ -203,7 +220,7 @@ def ntvp(
     parameters: str,
     groups: int,
     chunk: int = COLUMNS,
-) -> tuple[Gram, Logits]:
+) -> Evaluation:
     """The kernel column by column: K e_j = J (Jᵀ e_j), several columns at a time.
 
     Args:
@@ -225,7 +242,8 @@ def ntvp(
         # `map` stacks the columns as rows.
         return lax.map(column, index, batch_size=chunk).T
 
-    return regroup(_summed(kernel, READOUTS[output](logits, labels)), groups), logits
+    grams = regroup(_summed(kernel, READOUTS[output](logits, labels)), groups)
+    return Evaluation(grams, logits)
 
 
 def _summed(kernel: Callable[[Logits], Array], cotangents: Cotangents) -> Array:
@@ -235,7 +253,7 @@ def _summed(kernel: Callable[[Logits], Array], cotangents: Cotangents) -> Array:
     return jnp.sum(lax.map(kernel, cotangents), 0)
 
 
-Implementation = Callable[..., tuple[Gram, Logits]]
+Implementation = Callable[..., Evaluation]
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "layerwise": layerwise,
     "contraction": contraction,

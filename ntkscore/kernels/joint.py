@@ -29,6 +29,8 @@ JOINT = {
 """The three kernels that each joint kernel mixes."""
 
 ASYMMETRIC = ("cross", "cross_twice")
+POINTS = tuple(kernel for kernel in BLOCKS if kernel not in ASYMMETRIC)
+"""The kernels of X, X_ρ and X_2ρ each with itself, which name these points for other measures."""
 KERNELS = (*BLOCKS, *JOINT)
 
 

@@ -4,7 +4,7 @@ Everything is measured in float64, whatever precision the Jacobians had. A kerne
 measured gives NaN and a named status, never a stand-in number: docs/definitions.md, section 8.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ STATUSES = {
     OK: "measured",
     NOT_FINITE: "the kernel has an entry that is not a finite number",
     NOT_PSD: "an eigenvalue is negative beyond rounding",
-    CONSTANT: "all entries are equal: the network does not tell the images apart",
+    CONSTANT: "all entries are equal: network or gradient does not tell the images apart",
     SINGULAR: "λ_min is zero within rounding, so that the score's division has no meaning",
 }
 
@@ -111,6 +111,32 @@ ASYMMETRIC_SCORES = {
 }
 """The scores of a kernel between two different sets of points: no eigenvalues."""
 
+
+def jacov(s: Spectrum) -> float:
+    """−Σ log(λ + k) + 1/(λ + k), largest for gradients that have nothing in common."""
+    values = s.values + JACOV_K
+    return -float(np.sum(np.log(values) + 1 / values))
+
+
+def epe(s: Spectrum) -> float:
+    """Σ over the classes of |Σ log(|ρ_ij| + k)|, i and j images of the class."""
+    classes = [s.matrix[np.ix_(own, own)] for own in _members(s.labels)]
+    return float(sum(abs(np.sum(np.log(np.abs(own) + JACOV_K))) for own in classes))
+
+
+def _members(labels: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "k"]]:
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+
+JACOV_K = 1e-5
+SLOPE_SCORES: dict[str, Score] = {
+    "jacov": Score(+1, jacov, "−Σ log(λ + k) + 1/(λ + k), λ of the gradients' correlation"),
+    "epe_nas": Score(+1, epe, "Σ over classes |Σ log(|correlation| + k)|"),
+}
+"""The scores of the correlation of input gradients, those of the logit sum, over the pixels;
+k = 1e-5. Source of `jacov`: Mellor et al. (2020), version 1, "Neural architecture search without
+training"; of `epe_nas`: Lopes et al. (2021), "EPE-NAS"."""
+
 LOSS = "loss"
 """The mean cross-entropy at a kernel's points, which is measured beside the scores of kernels."""
 
@@ -130,7 +156,7 @@ def direction_of(name: str) -> int:
     score = name.rpartition(".")[2]
     if score == LOSS:
         return 0
-    definition = SCORES.get(score) or ASYMMETRIC_SCORES.get(score)
+    definition = (SCORES | ASYMMETRIC_SCORES | SLOPE_SCORES).get(score)
     return definition.direction if definition else +1
 
 
@@ -155,10 +181,11 @@ def add_score(
         3.0
         >>> del SCORES["spectral_gap"]
     """
-    if not name.isidentifier() or name == LOSS or name in SCORES or name in ASYMMETRIC_SCORES:
+    taken = [*SCORES, *SLOPE_SCORES, LOSS]
+    if not name.isidentifier() or name in taken or name in ASYMMETRIC_SCORES:
         raise InputError(
             f"expected a new name of letters, digits and underscores, got {name!r}; there are "
-            f"{', '.join([*SCORES, LOSS])} already, so choose another"
+            f"{', '.join(taken)} already, so choose another"
         )
     if direction not in (+1, -1):
         raise InputError(f"expected the direction +1 or -1, got {direction!r}; give either")
@@ -166,7 +193,10 @@ def add_score(
 
 
 def measure(
-    kernel: Kernel, labels: Int[np.ndarray, "n"], symmetric: bool = True
+    kernel: Kernel,
+    labels: Int[np.ndarray, "n"],
+    symmetric: bool = True,
+    definitions: Mapping[str, Score] | None = None,
 ) -> dict[str, Measurement]:
     """Every score of a kernel.
 
@@ -174,6 +204,7 @@ def measure(
         kernel: N×N, of any real dtype; a symmetric one is symmetrised against rounding.
         labels: classes of the N images, for `label_energy`.
         symmetric: False for a kernel between two sets of points.
+        definitions: the scores; those of a neural tangent kernel if left out.
 
     Returns:
         Measurements by score. A kernel that is not finite fails every score; one that is not
@@ -189,7 +220,8 @@ def measure(
             f"expected a square kernel of at least two images, got the shape {np.shape(kernel)}; "
             "give K(X, X)"
         )
-    definitions = SCORES if symmetric else ASYMMETRIC_SCORES
+    if definitions is None:
+        definitions = SCORES if symmetric else ASYMMETRIC_SCORES
     resolution = ROUNDING * np.finfo(np.float32).eps
     if np.asarray(kernel).dtype == np.float64:
         resolution = ROUNDING * np.finfo(np.float64).eps * len(kernel)

@@ -10,11 +10,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attacks import Attack
 from cells.model import Logits, Model
-from ntkscore.kernels.gram import ntk_and_logits
-from ntkscore.kernels.implementations import per_group
+from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import PRECISION, per_group, regroup
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, "n"]
+
+
+TINY = 1e-30
+"""Where even the largest entry of a gradient is below it, the gradient counts as zero."""
 
 
 class Stack(NamedTuple):
@@ -22,10 +26,13 @@ class Stack(NamedTuple):
 
     Attributes:
         gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
+        slopes: likewise, the correlation over the pixels of the points' gradients of the logit
+            sum; zero where a gradient is the same for all pixels.
         losses: for each radius, the mean cross-entropy at X, X_ρ and X_2ρ.
     """
 
     gram: Float[Array, "r m m"]
+    slopes: Float[Array, "r m m"]
     losses: Float[Array, "r 3"]
 
 
@@ -37,6 +44,17 @@ def cross_entropy(logits: Float[Array, "n o"], labels: Labels) -> Float[Array, "
 def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1]."""
     return lambda images: _Forward(model, images).loss_gradient(labels)
+
+
+def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
+    """Pearson's correlation of each row with each; zero with one of equal entries."""
+    rows = rows.reshape(len(rows), -1)
+    # Means of what is far from 1 would overflow when squared.
+    rows = rows / jnp.maximum(jnp.max(jnp.abs(rows), 1, keepdims=True), TINY)
+    rows -= jnp.mean(rows, 1, keepdims=True)
+    norms = jnp.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= jnp.where(norms > 0, norms, 1)
+    return jnp.matmul(rows, rows.T, precision=PRECISION)
 
 
 class _Forward:
@@ -109,7 +127,7 @@ def stack(
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
-    gram, logits = ntk_and_logits(
+    gram, logits, slopes = evaluate(
         model,
         points,
         tiled,
@@ -119,5 +137,11 @@ def stack(
         groups=radii,
         forwards=None if model.passes is None else [(logits, kept) for _, logits, kept in sets],
     )
+    if output != "sum" or slopes is None:  # else the kernel's own pass has been there
+        ones = jnp.ones_like(logits)
+        if (passes := model.passes) is not None:
+            slopes, _ = passes.parts(model.params, [kept for _, _, kept in sets], ones, {})
+        else:
+            (slopes,) = jax.vjp(model.logits, points)[1](ones)
     losses = per_group(cross_entropy(logits, tiled), radii).reshape(radii, 3, -1).mean(2)
-    return Stack(gram, losses)
+    return Stack(gram, regroup(correlation(slopes), radii), losses)

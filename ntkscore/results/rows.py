@@ -12,9 +12,6 @@ from ntkscore.kernels.scores import Measurement
 
 Rows = list[dict[str, Any]]
 
-POINTS = ("clean", "robust", "twice")
-"""The kernels at whose points the loss is reported: X, X_ρ, X_2ρ."""
-
 VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "value", "status")
 """The columns of a row behind those that name its network; all others are the same in all rows of
 a run, and so are kept once, in its configuration."""
@@ -24,12 +21,17 @@ NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size")
 
 
 def kernel_scores(
-    gram: np.ndarray, losses: np.ndarray, labels: np.ndarray, betas: Sequence[float]
+    gram: np.ndarray,
+    slopes: np.ndarray,
+    losses: np.ndarray,
+    labels: np.ndarray,
+    betas: Sequence[float],
 ) -> Iterator[tuple[str, float | None, str, Measurement]]:
     """Measurements of every kernel in a stack: kernel, β or None, score, measurement.
 
     Args:
         gram: 3N×3N over (X, X_ρ, X_2ρ).
+        slopes: likewise, the correlation of the points' input gradients.
         losses: mean cross-entropy at the three; they become the score `loss`.
         labels: classes of X.
         betas: weights of the joint kernels.
@@ -38,13 +40,18 @@ def kernel_scores(
         measured = scores.measure(matrix, labels, kernel not in joint.ASYMMETRIC)
         for name, measurement in measured.items():
             yield kernel, beta, name, measurement
-    for kernel, loss in zip(POINTS, losses, strict=True):
+    for kernel, loss in zip(joint.POINTS, losses, strict=True):
+        correlation = joint.block(slopes, kernel, len(labels))
+        own = scores.measure(correlation, labels, definitions=scores.SLOPE_SCORES)
+        for name, measurement in own.items():
+            yield kernel, None, name, measurement
         yield kernel, None, scores.LOSS, scores.finite(float(loss))
 
 
 def rows_of(
     network: Mapping[str, Any],
     gram: np.ndarray,
+    slopes: np.ndarray,
     losses: np.ndarray,
     labels: np.ndarray,
     betas: Sequence[float],
@@ -53,7 +60,7 @@ def rows_of(
 
     Args:
         network: the columns that say which: its identity, seed, ρ, steps and step size.
-        gram, losses, labels, betas: as for `kernel_scores`.
+        gram, slopes, losses, labels, betas: as for `kernel_scores`.
     """
     return [
         {
@@ -64,7 +71,7 @@ def rows_of(
             "value": measurement.value,
             "status": measurement.status,
         }
-        for kernel, beta, name, measurement in kernel_scores(gram, losses, labels, betas)
+        for kernel, beta, name, measurement in kernel_scores(gram, slopes, losses, labels, betas)
     ]
 
 

@@ -127,11 +127,11 @@ class Pending:
 
     def rows(self) -> list[Rows]:
         """Wait for the stacks and measure every score; the rows of each network."""
-        grams, losses, labels = map(np.asarray, (self.stacks.gram, self.stacks.losses, self.labels))
+        labels, stacks = np.asarray(self.labels), map(np.asarray, self.stacks)
         attacks = [self.config.attack_at(rho) for rho in self.config.rhos]
         rows_by_network = []
         # The stacks may be longer: a call is filled up to its full number of networks.
-        for network, gram, loss in zip(self.networks, grams, losses, strict=False):
+        for network, gram, slopes, losses in zip(self.networks, *stacks, strict=False):
             rows: Rows = []
             for i, (rho, attack) in enumerate(zip(self.config.rhos, attacks, strict=True)):
                 columns = {
@@ -140,7 +140,7 @@ class Pending:
                     "steps": attack.steps,
                     "step_size": float(attack.step_size),
                 }
-                rows += rows_of(columns, gram[i], loss[i], labels, self.config.betas)
+                rows += rows_of(columns, gram[i], slopes[i], losses[i], labels, self.config.betas)
             rows_by_network.append(rows)
         return rows_by_network
 

@@ -20,7 +20,7 @@ from cells.nasbench201.checkpoints import Params, abstract_params
 from cells.nasbench201.network import fresh_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.tables import load_table
-from ntkscore.kernels.gram import ntk_and_logits
+from ntkscore.kernels import gram
 
 SPACE = NASBench201(task=Task(num_classes=3), channels=4, cells_per_stage=1, bn="init")
 NETWORK = SPACE.network
@@ -40,7 +40,7 @@ def evaluate() -> Evaluate:
     @chex.assert_max_traces(n=1)
     def run(params: Params, digits: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = SPACE.model((), fresh_variables(params, NETWORK), digits, images)
-        kernel, logits = ntk_and_logits(model, images, jnp.zeros(3, jnp.int32))
+        kernel, logits, _ = gram.evaluate(model, images, jnp.zeros(3, jnp.int32))
         return logits, kernel[0]
 
     def evaluate(params: Params, cell: Cell) -> tuple[np.ndarray, np.ndarray]:

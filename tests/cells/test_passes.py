@@ -59,9 +59,9 @@ def programs(bn: str) -> Any:
         forwards = [passes.forward(params, x) for x in (clean, moved)]
         logits, kept = zip(*forwards, strict=True)
         taps = zero_taps(KINDS, jnp.concatenate([clean, moved]), 1)
-        parts = passes.parts(params, kept, jnp.concatenate([cotangent, cotangent]), taps)
+        whole, parts = passes.parts(params, kept, jnp.concatenate([cotangent, cotangent]), taps)
         slopes = [passes.gradient(params, one, cotangent) for one in kept]
-        return passes.statistics, logits, slopes, total(parts, "all")[0]
+        return passes.statistics, logits, slopes, whole, total(parts, "all")[0]
 
     @jax.jit
     def theirs(variables: Any, clean: Array, moved: Array, digits: Array, cotangent: Array) -> Any:
@@ -74,6 +74,8 @@ def programs(bn: str) -> Any:
         given = {**variables, STATISTICS: statistics}
         pulled = [jax.vjp(lambda x: network.apply(given, x, digits), x) for x in (clean, moved)]
 
+        slopes = [pull(cotangent)[0] for _, pull in pulled]
+
         def reading(params: Any, x: Array) -> Array:
             return network.apply({**given, "params": params}, x[None], digits)[0]
 
@@ -83,7 +85,7 @@ def programs(bn: str) -> Any:
         both = jnp.concatenate([clean, moved]), jnp.concatenate([cotangent, cotangent])
         rows = jax.tree.leaves(jax.vmap(row)(*both))
         gram = sum(r.reshape(len(r), -1) @ r.reshape(len(r), -1).T for r in rows)
-        return statistics, [p[0] for p in pulled], [p[1](cotangent)[0] for p in pulled], gram
+        return statistics, [p[0] for p in pulled], slopes, jnp.concatenate(slopes), gram
 
     return ours, theirs
 
@@ -124,6 +126,7 @@ def test_a_stack_by_passes_is_the_stack_without(attack: str) -> None:
     assert ours.gram.shape == (2, 12, 12)
     assert error(ours.gram, plain.gram) < EXACT
     assert error(ours.losses, plain.losses) < EXACT
+    assert error(ours.slopes, plain.slopes) < EXACT
 
 
 @pytest.mark.parametrize(("attack", "gradients"), [("fgsm", 2), ("pgd", 4)])

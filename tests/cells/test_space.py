@@ -63,7 +63,7 @@ def test_what_a_space_of_ones_own_need_not_write() -> None:
     ("choices", "message"),
     [
         ({"init": "lecun"}, "expected init to be one of torch, he, .*, got 'lecun'; choose one"),
-        ({"bn": "eval"}, "expected bn to be one of calibrated, init, batch, got 'eval'"),
+        ({"bn": "eval"}, "expected bn to be one of calibrated, instance, init, batch, got 'eval'"),
         ({"channels": 0}, "expected channels to be at least 1, got 0; raise it"),
         ({"cells_per_stage": -1}, "expected cells_per_stage to be at least 1, got -1"),
         (

@@ -139,3 +139,14 @@ def test_scores_are_the_same_to_the_last_bit(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(traced, "_folder", None)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(first, rows())
+
+
+def test_what_cannot_be_written_is_traced_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("no compatibility guarantees")
+
+    monkeypatch.setattr("jax.export.export", refuse)
+    assert run(()) == 1
+    assert list(folder.iterdir()) == []

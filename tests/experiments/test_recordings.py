@@ -30,7 +30,7 @@ from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet
 
 FROM_SCORES = {
-    "ntk-correlation": {"space", "radii", "pgd-3", "pgd-8"},
+    "ntk-correlation": {"space", "radii", "pgd-3", "pgd-8", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
     "conventions": set(recordings.CONVENTIONS),
     "fidelity": set(recordings.FIDELITIES),

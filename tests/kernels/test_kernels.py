@@ -30,7 +30,7 @@ from cells.layers import transposed_convolve
 from cells.model import Model
 from ntkscore.errors import InputError
 from ntkscore.kernels import implementations as kernels
-from ntkscore.kernels.gram import ntk, ntk_and_logits
+from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import IMPLEMENTATIONS
 from ntkscore.kernels.parameters import (
     PARAMETER_SETS,
@@ -75,7 +75,7 @@ def kernels_by_reading(
     def run(params: Any, images: Array, labels: Array, index: Array) -> dict:
         model = small_model(params, index)
         return {
-            reading: ntk_and_logits(model, images, labels, *reading, implementation)
+            reading: evaluate(model, images, labels, *reading, implementation)[:2]
             for reading in readings
         }
 
@@ -110,7 +110,7 @@ def test_groups_have_their_first_images_in_common(double, implementation: str) -
     @jax.jit
     def run(params: Any, images: Array) -> tuple[Array, Array]:
         model = small_model(params, branch(1))
-        compute = partial(ntk_and_logits, model, images, labels, "loss", "weights", implementation)
+        compute = partial(evaluate, model, images, labels, "loss", "weights", implementation)
         return compute(groups=GROUPS)[0], compute()[0]
 
     grouped, whole = run(params, images)
@@ -127,7 +127,7 @@ def test_one_pass_for_several_outputs_gives_each_and_the_logits(double, small_ke
     def together(images: Array, labels: Array) -> Any:
         return kernels.layerwise_by_kind(small_model(params, branch(1)), images, labels, outputs)
 
-    grams, logits = together(images, labels)
+    grams, logits, _ = together(images, labels)
     assert error(logits, small_compiled(params, images, branch(1))) < EXACT
     for output, by_kind in zip(outputs, grams, strict=True):
         for parameters in PARAMETER_SETS:
@@ -151,7 +151,7 @@ def test_any_number_of_points_or_columns_at_once(
             small_model(params, branch(1)), images, labels, "trace", "weights", 1, chunk
         )
     )
-    gram, _ = run(small_params(), *points())
+    gram, *_ = run(small_params(), *points())
     assert error(gram[0], small_kernels[1]["trace", "weights"]) < EXACT
 
 
@@ -162,7 +162,7 @@ def test_contraction_holds_as_many_gradients_as_fit(double, monkeypatch) -> None
     expected = naive.kernel(perceptron, model.params, images, labels)
     for held in (0, 2 * size):
         monkeypatch.setattr(kernels, "CHUNK_BYTES", held)
-        gram, _ = jax.jit(lambda: kernels.contraction(model, images, labels, "sum", "all", 1))()
+        gram, *_ = jax.jit(lambda: kernels.contraction(model, images, labels, "sum", "all", 1))()
         assert error(gram[0], expected) < EXACT
 
 
@@ -351,7 +351,7 @@ def linear(weights: Array, points: Array) -> Array:
         (
             {"implementation": "layerwise"},
             "expected a model whose layers report their contributions for the implementation "
-            "layerwise, got one without `tapped`; choose auto, contraction or ntvp",
+            "layerwise, got one without `passes` or `tapped`; choose auto, contraction or ntvp",
         ),
     ],
 )

@@ -19,7 +19,7 @@ from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.normalization import NORMALIZATIONS, Normalization
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import ntk, ntk_and_logits
+from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import contraction, implementation_for, layerwise_by_kind
 from ntkscore.kernels.parameters import PARAMETER_SETS, total
 from ntkscore.kernels.readouts import READOUTS
@@ -62,7 +62,7 @@ def programs(init: str = "torch", bn: str = "calibrated") -> SimpleNamespace:
         @jax.jit
         def run(variables: Any, images: Array, labels: Array, digits: Array) -> Array:
             model = space.model((), variables, digits, images)
-            gram, _ = ntk_and_logits(model, images, labels, output, "all", implementation)
+            gram = evaluate(model, images, labels, output, "all", implementation).gram
             return gram[0]
 
         return run
@@ -213,7 +213,7 @@ def reference_programs(channels: int) -> SimpleNamespace:
     @jax.jit
     def coupled(variables: Any, images: Array, labels: Array, digits: Array) -> Array:
         model = reference(variables, images, digits, "batch")
-        return ntk_and_logits(model, images, labels, "sum", "weights")[0][0]
+        return evaluate(model, images, labels, "sum", "weights")[0][0]
 
     return SimpleNamespace(parts=parts, coupled=coupled)
 

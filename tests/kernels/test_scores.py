@@ -18,6 +18,7 @@ from ntkscore.kernels.scores import (
     OK,
     SCORES,
     SINGULAR,
+    SLOPE_SCORES,
     STATUSES,
     Measurement,
     add_score,
@@ -77,6 +78,24 @@ def test_scores_of_a_prescribed_spectrum() -> None:
     assert set(got) == set(expected) == set(SCORES)
     for name, value in expected.items():
         assert got[name] == pytest.approx(value, rel=1e-12), name
+
+
+def test_scores_of_input_gradients() -> None:
+    """Against the formulas as they are published, on a batch of gradients."""
+    gradients = np.random.default_rng(3).normal(size=(N, 40)) + np.linspace(-2, 2, 40)
+    matrix, labels = np.corrcoef(gradients), np.array([0, 0, 0, 4, 4, 9])
+    got = measure(matrix, labels, definitions=SLOPE_SCORES)
+    eigenvalues = np.linalg.eigvals(matrix).real
+    jacov = -np.sum(np.log(eigenvalues + 1e-5) + 1 / (eigenvalues + 1e-5))
+    assert got["jacov"].value == pytest.approx(jacov, rel=1e-9)
+    parts = [np.atleast_2d(np.corrcoef(gradients[labels == c])) for c in (0, 4, 9)]
+    epe = sum(abs(np.log(np.abs(part) + 1e-5).sum()) for part in parts)
+    assert got["epe_nas"].value == pytest.approx(epe, rel=1e-9)
+    # Unlike gradients are better than like ones.
+    independent = measure(np.eye(N), labels, definitions=SLOPE_SCORES)
+    assert independent["jacov"].value > got["jacov"].value
+    for score in measure(np.zeros((N, N)), labels, definitions=SLOPE_SCORES).values():
+        assert_failed(score, CONSTANT)
 
 
 def test_effective_rank_counts_equal_eigenvalues() -> None:
@@ -223,8 +242,8 @@ def test_an_asymmetric_kernel_need_not_be_positive() -> None:
 
 
 def test_every_score_declares_a_direction_and_a_formula() -> None:
-    definitions = SCORES | ASYMMETRIC_SCORES
-    assert set(definitions) == set(SCORES) | {"sigma_min"}
+    definitions = SCORES | ASYMMETRIC_SCORES | SLOPE_SCORES
+    assert set(definitions) == set(SCORES) | {"sigma_min", "jacov", "epe_nas"}
     assert {name for name, score in definitions.items() if score.direction == -1} == DIVIDE
     assert all(score.direction in (-1, 1) for score in definitions.values())
     for name, definition in definitions.items():
@@ -270,7 +289,7 @@ def test_a_score_of_ones_own_that_is_no_number_has_a_status(value: float) -> Non
             "frobenius",
             +1,
             "expected a new name of letters, digits and underscores, got 'frobenius'; there are "
-            "frobenius, trace, .*, label_energy, loss already, so choose another",
+            "frobenius, trace, .*, label_energy, jacov, epe_nas, loss already, so choose another",
         ),
         ("sigma_min", +1, "expected a new name .*, got 'sigma_min'"),
         ("loss", +1, "expected a new name .*, got 'loss'"),

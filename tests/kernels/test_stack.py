@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from networks import EXACT, error
+from networks import EXACT, error, points, small_model, small_params
 
 from attacks import ATTACKS, NORMS, fgsm, pgd, twice
 from cells.model import Model
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import joint_kernel
-from ntkscore.kernels.stack import Stack, cross_entropy, loss_gradient, stack
+from ntkscore.kernels.stack import Stack, correlation, cross_entropy, loss_gradient, stack
 
 Array = jax.Array
 N, D, HIDDEN, CLASSES = 4, 6, 5, 3
@@ -54,7 +54,7 @@ def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, nor
     assert got.gram.shape == (len(RHOS), 3 * N, 3 * N)
     assert got.losses.shape == (len(RHOS), 3)
     gradient = jax.jit(loss_gradient(model(), y))
-    for gram, losses, rho in zip(got.gram, got.losses, RHOS, strict=True):
+    for gram, slope, losses, rho in zip(*got, RHOS, strict=True):
         parts = (x, *twice(make(rho), gradient, x))
         points = jnp.concatenate(parts)
         jacobian = jax.jacrev(partial(apply, points=points))(model().params)
@@ -66,6 +66,8 @@ def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, nor
         ]
         np.testing.assert_allclose(losses, expected, rtol=1e-10)
         assert expected[0] < expected[1] < expected[2]
+        slopes = jax.vmap(jax.grad(lambda x: jnp.sum(apply(model().params, x))))(points)
+        assert error(slope, np.corrcoef(slopes)) < EXACT
 
 
 def test_one_radius_of_several_is_that_radius_alone(double) -> None:
@@ -74,6 +76,31 @@ def test_one_radius_of_several_is_that_radius_alone(double) -> None:
         alone = run(pgd, (rho,))
         assert error(together.gram[place], alone.gram[0]) < EXACT
         np.testing.assert_allclose(together.losses[place], alone.losses[0], rtol=1e-10)
+
+
+def test_the_reading_that_passes_by_has_the_same_slopes(double) -> None:
+    """A network that reports its layers goes back once for the kernel of `sum` and the slopes."""
+    x, y = points(N)
+
+    @jax.jit
+    def slopes(params: Any) -> list[Array]:
+        model = small_model(params, jnp.asarray(1, jnp.int32))
+        return [stack(model, x, y, fgsm, jnp.asarray(RHOS), out).slopes for out in ("sum", "loss")]
+
+    by_the_way, apart = slopes(small_params())
+    assert error(by_the_way, apart) < EXACT
+
+
+def test_the_correlation_is_of_gradients_large_and_small_and_of_none() -> None:
+    rows = np.random.default_rng(0).normal(size=(4, 30))
+    scaled = rows * np.array([[1e25], [1e-25], [1.0], [-3.0]])
+    np.testing.assert_allclose(
+        correlation(jnp.asarray(scaled, jnp.float32)),
+        np.corrcoef(rows) * np.outer([1, 1, 1, -1], [1, 1, 1, -1]),
+        atol=1e-6,
+    )
+    flat = correlation(jnp.asarray([np.zeros(30), np.full(30, 2.0), rows[0]], jnp.float32))
+    np.testing.assert_allclose(flat, np.diag([0.0, 0.0, 1.0]), atol=1e-6)
 
 
 def test_radius_zero_leaves_every_block_the_clean_kernel(double) -> None:

@@ -107,6 +107,8 @@ def test_rows_have_every_kernel_and_score(scorer: Scorer, batch: Batch) -> None:
     assert rows["beta"].notna().equals(rows["kernel"].isin(joint.JOINT))
     for kernel, part in rows.groupby("kernel"):
         expected = scores.ASYMMETRIC_SCORES if kernel in joint.ASYMMETRIC else scores.SCORES
+        if kernel in joint.POINTS:
+            expected = expected | scores.SLOPE_SCORES
         assert set(part["score"]) - {"loss"} == set(expected)
     loss = rows[rows["score"] == "loss"].set_index("kernel")["value"]
     assert loss["clean"] < loss["robust"] < loss["twice"]
@@ -209,7 +211,7 @@ def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path)
     finished = results.finished()
     assert 0 < len(finished) < 3000
     assert finished <= {(cell.index, 0) for cell in select("random:3000", SPACE)}
-    assert (results.read().groupby("cell").size() == 49).all()
+    assert (results.read().groupby("cell").size() == 55).all()
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert "the same command goes on from there" in errors
