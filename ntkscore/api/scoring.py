@@ -106,7 +106,7 @@ def score(
         >>> rows.query("kernel == 'robust' and score == 'frobenius'")[["cell", "status"]]
             cell status
         11  2581     ok
-        60     0     ok
+        66     0     ok
     """
     images, labels = np.asarray(images), np.asarray(labels)
     classes = _check_images(images, labels, num_classes)

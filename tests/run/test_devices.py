@@ -20,6 +20,7 @@ from cells.space import Space
 from ntkscore.config import Config
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
+from ntkscore.kernels.scores import SLOPE_SCORES
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan
@@ -272,7 +273,11 @@ def test_three_devices_take_networks_of_any_space(tmp_path: Path, one_by_one: pd
     finish(rank(tmp_path / "three", names, *RESIDUAL_OPTIONS, JAX_NUM_CPU_DEVICES="3"))
     columns = list(one_by_one.columns)
     # Kinks are crossed by rounding alone, which another optimisation of the program changes.
-    same_rows(rows_in(tmp_path / "three")[columns], one_by_one.astype({"steps": "int32"}), 1e-3)
+    three, alone = rows_in(tmp_path / "three")[columns], one_by_one.astype({"steps": "int32"})
+    a, b = (rows["score"].isin(SLOPE_SCORES) for rows in (three, alone))
+    same_rows(three[~a], alone[~b], 1e-3)
+    # Gradients that are all but equal: their correlation's 1/(v + k) magnifies rounding.
+    same_rows(three[a], alone[b], 1e-2)
 
 
 def test_compiler_options_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
