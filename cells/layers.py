@@ -59,14 +59,20 @@ class InstanceNorm(NamedTuple):
     shift: Float[Array, "c"]
 
     def standardize(self, z: Images) -> Images:
-        centred = z - jnp.mean(z, (1, 2), keepdims=True)
-        return centred * lax.rsqrt(jnp.mean(jnp.square(centred), (1, 2), keepdims=True) + EPSILON)
+        mean, var = measure_each(z)
+        return (z - mean) * lax.rsqrt(var + EPSILON)
 
     def __call__(self, z: Images) -> Images:
         return self.standardize(z) * self.scale + self.shift
 
 
 AnyNorm = Norm | InstanceNorm
+
+
+def measure_each(z: Images) -> tuple[Float[Array, "m 1 1 c"], Float[Array, "m 1 1 c"]]:
+    """Mean and biased variance of each channel over the pixels of each image."""
+    mean = jnp.mean(z, (1, 2), keepdims=True)
+    return mean, jnp.mean(jnp.square(z - mean), (1, 2), keepdims=True)
 
 
 def measure(z: Images) -> tuple[Float[Array, "c"], Float[Array, "c"]]:

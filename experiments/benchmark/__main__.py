@@ -61,7 +61,7 @@ def clean_kernel(space: NASBench201, implementation: str) -> Callable[[Cell, Bat
     @partial(jax.jit, compiler_options=compiler_options())
     def kernel(digits: Any, variables: Any, images: Any, labels: Any) -> Any:
         model = space.model((), variables, digits, images)
-        return evaluate(model, images, labels, implementation=implementation)[0][0]
+        return evaluate(model, images, labels, implementation=implementation).gram[0]
 
     return lambda cell, batch: kernel(
         jnp.asarray(space.encode(cell)), batch.variables, batch.images, batch.labels

@@ -112,26 +112,29 @@ ASYMMETRIC_SCORES = {
 """The scores of a kernel between two different sets of points: no eigenvalues."""
 
 
-def jacov(s: Spectrum) -> float:
+_K = 1e-5
+"""What is added to eigenvalues and correlations before their logarithm, as in the sources."""
+
+
+def _jacov(s: Spectrum) -> float:
     """−Σ log(λ + k) + 1/(λ + k), largest for gradients that have nothing in common."""
-    values = s.values + JACOV_K
+    values = s.values + _K
     return -float(np.sum(np.log(values) + 1 / values))
 
 
-def epe(s: Spectrum) -> float:
+def _epe_nas(s: Spectrum) -> float:
     """Σ over the classes of |Σ log(|ρ_ij| + k)|, i and j images of the class."""
     classes = [s.matrix[np.ix_(own, own)] for own in _members(s.labels)]
-    return float(sum(abs(np.sum(np.log(np.abs(own) + JACOV_K))) for own in classes))
+    return float(sum(abs(np.sum(np.log(np.abs(own) + _K))) for own in classes))
 
 
 def _members(labels: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "k"]]:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-JACOV_K = 1e-5
 SLOPE_SCORES: dict[str, Score] = {
-    "jacov": Score(+1, jacov, "−Σ log(λ + k) + 1/(λ + k), λ of the gradients' correlation"),
-    "epe_nas": Score(+1, epe, "Σ over classes |Σ log(|correlation| + k)|"),
+    "jacov": Score(+1, _jacov, "−Σ log(λ + k) + 1/(λ + k), λ of the gradients' correlation"),
+    "epe_nas": Score(+1, _epe_nas, "Σ over classes |Σ log(|correlation| + k)|"),
 }
 """The scores of the correlation of input gradients, those of the logit sum, over the pixels;
 k = 1e-5. Source of `jacov`: Mellor et al. (2020), version 1, "Neural architecture search without

@@ -45,9 +45,7 @@ def one_device() -> Plan:
 
 
 @lru_cache(maxsize=64)
-def _program(
-    space: Space, config: Config, plan: Plan, *registered: Any
-) -> Callable[..., tuple[Array, ...]]:
+def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Program:
     """The stacks of several networks of a shape, compiled once for each shape.
 
     Args:

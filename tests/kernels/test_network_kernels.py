@@ -213,7 +213,7 @@ def reference_programs(channels: int) -> SimpleNamespace:
     @jax.jit
     def coupled(variables: Any, images: Array, labels: Array, digits: Array) -> Array:
         model = reference(variables, images, digits, "batch")
-        return evaluate(model, images, labels, "sum", "weights")[0][0]
+        return evaluate(model, images, labels, "sum", "weights").gram[0]
 
     return SimpleNamespace(parts=parts, coupled=coupled)
 
