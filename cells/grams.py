@@ -40,19 +40,19 @@ def self_product(rows: Points, taps: Taps) -> Gram:
     rows = rows.reshape(rows.shape[0], -1)
     groups, size, _ = next(iter(taps.values())).shape
     if groups == 1:
-        return _square(rows)[None]
+        return square(rows)[None]
     # M = shared + groups · (size − shared) leaves one unknown.
     shared = (groups * size - len(rows)) // (groups - 1)
     common, others = rows[:shared], rows[shared:].reshape(groups, size - shared, -1)
     product = partial(jnp.einsum, precision=PRECISION)
     corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
     side = product("rip,jp->rij", others, common)
-    square = product("rip,rjp->rij", others, others)
+    corners = product("rip,rjp->rij", others, others)
     above = jnp.concatenate([corner, side.swapaxes(1, 2)], 2)
-    return jnp.concatenate([above, jnp.concatenate([side, square], 2)], 1)
+    return jnp.concatenate([above, jnp.concatenate([side, corners], 2)], 1)
 
 
-def _square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
+def square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
     """rows · rowsᵀ; on a CPU some columns at a time, and one of the two equal corners once."""
     if jax.default_backend() != "cpu":
         return jnp.matmul(rows, rows.T, precision=PRECISION)

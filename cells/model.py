@@ -12,6 +12,25 @@ Points = Float[Array, "m ..."]
 Logits = Float[Array, "m o"]
 
 
+class Activations(NamedTuple):
+    """Inputs of a network's ReLUs and outputs of its blocks, layers of one shape together.
+
+    Attributes:
+        rectified: pairs of how many rectifiers (ReLUs) take an array, (k,), and k such arrays,
+            (k, m, …).
+        features: what the blocks hand on, first to last, (k, m, …, channels).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> z = jnp.array([[1.0, -1.0], [2.0, 3.0]])  # what two ReLUs are given at two points
+        >>> Activations([(jnp.ones(1, int), z[None])], [jnp.maximum(z, 0)[None]]).features[0].shape
+        (1, 2, 2)
+    """
+
+    rectified: Sequence[tuple[Array, Float[Array, "k m ..."]]]
+    features: Sequence[Float[Array, "k m ... c"]]
+
+
 class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
 
@@ -40,6 +59,10 @@ class Passes(Protocol):
         """
         ...
 
+    def activations(self, params: Any, kept: Any) -> Activations:
+        """What a forward pass left of the network's inside."""
+        ...
+
 
 class Model(NamedTuple):
     """A network at some weights.
@@ -53,6 +76,10 @@ class Model(NamedTuple):
             Gram matrix (`cells.layers`), which is what the fastest kernel needs; or None.
         coupled: whether a point's logits depend on the other points of its batch.
         passes: the same network's passes apart, where it has them, which save forward passes.
+        activations: what (params, points) look like inside, for measures of it; or None. The
+            passes have their own.
+        unnormalized: logits of (params, points) without normalisations, for `synflow`; or None.
+            It is `apply` itself where there are none.
 
     Example:
         >>> import jax.numpy as jnp
@@ -66,6 +93,8 @@ class Model(NamedTuple):
     tapped: Callable[[Any, Points, Taps | None], Logits] | None = None
     coupled: bool = False
     passes: Passes | None = None
+    activations: Callable[[Any, Points], Activations] | None = None
+    unnormalized: Callable[[Any, Points], Logits] | None = None
 
     def logits(self, points: Points) -> Logits:
         """Logits of points, by the cheapest way to the gradient in the points."""

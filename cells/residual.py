@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from cells.errors import InputError
 from cells.lazy import Array, jax, jnp
-from cells.model import Model
+from cells.model import Activations, Model
 from cells.space import Space, check_choices, option
 
 Weights = list[Float[Array, "_ _"]]
@@ -137,7 +137,9 @@ class Residual(Space):
 
     def model(self, shape: Hashable, variables: Weights, code: Any, images: Array) -> Model:
         """The network with these skips."""
-        return Model(partial(logits, skips=code, activation=self.activation), variables)
+        apply = partial(logits, skips=code, activation=self.activation)
+        inside = partial(activations, skips=code) if self.activation == "relu" else None
+        return Model(apply, variables, activations=inside, unnormalized=apply)
 
 
 def logits(
@@ -148,14 +150,35 @@ def logits(
 ) -> Float[Array, "n o"]:
     """The outputs f of equation 1.
 
-    The activation is σ^(m)(z) = σ(√m z)/√m, which is σ itself for the homogeneous ones, and keeps
-    the pre-activations of the others from vanishing as the width m grows.
-
     Args:
         weights: W_1 … W_L, each (in, out).
         points: of any shape; each is flattened and divided by its length.
         skips: α_1 … α_{L−2}.
         activation: a name in `ACTIVATIONS`.
+    """
+    *_, f = hidden(weights, points, skips, activation)
+    return jnp.matmul(f[1], weights[-1], precision="highest")
+
+
+def activations(
+    weights: Weights, points: Float[Array, "n ..."], skips: Int[Array, "l"]
+) -> Activations:
+    """The inputs of all ReLUs, and the features f_1 … f_{L−1}."""
+    before, after = zip(*hidden(weights, points, skips, "relu"), strict=True)
+    once = jnp.ones(len(before), jnp.int32)
+    return Activations([(once, jnp.stack(before))], [jnp.stack(after)])
+
+
+def hidden(
+    weights: Weights, points: Float[Array, "n ..."], skips: Int[Array, "l"], activation: str
+) -> list[tuple[Float[Array, "n m"], Float[Array, "n m"]]]:
+    """What each hidden layer's activation is given, and the layer's features f_1 … f_{L−1}.
+
+    The activation is σ^(m)(z) = σ(√m z)/√m, which is σ itself for the homogeneous ones, and keeps
+    the pre-activations of the others from vanishing as the width m grows.
+
+    Args:
+        weights, points, skips, activation: as for `logits`.
     """
     scale, layers = weights[0].shape[1] ** 0.5, len(weights)
     product = partial(jnp.matmul, precision="highest")
@@ -167,7 +190,9 @@ def logits(
     squared = jnp.sum(x * x, 1, keepdims=True)
     # A black image has no direction: it stays zero, and its gradient is finite, not NaN.
     x = x / jnp.sqrt(jnp.where(squared > 0, squared, 1))
-    f = sigma(product(x, weights[0]))
+    z = product(x, weights[0])
+    passed = [(z, f := sigma(z))]
     for weight, skip in zip(weights[1:-1], skips, strict=True):
-        f = sigma(product(f, weight)) / layers + skip.astype(f.dtype) * f
-    return product(f, weights[-1])
+        z = product(f, weight)
+        passed.append((z, f := sigma(z) / layers + skip.astype(f.dtype) * f))
+    return passed

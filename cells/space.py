@@ -125,6 +125,7 @@ class Space(ABC):
     Attributes:
         task: images and classes; `on` sets it.
         name: the space's name in records and on the command line.
+        fewer: names in `structure` of which fewer are better; of all others more are.
 
     Example:
         >>> from cells.residual import Residual
@@ -136,6 +137,7 @@ class Space(ABC):
     """
 
     name: ClassVar[str]
+    fewer: ClassVar[tuple[str, ...]] = ()
     task: Task = USUAL
 
     @abstractmethod
@@ -153,6 +155,10 @@ class Space(ABC):
     @abstractmethod
     def costs(self, architecture: Architecture) -> dict[str, float]:
         """Free rivals of a score by name, such as the number of parameters: larger is better."""
+
+    def structure(self, architecture: Architecture) -> dict[str, float]:
+        """What can be counted on an architecture beside its costs, by name; by default nothing."""
+        return {}
 
     @abstractmethod
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:

@@ -22,6 +22,7 @@ from ntkscore.data.images import load
 from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
+from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run import devices
@@ -33,7 +34,8 @@ GRID = tuple(round(0.1 * i, 1) for i in range(11))
 RADII = tuple(level / 255 for level in (1, 2, 3, 4, 6, 8, 12, 16))
 JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 BITS = 14
-"""Mantissa bits kept per score (relative precision 6e-5); ranks need no more."""
+"""Mantissa bits kept of a kernel's scores (relative precision 6e-5); ranks need no more. Other
+measures, logarithms for the most part, are kept as they are."""
 
 Choices = dict[str, Any]
 FULL_FIDELITY: Choices = {"samples": 50, "channels": 16, "cells_per_stage": 5}
@@ -174,14 +176,16 @@ def round_mantissa(values: np.ndarray, bits: int = BITS) -> np.ndarray:
 
 
 def drop_unused_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that the figures use, with rounded values.
+    """The rows that the figures use, the scores of kernels rounded.
 
     Args:
         rows: all rows of a result set.
     """
     joint = rows["kernel"].isin(JOINT)
     used = rows[~joint | rows["score"].isin(JOINT_SCORES)]
-    return used.assign(value=round_mantissa(used["value"].to_numpy()))
+    rounded = round_mantissa(used["value"].to_numpy())
+    kernels = used["score"].isin([*SCORES, *ASYMMETRIC_SCORES])
+    return used.assign(value=used["value"].mask(kernels, rounded))
 
 
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:

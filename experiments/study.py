@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
-from ntkscore.analysis.frames import cost_table
+from ntkscore.analysis.frames import free_table
+from ntkscore.analysis.score_names import COSTS
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -62,7 +63,7 @@ SPACE = NASBench201()
 
 def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
     """Scores by cell, and as further columns the costs of the networks that were trained."""
-    return scores.join(cost_table(scores.index, SPACE))
+    return scores.join(free_table(scores.index, SPACE)[list(COSTS)])
 
 
 @dataclass(frozen=True)

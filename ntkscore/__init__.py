@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cells import Space as Space
     from cells import Task as Task
     from cells import option as option
+    from cells.model import Activations as Activations
     from cells.model import Model as Model
     from cells.nasbench201.space import NASBench201 as NASBench201
     from cells.residual import Residual as Residual
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ntkscore.errors import InputError as InputError
     from ntkscore.kernels.gram import ntk as ntk
     from ntkscore.kernels.joint import joint_kernel as joint_kernel
-    from ntkscore.kernels.scores import add_score as add_score
+    from ntkscore.kernels.proxies import add_score as add_score
     from ntkscore.kernels.scores import measure as measure
     from ntkscore.kernels.stack import stack as stack
 else:
@@ -50,6 +51,7 @@ else:
         "Space": "cells.Space",
         "Task": "cells.Task",
         "option": "cells.option",
+        "Activations": "cells.model.Activations",
         "Model": "cells.model.Model",
         "NASBench201": "cells.nasbench201.space.NASBench201",
         "Residual": "cells.residual.Residual",
@@ -70,7 +72,7 @@ else:
         "InputError": "ntkscore.errors.InputError",
         "ntk": "ntkscore.kernels.gram.ntk",
         "joint_kernel": "ntkscore.kernels.joint.joint_kernel",
-        "add_score": "ntkscore.kernels.scores.add_score",
+        "add_score": "ntkscore.kernels.proxies.add_score",
         "measure": "ntkscore.kernels.scores.measure",
         "stack": "ntkscore.kernels.stack.stack",
     }

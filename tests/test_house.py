@@ -145,4 +145,4 @@ def test_the_wheel_works_from_an_empty_folder(tmp_path: Path) -> None:
         assert not (site / package).exists()
     command = [tmp_path / "venv" / "bin" / "ntkscore", "score", "010", "--space", "residual"]
     printed = run(*command, "--width", "8", "--samples", "4", "--format", "csv")
-    assert printed.count("\n") == 56 and "lambda_min" in printed
+    assert printed.count("\n") == 74 and "lambda_min" in printed

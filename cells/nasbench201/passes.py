@@ -23,6 +23,7 @@ from cells import layers
 from cells.grams import Taps
 from cells.initializers import gain
 from cells.layers import AnyNorm, InstanceNorm, Norm
+from cells.model import Activations
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.network import Network
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
@@ -121,6 +122,22 @@ class Passes:
         """
         g, parts = self._back(params, kept, cotangent, taps)
         return g / jnp.asarray(self.network.std, g.dtype), parts
+
+    def activations(self, params: Weights, kept: Kept) -> Activations:
+        """The inputs of all rectifiers, and what stem, cells and reduction blocks hand on."""
+        is_convolution = jnp.zeros(len(OPERATIONS), jnp.int32).at[np.array([*KERNEL_SIZES])].set(1)
+        own = jnp.zeros(NODES + 1, jnp.int32).at[SOURCES].add(is_convolution[self.digits])
+        counts = jnp.tile(own[:NODES], self.network.cells_per_stage)
+        rectified = []
+        for stage, nodes in enumerate(kept.nodes):
+            # A stage's last node goes on to a reduction block, or to the head's normalisation.
+            after = jnp.full(1, int(stage < 2), jnp.int32)
+            rectified.append((jnp.concatenate([counts, after]), nodes))
+        once, head = jnp.ones(1, jnp.int32), params["head"]
+        norm = self._norm(head, self.statistics["head"])
+        rectified += [(once, middle[None]) for middle in kept.middles]
+        rectified.append((once, norm(kept.nodes[-1][-1])[None]))
+        return Activations(rectified, [nodes[::NODES] for nodes in kept.nodes])
 
     def _gain(self, kernel: Array) -> float:
         return gain(self.network.init_name, kernel.shape)

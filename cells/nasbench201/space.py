@@ -1,8 +1,8 @@
 """NAS-Bench-201 as a `Space`: cells as digits, one program for all of them."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,10 +12,11 @@ from cells.errors import InputError
 from cells.initializers import INITIALIZERS
 from cells.lazy import Array, jax
 from cells.model import Model
+from cells.nasbench201 import paths
 from cells.nasbench201.canonical import distinct_cells
 from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
-from cells.space import Space, check_choices, option
+from cells.space import Space, Task, check_choices, option
 
 if TYPE_CHECKING:
     import cells.nasbench201.network
@@ -48,6 +49,7 @@ class NASBench201(Space):
     """
 
     name: ClassVar[str] = "nasbench201"
+    fewer: ClassVar[tuple[str, ...]] = paths.FEWER
 
     channels: int = option(16, "Width of the first stage; the others have twice and four times it.")
     cells_per_stage: int = option(5, "Cells in each of the three stages.")
@@ -96,6 +98,10 @@ class NASBench201(Space):
             "params": architecture.params(*shape),
             "flops": architecture.flops(*shape, self.task.image_shape[0]),
         }
+
+    def structure(self, architecture: Cell) -> dict[str, float]:
+        """Layers of the network, and counts on the cell's paths from input to output."""
+        return paths.structure(architecture, self.cells_per_stage)
 
     def trained(self) -> "NASBench201":
         """The benchmark's networks: C = 16, five cells per stage."""
@@ -152,8 +158,26 @@ class NASBench201(Space):
             return jax.vmap(lambda x: forward(params, x))(batches).reshape(len(points), -1)
 
         return Model(
-            by_batches if mode.coupled else forward, params, coupled=mode.coupled, passes=passes
+            by_batches if mode.coupled else forward,
+            params,
+            coupled=mode.coupled,
+            passes=passes,
+            unnormalized=partial(self._unnormalized, code),
         )
+
+    def _unnormalized(self, code: Any, params: Any, points: Array) -> Any:
+        """Logits without the images' normaliser and the layers' normalisations."""
+        from cells.layers import EPSILON
+        from cells.nasbench201.network import STATISTICS, fresh_variables
+        from cells.nasbench201.passes import Passes
+
+        plain = replace(self, bn="init", task=Task(self.task.image_shape, self.task.num_classes))
+        statistics = jax.tree_util.tree_map_with_path(
+            # A variance that ε completes to 1, and a mean of 0, are no normalisation at all.
+            lambda path, leaf: leaf - EPSILON if path[-1].key == "var" else leaf,
+            fresh_variables(params, plain.network)[STATISTICS],
+        )
+        return Passes(plain.network, params, statistics, code).forward(params, points)[0]
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
         """Bytes for one network, estimated from the activations that its backward pass needs."""

@@ -23,7 +23,8 @@ DRAWN = {
     "clean.condition": "clean condition number",
     str(DEFAULT): "the default score",
 }
-_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in SCORES]
+_RECORDED = [score for score in SCORES if score != "gradient_norm"]  # younger than the recording
+_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in _RECORDED]
 BY_SCORE = DRAWN | {name: name for name in _OTHERS if name not in DRAWN}
 """Scores that the best cell is chosen by, and their labels."""
 NOT_DRAWN = set(BY_SCORE) - set(DRAWN)

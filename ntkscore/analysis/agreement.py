@@ -155,7 +155,7 @@ def agreement_table(
         scores: one row per compared cell, one column per score.
         accuracy: accuracy as a fraction by cell; may hold more cells.
         directions: +1 or -1 for every score; baselines default to +1.
-        baselines: `params` and `flops` by cell; may hold more cells.
+        baselines: costs and counts by cell; may hold more cells.
         resamples: see `agreement`.
         seed: see `agreement`.
         confidence: see `agreement`.

@@ -9,13 +9,13 @@ import pandas as pd
 from cells.space import Architecture, Space
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.correlation import FEWEST
-from ntkscore.analysis.frames import cost_table, pick_rho, score_table
+from ntkscore.analysis.frames import free_table, pick_rho, score_table
 from ntkscore.analysis.score_names import default_sum
 from ntkscore.data.datasets import DATASETS
 from ntkscore.data.names import dataset_name, metric_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.kernels.scores import direction_of
+from ntkscore.kernels.proxies import direction_of
 from ntkscore.results import RUN, ResultSet
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
@@ -94,7 +94,7 @@ def correlate(
     *,
     resamples: int = 1000,
 ) -> pd.DataFrame:
-    """Agreement of every score with one column of a table, the default sum and the costs last.
+    """Agreement of every score with a column of a table; the default, costs and counts last.
 
     Networks that the table has no results for are left out.
 
@@ -121,14 +121,15 @@ def correlate(
         )
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
-    costs = cost_table(scores.index, trained_on(space, dataset))
-    costs.index = scores.index
-    default = default_sum(tuple(costs))
+    free = free_table(scores.index, trained_on(space, dataset))
+    free.index = scores.index
+    default = default_sum(tuple(free))
     directions = {name: direction_of(name) for name in scores.columns}
-    if set(default.terms) <= {*scores.columns, *costs.columns}:
-        scores = scores.assign(**{str(default): default.of(scores.join(costs))})
+    directions |= dict.fromkeys(space.fewer, -1)
+    if set(default.terms) <= {*scores.columns, *free.columns}:
+        scores = scores.assign(**{str(default): default.of(scores.join(free))})
         directions[str(default)] = +1
-    frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
+    frame = agreement_table(scores, accuracy, directions, free, resamples=resamples)
     frame = frame.reset_index()
     best = frame["best_cell"].dropna()
     short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)

@@ -8,7 +8,7 @@ import pandas as pd
 from cells.space import Space
 from ntkscore.analysis.score_names import ScoreName
 from ntkscore.errors import InputError
-from ntkscore.kernels.scores import LOSS
+from ntkscore.kernels.proxies import LOSS
 from ntkscore.text import format_rho
 
 
@@ -54,27 +54,34 @@ def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
     return single.groupby(network).mean().mask(failed)[list(dict.fromkeys(names))]
 
 
-def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
-    """A row per network and a column per cost of the space: what a score must beat.
+def free_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
+    """A row per network and a column per cost and count of the space: what a score must beat.
 
     Args:
         keys: the networks, by any of their names.
         space: for the images and classes that count; `Space.trained` for what is trained.
 
     Raises:
-        InputError: if a cost has the name of a column that identifies the network.
+        InputError: if one has the name of a column that identifies the network, or two have one.
 
     Example:
         >>> from cells.nasbench201.space import NASBench201
-        >>> cost_table(["323133"], NASBench201())
-               params      flops
+        >>> free_table(["323133"], NASBench201())[["params", "flops", "layers"]]
+               params      flops  layers
         cell
-        2581  1073466  153272960
+        2581  1073466  153272960      83
     """
     architectures = [space.parse(key) for key in keys]
     names = list(space.identity(architectures[0])) if architectures else [None]
     index = pd.Index([space.key(a) for a in architectures], name=names[0])
     costs = pd.DataFrame([space.costs(a) for a in architectures], index=index)
+    counts = pd.DataFrame([space.structure(a) for a in architectures], index=index)
+    if common := sorted(set(counts) & set(costs)):
+        raise InputError(
+            f"expected counts of the space {space.name} with other names than its costs, got "
+            f"{common[0]!r} for both; rename the count"
+        )
+    costs = pd.concat([costs, counts], axis=1)
     if common := sorted(set(costs) & set(names)):
         raise InputError(
             f"expected costs of the space {space.name} with other names than its identity, got "

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from cells.space import Space
-from ntkscore.analysis.frames import cost_table, score_table
+from ntkscore.analysis.frames import free_table, score_table
 from ntkscore.analysis.score_names import ScoreSum
 
 LOG_RANKS = "sum of log-ranks"
@@ -21,13 +21,13 @@ def ranking(rows: pd.DataFrame, by: ScoreSum, space: Space) -> pd.DataFrame:
         Rank, short names, the scores, the costs, and the rest of what identifies a network.
     """
     scores = score_table(rows)
-    costs = cost_table(scores.index, space.trained())
-    scores = scores.join(costs)
+    scores = scores.join(free_table(scores.index, space.trained()))
     value = by.of(scores)
     order = value.sort_values(ascending=False, kind="stable", na_position="last").index
     architectures = [space.parse(key) for key in order]
     names = pd.DataFrame([space.names(a) for a in architectures], index=order)
     others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
+    costs = list(space.costs(architectures[0])) if architectures else []
     terms = [term for term in by.terms if term not in costs]
     others = others.drop(columns=names.columns, errors="ignore")
     columns = [names, scores.loc[order, [*terms, *costs]], others]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
-from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES, SLOPE_SCORES, direction_of
+from ntkscore.kernels.proxies import NETWORK, all_measures, direction_of, measures_at
 
 if TYPE_CHECKING:
     import pandas
@@ -43,12 +43,12 @@ class ScoreName:
         """
         kernel, _, score = text.rpartition(".")
         kernel, _, beta = kernel.partition("@")
-        allowed = ASYMMETRIC_SCORES if kernel in joint.ASYMMETRIC else SCORES
-        if kernel in joint.POINTS:
-            allowed = allowed | SLOPE_SCORES
-        if kernel not in joint.KERNELS or score not in allowed:
+        measures = measures_at(kernel) or all_measures()
+        allowed = [name for name, measure in measures.items() if measure.direction]
+        kernels = (*joint.KERNELS, NETWORK)
+        if kernel not in kernels or score not in allowed:
             raise InputError(
-                f"expected KERNEL.SCORE with a kernel of {', '.join(joint.KERNELS)} and a score of "
+                f"expected KERNEL.SCORE with a kernel of {', '.join(kernels)} and a score of "
                 f"{', '.join(allowed)}, got {text!r}; for example robust.lambda_min_normalized"
             )
         if kernel not in joint.JOINT:
@@ -70,7 +70,8 @@ class ScoreSum:
     """One score, or several added up by the logarithms of their ranks, written `A+B`.
 
     Attributes:
-        terms: names of scores, of accuracies or of costs such as `params`.
+        terms: names of scores, of accuracies, or of costs and counts such as `params`.
+        fewer: those of them that are counts of which fewer are better.
 
     Source: the sum of log-ranks is how AZ-NAS (Lee and Ham, 2024) combines proxies.
 
@@ -82,20 +83,26 @@ class ScoreSum:
     """
 
     terms: tuple[str, ...]
+    fewer: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "+".join(self.terms)
 
     @classmethod
     def parse(
-        cls, text: str, betas: Sequence[float] = (0.5,), costs: Sequence[str] = COSTS
+        cls,
+        text: str,
+        betas: Sequence[float] = (0.5,),
+        costs: Sequence[str] = COSTS,
+        fewer: Sequence[str] = (),
     ) -> "ScoreSum":
         """The sum that a text names.
 
         Args:
             text: one score, or several joined by `+`.
             betas: of the run, for the joint kernels.
-            costs: names of the space's costs.
+            costs: names of the space's costs and counts.
+            fewer: those of which fewer are better.
 
         Raises:
             InputError: if there is no such kernel or score.
@@ -106,7 +113,8 @@ class ScoreSum:
                 f"expected every score of a sum once, got {repeated[0]!r} again; leave it out"
             )
         try:
-            return cls(tuple(n if n in costs else str(ScoreName.parse(n, betas)) for n in names))
+            terms = tuple(n if n in costs else str(ScoreName.parse(n, betas)) for n in names)
+            return cls(terms, tuple(n for n in names if n in fewer))
         except InputError as error:
             also = ", ".join([*costs, "or several joined by +"])
             raise InputError(f"{error}; or {also}") from None
@@ -122,7 +130,8 @@ class ScoreSum:
             frame: a row per network, a column per term.
         """
         terms = list(self.terms)
-        oriented = frame[terms] * np.array([direction_of(term) for term in terms])
+        directions = [-1 if term in self.fewer else direction_of(term) for term in terms]
+        oriented = frame[terms] * np.array(directions)
         if len(terms) == 1:
             return oriented.iloc[:, 0]
         return np.log(oriented.dropna().rank()).sum(axis=1).reindex(frame.index)

@@ -95,8 +95,10 @@ def score_sum_of(
     Raises:
         InputError: if there is no such score.
     """
-    costs = tuple(space.costs(architecture))
-    return default_sum(costs) if by is None else ScoreSum.parse(by, config.betas, costs)
+    free = (*space.costs(architecture), *space.structure(architecture))
+    if by is None:
+        return default_sum(free)
+    return ScoreSum.parse(by, config.betas, free, space.fewer)
 
 
 def ranked(

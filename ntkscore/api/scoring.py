@@ -105,8 +105,8 @@ def score(
         >>> rows = score(["323133", "421211"], images, labels, space=space)
         >>> rows.query("kernel == 'robust' and score == 'frobenius'")[["cell", "status"]]
             cell status
-        11  2581     ok
-        66     0     ok
+        12  2581     ok
+        85     0     ok
     """
     images, labels = np.asarray(images), np.asarray(labels)
     classes = _check_images(images, labels, num_classes)
@@ -190,7 +190,7 @@ def score_network(
         >>> images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 2, 0])
         >>> rows = score_network(Model(apply, params), images, labels)
         >>> rows["status"].value_counts().to_dict()
-        {'ok': 55}
+        {'ok': 61, 'not_given': 12}
     """
     if not isinstance(model, Model):
         raise InputError(

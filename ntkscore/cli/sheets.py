@@ -4,14 +4,8 @@ import pandas as pd
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
-from ntkscore.kernels.scores import (
-    ASYMMETRIC_SCORES,
-    LOSS,
-    SCORES,
-    SLOPE_SCORES,
-    STATUSES,
-    direction_of,
-)
+from ntkscore.kernels.proxies import all_measures
+from ntkscore.kernels.scores import STATUSES
 
 COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
 
@@ -45,14 +39,14 @@ def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
     """
     beta = rows["beta"].map(lambda b: "" if pd.isna(b) else f" β={b:g}")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
-    names = list(dict.fromkeys([*SCORES, *ASYMMETRIC_SCORES, *SLOPE_SCORES, LOSS]))
+    measures = all_measures()
     sheet = (
         rows.assign(kernel=rows["kernel"] + beta, text=texts)
         .pivot(index="score", columns="kernel", values="text")
-        .reindex(index=names, columns=list(dict.fromkeys(rows["kernel"] + beta)))
+        .reindex(index=list(measures), columns=list(dict.fromkeys(rows["kernel"] + beta)))
         .fillna("")
     )
-    sheet.insert(0, "better", [ARROWS[direction_of(name)] for name in names])
+    sheet.insert(0, "better", [ARROWS[measure.direction] for measure in measures.values()])
     return sheet.reset_index()
 
 

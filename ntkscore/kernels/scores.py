@@ -5,7 +5,7 @@ measured gives NaN and a named status, never a stand-in number: docs/definitions
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +20,14 @@ NOT_FINITE = "not_finite"
 NOT_PSD = "not_psd"
 CONSTANT = "constant"
 SINGULAR = "singular"
+NOT_GIVEN = "not_given"
 STATUSES = {
     OK: "measured",
     NOT_FINITE: "the kernel has an entry that is not a finite number",
     NOT_PSD: "an eigenvalue is negative beyond rounding",
     CONSTANT: "all entries are equal: network or gradient does not tell the images apart",
     SINGULAR: "λ_min is zero within rounding, so that the score's division has no meaning",
+    NOT_GIVEN: "the network does not report what the measure is taken from",
 }
 
 ROUNDING = 32
@@ -73,126 +75,78 @@ def _label_energy(s: Spectrum) -> float:
     return float(np.sum(projections**2 / s.values[:, None]) / len(s.values))
 
 
+def _gradient_norm(s: Spectrum) -> float:
+    # Rounding may leave a sum of squares below zero.
+    return float(np.sqrt(max(np.sum(s.matrix), 0.0)) / len(s.matrix))
+
+
 @dataclass(frozen=True)
-class Score:
-    """The definition of a score: how it is measured, and which way is better.
+class Measure:
+    """The definition of a train-free measure: what it is, and which way is better.
 
     Attributes:
         direction: +1 if a larger value predicts a better network, −1 if a smaller one does; 0 for
-            what is measured beside the scores and predicts nothing.
-        measure: the value from the spectrum.
-        inverts: whether it divides by λ_min, and so needs it to be above rounding.
+            what is measured beside the others and predicts nothing.
         formula: what it is, in a line.
+        source: whose it is.
     """
 
     direction: int
-    measure: Callable[[Spectrum], float]
     formula: str
-    inverts: bool = False
+    source: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Score(Measure):
+    """The definition of a measure that a matrix over the images is reduced to.
+
+    Attributes:
+        measure: the value from the spectrum.
+        inverts: whether it needs λ_min to be above rounding, since it divides by it.
+    """
+
+    measure: Callable[[Spectrum], float]
+    inverts: bool = field(default=False, kw_only=True)
 
 
 SCORES: dict[str, Score] = {
-    "frobenius": Score(+1, lambda s: float(np.linalg.norm(s.matrix)), "‖M‖_F"),
-    "trace": Score(+1, lambda s: float(np.trace(s.matrix)), "Σ λ"),
-    "lambda_min": Score(+1, lambda s: float(s.values[0]), "λ_min"),
-    "lambda_max": Score(+1, lambda s: float(s.values[-1]), "λ_max"),
-    "condition": Score(-1, lambda s: s.values[-1] / s.values[0], "λ_max/λ_min", inverts=True),
-    "lambda_min_normalized": Score(+1, _lambda_min_normalized, "N·λ_min/trace"),
-    "effective_rank": Score(+1, _effective_rank, "exp(entropy of λ/Σλ)"),
-    "label_energy": Score(-1, _label_energy, "tr(Yᵀ M⁻¹ Y)/N, Y centred", inverts=True),
+    "frobenius": Score(
+        +1, "‖M‖_F", lambda s: float(np.linalg.norm(s.matrix)), source="Wu et al. (2024)"
+    ),
+    "trace": Score(+1, "Σ λ", lambda s: float(np.trace(s.matrix))),
+    "lambda_min": Score(+1, "λ_min", lambda s: float(s.values[0])),
+    "lambda_max": Score(+1, "λ_max", lambda s: float(s.values[-1])),
+    "condition": Score(
+        -1,
+        "λ_max/λ_min",
+        lambda s: s.values[-1] / s.values[0],
+        inverts=True,
+        source="Chen et al. (2021), TE-NAS",
+    ),
+    "lambda_min_normalized": Score(+1, "N·λ_min/trace", _lambda_min_normalized),
+    "effective_rank": Score(+1, "exp(entropy of λ/Σλ)", _effective_rank),
+    "label_energy": Score(
+        -1,
+        "tr(Yᵀ M⁻¹ Y)/N, Y centred",
+        _label_energy,
+        inverts=True,
+        source="Wu et al. (2024), theorem 1",
+    ),
+    "gradient_norm": Score(
+        +1,
+        "‖mean gradient‖ = √(Σ M)/N",
+        _gradient_norm,
+        source="Abdelfattah et al. (2021), of the reading in place of the loss",
+    ),
 }
-"""The scores of a symmetric kernel. Source of `frobenius`: Wu et al. (2024), "NTK-score"; of
-`condition`: Chen et al. (2021), TE-NAS; of `label_energy`: Wu et al. (2024), Theorem 1."""
+"""The scores of a symmetric kernel."""
 
 ASYMMETRIC_SCORES = {
     "frobenius": SCORES["frobenius"],
     "trace": SCORES["trace"],
-    "sigma_min": Score(+1, lambda s: float(s.values[0]), "smallest singular value"),
+    "sigma_min": Score(+1, "smallest singular value", lambda s: float(s.values[0])),
 }
 """The scores of a kernel between two different sets of points: no eigenvalues."""
-
-
-_K = 1e-5
-"""What is added to eigenvalues and correlations before their logarithm, as in the sources."""
-
-
-def _jacov(s: Spectrum) -> float:
-    """−Σ log(λ + k) + 1/(λ + k), largest for gradients that have nothing in common."""
-    values = s.values + _K
-    return -float(np.sum(np.log(values) + 1 / values))
-
-
-def _epe_nas(s: Spectrum) -> float:
-    """Σ over the classes of |Σ log(|ρ_ij| + k)|, i and j images of the class."""
-    classes = [s.matrix[np.ix_(own, own)] for own in _members(s.labels)]
-    return float(sum(abs(np.sum(np.log(np.abs(own) + _K))) for own in classes))
-
-
-def _members(labels: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "k"]]:
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
-
-
-SLOPE_SCORES: dict[str, Score] = {
-    "jacov": Score(+1, _jacov, "−Σ log(λ + k) + 1/(λ + k), λ of the gradients' correlation"),
-    "epe_nas": Score(+1, _epe_nas, "Σ over classes |Σ log(|correlation| + k)|"),
-}
-"""The scores of the correlation of input gradients, those of the logit sum, over the pixels;
-k = 1e-5. Source of `jacov`: Mellor et al. (2020), version 1, "Neural architecture search without
-training"; of `epe_nas`: Lopes et al. (2021), "EPE-NAS"."""
-
-LOSS = "loss"
-"""The mean cross-entropy at a kernel's points, which is measured beside the scores of kernels."""
-
-
-def direction_of(name: str) -> int:
-    """The way a score predicts a better network: +1, −1, or 0 for the loss.
-
-    Anything else, such as an accuracy or a parameter count, counts as +1.
-
-    Args:
-        name: a score's, or KERNEL.SCORE.
-
-    Example:
-        >>> direction_of("robust.condition")
-        -1
-    """
-    score = name.rpartition(".")[2]
-    if score == LOSS:
-        return 0
-    definition = (SCORES | ASYMMETRIC_SCORES | SLOPE_SCORES).get(score)
-    return definition.direction if definition else +1
-
-
-def add_score(
-    name: str, value: Callable[[Spectrum], float], *, direction: int, formula: str
-) -> None:
-    """Add a score of your own: from then on `score` and `rank` measure it with the others.
-
-    Args:
-        name: for rows and for `--by`; letters, digits and underscores.
-        value: a float from the kernel's `Spectrum`; NaN and infinities become `not_finite`.
-        direction: +1 if a larger value predicts a better network, −1 if a smaller one does.
-        formula: the score in a line.
-
-    Raises:
-        InputError: if there is such a score already, or the name or direction is none.
-
-    Example:
-        >>> add_score("spectral_gap", lambda s: s.values[-1] - s.values[-2], direction=+1,
-        ...           formula="λ_1 − λ_2")
-        >>> measure(np.diag([1.0, 2.0, 5.0]), np.arange(3))["spectral_gap"].value
-        3.0
-        >>> del SCORES["spectral_gap"]
-    """
-    taken = [*SCORES, *SLOPE_SCORES, LOSS]
-    if not name.isidentifier() or name in taken or name in ASYMMETRIC_SCORES:
-        raise InputError(
-            f"expected a new name of letters, digits and underscores, got {name!r}; there are "
-            f"{', '.join(taken)} already, so choose another"
-        )
-    if direction not in (+1, -1):
-        raise InputError(f"expected the direction +1 or -1, got {direction!r}; give either")
-    SCORES[name] = Score(direction, value, formula)
 
 
 def measure(
@@ -260,6 +214,10 @@ def _scored(definition: Score, spectrum: Spectrum) -> Measurement:
     return finite(float(definition.measure(spectrum)))
 
 
-def finite(value: float) -> Measurement:
-    """The measurement of a number that may have overflowed."""
-    return Measurement(value, OK) if np.isfinite(value) else Measurement(float("nan"), NOT_FINITE)
+def finite(value: float | None) -> Measurement:
+    """The measurement of a number that may have overflowed, or that no network gave."""
+    if value is None:
+        return Measurement(float("nan"), NOT_GIVEN)
+    if np.isfinite(value):
+        return Measurement(value, OK)
+    return Measurement(float("nan"), NOT_FINITE)

@@ -1,6 +1,8 @@
 """From a network and its images to the kernels of clean, attacked and twice attacked points."""
 
+import itertools
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -9,31 +11,41 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attacks import Attack
-from cells.model import Logits, Model
+from cells.model import Activations, Model
 from ntkscore.kernels.gram import evaluate
-from ntkscore.kernels.implementations import PRECISION, per_group, regroup
+from ntkscore.kernels.implementations import regroup
+from ntkscore.kernels.joint import ASYMMETRIC, POINTS
+from ntkscore.kernels.probes import (
+    correlation,
+    curvature,
+    equal_states,
+    flips,
+    of_features,
+    synflow,
+)
+from ntkscore.kernels.proxies import LOSS, NETWORK
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, "n"]
 
 
-TINY = 1e-30
-"""Where even the largest entry of a gradient is below it, the gradient counts as zero."""
-
-
 class Stack(NamedTuple):
-    """The kernels and losses of one network, for R radii.
+    """The kernels and measures of one network, for R radii.
 
     Attributes:
         gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
         slopes: likewise, the correlation over the pixels of the points' gradients of the logit
             sum; zero where a gradient is the same for all pixels.
-        losses: for each radius, the mean cross-entropy at X, X_ρ and X_2ρ.
+        states: for each radius, at each of X, X_ρ and X_2ρ, the number of rectifiers that two
+            images have in the same state; None where the network does not report them.
+        numbers: for each radius, further measures by KERNEL.MEASURE; those that the network can
+            give.
     """
 
     gram: Float[Array, "r m m"]
     slopes: Float[Array, "r m m"]
-    losses: Float[Array, "r 3"]
+    states: Float[Array, "r 3 n n"] | None
+    numbers: dict[str, Float[Array, "r"]]
 
 
 def cross_entropy(logits: Float[Array, "n o"], labels: Labels) -> Float[Array, "n"]:
@@ -46,28 +58,25 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     return lambda images: _Forward(model, images).loss_gradient(labels)
 
 
-def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
-    """Pearson's correlation of each row with each; zero with one of equal entries."""
-    rows = rows.reshape(len(rows), -1)
-    # Means of what is far from 1 would overflow when squared.
-    rows = rows / jnp.maximum(jnp.max(jnp.abs(rows), 1, keepdims=True), TINY)
-    rows -= jnp.mean(rows, 1, keepdims=True)
-    norms = jnp.linalg.norm(rows, axis=1, keepdims=True)
-    rows /= jnp.where(norms > 0, norms, 1)
-    return jnp.matmul(rows, rows.T, precision=PRECISION)
-
-
 class _Forward:
     """A forward pass, with what it left for the way back."""
 
     def __init__(self, model: Model, points: Images) -> None:
-        self.points = points
+        self.model, self.points = model, points
         if (passes := model.passes) is not None:
             self.logits, self.kept = passes.forward(model.params, points)
             self._pullback = lambda s: passes.gradient(model.params, self.kept, s)
         else:
             self.logits, pullback = jax.vjp(model.logits, points)
             self.kept, self._pullback = None, lambda s: pullback(s)[0]
+
+    @cached_property
+    def inside(self) -> Activations | None:
+        """What the points look like inside the network, where it says so."""
+        if (passes := self.model.passes) is not None:
+            return passes.activations(self.model.params, self.kept)
+        look = self.model.activations
+        return None if look is None else look(self.model.params, self.points)
 
     def loss_gradient(self, labels: Labels) -> Images:
         summed = lambda logits: jnp.sum(cross_entropy(logits, labels))  # noqa: E731
@@ -108,23 +117,45 @@ def stack(
     """
     gradient, clean = loss_gradient(model, labels), _Forward(model, images)
 
-    def attacked(rho: Float[Array, ""]) -> list[tuple[Images, Logits, Any]]:
-        """X_ρ and X_2ρ, their logits, and what their forward passes left."""
+    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Array]]:
+        """X_ρ and X_2ρ, their logits, and what their passes left; their states; numbers."""
         # Every radius has the same key, so that random starts differ by their scale alone.
-        forward, passed = clean, []
-        for each in (None, None) if key is None else jax.random.split(key, 2):
-            slope = forward.loss_gradient(labels)
-            forward = _Forward(model, attack(rho)(gradient, forward.points, each, slope))
-            passed.append((forward.points, forward.logits, forward.kept))
-        return passed
+        keys = (None, None) if key is None else jax.random.split(key, 2)
+        forwards, slopes = [clean], []
+        for each in keys:
+            last = forwards[-1]
+            slopes.append(last.loss_gradient(labels))
+            points = attack(rho)(gradient, last.points, each, slopes[-1])
+            forwards.append(_Forward(model, points))
+        numbers = {}
+        _, *others = forwards
+        for kernel, forward in zip(POINTS[1:], others, strict=True):
+            numbers |= _at(kernel, forward, labels)
+        for kernel, (before, after) in zip(ASYMMETRIC, itertools.pairwise(forwards), strict=True):
+            if before.inside is not None and after.inside is not None:
+                numbers[f"{kernel}.flips"] = flips(before.inside, after.inside)
+        sharpness = curvature(images, others[0].points, *slopes)
+        numbers[f"{ASYMMETRIC[0]}.curvature"] = sharpness
+        passed = [(f.points, f.logits, f.kept) for f in others]
+        return passed, [_states(f) for f in others], numbers
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
     if radii == 1:
-        pairs = attacked(rhos[0])
+        # A batch of one radius would batch the network's branches too, and compute all of them.
+        passed, states, numbers = attacked(rhos[0])
+        pairs, (states, numbers) = passed, jax.tree.map(lambda a: a[None], (states, numbers))
     else:
-        together = jax.vmap(attacked)(rhos)
+        together, states, numbers = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
+    once = _at(POINTS[0], clean, labels)
+    if model.unnormalized is not None:
+        once[f"{NETWORK}.synflow"] = synflow(model, images)
+    numbers |= {name: jnp.broadcast_to(number, radii) for name, number in once.items()}
+    if (own := _states(clean)) is not None:
+        states = jnp.stack([jnp.broadcast_to(own, states[0].shape), *states], 1)
+    else:
+        states = None
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
     gram, logits, slopes = evaluate(
@@ -143,5 +174,16 @@ def stack(
             slopes, _ = passes.parts(model.params, [kept for _, _, kept in sets], ones, {})
         else:
             (slopes,) = jax.vjp(model.logits, points)[1](ones)
-    losses = per_group(cross_entropy(logits, tiled), radii).reshape(radii, 3, -1).mean(2)
-    return Stack(gram, regroup(correlation(slopes), radii), losses)
+    return Stack(gram, regroup(correlation(slopes), radii), states, numbers)
+
+
+def _at(kernel: str, forward: _Forward, labels: Labels) -> dict[str, Array]:
+    """Numbers at one set of points."""
+    numbers = {LOSS: jnp.mean(cross_entropy(forward.logits, labels))}
+    if forward.inside is not None:
+        numbers |= of_features(forward.inside)
+    return {f"{kernel}.{name}": number for name, number in numbers.items()}
+
+
+def _states(forward: _Forward) -> Float[Array, "n n"] | None:
+    return None if forward.inside is None else equal_states(forward.inside)

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
-from ntkscore.kernels import joint, scores
+from ntkscore.kernels import joint, proxies, scores
 from ntkscore.kernels.scores import Measurement
 
 Rows = list[dict[str, Any]]
@@ -20,47 +21,60 @@ NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size")
 """Entries of a configuration that are no column: too long, or in the rows one by one."""
 
 
-def kernel_scores(
-    gram: np.ndarray,
-    slopes: np.ndarray,
-    losses: np.ndarray,
-    labels: np.ndarray,
-    betas: Sequence[float],
-) -> Iterator[tuple[str, float | None, str, Measurement]]:
-    """Measurements of every kernel in a stack: kernel, β or None, score, measurement.
+class Measured(NamedTuple):
+    """What a program hands out for one network and radius; the fields of `kernels.stack.Stack`.
 
-    Args:
+    Attributes:
         gram: 3N×3N over (X, X_ρ, X_2ρ).
         slopes: likewise, the correlation of the points' input gradients.
-        losses: mean cross-entropy at the three; they become the score `loss`.
+        states: at each of the three, the rectifiers that two images have in the same state; None
+            where the network does not report them.
+        numbers: further measures by KERNEL.MEASURE.
+    """
+
+    gram: Float[np.ndarray, "m m"]
+    slopes: Float[np.ndarray, "m m"]
+    states: Float[np.ndarray, "3 n n"] | None
+    numbers: Mapping[str, float]
+
+
+def measurements(
+    measured: Measured, labels: np.ndarray, betas: Sequence[float]
+) -> Iterator[tuple[str, float | None, str, Measurement]]:
+    """Every measure of a network: kernel, β or None, name, measurement.
+
+    Args:
+        measured: at one radius.
         labels: classes of X.
         betas: weights of the joint kernels.
     """
-    for kernel, beta, matrix in joint.every_kernel(gram, len(labels), betas):
-        measured = scores.measure(matrix, labels, kernel not in joint.ASYMMETRIC)
-        for name, measurement in measured.items():
+    for kernel, beta, matrix in joint.every_kernel(measured.gram, len(labels), betas):
+        own = scores.measure(matrix, labels, kernel not in joint.ASYMMETRIC)
+        for name, measurement in own.items():
             yield kernel, beta, name, measurement
-    for kernel, loss in zip(joint.POINTS, losses, strict=True):
-        correlation = joint.block(slopes, kernel, len(labels))
-        own = scores.measure(correlation, labels, definitions=scores.SLOPE_SCORES)
+    for i, kernel in enumerate(joint.POINTS):
+        correlation = joint.block(measured.slopes, kernel, len(labels))
+        own = scores.measure(correlation, labels, definitions=proxies.SLOPE_SCORES)
+        if measured.states is None:
+            own |= dict.fromkeys(proxies.STATE_SCORES, scores.finite(None))
+        else:
+            own |= scores.measure(measured.states[i], labels, definitions=proxies.STATE_SCORES)
         for name, measurement in own.items():
             yield kernel, None, name, measurement
-        yield kernel, None, scores.LOSS, scores.finite(float(loss))
+    for name, number in proxies.NUMBERS.items():
+        for kernel in number.at:
+            value = measured.numbers.get(f"{kernel}.{name}")
+            yield kernel, None, name, scores.finite(None if value is None else float(value))
 
 
 def rows_of(
-    network: Mapping[str, Any],
-    gram: np.ndarray,
-    slopes: np.ndarray,
-    losses: np.ndarray,
-    labels: np.ndarray,
-    betas: Sequence[float],
+    network: Mapping[str, Any], measured: Measured, labels: np.ndarray, betas: Sequence[float]
 ) -> Rows:
     """The rows of one network, seed and radius.
 
     Args:
         network: the columns that say which: its identity, seed, ρ, steps and step size.
-        gram, slopes, losses, labels, betas: as for `kernel_scores`.
+        measured, labels, betas: as for `measurements`.
     """
     return [
         {
@@ -71,7 +85,7 @@ def rows_of(
             "value": measurement.value,
             "status": measurement.status,
         }
-        for kernel, beta, name, measurement in kernel_scores(gram, slopes, losses, labels, betas)
+        for kernel, beta, name, measurement in measurements(measured, labels, betas)
     ]
 
 

@@ -21,11 +21,11 @@ from ntkscore.config import Config
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
-from ntkscore.results.rows import Rows, rows_of
+from ntkscore.results.rows import Measured, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options
 
 AXIS = "networks"
-Program = Callable[..., tuple[Array, ...]]
+Program = Callable[..., tuple[Any, ...]]
 EVERYWHERE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
 
 
@@ -74,14 +74,14 @@ def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Prog
 
         return compute
 
-    def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Array, ...]:
+    def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Any, ...]:
         # A group of one must stay a plain loop: a batched switch computes all its branches.
         group = plan.group if plan.group > 1 else None
         return tuple(lax.map(one(shape, *shared), codes, batch_size=group))
 
     mesh = Mesh(np.array(plan.devices), (AXIS,))
 
-    def compute(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Array, ...]:
+    def compute(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Any, ...]:
         return jax.shard_map(
             partial(on_a_device, shape),
             mesh=mesh,
@@ -125,11 +125,11 @@ class Pending:
 
     def rows(self) -> list[Rows]:
         """Wait for the stacks and measure every score; the rows of each network."""
-        labels, stacks = np.asarray(self.labels), map(np.asarray, self.stacks)
+        labels, stacks = np.asarray(self.labels), jax.tree.map(np.asarray, self.stacks)
         attacks = [self.config.attack_at(rho) for rho in self.config.rhos]
         rows_by_network = []
         # The stacks may be longer: a call is filled up to its full number of networks.
-        for network, gram, slopes, losses in zip(self.networks, *stacks, strict=False):
+        for k, network in enumerate(self.networks):
             rows: Rows = []
             for i, (rho, attack) in enumerate(zip(self.config.rhos, attacks, strict=True)):
                 columns = {
@@ -138,7 +138,8 @@ class Pending:
                     "steps": attack.steps,
                     "step_size": float(attack.step_size),
                 }
-                rows += rows_of(columns, gram[i], slopes[i], losses[i], labels, self.config.betas)
+                measured = Measured(*jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks))
+                rows += rows_of(columns, measured, labels, self.config.betas)
             rows_by_network.append(rows)
         return rows_by_network
 

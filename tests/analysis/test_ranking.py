@@ -9,7 +9,7 @@ from cells.residual import Residual, Skips
 from ntkscore.analysis.ranking import ranking
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum
 from ntkscore.errors import InputError
-from ntkscore.kernels.scores import direction_of
+from ntkscore.kernels.proxies import direction_of
 
 SCORES = pd.DataFrame(
     {"params": [10, 20, 30, 40], "clean.condition": [5.0, 1.0, np.nan, 2.0]},

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cells import EDGES, OPERATIONS, SIZE, Cell, CellError, all_cells
 from cells.nasbench201.checkpoints import abstract_params, write_state_dict
 from cells.nasbench201.network import Network
+from cells.nasbench201.paths import structure
 from ntkscore.data.tables import load_operations
 
 BEST = (
@@ -239,3 +240,23 @@ def test_parameters_are_those_of_the_written_state_dict(
         assert sum(leaf.size for leaf in state.values()) == Cell(index).params(
             channels, cells_per_stage, classes
         )
+
+
+ROUTES = ((3,), (0, 4), (1, 5), (0, 2, 5))
+"""The edges of every way from input to output."""
+
+
+def test_counts_on_paths_are_those_of_the_four_routes() -> None:
+    for cell in [*all_cells()][::7]:
+        ways = [[cell.operations[edge] for edge in route] for route in ROUTES]
+        ways = [way for way in ways if 0 not in way]
+        convolutions = [way.count(2) + way.count(3) for way in ways]
+        assert structure(cell, cells_per_stage=2) == {
+            "layers": 8 + 6 * sum(cell.digits.count(digit) for digit in "23"),
+            "paths": len(ways),
+            "path_convs": sum(convolutions),
+            "path_pools": sum(way.count(4) for way in ways),
+            "shortest_path": min(convolutions, default=0),
+            "longest_path": max(convolutions, default=0),
+            "field": max((2 * way.count(3) + way.count(4) for way in ways), default=0),
+        }

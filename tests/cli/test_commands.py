@@ -181,7 +181,7 @@ def test_images_whose_sides_4_does_not_divide(
 def test_images_of_any_sides_fit_residual_networks(tmp_path: Path) -> None:
     path = images_file(tmp_path / "mine.npz", 4, (4, 7, 9, 3))
     text = invoke("score", "0", "--data", path, *RESIDUAL_OPTIONS, "--format", "csv").stdout
-    assert len(pd.read_csv(StringIO(text))) == 55
+    assert len(pd.read_csv(StringIO(text))) == 73
 
 
 def test_an_unwritable_directory(tmp_path: Path) -> None:

@@ -9,27 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntkscore.errors import InputError
+from ntkscore.kernels.proxies import (
+    LOSS,
+    NUMBERS,
+    SLOPE_SCORES,
+    STATE_SCORES,
+    add_score,
+    all_measures,
+    direction_of,
+)
 from ntkscore.kernels.scores import (
     ASYMMETRIC_SCORES,
     CONSTANT,
-    LOSS,
     NOT_FINITE,
+    NOT_GIVEN,
     NOT_PSD,
     OK,
     SCORES,
     SINGULAR,
-    SLOPE_SCORES,
     STATUSES,
     Measurement,
-    add_score,
-    direction_of,
+    Score,
+    finite,
     measure,
 )
 
 VALUES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 LABELS = np.array([2, 0, 2, 1, 0, 2])
 N = len(VALUES)
-SPECTRAL = set(SCORES) - {"label_energy"}
+SPECTRAL = set(SCORES) - {"label_energy", "gradient_norm"}
 DIVIDE = {"condition", "label_energy"}
 
 
@@ -73,6 +81,7 @@ def test_scores_of_a_prescribed_spectrum() -> None:
         "lambda_min_normalized": 6 * 0.5 / 31.5,
         "effective_rank": np.exp(-np.sum(share * np.log(share))),
         "label_energy": energy(kernel, LABELS),
+        "gradient_norm": np.sqrt(kernel.sum()) / N,
     }
     got = values(kernel)
     assert set(got) == set(expected) == set(SCORES)
@@ -124,7 +133,8 @@ def test_a_rotation_changes_no_spectral_score(seed) -> None:
 @given(factor=st.floats(1e-20, 1e20))
 def test_scaling_changes_each_score_by_its_degree(factor) -> None:
     kernel = with_spectrum(VALUES)
-    degrees = {"condition": 0, "lambda_min_normalized": 0, "effective_rank": 0, "label_energy": -1}
+    degrees: dict[str, float] = {"gradient_norm": 0.5}
+    degrees |= {"condition": 0, "lambda_min_normalized": 0, "effective_rank": 0, "label_energy": -1}
     scaled, plain = values(factor * kernel), values(kernel)
     for name in SCORES:
         expected = plain[name] * factor ** degrees.get(name, 1)
@@ -227,6 +237,29 @@ def test_more_images_than_parameters_make_a_kernel_singular_and_not_negative() -
         assert scores["effective_rank"].value <= 7
 
 
+def test_the_state_score_is_the_log_determinant() -> None:
+    on = np.random.default_rng(4).uniform(size=(N, 50)) < 0.5
+    same = (on[:, None] == on).sum(2)
+    got = measure(same.astype(float), LABELS, definitions=STATE_SCORES)["naswot"]
+    assert got == (pytest.approx(np.linalg.slogdet(same)[1]), OK)
+    # Two images that no rectifier tells apart.
+    twin = same[:, [0, 0, *range(1, N)]][[0, 0, *range(1, N)]]
+    failed = measure(twin.astype(float), np.zeros(N + 1, int), definitions=STATE_SCORES)["naswot"]
+    assert_failed(failed, SINGULAR)
+
+
+def test_the_gradient_norm_is_that_of_the_mean_gradient() -> None:
+    rows = np.random.default_rng(5).normal(size=(N, 40))
+    got = measure(rows @ rows.T, LABELS)["gradient_norm"].value
+    assert got == pytest.approx(np.linalg.norm(rows.mean(0)), rel=1e-12)
+
+
+def test_a_number_has_a_status() -> None:
+    assert finite(2.0) == Measurement(2.0, OK)
+    assert_failed(finite(math.inf), NOT_FINITE)
+    assert_failed(finite(None), NOT_GIVEN)
+
+
 def test_asymmetric_kernels_have_three_scores() -> None:
     kernel = basis(1) @ np.diag(VALUES) @ basis(2).T
     assert values(kernel, symmetric=False) == {
@@ -242,14 +275,18 @@ def test_an_asymmetric_kernel_need_not_be_positive() -> None:
 
 
 def test_every_score_declares_a_direction_and_a_formula() -> None:
-    definitions = SCORES | ASYMMETRIC_SCORES | SLOPE_SCORES
-    assert set(definitions) == set(SCORES) | {"sigma_min", "jacov", "epe_nas"}
-    assert {name for name, score in definitions.items() if score.direction == -1} == DIVIDE
-    assert all(score.direction in (-1, 1) for score in definitions.values())
+    definitions = all_measures()
+    assert set(SCORES) < set(definitions) > set(ASYMMETRIC_SCORES)
+    falling = {name for name, measure in definitions.items() if measure.direction == -1}
+    assert falling == DIVIDE | {"flips", "curvature"}
     for name, definition in definitions.items():
+        assert definition.direction in ((-1, 1) if name != LOSS else (0,))
         assert definition.direction == direction_of(name) == direction_of(f"robust.{name}")
         assert definition.formula
-        assert definition.inverts == (name in DIVIDE)
+        if isinstance(definition, Score):
+            assert definition.inverts == (name in DIVIDE | set(STATE_SCORES))
+    proxies = SLOPE_SCORES | STATE_SCORES | NUMBERS
+    assert all(proxy.source for name, proxy in proxies.items() if name != LOSS)
     assert direction_of(LOSS) == direction_of(f"clean.{LOSS}") == 0
     assert direction_of("accuracy") == direction_of("params") == 1
 
@@ -289,7 +326,7 @@ def test_a_score_of_ones_own_that_is_no_number_has_a_status(value: float) -> Non
             "frobenius",
             +1,
             "expected a new name of letters, digits and underscores, got 'frobenius'; there are "
-            "frobenius, trace, .*, label_energy, jacov, epe_nas, loss already, so choose another",
+            "frobenius, trace, .*, jacov, epe_nas, naswot, .*, loss already, so choose another",
         ),
         ("sigma_min", +1, "expected a new name .*, got 'sigma_min'"),
         ("loss", +1, "expected a new name .*, got 'loss'"),
@@ -307,7 +344,7 @@ def test_what_is_no_new_score_is_refused(name: str, direction: Any, message: str
 
 
 def test_every_status_is_explained() -> None:
-    assert set(STATUSES) == {OK, NOT_FINITE, NOT_PSD, CONSTANT, SINGULAR}
+    assert set(STATUSES) == {OK, NOT_FINITE, NOT_PSD, CONSTANT, SINGULAR, NOT_GIVEN}
     assert all(STATUSES.values())
 
 

@@ -1,4 +1,4 @@
-"""The stack of an arbitrary function: its points, its kernel and its losses."""
+"""The stack of an arbitrary function: its points, its kernel and what is measured by the way."""
 
 from functools import partial
 from typing import Any
@@ -12,8 +12,9 @@ from networks import EXACT, error, points, small_model, small_params
 from attacks import ATTACKS, NORMS, fgsm, pgd, twice
 from cells.model import Model
 from ntkscore.kernels.gram import ntk
-from ntkscore.kernels.joint import joint_kernel
-from ntkscore.kernels.stack import Stack, correlation, cross_entropy, loss_gradient, stack
+from ntkscore.kernels.joint import POINTS, joint_kernel
+from ntkscore.kernels.probes import correlation
+from ntkscore.kernels.stack import Stack, cross_entropy, loss_gradient, stack
 
 Array = jax.Array
 N, D, HIDDEN, CLASSES = 4, 6, 5, 3
@@ -52,9 +53,10 @@ def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, nor
     make = lambda rho: ATTACKS[attack](rho, norm=norm)  # noqa: E731
     got, (x, y) = run(make), data()
     assert got.gram.shape == (len(RHOS), 3 * N, 3 * N)
-    assert got.losses.shape == (len(RHOS), 3)
+    assert got.states is None
     gradient = jax.jit(loss_gradient(model(), y))
-    for gram, slope, losses, rho in zip(*got, RHOS, strict=True):
+    together = np.stack([got.numbers[f"{kernel}.loss"] for kernel in POINTS], 1)
+    for gram, slope, losses, rho in zip(got.gram, got.slopes, together, RHOS, strict=True):
         parts = (x, *twice(make(rho), gradient, x))
         points = jnp.concatenate(parts)
         jacobian = jax.jacrev(partial(apply, points=points))(model().params)
@@ -75,7 +77,9 @@ def test_one_radius_of_several_is_that_radius_alone(double) -> None:
     for place, rho in enumerate(RHOS):
         alone = run(pgd, (rho,))
         assert error(together.gram[place], alone.gram[0]) < EXACT
-        np.testing.assert_allclose(together.losses[place], alone.losses[0], rtol=1e-10)
+        assert together.numbers.keys() == alone.numbers.keys()
+        for name, number in alone.numbers.items():
+            np.testing.assert_allclose(together.numbers[name][place], number[0], rtol=1e-9)
 
 
 def test_the_reading_that_passes_by_has_the_same_slopes(double) -> None:

@@ -20,7 +20,7 @@ from cells.space import Space
 from ntkscore.config import Config
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
-from ntkscore.kernels.scores import SLOPE_SCORES
+from ntkscore.kernels.proxies import SLOPE_SCORES
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan

@@ -20,6 +20,7 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images, load
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint, scores
+from ntkscore.kernels.proxies import NETWORK, measures_at
 from ntkscore.kernels.stack import stack
 from ntkscore.parity import Reference, load_parity, space_of
 from ntkscore.results.result_set import CELL, ResultSet
@@ -101,15 +102,12 @@ def test_three_calls_of_score_compile_once(data: ImageSet, monkeypatch: pytest.M
 def test_rows_have_every_kernel_and_score(scorer: Scorer, batch: Batch) -> None:
     rows = rows_of(scorer, batch, Cell(2581))
     assert tuple(rows.columns) == (*CELL, *VARYING)
-    assert set(rows["kernel"]) == set(joint.KERNELS)
+    assert set(rows["kernel"]) == {*joint.KERNELS, NETWORK}
     assert (rows["status"] == scores.OK).all()
     assert np.isfinite(rows["value"]).all()
     assert rows["beta"].notna().equals(rows["kernel"].isin(joint.JOINT))
     for kernel, part in rows.groupby("kernel"):
-        expected = scores.ASYMMETRIC_SCORES if kernel in joint.ASYMMETRIC else scores.SCORES
-        if kernel in joint.POINTS:
-            expected = expected | scores.SLOPE_SCORES
-        assert set(part["score"]) - {"loss"} == set(expected)
+        assert set(part["score"]) == set(measures_at(kernel))
     loss = rows[rows["score"] == "loss"].set_index("kernel")["value"]
     assert loss["clean"] < loss["robust"] < loss["twice"]
 
@@ -211,7 +209,7 @@ def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path)
     finished = results.finished()
     assert 0 < len(finished) < 3000
     assert finished <= {(cell.index, 0) for cell in select("random:3000", SPACE)}
-    assert (results.read().groupby("cell").size() == 55).all()
+    assert (results.read().groupby("cell").size() == 73).all()
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert "the same command goes on from there" in errors

@@ -31,10 +31,10 @@ def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: in
 def test_a_list_keeps_its_order_and_its_duplicates() -> None:
     names = ["0110", "0", "01", "0", "1"]
     rows = score(names)
-    assert len(rows) == 55 * len(names)
-    assert rows["skips"].tolist()[::55] == names
+    assert len(rows) == 73 * len(names)
+    assert rows["skips"].tolist()[::73] == names
     for i, name in enumerate(names):
-        part = rows.iloc[55 * i : 55 * (i + 1)].reset_index(drop=True)
+        part = rows.iloc[73 * i : 73 * (i + 1)].reset_index(drop=True)
         alone = score(name)
         assert set(alone["skips"]) == {name}
         pd.testing.assert_frame_equal(part, alone)
@@ -121,8 +121,8 @@ def test_a_space_of_ones_own_is_scored_ranked_and_resumed(tmp_path: Path) -> Non
     space = space_class(str(OWN))(scale=2.0)
     names = ["8xtanh", "32xrelu", "8xtanh"]
     rows = score(names, space)
-    assert rows["network"].tolist()[::55] == names
-    assert rows["width"].tolist()[::55] == [8, 32, 8]
+    assert rows["network"].tolist()[::73] == names
+    assert rows["width"].tolist()[::73] == [8, 32, 8]
     assert set(rows["scale"]) == {2.0} and set(rows["space"]) == {"one_hidden"}
     config, seen = Config(samples=4), []
 
@@ -151,7 +151,7 @@ def test_depths_do_not_mix_weights() -> None:
     """Networks of several depths in one list have the rows that each has in a space of its own."""
     mixed = score(["0", "0110"], Residual(width=8, depth=6))
     deep = score("0110", Residual(width=8, depth=6))
-    pd.testing.assert_frame_equal(mixed.iloc[55:].reset_index(drop=True), deep)
+    pd.testing.assert_frame_equal(mixed.iloc[73:].reset_index(drop=True), deep)
 
 
 @pytest.mark.usefixtures("unchecked")

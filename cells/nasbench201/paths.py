@@ -1,0 +1,80 @@
+"""What can be counted on a cell's paths from input to output.
+
+The published proxies know much of it: their agreement with accuracies is to be read beside these
+counts, which take no network.
+"""
+
+from collections.abc import Iterator
+
+from cells.nasbench201.cell import (
+    AVG_POOL,
+    CONV_1X1,
+    CONV_3X3,
+    EDGES,
+    KERNEL_SIZES,
+    NONE,
+    SKIP,
+    Cell,
+)
+
+FIELD = {SKIP: 0, CONV_1X1: 0, CONV_3X3: 2, AVG_POOL: 1}
+"""Pixels by which an operation widens what a pixel sees. A mean counts half: it weighs all the
+pixels alike."""
+FEWER = ("path_pools",)
+"""Counts of which fewer are better."""
+
+
+def paths(cell: Cell) -> Iterator[tuple[int, ...]]:
+    """The operations on each path from input to output that no `none` interrupts.
+
+    Example:
+        >>> sorted(paths(Cell.from_digits("213104")))
+        [(1,), (1, 4), (2, 3, 4)]
+    """
+    last = max(target for _, target in EDGES)
+
+    def onward(node: int, passed: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if node == last:
+            yield passed
+        for (source, target), operation in zip(EDGES, cell.operations, strict=True):
+            if source == node and operation != NONE:
+                yield from onward(target, (*passed, operation))
+
+    return onward(0, ())
+
+
+def structure(cell: Cell, cells_per_stage: int = 5) -> dict[str, float]:
+    """Counts of a cell's network.
+
+    Args:
+        cell: the cell.
+        cells_per_stage: N, cells in each of the three stages.
+
+    Returns:
+        `layers`: convolutions and linear layers of the network, whether they reach the output or
+        not. The others are of one cell: `paths` from input to output; `path_convs` and
+        `path_pools`, convolutions and poolings, each as often as paths pass through it;
+        `shortest_path` and `longest_path`, the fewest and the most convolutions on a path;
+        `field`, the widest that an output pixel sees of the input along one path, in pixels less
+        one, a pooling counting half. All are 0 but `layers` where no path reaches the output.
+
+    Source: Kadlecová et al. (2024), "Surprisingly strong performance prediction with neural graph
+    features" (GRAF), for the kinds of counts.
+
+    Example:
+        >>> structure(Cell.from_digits("323133"))  # doctest: +NORMALIZE_WHITESPACE
+        {'layers': 83, 'paths': 4, 'path_convs': 7, 'path_pools': 0, 'shortest_path': 0,
+         'longest_path': 3, 'field': 6}
+    """
+    found = list(paths(cell))
+    convolutions = [sum(operation in KERNEL_SIZES for operation in path) for path in found]
+    return {
+        # Beside the cells: the stem, three convolutions in each reduction block, the linear layer.
+        "layers": 8 + 3 * cells_per_stage * sum(op in KERNEL_SIZES for op in cell.operations),
+        "paths": len(found),
+        "path_convs": sum(convolutions),
+        "path_pools": sum(path.count(AVG_POOL) for path in found),
+        "shortest_path": min(convolutions, default=0),
+        "longest_path": max(convolutions, default=0),
+        "field": max((sum(FIELD[op] for op in path) for path in found), default=0),
+    }

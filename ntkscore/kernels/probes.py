@@ -1,0 +1,145 @@
+"""What train-free measures are reduced from, taken on the way to a kernel.
+
+`ntkscore.kernels.proxies` declares the measures.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
+
+from cells.grams import square
+from cells.model import Activations, Model, Points
+from ntkscore.kernels.implementations import PRECISION
+from ntkscore.kernels.parameters import KIND_OF_LEAF
+
+TINY = 1e-30
+"""Where even the largest entry of a gradient is below it, the gradient counts as zero. Ones of this
+size are what `synflow` begins with, so that float32 holds every network's flow."""
+
+
+def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
+    """Pearson's correlation of each row with each; zero with one of equal entries."""
+    rows = rows.reshape(len(rows), -1)
+    # Means of what is far from 1 would overflow when squared.
+    rows = rows / jnp.maximum(jnp.max(jnp.abs(rows), 1, keepdims=True), TINY)
+    rows -= jnp.mean(rows, 1, keepdims=True)
+    norms = jnp.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= jnp.where(norms > 0, norms, 1)
+    return jnp.matmul(rows, rows.T, precision=PRECISION)
+
+
+def equal_states(inside: Activations) -> Float[Array, "n n"]:
+    """The number of rectifiers that are in the same state, on or off, at two points.
+
+    Source: Mellor et al. (2021), "Neural architecture search without training", equation 2.
+    """
+
+    def of_layers(count: Int[Array, "k"], x: Float[Array, "k n ..."]) -> Float[Array, "n n"]:
+        def add(total: Array, layer: Any) -> tuple[Array, None]:
+            count, x = layer
+            signs = jnp.where(x > 0, 1, -1).astype(x.dtype).reshape(len(x), -1)
+            # The product counts those in the same state, less the others.
+            same = lambda signs: (signs.shape[1] + square(signs)) / 2  # noqa: E731
+            none = lambda signs: jnp.zeros_like(total)  # noqa: E731
+            return total + count * lax.cond(count > 0, same, none, signs), None
+
+        n = x.shape[1]
+        return lax.scan(add, jnp.zeros((n, n), x.dtype), (count.astype(x.dtype), x))[0]
+
+    first, *others = (of_layers(*each) for each in inside.rectified)
+    return sum(others, first)
+
+
+def flips(inside: Activations, attacked: Activations) -> Float[Array, ""]:
+    """The share of rectifiers, over all points, in another state than at the attacked points."""
+    changed, units = [], []
+    for (count, x), (_, other) in zip(inside.rectified, attacked.rectified, strict=True):
+        share = jnp.mean((x > 0) != (other > 0), tuple(range(1, x.ndim)), x.dtype)
+        units.append(jnp.sum(count.astype(x.dtype)) * x[0].size)
+        changed.append(jnp.sum(count.astype(x.dtype) * share) * x[0].size)
+    return jnp.asarray(sum(changed) / sum(units))
+
+
+def feature_entropies(inside: Activations) -> Float[Array, "blocks"]:
+    """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
+
+    Source: Lee and Ham (2024), AZ-NAS, equations 3 and 4.
+    """
+
+    def entropy(features: Float[Array, "n ... c"]) -> Float[Array, ""]:
+        rows = features.reshape(-1, features.shape[-1])
+        rows -= jnp.mean(rows, 0)
+        spectrum = jnp.linalg.eigvalsh(jnp.matmul(rows.T, rows, precision=PRECISION))
+        share = jnp.clip(spectrum, 0) / jnp.sum(spectrum)
+        return -jnp.sum(share * jnp.log(share + 1e-8))
+
+    return jnp.concatenate([lax.map(entropy, blocks) for blocks in inside.features])
+
+
+def of_features(inside: Activations) -> dict[str, Float[Array, ""]]:
+    """`expressivity` and `progressivity`."""
+    entropies = feature_entropies(inside)
+    return {
+        "expressivity": jnp.sum(entropies),
+        "progressivity": jnp.min(jnp.diff(entropies)),
+    }
+
+
+def curvature(before: Points, after: Points, slope: Points, there: Points) -> Float[Array, ""]:
+    """The mean over points of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖².
+
+    Args:
+        before, after: x and x_ρ.
+        slope, there: the loss's gradients at the two.
+
+    Source: Moosavi-Dezfooli et al. (2019), "Robustness via curvature regularization", equation 5.
+    """
+
+    def squared(a: Points) -> Float[Array, "n"]:
+        return jnp.sum(jnp.square(a.reshape(len(a), -1)), 1)
+
+    return jnp.mean(squared(there - slope) / squared(after - before))
+
+
+def synflow(model: Model, points: Points) -> Float[Array, ""]:
+    """ln Σ_θ |θ ∂R/∂θ|, R the summed logits at a point of ones, of the weights' absolute values.
+
+    Normalisations and biases are left out. Where θ and ∂R/∂θ are nowhere negative, the sum is the
+    derivative of R along θ itself, and takes no backward pass.
+
+    Source: Tanaka et al. (2020), "Pruning neural networks without any data", equation 3.
+
+    Args:
+        model: with `unnormalized`.
+        points: of which shape and dtype alone count.
+    """
+    flow = model.unnormalized
+    assert flow is not None
+    weights, fixed = _absolute(model.params)
+
+    def log_flow(weights: PyTree) -> Float[Array, ""]:
+        params = jax.tree.map(jnp.add, weights, fixed)
+        return jnp.log(jnp.sum(flow(params, jnp.full_like(points[:1], TINY))))
+
+    level, rise = jax.jvp(log_flow, (weights,), (weights,))
+    return jnp.log(rise) + level - jnp.log(TINY)
+
+
+def _absolute(params: PyTree) -> tuple[PyTree, PyTree]:
+    """The weights' absolute values, and ones for scales; zeros elsewhere in both."""
+
+    def kind(path: tuple) -> str:
+        names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in path]
+        return next((KIND_OF_LEAF[n] for n in reversed(names) if n in KIND_OF_LEAF), "weight")
+
+    def weight(path: tuple, leaf: Array) -> Array:
+        return jnp.abs(leaf) if kind(path) == "weight" else jnp.zeros_like(leaf)
+
+    def scale(path: tuple, leaf: Array) -> Array:
+        return jnp.ones_like(leaf) if kind(path) == "scale" else jnp.zeros_like(leaf)
+
+    by_path = jax.tree_util.tree_map_with_path
+    return by_path(weight, params), by_path(scale, params)

@@ -1,0 +1,177 @@
+"""What proxies are reduced from, each against a plain second formulation."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks import fgsm
+from cells import Task
+from cells.model import Model
+from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual
+from ntkscore.kernels.probes import equal_states, feature_entropies, synflow
+from ntkscore.kernels.stack import Stack, cross_entropy, stack
+
+Array = jax.Array
+N, CLASSES, RHO = 3, 4, 0.05
+TASK = Task((8, 8, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
+SPACE = NASBench201(task=TASK, channels=3, cells_per_stage=2)
+# No node of theirs is empty: flax would compute it beforehand, and the spy see it once more.
+CELLS = ("132340", "323133")
+
+pytestmark = pytest.mark.usefixtures("double")
+
+
+def points(shape: tuple[int, ...] = (8, 8, 3)) -> tuple[Array, Array]:
+    rng = np.random.default_rng(5)
+    labels = jnp.asarray(rng.integers(0, CLASSES, N), jnp.int32)
+    return jnp.asarray(rng.uniform(size=(N, *shape))), labels
+
+
+def digits_of(cell: str) -> Array:
+    return jnp.asarray(SPACE.encode(SPACE.parse(cell)))
+
+
+def seen(cell: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any], Any]:
+    """Inputs of ReLUs and outputs of blocks as the flax network runs, line by line; and a model."""
+    x, _ = points()
+    variables, digits = SPACE.draw((), 1, jnp.float64), digits_of(cell)
+    model: Any = SPACE.model((), variables, digits, x)
+    inputs, outputs, relu = [], [], nn.relu
+
+    def keep(values: list[Any], value: Array) -> None:
+        if not isinstance(value, jax.core.Tracer):  # flax also looks at shapes alone
+            values.append(np.asarray(value))
+
+    def watch(next_fun: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        out = next_fun(*args, **kwargs)
+        block = isinstance(context.module, Stem | CellBlock | Reduction)
+        if block and context.method_name == "__call__":
+            keep(outputs, out[0] if isinstance(out, tuple) else out)
+        return out
+
+    def spied(x: Array) -> Array:
+        keep(inputs, x)
+        return relu(x)
+
+    given = {**variables, STATISTICS: model.passes.statistics}
+    with monkeypatch.context() as patched, jax.disable_jit(), nn.intercept_methods(watch):
+        patched.setattr(nn, "relu", spied)
+        SPACE.network.apply(given, x, digits)
+    return inputs, outputs, model
+
+
+def entropy(features: np.ndarray) -> float:
+    values = np.linalg.eigvalsh(np.cov(features.reshape(-1, features.shape[-1]).T))
+    share = np.clip(values, 0, None) / values.sum()
+    return -float(np.sum(share * np.log(share + 1e-8)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", CELLS[:1])
+def test_the_inside_of_a_cells_network_is_what_passes_through_it(
+    cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, outputs, model = seen(cell, monkeypatch)
+    _, kept = model.passes.forward(model.params, points()[0])
+    inside = model.passes.activations(model.params, kept)
+    on = np.concatenate([i.reshape(N, -1) > 0 for i in inputs], 1).astype(float)
+    same = on @ on.T + (1 - on) @ (1 - on).T
+    np.testing.assert_array_equal(equal_states(inside), same)
+    np.testing.assert_array_equal(np.diag(same), on.shape[1])
+    np.testing.assert_allclose(feature_entropies(inside), [entropy(o) for o in outputs], rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", CELLS)
+def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) -> None:
+    variables, digits = SPACE.draw((), 1, jnp.float64), digits_of(cell)
+    got = synflow(SPACE.model((), variables, digits, points()[0]), points()[0])
+    network = NASBench201(task=Task((8, 8, 3), CLASSES), channels=3, cells_per_stage=2, bn="init")
+
+    def change(path: tuple, leaf: Array) -> Array:
+        return jnp.zeros_like(leaf) if path[-1].key in ("bias", "shift") else jnp.abs(leaf)
+
+    params = jax.tree_util.tree_map_with_path(change, variables["params"])
+    statistics = jax.tree_util.tree_map_with_path(
+        lambda p, leaf: leaf - 1e-5 if p[-1].key == "var" else leaf, variables[STATISTICS]
+    )
+
+    def flow(params: Any) -> Array:
+        given = {"params": params, STATISTICS: statistics}
+        return jnp.sum(network.network.apply(given, jnp.ones((1, 8, 8, 3)), digits))
+
+    slopes = jax.tree_util.tree_leaves_with_path(jax.grad(flow)(params))
+    weights = jax.tree.leaves(params)
+    total = sum(
+        np.abs(np.asarray(w * s)).sum()
+        for (path, s), w in zip(slopes, weights, strict=True)
+        if path[-1].key == "kernel"
+    )
+    assert got == pytest.approx(float(np.log(total)), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_synflow_of_a_deep_network_is_in_the_range_of_float32() -> None:
+    with jax.enable_x64(False):
+        space = NASBench201(channels=16, cells_per_stage=5)
+        digits = jnp.asarray(space.encode(space.parse("333333")))
+        x = jnp.zeros((1, 32, 32, 3), jnp.float32)
+        variables = space.draw((), 0, jnp.float32)
+        got = jax.jit(lambda v, x: synflow(space.model((), v, digits, x), x))(variables, x)
+    # The published code computes in double precision for the sake of values such as this one.
+    assert np.log(1e38) < float(got) < np.log(1e80)
+
+
+def residual(activation: str = "relu") -> tuple[Model, Array, Array]:
+    space = Residual(width=16, activation=activation, task=Task((5,), CLASSES))
+    x, y = points((5,))
+    skips = space.parse("0110")
+    variables = space.draw(space.shape(skips), 0, jnp.float64)
+    return space.model(space.shape(skips), variables, jnp.asarray(space.encode(skips)), x), x, y
+
+
+@pytest.mark.slow
+def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
+    model, x, y = residual()
+    got: Stack = stack(model, x, y, fgsm, jnp.asarray([RHO, 2 * RHO]))
+    gradient = jax.grad(lambda x: jnp.sum(cross_entropy(model.logits(x), y)))
+    for i, rho in enumerate((RHO, 2 * RHO)):
+        parts = [x]
+        for _ in range(2):
+            parts.append(jnp.clip(parts[-1] + rho * jnp.sign(gradient(parts[-1])), 0, 1))
+        insides: list[Any] = [model.activations(model.params, p) for p in parts]  # type: ignore
+        on = [np.asarray(inside.rectified[0][1]) > 0 for inside in insides]
+        for states, these in zip(got.states[i], on, strict=True):  # type: ignore[index]
+            flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
+            np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
+        for kernel, inside in zip(("clean", "robust", "twice"), insides, strict=True):
+            entropies = [entropy(np.asarray(f)) for f in inside.features[0]]
+            assert got.numbers[f"{kernel}.expressivity"][i] == pytest.approx(sum(entropies))
+            least = np.diff(entropies).min()
+            assert got.numbers[f"{kernel}.progressivity"][i] == pytest.approx(least)
+        assert got.numbers["cross.flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
+        assert got.numbers["cross_twice.flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
+        change = np.sum((gradient(parts[1]) - gradient(x)) ** 2, 1)
+        length = np.sum((parts[1] - x) ** 2, 1)
+        assert got.numbers["cross.curvature"][i] == pytest.approx(np.mean(change / length))
+    assert np.ptp(got.numbers["network.synflow"]) == 0
+
+
+@pytest.mark.slow
+def test_what_a_network_does_not_report_is_left_out_and_not_made_up() -> None:
+    model, x, y = residual("tanh")
+    smooth = stack(model, x, y, fgsm, jnp.asarray([RHO]))
+    assert smooth.states is None
+    assert set(smooth.numbers) == {
+        *(f"{kernel}.loss" for kernel in ("clean", "robust", "twice")),
+        "cross.curvature",
+        "network.synflow",
+    }
+    bare = Model(model.apply, model.params)
+    assert "network.synflow" not in stack(bare, x, y, fgsm, jnp.asarray([RHO])).numbers
