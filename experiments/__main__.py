@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from experiments import recordings, report
-from experiments.ours import conventions, fidelity, score_combinations, sweep
+from experiments.ours import (
+    conventions,
+    default_score,
+    fidelity,
+    measures,
+    score_combinations,
+    sweep,
+)
 from experiments.paper import (
     boxplots,
     distribution,
@@ -53,6 +60,12 @@ EXPERIMENTS = {
     ),
     "score-combinations": Experiment(
         "Scores joined with the parameter count, and what they add to it", score_combinations.run
+    ),
+    "measures": Experiment(
+        "Every train-free measure against every accuracy, beside counting", measures.run
+    ),
+    "default-score": Experiment(
+        "Sums of measures, chosen on half of the cells and tested on the other", default_score.run
     ),
     "search": Experiment(
         "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run

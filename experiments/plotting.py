@@ -48,6 +48,15 @@ SCORE_LABELS = {
     "condition": "condition",
     "effective_rank": "effective rank",
     "label_energy": "label energy",
+    "gradient_norm": "gradient norm",
+    "epe_nas": "EPE-NAS",
+    "naswot": "NASWOT",
+    "synflow": "SynFlow",
+    "path_convs": "convolutions on paths",
+    "path_pools": "poolings on paths",
+    "shortest_path": "shortest path",
+    "longest_path": "longest path",
+    "field": "receptive field",
 }
 
 

@@ -35,9 +35,12 @@ class Agreement:
         kendall: tau-b in [-1, 1].
         spearman_top10: Spearman inside the top 10 % by accuracy; NaN where undefined.
         spearman_top30: Spearman inside the top 30 % by accuracy; NaN where undefined.
+        ndcg: normalised discounted cumulative gain of the 10 % that are scored best, in [0, 1]; the
+            gain is accuracy, 0 for the worst cell and 1 for the best.
         best_index: position of the best-scored cell in the input; None without finite pairs.
         best_accuracy: its accuracy, a fraction.
         best_accuracy_rank: its rank by accuracy among the `n` cells, 1 for the best.
+        first_ten_accuracy: mean accuracy of the ten best-scored cells, of all where they are fewer.
     """
 
     status: Literal["ok", "too_few", "constant"]
@@ -49,9 +52,11 @@ class Agreement:
     kendall: float = np.nan
     spearman_top10: float = np.nan
     spearman_top30: float = np.nan
+    ndcg: float = np.nan
     best_index: int | None = None
     best_accuracy: float = np.nan
     best_accuracy_rank: int | None = None
+    first_ten_accuracy: float = np.nan
 
 
 def agreement(
@@ -104,17 +109,20 @@ def agreement(
     if n == 0:
         return Agreement("too_few", n, excluded)
 
-    best = np.argmax(direction * x)
+    order = np.argsort(-direction * x, kind="stable")
+    best = order[0]
     pick = {
         "best_index": int(used[best]),
         "best_accuracy": float(y[best]),
         "best_accuracy_rank": 1 + int(np.sum(y > y[best])),
+        "first_ten_accuracy": float(np.mean(y[order[:10]])),
     }
     if n < FEWEST:
         return Agreement("too_few", n, excluded, **pick)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return Agreement("constant", n, excluded, **pick)
 
+    ndcg = _ndcg(y[order], round(0.1 * n))
     x, y = rank_codes(x), rank_codes(y)
     low, high = bootstrap_interval(
         lambda cells: spearman_of_codes(x[cells], y[cells]),
@@ -135,8 +143,20 @@ def agreement(
         kendall=float(stats.kendalltau(x, y)[0]),
         spearman_top10=spearman_of_codes(x[top10], y[top10]),
         spearman_top30=spearman_of_codes(x[top30], y[top30]),
+        ndcg=ndcg,
         **pick,
     )
+
+
+def _ndcg(accuracies: np.ndarray, count: int) -> float:
+    """Normalised discounted cumulative gain of the first `count` accuracies; NaN for none.
+
+    Source: Järvelin and Kekäläinen (2002), "Cumulated gain-based evaluation of IR techniques".
+    """
+    gains = (accuracies - accuracies.min()) / np.ptp(accuracies)
+    discounts = 1 / np.log2(2 + np.arange(count))
+    best = np.sort(gains)[::-1]
+    return float(gains[:count] @ discounts / (best[:count] @ discounts)) if count else np.nan
 
 
 def agreement_table(

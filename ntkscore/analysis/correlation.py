@@ -50,12 +50,13 @@ def spearman_of_codes(x: np.ndarray, y: np.ndarray) -> float:
     """
     if len(x) < FEWEST:
         return np.nan
-    x, y = _centred_ranks(x), _centred_ranks(y)
+    x, y = centred_ranks(x), centred_ranks(y)
     scale = np.sqrt((x @ x) * (y @ y))
     return float(x @ y / scale) if scale > 0 else np.nan
 
 
-def _centred_ranks(codes: np.ndarray) -> np.ndarray:
+def centred_ranks(codes: np.ndarray) -> np.ndarray:
+    """Ranks of integer codes, ties averaged, less their mean."""
     # Counting instead of sorting: linear in the cells, so every resample can be ranked exactly.
     counts = np.bincount(codes)
     return (np.cumsum(counts) - counts / 2 - len(codes) / 2)[codes]

@@ -10,10 +10,10 @@ from ntkscore.analysis.correlation import (
     FEWEST,
     as_columns,
     bootstrap_interval,
+    centred_ranks,
     check_accuracy,
     check_interval,
     rank_codes,
-    spearman,
     spearman_of_codes,
 )
 
@@ -112,19 +112,24 @@ def difference(
     return Difference("ok", n, excluded, value, low, high, *coefficients)
 
 
-def partial_spearman(values: ArrayLike, accuracy: ArrayLike, given: ArrayLike) -> float:
-    """Partial Spearman coefficient of a score with accuracy, where a third quantity is held equal.
+def partial_spearman(
+    values: ArrayLike, accuracy: ArrayLike, given: ArrayLike, *, squares: bool = False
+) -> float:
+    """Partial Spearman coefficient of a score with accuracy, where other quantities are held equal.
+
+    The Pearson correlation of what is left of the ranks of both when the part that is linear in
+    the ranks of `given` is taken out; for one quantity g
 
         (r_va − r_vg r_ag) / √((1 − r_vg²)(1 − r_ag²))
 
-    of the three Spearman coefficients between v, a and g: what is left when the part of the ranks
-    that is linear in the ranks of `given` is taken out.
+    of the three Spearman coefficients between v, a and g.
 
     Args:
         values: the score, shape (cells,).
         accuracy: measured accuracy as a fraction, shape (cells,).
-        given: what is held equal, shape (cells,). Cells where one of the three is not finite are
-            left out.
+        given: what is held equal, shape (cells,), or (cells, k) for k quantities. Cells where any
+            number is not finite are left out.
+        squares: whether the squares of the ranks of `given` are taken out too.
 
     Returns:
         The coefficient in [-1, 1]; NaN where a column is constant, where `given` orders cells as
@@ -140,8 +145,21 @@ def partial_spearman(values: ArrayLike, accuracy: ArrayLike, given: ArrayLike) -
         >>> round(partial_spearman([1, 3, 2, 4, 5], accuracy, params), 3)  # misleads beside size
         -0.579
     """
-    columns = np.stack(as_columns(values, accuracy, given))
-    v, a, g = columns[:, np.isfinite(columns).all(axis=0)]
-    va, vg, ag = spearman(v, a), spearman(v, g), spearman(a, g)
-    scale = np.sqrt((1 - vg**2) * (1 - ag**2))
-    return float((va - vg * ag) / scale) if scale > 0 else np.nan
+    held = np.asarray(given, np.float64)
+    columns = np.stack(as_columns(values, accuracy, *(held.T if held.ndim == 2 else [held])))
+    finite = columns[:, np.isfinite(columns).all(axis=0)]
+    if finite.shape[1] < FEWEST:
+        return np.nan
+    ranks = np.stack([centred_ranks(rank_codes(column)) for column in finite])
+    if (np.ptp(ranks, axis=1) == 0).any():
+        return np.nan
+    explaining = ranks[2:] / len(ranks.T)
+    if squares:
+        explaining = np.concatenate([explaining, explaining**2])
+    design = np.concatenate([explaining, np.ones((1, len(ranks.T)))]).T
+    fitted = np.linalg.lstsq(design, ranks[:2].T, rcond=None)[0]
+    left = ranks[:2] - (design @ fitted).T
+    # What is left of a column that the others explain is rounding.
+    if (np.linalg.norm(left, axis=1) <= 1e-6 * np.linalg.norm(ranks[:2], axis=1)).any():
+        return np.nan
+    return float(np.corrcoef(left[0], left[1])[0][1])

@@ -1,6 +1,7 @@
 """Agreement with accuracy: scipy is the oracle, and invariances hold on arbitrary columns."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -122,13 +123,28 @@ def test_best_cell_follows_the_direction_and_ties_go_to_the_first(direction, ind
     assert found.best_accuracy_rank == rank  # the excluded cell's 0.9 does not count
 
 
-def test_direction_touches_only_the_best_cell():
+def test_the_gain_of_the_first_cells_against_its_definition():
+    x, y = correlated(40)
+    found = quick(x, y)
+    place = sorted(range(40), key=lambda i: -x[i])
+    gain = (y - y.min()) / (y.max() - y.min())
+    reached = sum(gain[place[j]] / math.log2(2 + j) for j in range(4))
+    possible = sum(g / math.log2(2 + j) for j, g in enumerate(sorted(gain)[::-1][:4]))
+    assert found.ndcg == pytest.approx(reached / possible)
+    assert found.first_ten_accuracy == pytest.approx(np.mean([y[i] for i in place[:10]]))
+    assert quick(y, y).ndcg == pytest.approx(1)
+    assert math.isnan(quick(x[:4], y[:4]).ndcg)  # a tenth of four cells is none
+
+
+def test_direction_touches_what_is_scored_best_and_nothing_else():
     x, y = correlated(30)
     up, down = vars(quick(x, y, +1)), vars(quick(x, y, -1))
     assert {name for name in up if up[name] != down[name]} == {
         "best_index",
         "best_accuracy",
         "best_accuracy_rank",
+        "ndcg",
+        "first_ten_accuracy",
     }
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import rankdata
 
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.correlation import spearman
@@ -118,6 +119,24 @@ def test_partial_correlation_is_that_of_residual_ranks() -> None:
     ]
     expected = np.corrcoef(residuals)[0, 1]
     assert partial_spearman(good, accuracy, bad) == pytest.approx(expected)
+
+
+def test_partial_correlation_given_several_is_that_of_what_a_fit_leaves():
+    rng = np.random.default_rng(2)
+    given = rng.normal(size=(200, 2))
+    value = given @ [1.0, -2.0] + rng.normal(size=200)
+    accuracy = rankdata(given @ [0.5, 1.0] + 0.5 * value) / 300
+    ranks = [rankdata(column) for column in (value, accuracy, *given.T)]
+    for squares in (False, True):
+        powers = [g**p for g in ranks[2:] for p in ((0, 1, 2) if squares else (0, 1))]
+        fit = np.stack(powers, 1)
+        left = [r - fit @ np.linalg.pinv(fit) @ r for r in ranks[:2]]
+        expected = np.corrcoef(left)[0, 1]
+        found = partial_spearman(value, accuracy, given, squares=squares)
+        assert found == pytest.approx(expected, rel=1e-6)
+    alone = partial_spearman(value, accuracy, given[:, 0])
+    assert partial_spearman(value, accuracy, given[:, :1]) == pytest.approx(alone)
+    assert np.isnan(partial_spearman(given[:, 0], accuracy, given))
 
 
 def test_partial_correlation_leaves_out_failed_scores_and_may_be_undefined() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.__main__ import EXPERIMENTS
-from experiments.ours import score_combinations
+from experiments.ours import default_score, measures, score_combinations
 from experiments.paper import ntk_correlation
 from experiments.study import Outcome, Study
 
@@ -34,4 +34,6 @@ def outcome_of(study: Study) -> Iterator[Callable[[str], Outcome]]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (ntk_correlation, score_combinations):
             patch.setattr(module, "RESAMPLES", 20)
+        patch.setattr(measures, "RESAMPLES", 2)
+        patch.setattr(default_score, "SPLITS", 2)
         yield cache(lambda name: EXPERIMENTS[name].run(study))

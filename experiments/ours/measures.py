@@ -1,0 +1,155 @@
+"""Every train-free measure against every accuracy of the table, beside what counting knows.
+
+The partial correlation holds equal what one can count on a cell without any network: parameters,
+layers, paths, poolings and convolutions on them, depth and receptive field. It is the answer to
+"does this know more than counting?".
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from cells import Cell
+from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label, score_label
+from experiments.study import METRIC, METRICS, SPACE, Outcome, Study
+from ntkscore.analysis.agreement import agreement
+from ntkscore.analysis.frames import free_table, score_table
+from ntkscore.analysis.paired import partial_spearman
+from ntkscore.analysis.score_names import COSTS, DEFAULT
+from ntkscore.kernels.joint import JOINT
+from ntkscore.kernels.proxies import direction_of
+
+RECORDING = "space"
+RESAMPLES = 200
+HELD_EQUAL = (
+    "params",
+    "layers",
+    "paths",
+    "path_convs",
+    "path_pools",
+    "shortest_path",
+    "longest_path",
+    "field",
+)
+"""Counts that the partial correlation holds equal, by their ranks and the squares of these."""
+SHOWN = 24
+"""Measures in the report's table and in the figure."""
+
+
+def measured(study: Study) -> pd.DataFrame:
+    """Means over the seeds of every measure, costs and counts, and the default; a row per cell."""
+    rows = study.rows(RECORDING)
+    scores = score_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)])
+    scores = scores.join(free_table(scores.index, SPACE))
+    if set(DEFAULT.terms) <= set(scores):
+        scores[str(DEFAULT)] = DEFAULT.of(scores)
+    return scores
+
+
+def examine(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """A row for each measure, data set and metric."""
+    cells = [int(cell) for cell in scores.index]
+    given = scores[list(HELD_EQUAL)].to_numpy()
+    for dataset in study.table.datasets:
+        for metric in METRICS:
+            accuracy = study.table.accuracies(dataset, metric, cells)
+            for name, values in scores.items():
+                measure = str(name)
+                direction = -1 if measure in SPACE.fewer else direction_of(measure)
+                of = agreement(values, accuracy, direction, resamples=RESAMPLES, seed=study.seed)
+                counted = measure in HELD_EQUAL or measure in COSTS
+                yield {
+                    "measure": measure,
+                    "dataset": dataset,
+                    "metric": metric,
+                    "cells": of.n,
+                    "failed": of.excluded,
+                    "spearman": of.spearman,
+                    "low": of.spearman_low,
+                    "high": of.spearman_high,
+                    "kendall": of.kendall,
+                    "top10": of.spearman_top10,
+                    "top30": of.spearman_top30,
+                    "ndcg": of.ndcg,
+                    "best": Cell(cells[of.best_index]).digits if of.best_index is not None else "",
+                    "best_accuracy": of.best_accuracy,
+                    "best_rank": of.best_accuracy_rank,
+                    "first_ten": of.first_ten_accuracy,
+                    "beside_counts": np.nan
+                    if counted
+                    else partial_spearman(values, accuracy, given, squares=True),
+                }
+
+
+def leading(frame: pd.DataFrame) -> list[str]:
+    """The measures that agree best with PGD accuracy on all data sets, by mean |Spearman|."""
+    part = frame[frame["metric"] == METRIC]
+    strength = part.groupby("measure")["spearman"].agg(lambda values: values.abs().mean())
+    return [str(name) for name in strength.sort_values(ascending=False).index]
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A line per measure: agreement over all cells, and what is left beside counting."""
+    names, part = leading(frame)[:SHOWN], frame[frame["metric"] == METRIC]
+    panels = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
+    size = (2.4 * COLUMN, 0.6 + 0.17 * len(names))
+    figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True)
+    for axis, (column, title) in zip(axes, panels.items(), strict=True):
+        for colour, (dataset, label) in zip(COLOURS, DATASET_LABELS.items(), strict=False):
+            values = part[part["dataset"] == dataset].set_index("measure")[column].reindex(names)
+            axis.plot(values.abs(), range(len(names)), "o", color=colour, markersize=3, label=label)
+        axis.set_title(title)
+        axis.set_xlim(0, 1)
+        axis.grid(axis="y", linewidth=0.3)
+    falling = set(part.loc[part["spearman"] < 0, "measure"])
+    labels = [f"{score_label(name)}{' (−)' if name in falling else ''}" for name in names]
+    axes[0].set_yticks(range(len(names)), labels, fontsize=7)
+    axes[0].invert_yaxis()
+    text = f"size of the correlation with {metric_label(METRIC)} accuracy; (−): it is negative"
+    figure.supxlabel(text, fontsize="medium")
+    handles, names_of_sets = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names_of_sets, loc="outside upper center", ncols=3)
+    return figure
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The leading measures: a row each, the data sets side by side."""
+    part = frame[frame["metric"] == METRIC].set_index(["measure", "dataset"])
+    rows = []
+    for name in leading(frame)[:SHOWN]:
+        row: dict[str, object] = {"measure": name}
+        for dataset, label in DATASET_LABELS.items():
+            one = part.loc[(name, dataset)]
+            row[label] = f"{one['spearman']:.3f} [{one['low']:.3f}, {one['high']:.3f}]"
+            row[f"{label}: top 10 %"] = f"{one['top10']:.3f}"
+            row[f"{label}: beside counts"] = f"{one['beside_counts']:.3f}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def run(study: Study) -> Outcome:
+    """The table of all measures, and the figure of the leading ones."""
+    scores = measured(study)
+    frame = pd.DataFrame(examine(study, scores))
+    seeds = study.rows(RECORDING)["seed"].nunique()
+    return Outcome(
+        frame,
+        draw(frame),
+        {
+            "recordings": study.configurations([RECORDING]),
+            "table": study.table.name,
+            "held_equal": HELD_EQUAL,
+            "resamples": RESAMPLES,
+        },
+        (
+            f"Means of {seeds} seeds over {len(scores):,} cells; the {SHOWN} measures of "
+            f"{scores.shape[1]} with the largest mean |Spearman| over the three data sets. The "
+            "data file has them all, with every metric, Kendall's τ, nDCG, pick and first ten.",
+            "Beside counts: the partial Spearman given the ranks of "
+            f"{', '.join(HELD_EQUAL)}, and their squares. It is empty for counts themselves.",
+        ),
+        summary=table(frame),
+    )
