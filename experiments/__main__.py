@@ -42,7 +42,7 @@ EXPERIMENTS = {
         "Ranks of a cell on three data sets (Figure 3c)", ranks.across_datasets
     ),
     "top-operations": Experiment(
-        "Operations on the edges of the best cells (Figure 4)", top_operations.run
+        "Operations on the edges of the best cells (Figures 4 and 8)", top_operations.run
     ),
     "benchmark-agreement": Experiment(
         "Spearman between metrics, and with the older table (Table 1)", table_agreement.run

@@ -1,9 +1,11 @@
-"""Operations on the edges of the most robust cells, drawn as cells (Figure 4)."""
+"""Operations on the edges of the most robust cells, drawn as cells (Figures 4 and 8)."""
+
+from typing import Any
 
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
@@ -11,8 +13,13 @@ from cells import EDGES, OPERATIONS, Cell
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS
 from experiments.study import DATASET, MEANS, Finding, Outcome, Study
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
+from ntkscore.data.tables import Table
 
 TOP = 10
+TRAINED = {"adversarially trained": "Figure 4", "trained without attacks": "Figure 8"}
+"""How the two tables' networks were trained, and the paper's figures of their best cells."""
+OLDER_METRICS = ("fgsm", "pgd")
+"""The older table's robust accuracies, whose radius its page does not say."""
 
 LABELS = ("none", "skip", "conv 1×1", "conv 3×3", "avg pool 3×3")
 LINES = (
@@ -95,9 +102,33 @@ def draw_cell(axis: Axes, operations: list[str], notes: list[str] | None = None)
     axis.axis("off")
 
 
+def older_means(table: Table) -> pd.DataFrame:
+    """Mean robust accuracy of the older table's cells, as a frame like `table_scores`'s."""
+    columns = [table.accuracies(DATASET, metric) for metric in OLDER_METRICS]
+    return pd.DataFrame({ROBUST_MEAN: sum(columns) / len(columns)}, index=pd.Index(table.own))
+
+
 def draw(frame: pd.DataFrame) -> Figure:
+    """Both tables side by side: each edge's commonest operation, below it the cells one by one."""
+    figure = plt.figure(figsize=(2.2 * COLUMN, 1.25 * COLUMN))
+    sides: Any = figure.subfigures(1, len(TRAINED))
+    for side, (trained, of) in zip(sides, TRAINED.items(), strict=True):
+        side.suptitle(f"{trained} ({of})", fontsize="medium")
+        draw_table(side, frame[frame["trained"] == trained])
+    handles = [Line2D([], [], **style) for style in LINES]
+    figure.legend(
+        handles,
+        LABELS,
+        title="each cell: rank, digits, mean robust accuracy (fraction)",
+        loc="outside lower center",
+        ncols=len(LABELS),
+        handlelength=2.6,
+    )
+    return figure
+
+
+def draw_table(figure: SubFigure, frame: pd.DataFrame) -> None:
     """The commonest operation of each edge above, the cells one by one below."""
-    figure = plt.figure(figsize=(COLUMN, 1.25 * COLUMN))
     cells = list(frame.groupby("rank"))
     columns = 5
     rows = -(-len(cells) // columns)
@@ -112,16 +143,6 @@ def draw(frame: pd.DataFrame) -> Figure:
         draw_cell(axis, list(part["operation"]))
         accuracy = part[ROBUST_MEAN].iloc[0]
         axis.set_title(f"{rank}: {part['digits'].iloc[0]}\n{accuracy:.4f}", fontsize=6.5)
-    handles = [Line2D([], [], **style) for style in LINES]
-    figure.legend(
-        handles,
-        LABELS,
-        title="each cell: rank, digits, mean robust accuracy (fraction)",
-        loc="outside lower center",
-        ncols=3,
-        handlelength=2.6,
-    )
-    return figure
 
 
 def finding(frame: pd.DataFrame) -> Finding:
@@ -140,9 +161,27 @@ def finding(frame: pd.DataFrame) -> Finding:
     )
 
 
+def difference(newer: pd.DataFrame, older: pd.DataFrame) -> Finding:
+    """The finding that the two tables' best cells are others."""
+    shared = len({*newer["cell"]} & {*older["cell"]})
+    edges = commonest(newer)["operation"] != commonest(older)["operation"]
+    return Finding(
+        "The ten most robust cells of the older table, trained without attacks",
+        "a notable difference in cells and operations (Figure 8)",
+        f"{shared} of {TOP} cells in common; another commonest operation on {edges.sum()} of "
+        f"{len(edges)} edges",
+        "reproduced" if shared < TOP / 2 and edges.any() else "not reproduced",
+        "fewer than half in common; accuracies are not compared, the older radius being unknown",
+    )
+
+
 def run(study: Study) -> Outcome:
-    """The ten most robust cells on CIFAR-10."""
-    frame = top_operations(table_scores(study.table, DATASET))
+    """The ten most robust cells on CIFAR-10, of both tables."""
+    tables = dict(
+        zip(TRAINED, (table_scores(study.table, DATASET), older_means(study.older)), strict=True)
+    )
+    frames = [top_operations(means).assign(trained=name) for name, means in tables.items()]
+    frame, older = frames
     most = ", ".join(
         f"edge {row.edge} {row.operation} ({row.count} of {TOP})"
         for row in commonest(frame).itertuples(index=False)
@@ -152,5 +191,13 @@ def run(study: Study) -> Outcome:
         "The paper names 3×3 convolutions as best on most edges and the skip connection on edge 4.",
         MEANS,
     )
-    configuration = {"table": study.table.name, "dataset": DATASET, "top": TOP, "by": ROBUST_MEAN}
-    return Outcome(frame, draw(frame), configuration, remarks, (finding(frame),))
+    configuration = {
+        "table": study.table.name,
+        "older": study.older.name,
+        "dataset": DATASET,
+        "top": TOP,
+        "by": ROBUST_MEAN,
+    }
+    both = pd.concat(frames, ignore_index=True)
+    findings = finding(frame), difference(frame, older)
+    return Outcome(both, draw(both), configuration, remarks, findings)

@@ -96,7 +96,7 @@ def stack(
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
 
-    Everything clean is computed once.
+    Everything clean is computed once. What other measures are taken from comes by.
 
     Args:
         model: the network at its weights.
@@ -118,7 +118,7 @@ def stack(
     gradient, clean = loss_gradient(model, labels), _Forward(model, images)
 
     def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Array]]:
-        """X_ρ and X_2ρ, their logits, and what their passes left; their states; numbers."""
+        """X_ρ and X_2ρ, their logits and what their passes left; their states; numbers."""
         # Every radius has the same key, so that random starts differ by their scale alone.
         keys = (None, None) if key is None else jax.random.split(key, 2)
         forwards, slopes = [clean], []
@@ -127,17 +127,14 @@ def stack(
             slopes.append(last.loss_gradient(labels))
             points = attack(rho)(gradient, last.points, each, slopes[-1])
             forwards.append(_Forward(model, points))
-        numbers = {}
-        _, *others = forwards
-        for kernel, forward in zip(POINTS[1:], others, strict=True):
+        numbers = {"cross.curvature": curvature(images, forwards[1].points, *slopes)}
+        for kernel, forward in zip(POINTS[1:], forwards[1:], strict=True):
             numbers |= _at(kernel, forward, labels)
         for kernel, (before, after) in zip(ASYMMETRIC, itertools.pairwise(forwards), strict=True):
             if before.inside is not None and after.inside is not None:
                 numbers[f"{kernel}.flips"] = flips(before.inside, after.inside)
-        sharpness = curvature(images, others[0].points, *slopes)
-        numbers[f"{ASYMMETRIC[0]}.curvature"] = sharpness
-        passed = [(f.points, f.logits, f.kept) for f in others]
-        return passed, [_states(f) for f in others], numbers
+        passed = [(f.points, f.logits, f.kept) for f in forwards[1:]]
+        return passed, [_states(f) for f in forwards[1:]], numbers
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)

@@ -18,8 +18,14 @@ from experiments.paper.picks import Picks, space_accuracies, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.paper.table_agreement import accuracies, pairs
-from experiments.paper.top_operations import commonest, top_operations
+from experiments.paper.top_operations import (
+    commonest,
+    difference,
+    older_means,
+    top_operations,
+)
 from experiments.study import Study
+from ntkscore.analysis.comparison import table_scores
 
 NAMES = (
     "benchmark-boxplots",
@@ -99,6 +105,15 @@ def test_ranks_and_their_agreement() -> None:
     statistics = agreements(places, "a").loc["b"]
     assert statistics["spearman"] == pytest.approx(-np.sqrt(3) / 2)
     assert statistics["shared_best"] == 3
+
+
+def test_the_older_tables_best_cells_are_others(study: Study) -> None:
+    older = top_operations(older_means(study.older))
+    newer = top_operations(table_scores(study.table, "cifar10"))
+    found = difference(newer, older)
+    assert found.verdict == "reproduced" and found.ours.startswith("0 of 10 cells in common")
+    assert difference(newer, newer).verdict == "not reproduced"
+    assert older["robust_mean"].is_monotonic_decreasing
 
 
 def test_top_operations_and_the_commonest() -> None:
