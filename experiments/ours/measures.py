@@ -125,7 +125,8 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
             one = part.loc[(name, dataset)]
             row[label] = f"{one['spearman']:.3f} [{one['low']:.3f}, {one['high']:.3f}]"
             row[f"{label}: top 10 %"] = f"{one['top10']:.3f}"
-            row[f"{label}: beside counts"] = f"{one['beside_counts']:.3f}"
+            left = one["beside_counts"]
+            row[f"{label}: beside counts"] = "" if np.isnan(left) else f"{left:.3f}"
         rows.append(row)
     return pd.DataFrame(rows)
 
