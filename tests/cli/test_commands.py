@@ -14,6 +14,7 @@ from tiny import OPTIONS, REPOSITORY, RESIDUAL_OPTIONS, invoke, refused
 
 from cells import Cell
 from ntkscore.kernels.joint import KERNELS
+from ntkscore.kernels.proxies import NETWORK
 from ntkscore.results import ResultSet
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -48,7 +49,7 @@ def test_score_prints_json_alone() -> None:
     result = invoke("score", "2581", "421211", *OPTIONS, "--format", "json")
     rows = json.loads(result.stdout)
     assert {row["cell"] for row in rows} == {2581, 0}
-    assert {row["kernel"] for row in rows} == set(KERNELS)
+    assert {row["kernel"] for row in rows} == {*KERNELS, NETWORK}
     assert next(row["beta"] for row in rows if row["kernel"] == "clean") is None
 
 

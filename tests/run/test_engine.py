@@ -162,7 +162,9 @@ def test_batch_mode_runs_through(data: ImageSet) -> None:
     images, labels = draw_images(data, 4, 0, False)
     coupled = replace(SPACE, bn="batch")
     rows = ntkscore.score(2581, images, labels, space=coupled, num_classes=10)
-    assert (rows["status"] == scores.OK).all()
+    # Nobody looks inside a network whose images are coupled.
+    inner = rows["score"].isin(["naswot", "expressivity", "progressivity", "flips"])
+    assert (rows["status"] == np.where(inner, scores.NOT_GIVEN, scores.OK)).all()
 
 
 @pytest.mark.parametrize("space", [SPACE, RESIDUAL], ids=lambda space: space.name)
