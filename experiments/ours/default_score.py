@@ -21,11 +21,11 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
-from experiments.ours.measures import RECORDING, measured
+from experiments.ours.measures import RECORDING, measured, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from experiments.study import DATASET, METRIC, SPACE, Outcome, Study, single_seeds
-from ntkscore.analysis.correlation import centred_ranks, rank_codes, spearman
-from ntkscore.analysis.frames import free_table, score_table
+from ntkscore.analysis.agreement import agreement
+from ntkscore.analysis.correlation import centred_ranks, rank_codes
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum
 
 COUNTED = ("params", "layers", "path_convs", "path_pools", "longest_path", "field")
@@ -75,6 +75,12 @@ def direct(scores: pd.DataFrame, terms: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def accuracies_of(study: Study, values: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Accuracies of the cells in a frame, by data set."""
+    cells = [int(cell) for cell in values.index]
+    return {name: study.table.accuracies(name, METRIC, cells) for name in study.table.datasets}
+
+
 def half_of(values: pd.DataFrame, accuracies: dict[str, np.ndarray], cells: np.ndarray) -> Half:
     """The half with these cells, by position."""
     ranks = rankdata(values.to_numpy()[cells], axis=0)
@@ -120,17 +126,16 @@ def criterion(half: Half, members: np.ndarray) -> np.ndarray:
 def worth(half: Half, member: np.ndarray) -> Iterator[tuple[str, dict[str, float]]]:
     """What a sum is worth on a half, by data set."""
     values = np.round(half.log_ranks @ member, 9)
-    order = np.argsort(-values, kind="stable")
     for dataset, accuracy in half.accuracies.items():
-        best = np.argsort(-accuracy, kind="stable")[: round(TOP * len(accuracy))]
+        of = agreement(values, accuracy, resamples=1)  # its interval is not looked at
         yield (
             dataset,
             {
-                "spearman": spearman(values, accuracy),
-                "top10": spearman(values[best], accuracy[best]),
-                "best_accuracy": float(accuracy[order[0]]),
-                "best_rank": 1 + int(np.sum(accuracy > accuracy[order[0]])),
-                "first_ten": float(accuracy[order[:10]].mean()),
+                "spearman": of.spearman,
+                "top10": of.spearman_top10,
+                "best_accuracy": of.best_accuracy,
+                "best_rank": of.best_accuracy_rank or 0,
+                "first_ten": of.first_ten_accuracy,
             },
         )
 
@@ -144,10 +149,7 @@ def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     """A row for each split, family (or fixed sum) and data set: what was chosen, and its worth."""
     present = [term for term in (*TERMS, "flops") if term in scores]
     values = direct(scores, present).dropna()
-    cells = [int(cell) for cell in values.index]
-    accuracies = {
-        dataset: study.table.accuracies(dataset, METRIC, cells) for dataset in study.table.datasets
-    }
+    accuracies = accuracies_of(study, values)
     families = {
         family: sums_of(present, [term for term in terms if term in present])
         for family, terms in FAMILIES.items()
@@ -158,8 +160,8 @@ def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     }
     rng = np.random.default_rng(study.seed)
     for split in range(SPLITS):
-        order = rng.permutation(len(cells))
-        middle = len(cells) // 2
+        order = rng.permutation(len(values))
+        middle = len(values) // 2
         choosing, held_out = (
             half_of(values, accuracies, np.sort(part)) for part in (order[:middle], order[middle:])
         )
@@ -229,22 +231,15 @@ def draw(frame: pd.DataFrame) -> Figure:
 def by_seed(study: Study, name: str) -> Iterator[str]:
     """A sentence for every seed: what a sum is worth on all cells."""
     for seed, rows in single_seeds(study.rows(RECORDING)).items():
-        scores = score_table(rows[rows["beta"].isna()])
-        scores = scores.join(free_table(scores.index, SPACE))
-        values = direct(scores, name.split("+")).dropna()
-        cells = [int(cell) for cell in values.index]
-        accuracies = {
-            dataset: study.table.accuracies(dataset, METRIC, cells)
-            for dataset in study.table.datasets
-        }
-        half = half_of(values, accuracies, np.arange(len(cells)))
+        values = direct(with_counts(rows), name.split("+")).dropna()
+        half = half_of(values, accuracies_of(study, values), np.arange(len(values)))
         parts = [
             f"{DATASET_LABELS[dataset]} {numbers['spearman']:.3f}, in the top 10 % "
             f"{numbers['top10']:.3f}, pick {numbers['best_rank']}, first ten "
             f"{numbers['first_ten']:.4f}"
             for dataset, numbers in worth(half, np.ones(values.shape[1]))
         ]
-        yield f"{name}, seed {seed} alone, all {len(cells):,} cells: {'; '.join(parts)}."
+        yield f"{name}, seed {seed} alone, all {len(values):,} cells: {'; '.join(parts)}."
 
 
 def run(study: Study) -> Outcome:
@@ -256,13 +251,7 @@ def run(study: Study) -> Outcome:
     return Outcome(
         frame,
         draw(frame),
-        {
-            "recordings": study.configurations([RECORDING]),
-            "table": study.table.name,
-            "terms": TERMS,
-            "most_terms": MOST_TERMS,
-            "splits": SPLITS,
-        },
+        settings(study) | {"terms": TERMS, "most_terms": MOST_TERMS, "splits": SPLITS},
         (
             f"Medians over {SPLITS} random halves of the cells that did not choose; terms were "
             "chosen on the other half, on CIFAR-10 alone. Ranks are among the cells of a half.",

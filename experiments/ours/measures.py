@@ -39,11 +39,20 @@ SHOWN = 24
 """Measures in the report's table and in the figure."""
 
 
+def with_counts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds in the rows of every measure, and costs and counts; a row per cell."""
+    scores = score_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)])
+    return scores.join(free_table(scores.index, SPACE))
+
+
+def settings(study: Study) -> dict[str, object]:
+    """What the numbers of this recording and table depend on."""
+    return {"recordings": study.configurations([RECORDING]), "table": study.table.name}
+
+
 def measured(study: Study) -> pd.DataFrame:
     """Means over the seeds of every measure, costs and counts, and the default; a row per cell."""
-    rows = study.rows(RECORDING)
-    scores = score_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)])
-    scores = scores.join(free_table(scores.index, SPACE))
+    scores = with_counts(study.rows(RECORDING))
     if set(DEFAULT.terms) <= set(scores):
         scores[str(DEFAULT)] = DEFAULT.of(scores)
     return scores
@@ -58,7 +67,7 @@ def examine(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
             accuracy = study.table.accuracies(dataset, metric, cells)
             for name, values in scores.items():
                 measure = str(name)
-                direction = -1 if measure in SPACE.fewer else direction_of(measure)
+                direction = direction_of(measure, SPACE.fewer)
                 of = agreement(values, accuracy, direction, resamples=RESAMPLES, seed=study.seed)
                 counted = measure in HELD_EQUAL or measure in COSTS
                 yield {
@@ -139,12 +148,7 @@ def run(study: Study) -> Outcome:
     return Outcome(
         frame,
         draw(frame),
-        {
-            "recordings": study.configurations([RECORDING]),
-            "table": study.table.name,
-            "held_equal": HELD_EQUAL,
-            "resamples": RESAMPLES,
-        },
+        settings(study) | {"held_equal": HELD_EQUAL, "resamples": RESAMPLES},
         (
             f"Means of {seeds} seeds over {len(scores):,} cells; the {SHOWN} measures of "
             f"{scores.shape[1]} with the largest mean |Spearman| over the three data sets. The "

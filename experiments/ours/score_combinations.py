@@ -80,7 +80,6 @@ def examine(
     for name in names:
         values = ScoreSum.parse(name).of(scores).to_numpy()
         result = agreement(values, accuracy, resamples=RESAMPLES, seed=study.seed)
-        first = np.argsort(-values, kind="stable")[:FEW]  # NaN comes last.
         yield {
             "score": name,
             "dataset": dataset,
@@ -91,10 +90,10 @@ def examine(
             "high": result.spearman_high,
             "top10": result.spearman_top10,
             "top30": result.spearman_top30,
-            "best": Cell(cells[first[0]]).digits,
+            "best": Cell(cells[result.best_index or 0]).digits,
             "best_accuracy": result.best_accuracy,
             "best_rank": result.best_accuracy_rank,
-            FIRST_FEW: accuracy[first].mean(),
+            FIRST_FEW: result.first_ten_accuracy,
         }
 
 

@@ -124,8 +124,9 @@ def correlate(
     free = free_table(scores.index, trained_on(space, dataset))
     free.index = scores.index
     default = default_sum(tuple(free))
-    directions = {name: direction_of(name) for name in scores.columns}
-    directions |= dict.fromkeys(space.fewer, -1)
+    directions = {
+        str(name): direction_of(str(name), space.fewer) for name in [*scores.columns, *free.columns]
+    }
     if set(default.terms) <= {*scores.columns, *free.columns}:
         scores = scores.assign(**{str(default): default.of(scores.join(free))})
         directions[str(default)] = +1

@@ -130,7 +130,7 @@ class ScoreSum:
             frame: a row per network, a column per term.
         """
         terms = list(self.terms)
-        directions = [-1 if term in self.fewer else direction_of(term) for term in terms]
+        directions = [direction_of(term, self.fewer) for term in terms]
         oriented = frame[terms] * np.array(directions)
         if len(terms) == 1:
             return oriented.iloc[:, 0]

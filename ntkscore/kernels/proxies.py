@@ -4,7 +4,7 @@ They are taken on the kernel's own way: from gradients in the images, from what 
 blocks hand on, from weights alone. `ntkscore.kernels.probes` computes what they are reduced from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,18 +129,21 @@ def all_measures() -> Mapping[str, Measure]:
     return SCORES | ASYMMETRIC_SCORES | SLOPE_SCORES | STATE_SCORES | NUMBERS
 
 
-def direction_of(name: str) -> int:
+def direction_of(name: str, fewer: Collection[str] = ()) -> int:
     """The way a measure predicts a better network: +1, −1, or 0 for the loss.
 
     Anything else, such as an accuracy or a parameter count, counts as +1.
 
     Args:
         name: a measure's, or KERNEL.MEASURE.
+        fewer: names of counts of which fewer are better, which count as −1.
 
     Example:
         >>> direction_of("robust.condition")
         -1
     """
+    if name in fewer:
+        return -1
     measure = all_measures().get(name.rpartition(".")[2])
     return measure.direction if measure else +1
 
