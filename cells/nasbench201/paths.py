@@ -17,6 +17,18 @@ from cells.nasbench201.cell import (
     Cell,
 )
 
+
+def _edges_from(node: int) -> Iterator[tuple[int, ...]]:
+    """The edges of each path from a node to the output."""
+    if node == max(target for _, target in EDGES):
+        yield ()
+    for edge, (source, target) in enumerate(EDGES):
+        if source == node:
+            yield from ((edge, *rest) for rest in _edges_from(target))
+
+
+PATHS = tuple(_edges_from(0))
+"""The edges, by their place in `EDGES`, of each path from input to output."""
 FIELD = {SKIP: 0, CONV_1X1: 0, CONV_3X3: 2, AVG_POOL: 1}
 """Pixels by which an operation widens what a pixel sees. A mean counts half: it weighs all the
 pixels alike."""
@@ -31,16 +43,9 @@ def paths(cell: Cell) -> Iterator[tuple[int, ...]]:
         >>> sorted(paths(Cell.from_digits("213104")))
         [(1,), (1, 4), (2, 3, 4)]
     """
-    last = max(target for _, target in EDGES)
-
-    def onward(node: int, passed: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if node == last:
-            yield passed
-        for (source, target), operation in zip(EDGES, cell.operations, strict=True):
-            if source == node and operation != NONE:
-                yield from onward(target, (*passed, operation))
-
-    return onward(0, ())
+    operations = cell.operations
+    passed = (tuple(operations[edge] for edge in path) for path in PATHS)
+    return (path for path in passed if NONE not in path)
 
 
 def structure(cell: Cell, cells_per_stage: int = 5) -> dict[str, float]:
