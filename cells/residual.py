@@ -116,6 +116,12 @@ class Residual(Space):
             return super().architectures(which)
         return [Skips("".join(bits)) for bits in itertools.product("01", repeat=self.depth - 2)]
 
+    def neighbours(self, architecture: Skips) -> Sequence[Skips]:
+        """The networks with one skip more or less."""
+        bits = architecture.pattern
+        flipped = {"0": "1", "1": "0"}
+        return [Skips(bits[:i] + flipped[bit] + bits[i + 1 :]) for i, bit in enumerate(bits)]
+
     def shape(self, architecture: Skips) -> Hashable:
         """The number of layers: networks of equal depth share weights and a program."""
         return architecture.layers

@@ -187,6 +187,17 @@ class Space(ABC):
             f"got {which!r}; name them, or write a method `architectures`"
         )
 
+    def neighbours(self, architecture: Architecture) -> Sequence[Architecture]:
+        """Architectures one step away, for a search.
+
+        Raises:
+            InputError: if the space does not say which those are.
+        """
+        raise InputError(
+            f"expected a space whose architectures have neighbours, got {self.name}; write a "
+            "method `neighbours`"
+        )
+
     def shape(self, architecture: Architecture) -> Hashable:
         """A value that is equal for architectures that share weights and one compiled program."""
         return ()

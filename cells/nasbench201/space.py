@@ -13,7 +13,7 @@ from cells.initializers import INITIALIZERS
 from cells.lazy import Array, jax
 from cells.model import Model
 from cells.nasbench201 import paths
-from cells.nasbench201.canonical import distinct_cells
+from cells.nasbench201.canonical import canonical, distinct_cells
 from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 from cells.space import Space, Task, check_choices, option
@@ -114,6 +114,11 @@ class NASBench201(Space):
         if which == "distinct":
             return distinct_cells()
         return super().architectures(which)
+
+    def neighbours(self, architecture: Cell) -> Sequence[Cell]:
+        """Other functions one operation away, each as the cell that stands for it in `distinct`."""
+        others = dict.fromkeys(canonical(cell) for cell in architecture.neighbours())
+        return [cell for cell in others if cell != canonical(architecture)]
 
     def encode(self, architecture: Cell) -> np.ndarray:
         """The six digits, int32."""

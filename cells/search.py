@@ -1,0 +1,139 @@
+"""Search among the architectures of a space: only what is visited is evaluated."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from cells.errors import InputError
+from cells.space import Architecture, Space
+
+POPULATION = 10
+TOURNAMENT = 3
+"""The sizes of regularised evolution in the NATS-Bench scripts."""
+CHILDREN = 8
+"""Mutants that are evaluated together."""
+PATIENCE = 100
+"""Steps without a new architecture after which a search has seen what it can reach."""
+
+Values = Mapping[Hashable, float]
+Steps = Generator[Sequence[Architecture], Values, None]
+"""Yields the architectures whose values it needs next, is sent the values of all that are known."""
+
+
+def local_search(space: Space, rng: np.random.Generator) -> Steps:
+    """Moves to the best neighbour; where none is better, starts anew.
+
+    Args:
+        space: whose `neighbours` are one step apart.
+        rng: draws the starts.
+
+    Source: White et al. (2021), "Exploring the loss landscape in neural architecture search",
+    the variant that looks at all neighbours, which are evaluated together.
+    """
+    starts = space.architectures("distinct")
+    while True:
+        here = _one_of(starts, rng)
+        while True:
+            around = [here, *space.neighbours(here)]
+            values = yield around
+            best = max(around, key=lambda a: values.get(space.key(a), -np.inf))
+            if best is here:
+                break
+            here = best
+
+
+def regularised_evolution(space: Space, rng: np.random.Generator) -> Steps:
+    """Mutants of the best of a few; the oldest die.
+
+    Args:
+        space: whose `neighbours` are the mutants.
+        rng: draws the first networks, the few, and the mutants.
+
+    Source: Real et al. (2019), "Regularized evolution for image classifier architecture search",
+    with several mutants at a time, which are evaluated together.
+    """
+    starts = space.architectures("distinct")
+    alive = deque([_one_of(starts, rng) for _ in range(POPULATION)], maxlen=POPULATION)
+    values = yield list(alive)
+    while True:
+        children = []
+        for _ in range(CHILDREN):
+            drawn = [_one_of(alive, rng) for _ in range(TOURNAMENT)]
+            parent = max(drawn, key=lambda a: values.get(space.key(a), -np.inf))
+            children.append(_one_of(space.neighbours(parent), rng))
+        values = yield children
+        alive.extend(children)
+
+
+def _one_of(architectures: Sequence[Architecture], rng: np.random.Generator) -> Architecture:
+    return architectures[int(rng.integers(len(architectures)))]
+
+
+METHODS: dict[str, Callable[[Space, np.random.Generator], Steps]] = {
+    "local": local_search,
+    "evolution": regularised_evolution,
+}
+
+
+def visit(
+    method: str,
+    space: Space,
+    evaluate: Callable[[Sequence[Architecture]], Values],
+    budget: int,
+    rng: np.random.Generator,
+) -> list[Architecture]:
+    """The architectures that a search visits, in the order in which it does.
+
+    Args:
+        method: a name in `METHODS`.
+        space: what is searched.
+        evaluate: given architectures that are new, the values by key of all that were visited,
+            these among them; larger is better, and what may change as more are known.
+        budget: architectures to visit; fewer where no more can be reached.
+        rng: makes the search.
+
+    Raises:
+        InputError: if there is no such method, the budget is below 1, or the space has no
+            neighbours.
+
+    Example:
+        >>> from cells.residual import Residual
+        >>> space, seen = Residual(depth=8), {}
+        >>> def evaluate(new):
+        ...     seen.update({space.key(a): a.pattern.count("1") for a in new})
+        ...     return seen
+        >>> found = visit("local", space, evaluate, 30, np.random.default_rng(0))
+        >>> "111111" in {a.pattern for a in found}, len(found)
+        (True, 30)
+    """
+    check(method, budget, space)
+    visited: dict[Hashable, Architecture] = {}
+    values: Values = {}
+    steps, idle = METHODS[method](space, rng), 0
+    asked = next(steps)
+    while len(visited) < budget and idle < PATIENCE:
+        new = {space.key(a): a for a in asked if space.key(a) not in visited}
+        new = dict(list(new.items())[: budget - len(visited)])
+        if new:
+            visited |= new
+            values = evaluate(list(new.values()))
+        idle = 0 if new else idle + 1
+        asked = steps.send(values)
+    return list(visited.values())
+
+
+def check(method: str, budget: int, space: Space) -> Architecture:
+    """Refuse what is no search; else the first architecture of the space.
+
+    Raises:
+        InputError: if there is no such method, the budget is below 1, or the space does not list
+            its architectures or their neighbours.
+    """
+    if method not in METHODS:
+        raise InputError(f"expected one of {', '.join(METHODS)}, got {method!r}; choose one")
+    if budget < 1:
+        raise InputError(f"expected a budget of at least 1 network, got {budget}; raise it")
+    first = space.architectures("distinct")[0]
+    space.neighbours(first)
+    return first

@@ -1,0 +1,97 @@
+"""Searches over neighbours: what they visit, in which order, and what they find."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cells import Cell, distinct_cells
+from cells.errors import InputError
+from cells.nasbench201.canonical import canonical
+from cells.nasbench201.space import NASBench201
+from cells.residual import Residual
+from cells.search import METHODS, visit
+
+CELLS, RESIDUAL = NASBench201(), Residual(depth=8)
+
+
+def by_ones(seen: dict[Any, float], calls: list[int] | None = None) -> Any:
+    def evaluate(new: Sequence[Any]) -> dict[Any, float]:
+        assert new and not {a.pattern for a in new} & seen.keys()
+        seen.update({a.pattern: a.pattern.count("1") for a in new})
+        if calls is not None:
+            calls.append(len(new))
+        return seen
+
+    return evaluate
+
+
+def test_neighbours_are_other_functions_one_operation_away() -> None:
+    for digits in ("323133", "000000", "030003"):
+        cell = Cell.from_digits(digits)
+        found = CELLS.neighbours(cell)
+        assert found == list(dict.fromkeys(map(canonical, found)))
+        assert canonical(cell) not in found
+        assert set(found) | {canonical(cell)} >= {canonical(n) for n in cell.neighbours()}
+    assert {s.pattern for s in RESIDUAL.neighbours(RESIDUAL.parse("010"))} == {"110", "000", "011"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_visits_each_architecture_once_and_as_many_as_it_may(method: str) -> None:
+    calls: list[int] = []
+    found = visit(method, RESIDUAL, by_ones({}, calls), 30, np.random.default_rng(1))
+    assert len(found) == len(set(found)) == 30 == sum(calls)
+    again = visit(method, RESIDUAL, by_ones({}), 30, np.random.default_rng(1))
+    assert again == found
+    other = visit(method, RESIDUAL, by_ones({}), 30, np.random.default_rng(2))
+    assert other != found
+    # What it does with a budget is the beginning of what it does with more.
+    assert visit(method, RESIDUAL, by_ones({}), 12, np.random.default_rng(1)) == found[:12]
+
+
+def test_a_search_ends_when_it_finds_nothing_new() -> None:
+    found = {m: visit(m, RESIDUAL, by_ones({}), 1000, np.random.default_rng(0)) for m in METHODS}
+    assert len(found["local"]) == 64
+    # Evolution stays around the best.
+    assert 20 < len(found["evolution"]) <= 64
+
+
+def test_local_search_climbs_to_the_best_neighbour() -> None:
+    seen: dict[Any, float] = {}
+    found = visit("local", RESIDUAL, by_ones(seen), 25, np.random.default_rng(0))
+    start = found[0].pattern
+    # From k ones of six, 6 − k steps; each looks at neighbours that are not known yet.
+    assert [a.pattern for a in found[1:7]] == [
+        n.pattern for n in RESIDUAL.neighbours(RESIDUAL.parse(start))
+    ]
+    assert "111111" in seen
+
+
+def test_evolution_finds_more_than_chance() -> None:
+    targets = {cell: sum(op == 3 for op in cell.operations) for cell in distinct_cells()}
+
+    def best(method: str, seed: int) -> int:
+        seen: dict[Any, float] = {}
+
+        def evaluate(new: Sequence[Cell]) -> dict[Any, float]:
+            seen.update({CELLS.key(cell): targets[cell] for cell in new})
+            return seen
+
+        visit(method, CELLS, evaluate, 150, np.random.default_rng(seed))
+        return max(seen.values())
+
+    chance = [
+        max(targets[c] for c in np.random.default_rng(s).permutation(list(targets))[:150])
+        for s in range(5)
+    ]
+    for method in METHODS:
+        assert np.mean([best(method, seed) for seed in range(5)]) > np.mean(chance)
+
+
+def test_what_is_no_search_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="expected one of local, evolution, got 'random'"):
+        visit("random", RESIDUAL, by_ones({}), 5, rng)
+    with pytest.raises(InputError, match="expected a budget of at least 1 network, got 0; raise"):
+        visit("local", RESIDUAL, by_ones({}), 0, rng)
