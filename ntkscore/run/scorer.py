@@ -45,13 +45,14 @@ def one_device() -> Plan:
 
 
 @lru_cache(maxsize=64)
-def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Program:
+def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *registered: Any) -> Program:
     """The stacks of several networks of a shape, compiled once for each shape.
 
     Args:
         space: whose networks.
         config: how they are scored; what is data is left out of it (`Config.program`).
         plan: where they are computed.
+        in_a_run: whether another layout must come to the same numbers.
         registered: the functions that the config names, so that a name that comes to mean
             another function gets another program.
     """
@@ -92,7 +93,8 @@ def _program(space: Space, config: Config, plan: Plan, *registered: Any) -> Prog
         )(codes, *shared)
 
     layout = (len(plan.devices), plan.devices[0].device_kind, plan.group, plan.batch)
-    return traced.compiled(compute, (space, config, layout, registered), compiler_options())
+    options = {} if in_a_run else compiler_options()
+    return traced.compiled(compute, (space, config, layout, registered), options)
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class Scorer:
         self.space, self.config = space, config
         self.plan = plan or one_device()
         registered = ATTACKS[config.attack], READOUTS[config.output]
-        self._compute = _program(space, config.program, self.plan, *registered)
+        self._compute = _program(space, config.program, self.plan, plan is not None, *registered)
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 

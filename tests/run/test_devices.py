@@ -285,3 +285,31 @@ def test_compiler_options_are_those_of_the_device(monkeypatch: pytest.MonkeyPatc
     assert jax.jit(lambda: 1, compiler_options=devices.compiler_options())() == 1
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert devices.compiler_options.__wrapped__() == {}
+
+
+@pytest.mark.slow
+def test_cores_as_devices_compute_as_one_device_does() -> None:
+    """At the size of full fidelity: there XLA's other library for convolutions went wrong."""
+    program = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import numpy as np
+import ntkscore
+from ntkscore.run import engine
+from ntkscore.run.devices import Plan
+from ntkscore.run.scorer import Scorer
+data = ntkscore.load_images("synthetic")
+space, config = ntkscore.NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config(samples=50)
+cells, (images, labels) = [space.parse(413)] * 2, ntkscore.draw_images(data, 50, 1, False)
+scorer = Scorer(space, config, Plan(tuple(jax.local_devices()), 1, 1))
+batch = scorer.batch(images, labels, 1)
+rows = [row for rows in scorer(cells, batch) for row in rows]
+found = [r["value"] for r in rows if (r["kernel"], r["score"]) == ("clean", "frobenius")]
+def clean(variables, images):
+    return ntkscore.ntk(space.model((), variables, space.encode(cells[0]), images), images)
+kernel = jax.jit(clean)(space.draw((), 1, np.float32), images)
+print(np.abs(np.array(found) / np.linalg.norm(kernel) - 1).max())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout) < 1e-3
