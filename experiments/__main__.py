@@ -13,8 +13,8 @@ from experiments.ours import (
     default_score,
     fidelity,
     measures,
-    score_combinations,
     sweep,
+    train_free_search,
 )
 from experiments.paper import (
     boxplots,
@@ -58,14 +58,14 @@ EXPERIMENTS = {
     "fidelity": Experiment(
         "Cheaper settings against full fidelity: agreement, sign and cost", fidelity.run
     ),
-    "score-combinations": Experiment(
-        "Scores joined with the parameter count, and what they add to it", score_combinations.run
-    ),
     "measures": Experiment(
         "Every train-free measure against every accuracy, beside counting", measures.run
     ),
     "default-score": Experiment(
         "Sums of measures, chosen on half of the cells and tested on the other", default_score.run
+    ),
+    "train-free-search": Experiment(
+        "Search by the default score, against ranking everything", train_free_search.run
     ),
     "search": Experiment(
         "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run

@@ -16,6 +16,8 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from cells.space import options
 from experiments.study import BENCHMARK, DATASET, RECORDED
+from ntkscore.analysis.percentiles import SHIPPED
+from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import progress_display
 from ntkscore.config import Config
 from ntkscore.data.images import load
@@ -43,6 +45,8 @@ MODERATE: Choices = {"samples": 16, "channels": 8, "cells_per_stage": 5}
 """A fidelity that two cores can afford for the whole table; experiment `fidelity` compares it."""
 FEW_IMAGES: Choices = {"samples": 8, "channels": 16, "cells_per_stage": 5}
 """What experiment `fidelity` advises for norms: fewer images before fewer channels."""
+SMALL: Choices = {"samples": 16, "channels": 8, "cells_per_stage": 1}
+"""The fidelity of `make rank`."""
 TINY: Choices = {"samples": 8, "channels": 4, "cells_per_stage": 1}
 """The fidelity for coupled images, whose kernels take minutes a cell at the moderate one."""
 
@@ -55,11 +59,13 @@ class Recording:
         choices: fields of `Config` and of `NASBench201`; what is left out has its default.
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
+        images: the data set that they are drawn from.
     """
 
     choices: Choices
     cells: str = "table"
     seeds: int = 3
+    images: str = DATASET
 
     @property
     def space(self) -> NASBench201:
@@ -138,7 +144,7 @@ _SIZES = {
     "cells-3": {"cells_per_stage": 3},
     "moderate": {"samples": 16, "channels": 8},
     "shallow": {"samples": 16, "channels": 8, "cells_per_stage": 3},
-    "small": {"samples": 16, "channels": 8, "cells_per_stage": 1},
+    "small": SMALL,
     "narrow": {"samples": 16, "channels": 4},
 }
 FIDELITIES = {
@@ -146,7 +152,11 @@ FIDELITIES = {
     for name, sizes in _SIZES.items()
 }
 
-RECORDINGS = SPACE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES
+REFERENCES = {"small-synthetic": Recording(SMALL, "distinct", images="synthetic")}
+"""Whole spaces for percentiles; the terms of the default score go into the package. This one is of
+`make rank`'s fidelity and images."""
+
+RECORDINGS = SPACE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
@@ -188,6 +198,15 @@ def drop_unused_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return used.assign(value=used["value"].mask(kernels, rounded))
 
 
+def keep_default(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the default score's terms.
+
+    Args:
+        rows: all rows of a result set.
+    """
+    return rows[(rows["kernel"] + "." + rows["score"]).isin(DEFAULT.terms)]
+
+
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     """Compute a recording, or the rest of it, and keep the part that the figures use.
 
@@ -195,7 +214,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         name: a name in `RECORDINGS`.
         data_dir: the folder with images and table.
         work: the folder for the full result directories.
-        out: the folder for the kept ones.
+        out: the folder for the kept ones; references go into the package.
 
     Returns:
         The kept result directory.
@@ -203,8 +222,9 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     recording = RECORDINGS[name]
     devices.keep_compiled()
     devices.cores_as_devices()
-    images = load(DATASET, data_dir)
+    images = load(recording.images, data_dir)
     cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
+    keep, out = (keep_default, SHIPPED) if name in REFERENCES else (drop_unused_rows, out)
     with progress_display() as report:
         full, progress = run(
             cells,
@@ -231,7 +251,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     kept = ResultSet.create_or_resume(out / name, full.configuration, session)
     rows = full.read()
     asked = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
-    kept.append(drop_unused_rows(rows[asked]))
+    kept.append(keep(rows[asked]))
     (kept.directory / LOCK).unlink(missing_ok=True)
     return kept.directory
 

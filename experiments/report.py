@@ -102,6 +102,8 @@ def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Ite
     if outcome.summary is not None:
         entries = outcome.summary.map(format_value)
         yield markdown_table(list(entries.columns), entries.to_numpy().tolist())
+    if outcome.kept:
+        yield f"All of it: [{name}.parquet]({name}.parquet)."
     remarks = [f"- {remark}" for remark in outcome.remarks if remark != MEANS]
     if remarks:
         yield "\n".join(remarks)
@@ -109,6 +111,7 @@ def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Ite
 
 def recordings(study: Study) -> Iterator[str]:
     """Settings, devices and cost of every recording, and the scores that it lacks."""
+    present = [name for name in RECORDINGS if (study.results / name).is_dir()]
     yield "## Recordings"
     yield (
         "All on CIFAR-10. `table:K` is a seeded sample of K of the table's 6,466 cells. A cell's "
@@ -116,11 +119,11 @@ def recordings(study: Study) -> Iterator[str]:
     )
     yield markdown_table(
         ("recording", "cells", "seeds", "images", "C", "N", "attack, ρ", "devices", "s per cell"),
-        [recording_row(study, name) for name in RECORDINGS if (study.results / name).is_dir()],
+        [recording_row(study, name) for name in present],
     )
     yield "`python -m experiments record NAME` makes each."
     yield "\n".join(
-        f"- {status_counts(name, study.rows(name))}" for name in RECORDINGS if "/" not in name
+        f"- {status_counts(name, study.rows(name))}" for name in present if "/" not in name
     )
 
 
@@ -184,6 +187,8 @@ def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path
             png, svg = save(outcome.figure, page.parent / "figures" / name)
             svg.unlink()
             figure = png.relative_to(page.parent)
+        if outcome.kept:
+            outcome.frame.to_parquet(page.parent / f"{name}.parquet", index=False)
         duration = time.monotonic() - start
         typer.echo(f"{name} {duration:.1f} s", err=True)
         seconds.append((f"`{name}`", f"{duration:.0f}"))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
 from ntkscore.analysis.frames import free_table
-from ntkscore.analysis.score_names import COSTS
+from ntkscore.analysis.score_names import ScoreSum, score_sum_of
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -62,8 +62,13 @@ SPACE = NASBench201()
 
 
 def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores by cell, and as further columns the costs of the networks that were trained."""
-    return scores.join(free_table(scores.index, SPACE)[list(COSTS)])
+    """Scores by cell, and as further columns costs and counts of the networks that were trained."""
+    return scores.join(free_table(scores.index, SPACE))
+
+
+def sum_named(name: str) -> ScoreSum:
+    """The score, cost or count that a text names, or the sum of several; joint ones at β = 0.5."""
+    return score_sum_of(name, SPACE, SPACE.parse(0), (0.5,))
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,7 @@ class Outcome:
         remarks: sentences for the report.
         findings: the paper's statements, each beside our measurement.
         summary: the part of the data that the report shows, a page at most.
+        kept: whether the data is of use to others, and lies beside the report as Parquet.
     """
 
     frame: pd.DataFrame
@@ -173,6 +179,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     summary: pd.DataFrame | None = None
+    kept: bool = False
 
 
 class Experiment(NamedTuple):

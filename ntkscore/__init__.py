@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from ntkscore.api.accuracies import correlate as correlate
     from ntkscore.api.accuracies import lookup as lookup
     from ntkscore.api.runs import open_results as open_results
+    from ntkscore.api.runs import percentiles as percentiles
     from ntkscore.api.runs import rank as rank
     from ntkscore.api.scoring import score as score
     from ntkscore.api.scoring import score_network as score_network
+    from ntkscore.api.search import search as search
     from ntkscore.config import Config as Config
     from ntkscore.data.downloads import fetch as fetch
     from ntkscore.data.images import draw_images as draw_images
@@ -60,9 +62,11 @@ else:
         "correlate": "ntkscore.api.accuracies.correlate",
         "lookup": "ntkscore.api.accuracies.lookup",
         "open_results": "ntkscore.api.runs.open_results",
+        "percentiles": "ntkscore.api.runs.percentiles",
         "rank": "ntkscore.api.runs.rank",
         "score": "ntkscore.api.scoring.score",
         "score_network": "ntkscore.api.scoring.score_network",
+        "search": "ntkscore.api.search.search",
         "Config": "ntkscore.config.Config",
         "fetch": "ntkscore.data.downloads.fetch",
         "draw_images": "ntkscore.data.images.draw_images",

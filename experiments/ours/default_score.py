@@ -23,10 +23,10 @@ from scipy.stats import rankdata
 
 from experiments.ours.measures import RECORDING, measured, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
-from experiments.study import DATASET, METRIC, SPACE, Outcome, Study, single_seeds
+from experiments.study import DATASET, METRIC, Outcome, Study, single_seeds, sum_named
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.correlation import centred_ranks, rank_codes
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum
+from ntkscore.analysis.score_names import DEFAULT
 
 COUNTED = ("params", "layers", "path_convs", "path_pools", "longest_path", "field")
 PROXIES = (
@@ -53,7 +53,11 @@ FAMILIES = {
     "kernels and counts": COUNTED + OF_KERNELS,
     "counts alone": COUNTED,
 }
-FIXED = {"parameter count": "params", "today's default": str(DEFAULT)}
+FIXED = {
+    "parameter count": "params",
+    "the default": str(DEFAULT),
+    "the default before": "params+flops+clean.lambda_min_normalized",
+}
 AT_ONCE = 256
 """Sums that are ranked at once."""
 
@@ -67,12 +71,7 @@ class Half(NamedTuple):
 
 def direct(scores: pd.DataFrame, terms: Sequence[str]) -> pd.DataFrame:
     """The terms' columns, larger for a better cell."""
-    return pd.DataFrame(
-        {
-            term: ScoreSum.parse(term, (0.5,), tuple(scores), SPACE.fewer).of(scores)
-            for term in terms
-        }
-    )
+    return pd.DataFrame({term: sum_named(term).of(scores) for term in terms})
 
 
 def accuracies_of(study: Study, values: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -224,7 +223,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     text = f"Spearman, all cells that did not choose; {metric_label(METRIC)} accuracy"
     figure.supxlabel(text, fontsize="medium")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(families))
+    figure.legend(handles, labels, loc="outside upper center", ncols=(len(families) + 1) // 2)
     return figure
 
 

@@ -5,7 +5,7 @@ layers, paths, poolings and convolutions on them, depth and receptive field. It 
 "does this know more than counting?".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from cells import Cell
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label, score_label
-from experiments.study import METRIC, METRICS, SPACE, Outcome, Study
+from experiments.study import METRIC, METRICS, SPACE, Outcome, Study, sum_named, with_costs
 from ntkscore.analysis.agreement import agreement
-from ntkscore.analysis.frames import free_table, score_table
+from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
@@ -35,14 +35,18 @@ HELD_EQUAL = (
     "field",
 )
 """Counts that the partial correlation holds equal, by their ranks and the squares of these."""
+SUMS = {
+    "params+layers+path_pools+field": "the best sum of counts",
+    str(DEFAULT): "the default sum",
+}
+"""Sums that stand beside the measures, and their labels."""
 SHOWN = 24
 """Measures in the report's table and in the figure."""
 
 
 def with_counts(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over the seeds in the rows of every measure, and costs and counts; a row per cell."""
-    scores = score_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)])
-    return scores.join(free_table(scores.index, SPACE))
+    return with_costs(score_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)]))
 
 
 def settings(study: Study) -> dict[str, object]:
@@ -51,25 +55,35 @@ def settings(study: Study) -> dict[str, object]:
 
 
 def measured(study: Study) -> pd.DataFrame:
-    """Means over the seeds of every measure, costs and counts, and the default; a row per cell."""
+    """Means over the seeds of every measure, costs and counts, and `SUMS`; a row per cell."""
     scores = with_counts(study.rows(RECORDING))
-    if set(DEFAULT.terms) <= set(scores):
-        scores[str(DEFAULT)] = DEFAULT.of(scores)
-    return scores
+    return scores.assign(**{name: sum_named(name).of(scores) for name in SUMS})
 
 
-def examine(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """A row for each measure, data set and metric."""
+def examine(
+    study: Study,
+    scores: pd.DataFrame,
+    names: Sequence[str] | None = None,
+    metrics: Sequence[str] = METRICS,
+) -> Iterator[dict[str, object]]:
+    """A row for each measure, data set and metric.
+
+    Args:
+        study: the study, for the accuracies.
+        scores: as `measured` gives them.
+        names: of the measures; all if left out.
+        metrics: which accuracies.
+    """
     cells = [int(cell) for cell in scores.index]
     given = scores[list(HELD_EQUAL)].to_numpy()
     for dataset in study.table.datasets:
-        for metric in METRICS:
+        for metric in metrics:
             accuracy = study.table.accuracies(dataset, metric, cells)
-            for name, values in scores.items():
-                measure = str(name)
+            for measure in names or map(str, scores):
+                values = scores[measure]
                 direction = direction_of(measure, SPACE.fewer)
                 of = agreement(values, accuracy, direction, resamples=RESAMPLES, seed=study.seed)
-                counted = measure in HELD_EQUAL or measure in COSTS
+                counted = {*measure.split("+")} <= {*HELD_EQUAL, *COSTS}
                 yield {
                     "measure": measure,
                     "dataset": dataset,
@@ -114,7 +128,10 @@ def draw(frame: pd.DataFrame) -> Figure:
         axis.set_xlim(0, 1)
         axis.grid(axis="y", linewidth=0.3)
     falling = set(part.loc[part["spearman"] < 0, "measure"])
-    labels = [f"{score_label(name)}{' (−)' if name in falling else ''}" for name in names]
+    labels = [
+        f"{SUMS.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
+        for name in names
+    ]
     axes[0].set_yticks(range(len(names)), labels, fontsize=7)
     axes[0].invert_yaxis()
     text = f"size of the correlation with {metric_label(METRIC)} accuracy; (−): it is negative"
@@ -157,4 +174,5 @@ def run(study: Study) -> Outcome:
             f"{', '.join(HELD_EQUAL)}, and their squares. It is empty for counts themselves.",
         ),
         summary=table(frame),
+        kept=True,
     )

@@ -7,9 +7,10 @@ import pandas as pd
 
 from experiments.paper.picks import PAPER_METRICS, Picks
 from experiments.recordings import seconds_per_cell
-from experiments.study import KERNELS, METRIC, Study, single_seeds, with_costs
+from experiments.study import KERNELS, METRIC, Study, single_seeds, sum_named, with_costs
 from ntkscore.analysis.frames import score_table
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum
+from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.kernels.proxies import NETWORK
 from ntkscore.kernels.scores import SCORES
 
 RECORDING, TIMED = "space", "fidelity/moderate"
@@ -23,8 +24,7 @@ DRAWN = {
     "clean.condition": "clean condition number",
     str(DEFAULT): "the default score",
 }
-_RECORDED = [score for score in SCORES if score != "gradient_norm"]  # younger than the recording
-_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in _RECORDED]
+_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in SCORES]
 BY_SCORE = DRAWN | {name: name for name in _OTHERS if name not in DRAWN}
 """Scores that the best cell is chosen by, and their labels."""
 NOT_DRAWN = set(BY_SCORE) - set(DRAWN)
@@ -57,10 +57,10 @@ def orders(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     Args:
         rows: tidy rows of one seed and radius.
     """
-    scores = with_costs(score_table(rows[rows["kernel"].isin(KERNELS)]))
+    scores = with_costs(score_table(rows[rows["kernel"].isin([*KERNELS, NETWORK])]))
     cells = scores.index.to_numpy()
     return {
-        name: cells[np.argsort(-ScoreSum.parse(name).of(scores).to_numpy(), kind="stable")]
+        name: cells[np.argsort(-sum_named(name).of(scores).to_numpy(), kind="stable")]
         for name in BY_SCORE
     }
 

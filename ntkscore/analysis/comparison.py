@@ -123,11 +123,11 @@ def correlate(
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
     free = free_table(scores.index, trained_on(space, dataset))
     free.index = scores.index
-    default = default_sum(tuple(free))
+    default = default_sum(tuple(free), tuple(scores.columns[scores.notna().any()]))
     directions = {
         str(name): direction_of(str(name), space.fewer) for name in [*scores.columns, *free.columns]
     }
-    if set(default.terms) <= {*scores.columns, *free.columns}:
+    if set(default.terms) & set(scores.columns):
         scores = scores.assign(**{str(default): default.of(scores.join(free))})
         directions[str(default)] = +1
     frame = agreement_table(scores, accuracy, directions, free, resamples=resamples)

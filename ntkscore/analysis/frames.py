@@ -9,6 +9,7 @@ from cells.space import Space
 from ntkscore.analysis.score_names import ScoreName
 from ntkscore.errors import InputError
 from ntkscore.kernels.proxies import LOSS
+from ntkscore.kernels.scores import NOT_GIVEN
 from ntkscore.text import format_rho
 
 
@@ -30,6 +31,24 @@ def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
     return rows[rows["rho"] == matching[0]]
 
 
+def _names_of(kinds: pd.DataFrame) -> list[str]:
+    """The name of each score, from a row with its kernel, score and β."""
+    return [
+        str(ScoreName(kernel, score, None if pd.isna(beta) else beta))
+        for kernel, score, beta in kinds.itertuples(index=False)
+    ]
+
+
+def given_scores(rows: pd.DataFrame) -> list[str]:
+    """The names of the scores that at least one network gives, whether it could be measured or not.
+
+    Args:
+        rows: tidy rows.
+    """
+    given = rows[rows["status"] != NOT_GIVEN]
+    return _names_of(given[["kernel", "score", "beta"]].drop_duplicates())
+
+
 def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
     """A row per network and a column per score, averaged over the seeds.
 
@@ -42,10 +61,7 @@ def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
     network = rows.columns[0]
     kept = rows if losses else rows[rows["score"] != LOSS]
     kinds = kept[["kernel", "score", "beta"]].drop_duplicates()
-    names = [
-        str(ScoreName(kernel, score, None if pd.isna(beta) else beta))
-        for kernel, score, beta in kinds.itertuples(index=False)
-    ]
+    names = _names_of(kinds)
     # NaN does not match itself in a merge on several columns everywhere; −1 is no β.
     keys = ["kernel", "score", "beta"]
     named = kept.fillna({"beta": -1}).merge(kinds.fillna({"beta": -1}).assign(name=names), on=keys)
@@ -88,3 +104,14 @@ def free_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
             f"{common[0]!r} for both; rename the cost"
         )
     return costs
+
+
+def network_table(rows: pd.DataFrame, space: Space) -> pd.DataFrame:
+    """A row per network and a column per score, cost and count, averaged over the seeds.
+
+    Args:
+        rows: tidy rows of one radius; their first column names the network.
+        space: where the networks come from; costs are those of the networks that it trains.
+    """
+    scores = score_table(rows)
+    return scores.join(free_table(scores.index, space.trained()))

@@ -1,11 +1,12 @@
 """Scores by name: one of a kernel, or several added up by rank."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cells.space import Architecture, Space
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.kernels.proxies import NETWORK, all_measures, direction_of, measures_at
@@ -13,6 +14,8 @@ from ntkscore.kernels.proxies import NETWORK, all_measures, direction_of, measur
 if TYPE_CHECKING:
     import pandas
 
+ROUNDING = 1e-4
+"""Relative difference of a score between two runs, or of a recorded one, that rounding explains."""
 COSTS = ("params", "flops")
 """Names of the costs, a score's free rivals, that each space of the library has."""
 
@@ -119,28 +122,102 @@ class ScoreSum:
             also = ", ".join([*costs, "or several joined by +"])
             raise InputError(f"{error}; or {also}") from None
 
-    def of(self, frame: "pandas.DataFrame") -> "pandas.Series":
+    def of(
+        self, frame: "pandas.DataFrame", among: "pandas.DataFrame | None" = None
+    ) -> "pandas.Series":
         """One number per row, larger for a better one; NaN where a term is.
 
         A single score keeps its value, up to the sign. Several become the sum of their log-ranks,
-        the worst rank being 1, so that a network must not be bad by any of them. Ranks are among
-        the given rows: with others beside it, a network may come to lie elsewhere.
+        the worst rank being 1, so that a network must not be bad by any of them.
 
         Args:
             frame: a row per network, a column per term.
+            among: the networks to rank among, scored in another run perhaps, so that values are
+                equal up to rounding. The frame's own if left out: with others beside it, a network
+                may come to lie elsewhere then.
         """
+        asked = self._oriented(frame)
+        if len(self.terms) == 1:
+            return asked.iloc[:, 0]
+        ranked = (asked if among is None else self._oriented(among)).dropna()
+        near = 0 if among is None else ROUNDING
+        return sum(np.log(below(asked[term], ranked[term], near) + 0.5) for term in self.terms)
+
+    def _oriented(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
+        """The terms' columns, larger for a better network; NaN in all where it is in one."""
         terms = list(self.terms)
         directions = [direction_of(term, self.fewer) for term in terms]
         oriented = frame[terms] * np.array(directions)
-        if len(terms) == 1:
-            return oriented.iloc[:, 0]
-        return np.log(oriented.dropna().rank()).sum(axis=1).reindex(frame.index)
+        return oriented.where(oriented.notna().all(axis=1))
 
 
-DEFAULT = ScoreSum(("params", "flops", "clean.lambda_min_normalized"))
-"""The default: size, counted twice, and how well the kernel is conditioned. README.md says why."""
+def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) -> "pandas.Series":
+    """How many of a population lie below each value, those equal to it counting half.
+
+    Args:
+        values: NaN stays NaN.
+        among: the population, without NaN.
+        near: relative difference up to which two values are equal.
+
+    Example:
+        >>> import pandas as pd
+        >>> below(pd.Series([1.0, 2.0, 2.5]), pd.Series([2.0, 1.0, 2.0])).tolist()
+        [0.5, 2.0, 3.0]
+    """
+    ordered, asked = np.sort(among.to_numpy(float)), values.to_numpy(float)
+    margin = near * np.abs(asked)
+    first = np.searchsorted(ordered, asked - margin, "left")
+    last = np.searchsorted(ordered, asked + margin, "right")
+    return values.where(values.isna(), (first + last) / 2)
 
 
-def default_sum(costs: Sequence[str]) -> ScoreSum:
-    """The default sum, without the costs that a space does not state."""
-    return ScoreSum(tuple(t for t in DEFAULT.terms if t in costs or t not in COSTS))
+DEFAULT = ScoreSum(
+    ("params", "path_pools", "field", "network.synflow", "clean.lambda_min_normalized"),
+    fewer=("path_pools",),
+)
+"""The default: size, what a cell does to what it sees, how much of a signal the weights let through
+and how well the kernel is conditioned. The protocol of `experiments default-score` chose it."""
+
+
+def default_sum(free: Collection[str], given: Collection[str] | None = None) -> ScoreSum:
+    """The default sum, without the terms that a space or its networks do not have.
+
+    Args:
+        free: names of the space's costs and counts.
+        given: names of the scores that its networks give; all if left out.
+
+    Example:
+        >>> str(default_sum(["params"]))
+        'params+network.synflow+clean.lambda_min_normalized'
+    """
+    terms = [
+        term
+        for term in DEFAULT.terms
+        if (term in free if "." not in term else given is None or term in given)
+    ]
+    return ScoreSum(tuple(terms), tuple(term for term in terms if term in DEFAULT.fewer))
+
+
+def score_sum_of(
+    by: str | None,
+    space: Space,
+    architecture: Architecture,
+    betas: Sequence[float],
+    given: Collection[str] | None = None,
+) -> ScoreSum:
+    """The score to rank by, from its text, or the default.
+
+    Args:
+        by: a score, or several joined by `+`; the default if left out.
+        space, architecture: for the costs and counts that there are.
+        betas: of the run, for the joint kernels.
+        given: the scores that the networks give, of which the default takes its terms; all if
+            left out.
+
+    Raises:
+        InputError: if there is no such score.
+    """
+    free = (*space.costs(architecture), *space.structure(architecture))
+    if by is None:
+        return default_sum(free, given)
+    return ScoreSum.parse(by, betas, free, space.fewer)

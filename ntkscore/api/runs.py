@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space
-from ntkscore.analysis.frames import pick_rho
+from ntkscore.analysis.frames import given_scores, network_table, pick_rho
+from ntkscore.analysis.percentiles import Population, population, shipped_population
 from ntkscore.analysis.ranking import ranking
-from ntkscore.analysis.score_names import ScoreSum, default_sum
+from ntkscore.analysis.score_names import ScoreSum, score_sum_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load
 from ntkscore.data.tables import Table
@@ -36,6 +38,7 @@ def rank(
     seeds: int | Sequence[int] = 1,
     by: str | None = None,
     table: Table | None = None,
+    reference: str | PathLike[str] | None = None,
     batch: int | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> pd.DataFrame:
@@ -54,11 +57,14 @@ def rank(
         by: a score, or several joined by `+`; the default sum if left out. Of several radii the
             config's first counts.
         table: for the specifications `table` and `table:K`.
+        reference: a run over a whole space that was scored in the same way, to rank among its
+            networks; if left out, one that comes with the package, where one fits.
         batch: networks per device and call; chosen from the free memory if left out.
         report: called with the progress after every call to the devices.
 
     Returns:
-        Architectures from best to worst, with the scores that count and the costs.
+        Architectures from best to worst, with the scores that count and the costs; and, among the
+        networks of a reference, the percentile.
 
     Raises:
         InputError: if something does not fit; nothing is written then.
@@ -81,24 +87,82 @@ def rank(
         chosen = tuple(space.parse(name) for name in architectures)
     if not chosen:
         raise InputError("expected at least one architecture, got none; name some")
-    score_sum = score_sum_of(by, space, chosen[0], config)
     wanted = _seeds(seeds)
+    score_sum = None if by is None else score_sum_of(by, space, chosen[0], config.betas)
+    among = population_for(reference, data, space, config, wanted, score_sum)
     ended = engine.run(chosen, wanted, data, config, out, space=space, report=report, batch=batch)
-    return ranked(ended.results, chosen, wanted, config, score_sum, space)
+    return ranked(ended.results, chosen, wanted, config, score_sum, space, among).frame
 
 
-def score_sum_of(
-    by: str | None, space: Space, architecture: Architecture, config: Config
-) -> ScoreSum:
-    """The score to rank by, from its text, or the default.
+def population_for(
+    reference: str | PathLike[str] | None,
+    data: ImageSet,
+    space: Space,
+    config: Config,
+    seeds: Sequence[int],
+    by: ScoreSum | None,
+) -> Population | None:
+    """The networks of a reference, for networks that are scored like this; None without one.
+
+    Args:
+        reference: a run's result directory; if left out, one that comes with the package.
+        data, space, config, seeds: how the networks are scored.
+        by: the score, or the sum of several; None for the default.
 
     Raises:
-        InputError: if there is no such score.
+        InputError: if a reference that was named was scored in another way.
     """
-    free = (*space.costs(architecture), *space.structure(architecture))
-    if by is None:
-        return default_sum(free)
-    return ScoreSum.parse(by, config.betas, free, space.fewer)
+    asked = (engine.configuration_of(data, space, config), seeds, config.rhos[0], by, space)
+    return shipped_population(*asked) if reference is None else population(reference, *asked)
+
+
+def percentiles(
+    rows: pd.DataFrame,
+    data: ImageSet,
+    config: Config | None = None,
+    *,
+    space: Space | None = None,
+    by: str | None = None,
+    reference: str | PathLike[str] | None = None,
+) -> pd.Series:
+    """Where networks lie in their whole space, in percent: the share that each is better than.
+
+    A network has the same percentile alone, among few and in the whole space.
+
+    Args:
+        rows: as `score` gives them, or a run's, of any number of networks and seeds.
+        data: the images that they were drawn from.
+        config: how they were scored; `Config()` if left out. Of several radii the first counts.
+        space: where the networks come from; `NASBench201()` if left out.
+        by: a score, or several joined by `+`; the default sum if left out.
+        reference: a run over the whole space that was scored in the same way; if left out, one
+            that comes with the package.
+
+    Returns:
+        A percentile by network; NaN where a term of the sum failed.
+
+    Raises:
+        InputError: if the reference was scored in another way, or none in the package fits.
+    """
+    config, space = config or Config(), (space or NASBench201()).on(data.task)
+    scores = network_table(pick_rho(rows, config.rhos[0]), space)
+    first, seeds = space.parse(scores.index[0]), sorted(set(rows["seed"].tolist()))
+    score_sum = None if by is None else score_sum_of(by, space, first, config.betas)
+    among = population_for(reference, data, space, config, seeds, score_sum)
+    if among is None:
+        raise InputError(
+            "expected scores made like those of a reference in the package, got "
+            f"{config.samples} images of {data.name} and {space.choices()}; name a run over the "
+            "whole space that was scored like this"
+        )
+    return among.percentiles(scores)
+
+
+class Ranked(NamedTuple):
+    """A ranking, and the score that it is by."""
+
+    frame: pd.DataFrame
+    by: ScoreSum
 
 
 def ranked(
@@ -106,19 +170,36 @@ def ranked(
     architectures: Sequence[Architecture],
     seeds: Sequence[int],
     config: Config,
-    by: ScoreSum,
+    by: ScoreSum | None,
     space: Space,
-) -> pd.DataFrame:
+    among: Population | None = None,
+) -> Ranked:
     """Ranking of the given architectures, as far as a result directory has them.
 
-    Of several radii the config's first counts.
+    Of several radii the config's first counts. The default, None, goes without scores that none
+    of the networks gives.
     """
+    rows = rows_of(results, architectures, seeds, config, space)
+    if among is not None:
+        by = among.by
+    by = by or score_sum_of(None, space, architectures[0], config.betas, given_scores(rows))
+    if rows.empty:
+        return Ranked(pd.DataFrame(columns=["rank", results.identity[0]]), by)
+    return Ranked(ranking(rows, by, space, among), by)
+
+
+def rows_of(
+    results: ResultSet,
+    architectures: Sequence[Architecture],
+    seeds: Sequence[int],
+    config: Config,
+    space: Space,
+) -> pd.DataFrame:
+    """The rows of these architectures and seeds at the config's first radius."""
     rows = results.read()
     keys = [space.key(a) for a in architectures]
     rows = rows[rows[results.identity[0]].isin(keys) & rows["seed"].isin(list(seeds))]
-    if rows.empty:
-        return pd.DataFrame(columns=["rank", results.identity[0]])
-    return ranking(pick_rho(rows, config.rhos[0]), by, space)
+    return rows if rows.empty else pick_rho(rows, config.rhos[0])
 
 
 def open_results(directory: str | PathLike[str]) -> ResultSet:

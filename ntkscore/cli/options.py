@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from cells.space import Space, options
+from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.output import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.errors import InputError
@@ -60,6 +61,21 @@ DataDir = Annotated[
 ]
 Seed = Annotated[int, _scoring("Random seed for images, weights and the choice of cells.")]
 Seeds = Annotated[int, _scoring("How many seeds to score with, from --seed on.")]
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="Score to rank by: KERNEL.SCORE, KERNEL@β.SCORE, params, flops; A+B adds up "
+        f"log-ranks. {DEFAULT} if left out.",
+    ),
+]
+Top = Annotated[int, typer.Option(help="Rows of the printed table.")]
+Reference = Annotated[
+    Path | None,
+    _scoring(
+        "Result directory of a whole space that was scored alike, to rank among its networks; "
+        "if left out, one in the package, where one fits."
+    ),
+]
 BatchSize = Annotated[
     int | None,
     _machine("Networks per device and call; chosen from the free memory if left out.", "--batch"),

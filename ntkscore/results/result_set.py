@@ -264,14 +264,18 @@ def _refuse_other_files(directory: Path) -> None:
         )
 
 
-def _refuse_difference(directory: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+def differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """What differs between two configurations of plain values, choice by choice, in words."""
     old, new = dict(_leaves(stored)), dict(_leaves(asked))
-    differing = [
+    return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
         for key in {**old, **new}
         if key not in old or key not in new or old[key] != new[key]
     ]
-    if differing:
+
+
+def _refuse_difference(directory: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+    if differing := differences(stored, asked):
         raise InputError(
             f"{directory} holds results of another configuration ({'; '.join(differing)}); "
             "choose another --out"

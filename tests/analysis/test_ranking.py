@@ -6,6 +6,7 @@ import pytest
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
+from ntkscore.analysis.frames import free_table
 from ntkscore.analysis.ranking import ranking
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum
 from ntkscore.errors import InputError
@@ -23,7 +24,8 @@ def test_sums_by_name() -> None:
         "flops",
         "joint_clean@0.25.trace",
     )
-    assert ScoreSum.parse(str(DEFAULT)) == DEFAULT
+    counts = ("params", "path_pools", "field")
+    assert ScoreSum.parse(str(DEFAULT), costs=counts, fewer=("path_pools",)) == DEFAULT
     for text in ("params+", "size", "robust.frobenius+ params"):
         with pytest.raises(
             InputError,
@@ -38,9 +40,12 @@ def test_costs_are_those_of_the_space() -> None:
     assert ScoreSum.parse("layers", costs=("layers",)).terms == ("layers",)
     with pytest.raises(InputError, match=r"; or layers, or several joined by \+"):
         ScoreSum.parse("params", costs=("layers",))
-    assert default_sum(("params", "flops", "skips")) == DEFAULT
-    assert str(default_sum(("params",))) == "params+clean.lambda_min_normalized"
-    assert str(default_sum(())) == "clean.lambda_min_normalized"
+    assert default_sum(("params", "field", "path_pools", "skips")) == DEFAULT
+    assert str(default_sum(("params",))) == "params+network.synflow+clean.lambda_min_normalized"
+    assert default_sum(("params",)).fewer == ()
+    assert str(default_sum(())) == "network.synflow+clean.lambda_min_normalized"
+    given = ["clean.lambda_min_normalized", "robust.trace"]
+    assert str(default_sum(("params", "flops"), given)) == "params+clean.lambda_min_normalized"
 
 
 def test_directions() -> None:
@@ -104,3 +109,14 @@ def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:
     rows = rows_of("skips", {"0": 3.0, "01": 7.0})
     with pytest.raises(InputError, match=r"^expected costs of .*, got 'skips' for both; rename"):
         ranking(rows, ScoreSum(("clean.trace",)), Clash(width=8))
+
+
+def test_a_count_with_the_name_of_a_cost_is_refused() -> None:
+    class Twice(NASBench201):
+        name = "twice"
+
+        def structure(self, architecture: object) -> dict[str, float]:
+            return {"params": 1.0}
+
+    with pytest.raises(InputError, match="names than its costs, got 'params' for both; rename"):
+        free_table(["323133"], Twice())

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.__main__ import EXPERIMENTS
-from experiments.ours import default_score, measures, score_combinations
+from experiments.ours import default_score, measures, train_free_search
 from experiments.paper import ntk_correlation
 from experiments.study import Outcome, Study
 
@@ -20,8 +20,8 @@ def study(data_dir: Path) -> Study:
 
 @pytest.fixture(scope="session")
 def scores(study: Study) -> pd.DataFrame:
-    """Scores and baselines of the recording of the whole table, a row per cell."""
-    return score_combinations.mean_scores(study)
+    """Measures, costs and counts of the recording of the whole table, a row per cell."""
+    return measures.measured(study)
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +32,8 @@ def outcome_of(study: Study) -> Iterator[Callable[[str], Outcome]]:
     as in the report.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ntk_correlation, score_combinations):
-            patch.setattr(module, "RESAMPLES", 20)
+        patch.setattr(ntk_correlation, "RESAMPLES", 20)
         patch.setattr(measures, "RESAMPLES", 2)
         patch.setattr(default_score, "SPLITS", 2)
+        patch.setattr(train_free_search, "STARTS", 2)
         yield cache(lambda name: EXPERIMENTS[name].run(study))

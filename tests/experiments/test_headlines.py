@@ -1,75 +1,70 @@
 """The numbers that README.md and REPORT.md open with, computed again from the recordings."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from experiments.__main__ import EXPERIMENTS
-from experiments.ours import score_combinations
+from experiments.ours import measures
 from experiments.report import markdown_table, three_findings, verdict_counts
-from experiments.study import DATASET, RECORDED, Finding, Outcome, Study
+from experiments.study import DATASET, METRIC, RECORDED, Finding, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 REPORT = (RECORDED.parent / "REPORT.md").read_text(encoding="utf-8")
-SCORE_ROW = re.compile(
-    r"""^\|\ `(?P<score>[\w.+]+)`[^|]*
-    \|\ (?P<spearman>[\d.]+)\ \[(?P<low>[\d.]+),\ (?P<high>[\d.]+)\]\s
-    \|\ (?P<top10>[\d.]+)\ \|\ (?P<best>\d{6})\s
-    \|\ (?P<best_accuracy>[\d.]+)\ \((?P<best_rank>\d+)\)\ \|$""",
+NUMBER = r"-?[\d.]+"
+ROW = re.compile(
+    rf"""^\|\ (?:[^|`]*)`(?P<measure>[\w.+]+)`[^|]*
+    \|\ (?P<spearman>{NUMBER})\ \[(?P<low>{NUMBER}),\ (?P<high>{NUMBER})\]\s
+    \|\ (?P<top10>{NUMBER})\ \|\ (?P<best_accuracy>{NUMBER})\ \((?P<best_rank>\d+)\)\s
+    \|\ (?P<cifar100>{NUMBER})\ \|\ (?P<imagenet>{NUMBER})\s
+    \|\ (?P<beside_counts>{NUMBER}|–)\ \|$""",
     re.MULTILINE | re.VERBOSE,
 )
-ROWS = {row["score"]: row.groupdict() for row in SCORE_ROW.finditer(README)}
+ROWS = {row["measure"]: row.groupdict() for row in ROW.finditer(README)}
 
 
-def examined(
-    study: Study, scores: pd.DataFrame, dataset: str, names: Iterable[str]
-) -> pd.DataFrame:
-    return pd.DataFrame(score_combinations.examine(study, scores, dataset, list(names)))
-
-
-def test_the_readme_has_the_scores_that_it_speaks_of() -> None:
-    assert {"params", str(DEFAULT), "clean.frobenius", "robust.frobenius"} <= set(ROWS)
-    assert len(ROWS) >= 7
+def test_the_readme_has_the_measures_that_it_speaks_of() -> None:
+    assert {"params", str(DEFAULT), *measures.SUMS, "robust.frobenius"} <= set(ROWS)
+    assert len(ROWS) == 9
 
 
 @pytest.mark.slow
-def test_the_readmes_table(
-    study: Study, scores: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score_combinations, "RESAMPLES", 1000)  # as many as `correlate` takes
-    for row in examined(study, scores, DATASET, ROWS).to_dict("records"):
-        computed = {
-            "score": row["score"],
-            **{key: f"{row[key]:.3f}" for key in ("spearman", "low", "high", "top10")},
-            "best": row["best"],
-            "best_accuracy": f"{row['best_accuracy']:.3f}",
-            "best_rank": str(row["best_rank"]),
+def test_the_readmes_table(study: Study, scores: pd.DataFrame) -> None:
+    frame = pd.DataFrame(measures.examine(study, scores, list(ROWS), [METRIC]))
+    by_set = frame.set_index(["measure", "dataset"])
+    for measure, row in ROWS.items():
+        one = by_set.loc[(measure, DATASET)]
+        computed = {key: f"{one[key]:.3f}" for key in ("spearman", "low", "high", "top10")}
+        computed |= {
+            "measure": measure,
+            "best_accuracy": f"{one['best_accuracy']:.3f}",
+            "best_rank": str(one["best_rank"]),
+            "beside_counts": "–"
+            if pd.isna(one["beside_counts"])
+            else f"{one['beside_counts']:.2f}",
         }
-        assert computed == ROWS[row["score"]]
+        for column, dataset in (("cifar100", "cifar100"), ("imagenet", "imagenet16-120")):
+            computed[column] = f"{by_set.loc[(measure, dataset)]['spearman']:.3f}"
+        assert computed == row
 
 
-def test_the_readmes_other_data_sets(
-    study: Study, scores: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score_combinations, "RESAMPLES", 1)
-    text = " ".join(README.split())
-    number = r"(0\.\d{3})"
-    sentences = {
-        str(DEFAULT): rf"reaches {number} on CIFAR-100 and {number} on ImageNet16-120",
-        "params": rf"\(`params`: {number} and {number}\)",
-    }
-    for name, pattern in sentences.items():
-        stated = re.search(pattern, text)
-        assert stated, pattern
-        computed = [
-            examined(study, scores, dataset, [name])["spearman"].item()
-            for dataset in ("cifar100", "imagenet16-120")
-        ]
-        assert list(stated.groups()) == [f"{value:.3f}" for value in computed]
+def test_the_default_is_what_the_protocol_chose() -> None:
+    chosen = re.search(r"^\| any terms \| ([\w.+]+) \|", REPORT, re.MULTILINE)
+    assert chosen and chosen[1] == str(DEFAULT)
+
+
+@pytest.mark.slow
+def test_the_default_beats_counting_parameters(outcome_of: Callable[[str], Outcome]) -> None:
+    """On cells that did not choose it, of two splits."""
+    frame = outcome_of("default-score").frame
+    held_out = frame.groupby(["family", "dataset"])[["spearman", "top10"]].mean()
+    for dataset in ("cifar10", "cifar100", "imagenet16-120"):
+        gain = held_out.loc[("the default", dataset)] - held_out.loc[("parameter count", dataset)]
+        assert gain["spearman"] > 0.09 and gain["top10"] > 0.05
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, app
 from experiments.contrasts import Contrast, Pair, contrast
-from experiments.ours import conventions, fidelity, score_combinations
+from experiments.ours import conventions, fidelity
 from experiments.ours.sweep import peaks
 from experiments.recordings import (
     RECORDINGS,
@@ -25,6 +25,7 @@ from experiments.recordings import (
 from experiments.report import markdown_table, overall
 from experiments.study import RECORDED, Finding, Outcome, Study, write_outcome
 from ntkscore.analysis.paired import Difference
+from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet
@@ -34,7 +35,6 @@ FROM_SCORES = {
     "sweep": {"space", "radii"},
     "conventions": set(recordings.CONVENTIONS),
     "fidelity": set(recordings.FIDELITIES),
-    "score-combinations": {"space"},
     "search": {"space", "fidelity/moderate"},
 }
 TINY = {"channels": 4, "cells_per_stage": 1, "samples": 4, "betas": (0.0, 0.5)}
@@ -128,7 +128,8 @@ def test_missing_recording_says_how_to_make_it(data_dir: Path, tmp_path: Path) -
 
 def test_kept_recordings_are_those_that_the_code_describes() -> None:
     for name, recording in RECORDINGS.items():
-        kept = ResultSet.open(RECORDED / name)
+        home = SHIPPED if name in recordings.REFERENCES else RECORDED
+        kept = ResultSet.open(home / name)
         wanted = recording.space.columns | recording.config.to_dict()
         del wanted["implementation"]
         assert {key: kept.configuration[key] for key in wanted} == wanted, name
@@ -138,7 +139,7 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
         assert len({seed for _, seed in units}) == recording.seeds, name
         assert len(units) % recording.seeds == 0
     size = sum(path.stat().st_size for path in RECORDED.rglob("*") if path.is_file())
-    assert size < 10e6
+    assert size < 20e6
 
 
 @pytest.mark.slow
@@ -212,31 +213,8 @@ def test_fidelities_that_agree_and_that_do_not(outcome_of: Callable[[str], Outco
     assert rows.loc["full", "robust.lambda_min_normalized"]["spearman"] == near(0.692)
     assert rows.loc["moderate", "robust.frobenius"]["agreement"] == near(0.944)
     assert rows.loc["small", "robust.frobenius"]["agreement"] == near(-0.004)
-    assert rows.loc["small", str(DEFAULT)]["agreement"] == near(0.958)
+    assert rows.loc["small", str(DEFAULT)]["agreement"] == near(0.978)
     assert rows.loc["samples-16", "robust.lambda_min_normalized"]["agreement_low"] == near(0.925)
-
-
-@pytest.mark.slow
-def test_the_default_score_beats_the_parameter_count(
-    study: Study, scores: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score_combinations, "RESAMPLES", 1)
-    assert len(scores) > 6_400
-    for dataset, count in (("cifar10", 0.820), ("cifar100", 0.798), ("imagenet16-120", 0.609)):
-        rows = score_combinations.examine(study, scores, dataset, ["params", str(DEFAULT)])
-        size, default = pd.DataFrame(rows).to_dict("records")
-        assert size["spearman"] == pytest.approx(count, abs=2e-3)
-        assert default["spearman"] > count
-        assert default["top10"] > size["top10"] or dataset != "cifar10"
-
-
-def test_the_default_is_what_the_rule_selects(
-    study: Study, scores: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score_combinations, "RESAMPLES", 1)
-    names = score_combinations.CANDIDATES
-    frame = pd.DataFrame(score_combinations.examine(study, scores, "cifar10", names))
-    assert score_combinations.select(frame) == str(DEFAULT)
 
 
 def test_conventions_and_fidelities_compare_with_their_base() -> None:

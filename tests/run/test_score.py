@@ -93,6 +93,7 @@ def test_ranking_and_correlating_residual_networks(tmp_path: Path) -> None:
     names, config = ["0", "01", "0110"], Config(samples=4)
     ranked = ntkscore.rank(names, "synthetic", tmp_path / "run", config, space=RESIDUAL)
     assert set(ranked["skips"]) == set(names)
+    assert {"params", "network.synflow", "clean.lambda_min_normalized"} < set(ranked)
     by_size = ntkscore.rank(
         names, "synthetic", tmp_path / "run", config, space=RESIDUAL, by="params+shortcuts"
     )

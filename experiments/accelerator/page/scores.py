@@ -10,7 +10,7 @@ from experiments.report import markdown_table
 from experiments.study import BENCHMARK, DATASET, METRIC
 from ntkscore import InputError, correlate, load_table
 from ntkscore.analysis.frames import score_table
-from ntkscore.analysis.score_names import COSTS, DEFAULT
+from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.paths import data_home
 
 
@@ -41,7 +41,7 @@ def scores(folder: Folder, rows: pd.DataFrame) -> Iterator[str]:
 def agreement(rows: pd.DataFrame) -> str:
     """Spearman of the default score and of the parameter count, as a table."""
     table = load_table(data_home() / BENCHMARK)
-    kept = [term for term in DEFAULT.terms if term not in COSTS]
+    kept = [term for term in DEFAULT.terms if "." in term]
     frame = correlate(score_table(rows)[kept], table, DATASET, METRIC)
     frame = frame[frame["score"].isin([str(DEFAULT), "params"])]
     return markdown_table(

@@ -1,0 +1,131 @@
+"""Where networks lie among those of a whole space that was scored alike.
+
+The whole space is a finished run: a result directory of one's own, or one that comes with the
+package.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from cells.space import Space
+from ntkscore.analysis.frames import given_scores, network_table, pick_rho
+from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below, score_sum_of
+from ntkscore.errors import InputError
+from ntkscore.results.result_set import ResultSet, differences
+
+SHIPPED = Path(__file__).parents[1] / "references"
+"""The result directories that come with the package, with the terms of the default score."""
+SEVERAL = ("rhos", "betas")
+"""Choices of which a reference may have more."""
+
+
+EQUAL = 1e-9
+"""Relative difference of two sums of the same numbers."""
+
+
+class Population(NamedTuple):
+    """The networks to rank among.
+
+    Attributes:
+        scores: a row per network, a column per score, cost and count; means over the seeds asked
+            for, networks that lack one left out.
+        by: the score, or the sum of several, that is looked at.
+        source: where they come from, in words.
+    """
+
+    scores: pd.DataFrame
+    by: ScoreSum
+    source: str
+
+    def percentiles(self, scores: pd.DataFrame) -> pd.Series:
+        """The share of these networks, in percent, that each network is better than.
+
+        Equals count half, so that a network of the population is never at 0 or 100. NaN where a
+        term of the sum is.
+
+        Args:
+            scores: a row per network, a column per term.
+        """
+        asked, among = (self.by.of(frame, self.scores) for frame in (scores, self.scores))
+        among = among.dropna()
+        # Of several terms, what rounding changes is in the ranks already.
+        near = ROUNDING if len(self.by.terms) == 1 else EQUAL
+        return 100 * below(asked, among, near) / len(among)
+
+
+def population(
+    reference: str | PathLike[str],
+    configuration: Mapping[str, Any],
+    seeds: Sequence[int],
+    rho: float,
+    by: ScoreSum | None,
+    space: Space,
+) -> Population:
+    """The networks of a run, for others that are scored in the same way.
+
+    Args:
+        reference: the run's result directory.
+        configuration: what decides the others' scores (`ntkscore.run.engine.configuration_of`).
+        seeds: theirs, over which scores are averaged.
+        rho: the radius that counts.
+        by: the score, or the sum of several; None for the default.
+        space: where all of them come from.
+
+    Raises:
+        InputError: if the run was scored in another way, or lacks a seed, the radius or a score.
+    """
+    results = ResultSet.open(reference)
+
+    def refuse(difference: str) -> InputError:
+        return InputError(
+            f"expected scores made like those of {reference}, got {difference}; score alike, or "
+            "leave the reference out"
+        )
+
+    kept, asked = (
+        {name: value for name, value in one.items() if name not in SEVERAL}
+        for one in (results.configuration, json.loads(json.dumps(configuration)))
+    )
+    if differing := differences(kept, asked):
+        raise refuse("; ".join(differing))
+    rows, key = pick_rho(results.read(), rho), results.identity[0]
+    if absent := [seed for seed in seeds if seed not in set(rows["seed"])]:
+        there = ", ".join(map(str, sorted(rows["seed"].unique())))
+        raise refuse(f"seed {absent[0]}, of which it has {there}")
+    rows = rows[rows["seed"].isin(list(seeds))]
+    seeds_of = rows.groupby(key)["seed"].nunique()
+    rows = rows[rows[key].isin(seeds_of.index[seeds_of == len(seeds)])]
+    if by is None:
+        by = score_sum_of(None, space, space.parse(rows[key].iloc[0]), (), given_scores(rows))
+    scores = network_table(rows, space)
+    if absent := [term for term in by.terms if term not in scores]:
+        raise refuse(f"{absent[0]}, which it does not have")
+    return Population(scores, by, f"{len(scores):,} networks in {reference}")
+
+
+def shipped_population(
+    configuration: Mapping[str, Any],
+    seeds: Sequence[int],
+    rho: float,
+    by: ScoreSum | None,
+    space: Space,
+    folder: Path = SHIPPED,
+) -> Population | None:
+    """The networks of the first run in the package that was scored in the same way, if any was.
+
+    Args:
+        configuration, seeds, rho, by, space: as for `population`.
+        folder: where the runs are.
+    """
+    for directory in sorted(folder.glob("*")):
+        try:
+            found = population(directory, configuration, seeds, rho, by, space)
+        except InputError:
+            continue
+        return found._replace(source=f"{len(found.scores):,} networks of {space.name}")
+    return None

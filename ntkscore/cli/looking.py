@@ -1,0 +1,134 @@
+"""The commands that look at results and fetch data: each parses, calls, prints.
+
+A command imports what it works with when it runs, so that help is quick, and what computes when
+its input is checked, so that a refusal is.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import ntkscore
+from ntkscore.cli import options as o
+from ntkscore.cli.app import app
+from ntkscore.cli.output import Format, stderr
+from ntkscore.data.downloads import SOURCES
+from ntkscore.paths import data_home
+from ntkscore.run import devices
+from ntkscore.spaces import space_class
+from ntkscore.text import parse_fraction
+
+
+@o.command(app)
+def correlate(
+    directory: Annotated[
+        Path, typer.Argument(help="A result directory, or a table whose own metrics to correlate.")
+    ],
+    table: o.TablePath,
+    dataset: o.Dataset = "cifar10",
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="Accuracy to correlate with: clean, fgsm3, pgd8, autoattack, or a table's name."
+        ),
+    ] = "val_pgd_8_acc",
+    rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
+    space: o.OwnSpace = None,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Correlate scores with measured accuracy, beside the parameter count and the FLOPs."""
+    from ntkscore.analysis import comparison
+    from ntkscore.api.runs import space_in
+    from ntkscore.cli.display import print_frame
+    from ntkscore.cli.sheets import compact_agreement
+
+    radius = None if rho is None else parse_fraction(rho)
+    scores, source = comparison.scores_in(directory, dataset, radius)
+    accuracies = ntkscore.load_table(table, dataset)
+    where = space_in(directory, space_class(space) if space else None)
+    frame = ntkscore.correlate(
+        scores, accuracies, dataset, metric, space=where, resamples=resamples
+    )
+    note = (
+        f"{source}; accuracy from {accuracies.name}; 95 % intervals by bootstrap over cells; "
+        "top by accuracy"
+    )
+    if absent := len(scores) - int((frame["n"] + frame["excluded"]).max()):
+        note += f"; {absent} networks that the table has no results for are left out"
+    printed = compact_agreement(frame) if format is Format.table else frame
+    print_frame(printed, format, f"Agreement with {metric} on {dataset}, {len(scores)} cells", note)
+
+
+@o.command(app)
+def lookup(
+    cells: o.Cells,
+    table: o.TablePath,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set; all of the table's if left out.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Training seed; their mean if left out.")] = None,
+    space: o.OwnSpace = None,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Look up measured accuracies, as fractions."""
+    from ntkscore.cli.display import print_frame
+
+    accuracies = ntkscore.load_table(table, dataset)
+    where = space_class(space)() if space else None
+    frame = ntkscore.lookup(cells, accuracies, dataset, seed=seed, space=where)
+    which = "mean of seeds" if seed is None else f"seed {seed}"
+    print_frame(frame, format, f"{accuracies.name}, {which}")
+
+
+@o.command(app)
+def verify(
+    files: Annotated[list[Path], typer.Argument(help="Parity files (.npz).", metavar="FILE…")],
+    x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Check this machine's backend against float64 reference values; exit 1 if any differs."""
+    from ntkscore.parity import load_parity
+
+    for path in files:
+        load_parity(path)  # refuses a bad file before anything is computed
+
+    import pandas as pd
+
+    from ntkscore.cli.display import print_frame
+    from ntkscore.verification import verify as verify_file
+
+    devices.keep_compiled()
+    failed = 0
+    for path in files:
+        with stderr.status(f"checking {path}"):
+            checks = list(verify_file(path, x64))
+        failed += sum(not check.passed for check in checks)
+        frame = pd.DataFrame(
+            {
+                "quantity": check.quantity,
+                "error": check.error,
+                "tolerance": check.tolerance,
+                "kink bound": check.kink_bound,
+                "result": "pass" if check.passed else "FAIL",
+            }
+            for check in checks
+        )
+        print_frame(frame.assign(file=path.name) if format != "table" else frame, format, str(path))
+    if failed:
+        stderr.print(f"{failed} quantities are beyond their tolerance")
+        raise typer.Exit(1)
+
+
+@o.command(app)
+def fetch(
+    name: Annotated[str, typer.Argument(help=f"Data set or table: {', '.join(SOURCES)}.")],
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder to download to; else $NTKSCORE_DATA, else the user cache."),
+    ] = None,
+) -> None:
+    """Download a data set or the benchmark table, checked by its checksum."""
+    path = ntkscore.fetch(name, data_home(data_dir))
+    stderr.print(f"{name} is in {path}", soft_wrap=True)

@@ -1,0 +1,264 @@
+"""The commands that score networks: each parses, calls, prints.
+
+A command imports what it works with when it runs, so that help is quick, and what computes when
+its input is checked, so that a refusal is.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ntkscore
+from cells.search import METHODS
+from cells.space import Space
+from ntkscore.analysis.score_names import ScoreSum, score_sum_of
+from ntkscore.cli import options as o
+from ntkscore.cli.app import app
+from ntkscore.cli.output import Format, stderr
+from ntkscore.config import Config
+from ntkscore.data.images import ImageSet
+from ntkscore.run import devices
+from ntkscore.run.processes import is_first, join
+from ntkscore.text import format_rho
+
+if TYPE_CHECKING:
+    import pandas
+
+    from ntkscore.analysis.percentiles import Population
+
+
+@o.command(app)
+def score(
+    cells: o.Cells,
+    data: o.Data = "synthetic",
+    data_dir: o.DataDir = None,
+    seed: o.Seed = 0,
+    reference: o.Reference = None,
+    *,
+    config: Config,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Print every score of every kernel of the given architectures."""
+    images = ntkscore.load_images(data, data_dir)
+    space = space.on(images.task)
+    chosen = [space.parse(text) for text in cells]
+    pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
+
+    from ntkscore.analysis.frames import network_table
+    from ntkscore.api import runs
+    from ntkscore.cli.display import print_frame
+    from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
+
+    among = runs.population_for(reference, images, space, config, [seed], None)
+
+    with stderr.status("compiling, then scoring"):
+        devices.keep_compiled(traces=True)
+        frame = ntkscore.score(
+            cells,
+            pixels,
+            labels,
+            config,
+            space=space,
+            seed=seed,
+            mean=images.mean,
+            std=images.std,
+            num_classes=images.num_classes,
+            dataset=images.name,
+        )
+    if format is not Format.table:
+        print_frame(frame, format)
+        return
+    by_radius = frame.groupby([frame.columns[0], "rho"], sort=False)
+    titles = {space.key(architecture): title_of(space, architecture) for architecture in chosen}
+    for (key, radius), rows in by_radius:
+        choices = f"{describe_choices(images.name, space, config)}, ρ = {format_rho(radius)}"
+        notes = [choices, failures_in(rows)]
+        if among is not None and radius == config.rhos[0]:
+            (place,) = among.percentiles(network_table(rows, space))
+            notes.append(f"Better than {place:.1f} % of {among.source}, by {among.by}.")
+        print_frame(score_sheet(rows), format, titles[key], "\n".join(filter(None, notes)))
+
+
+@o.command(app)
+def rank(
+    out: Annotated[Path, typer.Option(help="Result directory; continued if it exists.")],
+    cells: Annotated[
+        str,
+        typer.Option(
+            help="Set of cells: distinct, all, table, random:K, table:K, a file, or names."
+        ),
+    ] = "distinct",
+    by: o.By = None,
+    table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,
+    reference: o.Reference = None,
+    top: o.Top = 20,
+    batch: o.BatchSize = None,
+    distributed: o.Distributed = False,
+    coordinator: o.Coordinator = None,
+    processes: o.Processes = None,
+    process: o.Process = None,
+    data: o.Data = "synthetic",
+    data_dir: o.DataDir = None,
+    seed: o.Seed = 0,
+    seeds: o.Seeds = 1,
+    *,
+    config: Config,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Score many architectures and rank them. Run the same command again to resume."""
+    from ntkscore.api import runs
+    from ntkscore.cli.display import progress_display
+    from ntkscore.run import engine
+    from ntkscore.run.selection import select
+
+    images = ntkscore.load_images(data, data_dir)
+    space = space.on(images.task)
+    accuracies = None if table is None else ntkscore.load_table(table, images.name)
+    chosen = select(cells, space, accuracies, seed)
+    given = None if by is None else score_sum_of(by, space, chosen[0], config.betas)
+    wanted = range(seed, seed + seeds)
+    engine.check(wanted, images, config, out, space=space, batch=batch)
+    among = runs.population_for(reference, images, space, config, wanted, given)
+    join(distributed, coordinator, processes, process)
+    if processes is None and not distributed:
+        devices.cores_as_devices()
+    devices.keep_compiled(traces=True)
+    with _interruptible(out), progress_display() as report:
+        ended = engine.run(
+            chosen,
+            wanted,
+            images,
+            config,
+            out,
+            space=space,
+            session={"cells": cells},
+            report=report,
+            batch=batch,
+        )
+    ranked, score_sum = runs.ranked(ended.results, chosen, wanted, config, given, space, among)
+    units = {(space.key(a), s) for a in chosen for s in wanted}
+    if missing := len(units - ended.results.finished()):
+        stderr.print(
+            f"{missing} networks are left to other processes; when all have ended, the same "
+            "command prints the whole ranking, or computes what one of them has lost"
+        )
+    if not is_first() or ranked.empty:
+        return
+    _print_ranking(ranked, score_sum, images, space, config, among, out, top, format)
+
+
+@o.command(app)
+def search(
+    out: Annotated[Path, typer.Option(help="Result directory; continued if it exists.")],
+    method: Annotated[
+        str, typer.Option(help=f"How to go on from network to network: {' or '.join(METHODS)}.")
+    ] = "local",
+    budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
+    by: o.By = None,
+    reference: o.Reference = None,
+    top: o.Top = 10,
+    batch: o.BatchSize = None,
+    data: o.Data = "synthetic",
+    data_dir: o.DataDir = None,
+    seed: o.Seed = 0,
+    seeds: o.Seeds = 1,
+    *,
+    config: Config,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Search for the best-scored architecture, and score only those on the way. Resumes, too."""
+    from cells.search import check
+    from ntkscore.api import runs
+    from ntkscore.api.search import visited
+    from ntkscore.run import engine
+
+    images = ntkscore.load_images(data, data_dir)
+    space = space.on(images.task)
+    first = check(method, budget, space)
+    given = None if by is None else score_sum_of(by, space, first, config.betas)
+    wanted = range(seed, seed + seeds)
+    engine.check(wanted, images, config, out, space=space, batch=batch)
+    among = runs.population_for(reference, images, space, config, wanted, given)
+    devices.cores_as_devices()
+    devices.keep_compiled(traces=True)
+    with _interruptible(out), stderr.status("compiling") as status:
+        seen = visited(
+            images,
+            out,
+            config,
+            space=space,
+            method=method,
+            budget=budget,
+            seeds=wanted,
+            by=given,
+            among=among,
+            batch=batch,
+            report=lambda step: status.update(
+                f"{step.visited} of {step.budget} networks, the best "
+                f"{' '.join(map(str, space.names(step.best).values()))}"
+            ),
+        )
+    ranked, score_sum = runs.ranked(
+        runs.open_results(out), seen, wanted, config, given, space, among
+    )
+    _print_ranking(ranked, score_sum, images, space, config, among, out, top, format)
+
+
+def _print_ranking(
+    ranked: "pandas.DataFrame",
+    by: ScoreSum,
+    images: ImageSet,
+    space: Space,
+    config: Config,
+    among: "Population | None",
+    out: Path,
+    top: int,
+    format: Format,
+) -> None:
+    """Print a ranking, in a table its first rows."""
+    from ntkscore.cli.display import print_frame
+    from ntkscore.cli.sheets import describe_choices
+
+    failed = int(ranked[list(by.terms)].isna().any(axis=1).sum())
+    note = (
+        f"{len(ranked)} networks, {failed} without this score, "
+        f"{describe_choices(images.name, space, config)}, ρ = {format_rho(config.rhos[0])}; "
+        f"all scores are in {out}"
+    )
+    scored = space.choices().items()
+    if sizes := [f"{n} {v}" for n, v in space.trained().choices().items() if (n, v) not in scored]:
+        note += f"\nCosts are of the networks that would be trained: {', '.join(sizes)}"
+    if among is not None:
+        note += f"\nPercentiles are among {among.source}."
+    if format is Format.table:
+        # A genotype string is for programs; it would push the numbers off the terminal.
+        ranked = ranked.head(top).drop(columns="string", errors="ignore")
+    print_frame(ranked, format, f"Ranked by {by}, best first", note)
+
+
+@contextmanager
+def _interruptible(out: Path) -> Iterator[None]:
+    """End on an interrupt with exit code 130, and say what is on disk."""
+    from ntkscore.results import RUN, ResultSet
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        count = len(ResultSet.open(out).finished()) if (out / RUN).exists() else 0
+        stderr.print(
+            f"stopped; {count} networks are on disk, and the same command goes on from there"
+        )
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

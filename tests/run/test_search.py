@@ -1,0 +1,81 @@
+"""Search into a directory: only what is visited is scored, and a killed search goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, finish, invoke, refused, rows_in, start
+
+import ntkscore
+from ntkscore.errors import InputError
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+
+
+def searched(out: Path, **choices: object) -> object:
+    return ntkscore.search("synthetic", out, CONFIG, space=RESIDUAL, **choices)
+
+
+@pytest.mark.parametrize("method", ["local", "evolution"])
+def test_a_search_scores_what_it_visits_and_ranks_it(tmp_path: Path, method: str) -> None:
+    steps: list[int] = []
+    found = searched(
+        tmp_path / "run",
+        method=method,
+        budget=12,
+        by="clean.trace",
+        report=lambda step: steps.append(step.visited),
+    )
+    assert len(found) == 12 == steps[-1]
+    assert steps == sorted(steps)
+    assert found["clean.trace"].is_monotonic_decreasing
+    assert set(rows_in(tmp_path / "run")["skips"]) == set(found["skips"])
+    # The same search over what is on disk computes nothing, and goes further.
+    before = sorted(p.name for p in (tmp_path / "run").glob("part-*"))
+    again = searched(tmp_path / "run", method=method, budget=12, by="clean.trace")
+    assert list(again["skips"]) == list(found["skips"])
+    assert sorted(p.name for p in (tmp_path / "run").glob("part-*")) == before
+    more = searched(tmp_path / "run", method=method, budget=14, by="clean.trace")
+    assert set(found["skips"]) < set(more["skips"])
+
+
+def test_the_best_of_a_whole_space_is_found(tmp_path: Path) -> None:
+    whole = ntkscore.rank(
+        "all", "synthetic", tmp_path / "whole", CONFIG, space=RESIDUAL, by="clean.trace"
+    )
+    found = searched(tmp_path / "run", budget=16, by="clean.trace")
+    assert list(found["skips"]) == list(whole["skips"])
+
+
+def test_the_command(tmp_path: Path) -> None:
+    options = [*RESIDUAL_OPTIONS, "--out", tmp_path / "run", "--budget", 9]
+    text = invoke("search", *options).stdout
+    assert "Ranked by params+network.synflow" in text and "9 networks, 0 without this score" in text
+    rows = json.loads(invoke("search", *options, "--format", "json").stdout)
+    assert len(rows) == 9 and rows[0]["rank"] == 1
+    other = [*RESIDUAL_OPTIONS, "--out", tmp_path / "other"]
+    refused("expected a budget of at least 1 network, got 0", "search", *other, "--budget", 0)
+    refused("expected one of local, evolution, got 'x'", "search", *other, "--method", "x")
+    refused("expected KERNEL.SCORE", "search", *other, "--by", "x")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_space_without_neighbours_is_refused(tmp_path: Path) -> None:
+    file = Path(__file__).with_name("own_space.py")
+    space = ntkscore.spaces.space_class(str(file))()
+    with pytest.raises(InputError, match="expected a space whose architectures have neighbours"):
+        ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_killed_search_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    options = [*RESIDUAL_OPTIONS, "--budget", 12, "--out"]
+    whole = invoke("search", *options, tmp_path / "whole", "--format", "csv").stdout
+    process = start("search", *options, tmp_path / "killed")
+    while not list((tmp_path / "killed").glob("part-*")) and process.poll() is None:
+        pass
+    process.kill()
+    process.communicate()
+    again = invoke("search", *options, tmp_path / "killed", "--format", "csv").stdout
+    assert again == whole
+    finish(start("search", *options, tmp_path / "killed"))
