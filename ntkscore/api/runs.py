@@ -143,6 +143,14 @@ def percentiles(
 
     Raises:
         InputError: if the reference was scored in another way, or none in the package fits.
+
+    Example:
+        >>> from ntkscore.analysis.percentiles import SHIPPED
+        >>> rows = open_results(SHIPPED / "small-synthetic").read().query("seed == 0")
+        >>> data, space = load("synthetic"), NASBench201(channels=8, cells_per_stage=1)
+        >>> places = percentiles(rows, data, Config(samples=16), space=space)
+        >>> print(f"{places[2581]:.1f}")
+        99.5
     """
     config, space = config or Config(), (space or NASBench201()).on(data.task)
     scores = network_table(pick_rho(rows, config.rhos[0]), space)
