@@ -27,7 +27,7 @@ from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
-from ntkscore.run.scorer import Batch, Scorer
+from ntkscore.run.scorer import Batch, Scorer, one_device
 from ntkscore.run.selection import select
 from ntkscore.verification import relative_error
 
@@ -43,7 +43,7 @@ def data() -> ImageSet:
 
 @pytest.fixture(scope="module")
 def scorer(data: ImageSet) -> Scorer:
-    return Scorer(SPACE.on(data.task), CONFIG)
+    return Scorer(SPACE.on(data.task), CONFIG, one_device())
 
 
 @pytest.fixture(scope="module")

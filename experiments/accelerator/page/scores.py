@@ -41,8 +41,9 @@ def scores(folder: Folder, rows: pd.DataFrame) -> Iterator[str]:
 def agreement(rows: pd.DataFrame) -> str:
     """Spearman of the default score and of the parameter count, as a table."""
     table = load_table(data_home() / BENCHMARK)
-    kept = [term for term in DEFAULT.terms if "." in term]
-    frame = correlate(score_table(rows)[kept], table, DATASET, METRIC)
+    scores = score_table(rows)
+    kept = [term for term in DEFAULT.terms if term in scores]
+    frame = correlate(scores[kept], table, DATASET, METRIC)
     frame = frame[frame["score"].isin([str(DEFAULT), "params"])]
     return markdown_table(
         ("score", "cells", "Spearman", "95 % interval", "in the top 10 %"),
