@@ -65,6 +65,7 @@ def examine(
     scores: pd.DataFrame,
     names: Sequence[str] | None = None,
     metrics: Sequence[str] = METRICS,
+    resamples: int = RESAMPLES,
 ) -> Iterator[dict[str, object]]:
     """A row for each measure, data set and metric.
 
@@ -73,6 +74,7 @@ def examine(
         scores: as `measured` gives them.
         names: of the measures; all if left out.
         metrics: which accuracies.
+        resamples: of the bootstrap.
     """
     cells = [int(cell) for cell in scores.index]
     given = scores[list(HELD_EQUAL)].to_numpy()
@@ -82,7 +84,7 @@ def examine(
             for measure in names or map(str, scores):
                 values = scores[measure]
                 direction = direction_of(measure, SPACE.fewer)
-                of = agreement(values, accuracy, direction, resamples=RESAMPLES, seed=study.seed)
+                of = agreement(values, accuracy, direction, resamples=resamples, seed=study.seed)
                 counted = {*measure.split("+")} <= {*HELD_EQUAL, *COSTS}
                 yield {
                     "measure": measure,
@@ -160,7 +162,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 def run(study: Study) -> Outcome:
     """The table of all measures, and the figure of the leading ones."""
     scores = measured(study)
-    frame = pd.DataFrame(examine(study, scores))
+    frame = pd.DataFrame(examine(study, scores, resamples=RESAMPLES))
     seeds = study.rows(RECORDING)["seed"].nunique()
     return Outcome(
         frame,

@@ -63,29 +63,22 @@ def flips(inside: Activations, attacked: Activations) -> Float[Array, ""]:
     return jnp.asarray(sum(changed) / sum(units))
 
 
-def feature_entropies(inside: Activations) -> Float[Array, "blocks"]:
-    """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
+def feature_products(inside: Activations) -> list[Float[Array, "k d d"]]:
+    """Of each block's features, centred, the product whose eigenvalues are their covariance's.
 
-    Source: Lee and Ham (2024), AZ-NAS, equations 3 and 4.
+    Of the two products with themselves, over channels and over points and pixels, it is the
+    smaller; the eigenvalues differ by zeros, and by a factor that no share of them sees. They are
+    left to the host: of the LAPACK calls in a program on a CPU, two at a time can wait for each
+    other without end (jaxlib 0.10.2, batches of matrices).
     """
 
-    def entropy(features: Float[Array, "n ... c"]) -> Float[Array, ""]:
+    def product(features: Float[Array, "n ... c"]) -> Float[Array, "d d"]:
         rows = features.reshape(-1, features.shape[-1])
         rows -= jnp.mean(rows, 0)
-        spectrum = jnp.linalg.eigvalsh(jnp.matmul(rows.T, rows, precision=PRECISION))
-        share = jnp.clip(spectrum, 0) / jnp.sum(spectrum)
-        return -jnp.sum(share * jnp.log(share + 1e-8))
+        rows = rows if len(rows) < rows.shape[1] else rows.T
+        return jnp.matmul(rows, rows.T, precision=PRECISION)
 
-    return jnp.concatenate([lax.map(entropy, blocks) for blocks in inside.features])
-
-
-def of_features(inside: Activations) -> dict[str, Float[Array, ""]]:
-    """`expressivity` and `progressivity`."""
-    entropies = feature_entropies(inside)
-    return {
-        "expressivity": jnp.sum(entropies),
-        "progressivity": jnp.min(jnp.diff(entropies)),
-    }
+    return [lax.map(product, blocks) for blocks in inside.features]
 
 
 def curvature(before: Points, after: Points, slope: Points, there: Points) -> Float[Array, ""]:

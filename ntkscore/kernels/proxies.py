@@ -4,11 +4,11 @@ They are taken on the kernel's own way: from gradients in the images, from what 
 blocks hand on, from weights alone. `ntkscore.kernels.probes` computes what they are reduced from.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from cells.errors import InputError
 from ntkscore.kernels import joint
@@ -102,6 +102,44 @@ NUMBERS: dict[str, Number] = {
     LOSS: Number(0, "mean cross-entropy, nats"),
 }
 """Measures that a program hands out as numbers."""
+
+
+def feature_entropies(products: Sequence[Float[np.ndarray, "k d d"]]) -> Float[np.ndarray, "b"]:
+    """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
+
+    Source: Lee and Ham (2024), AZ-NAS, equations 3 and 4.
+
+    Args:
+        products: `ntkscore.kernels.probes.feature_products`, blocks of one shape together.
+
+    Example:
+        >>> feature_entropies([np.eye(3)[None]]).round(6)  # three equal shares: ln 3
+        array([1.098612])
+    """
+
+    def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, "k"]:
+        spectrum = np.linalg.eigvalsh(products.astype(float))
+        share = np.clip(spectrum, 0, None) / np.sum(spectrum, 1, keepdims=True)
+        return -np.sum(share * np.log(share + 1e-8), 1)
+
+    return np.concatenate([entropies(each) for each in products])
+
+
+def of_features(products: Sequence[Float[np.ndarray, "k d d"]]) -> dict[str, float]:
+    """`expressivity` and `progressivity`; NaN where a block's features are all equal or not finite,
+    and the latter for a single block.
+
+    Args:
+        products: as for `feature_entropies`.
+    """
+    finite = all(np.isfinite(each).all() for each in products)
+    with np.errstate(invalid="ignore"):
+        entropies = feature_entropies(products) if finite else np.array([np.nan])
+    rises = np.diff(entropies)
+    return {
+        "expressivity": float(np.sum(entropies)),
+        "progressivity": float(np.min(rises)) if len(rises) else np.nan,
+    }
 
 
 def measures_at(kernel: str) -> dict[str, Measure]:

@@ -19,8 +19,8 @@ from ntkscore.kernels.probes import (
     correlation,
     curvature,
     equal_states,
+    feature_products,
     flips,
-    of_features,
     synflow,
 )
 from ntkscore.kernels.proxies import LOSS, NETWORK
@@ -38,6 +38,8 @@ class Stack(NamedTuple):
             sum; zero where a gradient is the same for all pixels.
         states: for each radius, at each of X, X_ρ and X_2ρ, the number of rectifiers that two
             images have in the same state; None where the network does not report them.
+        features: for each radius, at each of the three, products of what the blocks hand on
+            (`ntkscore.kernels.probes.feature_products`); None likewise.
         numbers: for each radius, further measures by KERNEL.MEASURE; those that the network can
             give.
     """
@@ -45,6 +47,7 @@ class Stack(NamedTuple):
     gram: Float[Array, "r m m"]
     slopes: Float[Array, "r m m"]
     states: Float[Array, "r 3 n n"] | None
+    features: list[Float[Array, "r 3 k d d"]] | None
     numbers: dict[str, Float[Array, "r"]]
 
 
@@ -118,7 +121,7 @@ def stack(
     gradient, clean = loss_gradient(model, labels), _Forward(model, images)
 
     def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Array]]:
-        """X_ρ and X_2ρ, their logits and what their passes left; their states; numbers."""
+        """X_ρ and X_2ρ, their logits and what their passes left; their insides; numbers."""
         # Every radius has the same key, so that random starts differ by their scale alone.
         keys = (None, None) if key is None else jax.random.split(key, 2)
         forwards, slopes = [clean], []
@@ -134,25 +137,25 @@ def stack(
             if before.inside is not None and after.inside is not None:
                 numbers[f"{kernel}.flips"] = flips(before.inside, after.inside)
         passed = [(f.points, f.logits, f.kept) for f in forwards[1:]]
-        return passed, [_states(f) for f in forwards[1:]], numbers
+        return passed, [_inside(f) for f in forwards[1:]], numbers
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
     if radii == 1:
         # A batch of one radius would batch the network's branches too, and compute all of them.
-        passed, states, numbers = attacked(rhos[0])
-        pairs, (states, numbers) = passed, jax.tree.map(lambda a: a[None], (states, numbers))
+        pairs, *rest = attacked(rhos[0])
+        insides, numbers = jax.tree.map(lambda a: a[None], rest)
     else:
-        together, states, numbers = jax.vmap(attacked)(rhos)
+        together, insides, numbers = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
     once = _at(POINTS[0], clean, labels)
     if model.unnormalized is not None:
         once[f"{NETWORK}.synflow"] = synflow(model, images)
     numbers |= {name: jnp.broadcast_to(number, radii) for name, number in once.items()}
-    if (own := _states(clean)) is not None:
-        states = jnp.stack([jnp.broadcast_to(own, states[0].shape), *states], 1)
-    else:
-        states = None
+    states = features = None
+    if (own := _inside(clean)) is not None:
+        own = jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), own)
+        states, features = jax.tree.map(lambda *three: jnp.stack(three, 1), own, *insides)
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
     gram, logits, slopes = evaluate(
@@ -171,16 +174,15 @@ def stack(
             slopes, _ = passes.parts(model.params, [kept for _, _, kept in sets], ones, {})
         else:
             (slopes,) = jax.vjp(model.logits, points)[1](ones)
-    return Stack(gram, regroup(correlation(slopes), radii), states, numbers)
+    return Stack(gram, regroup(correlation(slopes), radii), states, features, numbers)
 
 
 def _at(kernel: str, forward: _Forward, labels: Labels) -> dict[str, Array]:
     """Numbers at one set of points."""
-    numbers = {LOSS: jnp.mean(cross_entropy(forward.logits, labels))}
-    if forward.inside is not None:
-        numbers |= of_features(forward.inside)
-    return {f"{kernel}.{name}": number for name, number in numbers.items()}
+    return {f"{kernel}.{LOSS}": jnp.mean(cross_entropy(forward.logits, labels))}
 
 
-def _states(forward: _Forward) -> Float[Array, "n n"] | None:
-    return None if forward.inside is None else equal_states(forward.inside)
+def _inside(forward: _Forward) -> tuple[Float[Array, "n n"], list[Array]] | None:
+    """Rectifiers in equal states, and products of features."""
+    inside = forward.inside
+    return None if inside is None else (equal_states(inside), feature_products(inside))

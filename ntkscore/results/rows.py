@@ -29,12 +29,14 @@ class Measured(NamedTuple):
         slopes: likewise, the correlation of the points' input gradients.
         states: at each of the three, the rectifiers that two images have in the same state; None
             where the network does not report them.
+        features: at each of the three, products of what the blocks hand on; None likewise.
         numbers: further measures by KERNEL.MEASURE.
     """
 
     gram: Float[np.ndarray, "m m"]
     slopes: Float[np.ndarray, "m m"]
     states: Float[np.ndarray, "3 n n"] | None
+    features: Sequence[Float[np.ndarray, "3 k d d"]] | None
     numbers: Mapping[str, float]
 
 
@@ -61,9 +63,14 @@ def measurements(
             own |= scores.measure(measured.states[i], labels, definitions=proxies.STATE_SCORES)
         for name, measurement in own.items():
             yield kernel, None, name, measurement
+    numbers = dict(measured.numbers)
+    if measured.features is not None:
+        for i, kernel in enumerate(joint.POINTS):
+            at_points = proxies.of_features([products[i] for products in measured.features])
+            numbers |= {f"{kernel}.{name}": value for name, value in at_points.items()}
     for name, number in proxies.NUMBERS.items():
         for kernel in number.at:
-            value = measured.numbers.get(f"{kernel}.{name}")
+            value = numbers.get(f"{kernel}.{name}")
             yield kernel, None, name, scores.finite(None if value is None else float(value))
 
 

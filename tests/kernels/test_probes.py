@@ -14,7 +14,8 @@ from cells.model import Model
 from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore.kernels.probes import equal_states, feature_entropies, synflow
+from ntkscore.kernels.probes import equal_states, feature_products, synflow
+from ntkscore.kernels.proxies import feature_entropies, of_features
 from ntkscore.kernels.stack import Stack, cross_entropy, stack
 
 Array = jax.Array
@@ -84,7 +85,10 @@ def test_the_inside_of_a_cells_network_is_what_passes_through_it(
     same = on @ on.T + (1 - on) @ (1 - on).T
     np.testing.assert_array_equal(equal_states(inside), same)
     np.testing.assert_array_equal(np.diag(same), on.shape[1])
-    np.testing.assert_allclose(feature_entropies(inside), [entropy(o) for o in outputs], rtol=1e-9)
+    products = [np.asarray(each) for each in feature_products(inside)]
+    np.testing.assert_allclose(
+        feature_entropies(products), [entropy(o) for o in outputs], rtol=1e-9
+    )
 
 
 @pytest.mark.slow
@@ -150,11 +154,11 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
         for states, these in zip(got.states[i], on, strict=True):  # type: ignore[index]
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
-        for kernel, inside in zip(("clean", "robust", "twice"), insides, strict=True):
+        for k, inside in enumerate(insides):
             entropies = [entropy(np.asarray(f)) for f in inside.features[0]]
-            assert got.numbers[f"{kernel}.expressivity"][i] == pytest.approx(sum(entropies))
-            least = np.diff(entropies).min()
-            assert got.numbers[f"{kernel}.progressivity"][i] == pytest.approx(least)
+            numbers = of_features([np.asarray(each)[i, k] for each in got.features])  # type: ignore
+            assert numbers["expressivity"] == pytest.approx(sum(entropies))
+            assert numbers["progressivity"] == pytest.approx(np.diff(entropies).min())
         assert got.numbers["cross.flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
         assert got.numbers["cross_twice.flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
         change = np.sum((gradient(parts[1]) - gradient(x)) ** 2, 1)
@@ -163,11 +167,19 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
     assert np.ptp(got.numbers["network.synflow"]) == 0
 
 
+def test_features_that_say_nothing_are_no_numbers() -> None:
+    wide, flat = np.eye(3)[None], np.zeros((1, 2, 2))
+    alone = of_features([wide])
+    assert alone["expressivity"] == pytest.approx(np.log(3)) and np.isnan(alone["progressivity"])
+    for broken in (flat, np.full((1, 2, 2), np.inf)):
+        assert np.isnan([*of_features([wide, broken]).values()]).all()
+
+
 @pytest.mark.slow
 def test_what_a_network_does_not_report_is_left_out_and_not_made_up() -> None:
     model, x, y = residual("tanh")
     smooth = stack(model, x, y, fgsm, jnp.asarray([RHO]))
-    assert smooth.states is None
+    assert smooth.states is None and smooth.features is None
     assert set(smooth.numbers) == {
         *(f"{kernel}.loss" for kernel in ("clean", "robust", "twice")),
         "cross.curvature",

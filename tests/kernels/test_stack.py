@@ -11,6 +11,7 @@ from networks import EXACT, error, points, small_model, small_params
 
 from attacks import ATTACKS, NORMS, fgsm, pgd, twice
 from cells.model import Model
+from cells.nasbench201.space import NASBench201
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import POINTS, joint_kernel
 from ntkscore.kernels.probes import correlation
@@ -70,6 +71,20 @@ def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, nor
         assert expected[0] < expected[1] < expected[2]
         slopes = jax.vmap(jax.grad(lambda x: jnp.sum(apply(model().params, x))))(points)
         assert error(slope, np.corrcoef(slopes)) < EXACT
+
+
+def test_a_program_leaves_linear_algebra_to_the_host() -> None:
+    """Two such calls of a program can wait for each other without end on a CPU."""
+    space = NASBench201(channels=4, cells_per_stage=1)
+    digits = jnp.asarray(space.encode(space.parse("323133")))
+    variables, labels = space.draw((), 0, jnp.float32), jnp.zeros(2, jnp.int32)
+
+    def compute(images: Array) -> Stack:
+        model = space.model((), variables, digits, images)
+        return stack(model, images, labels, fgsm, jnp.asarray(RHOS))
+
+    program = jax.jit(compute).lower(jnp.zeros((2, 32, 32, 3), jnp.float32)).as_text()
+    assert "dot_general" in program and "lapack" not in program
 
 
 def test_one_radius_of_several_is_that_radius_alone(double) -> None:
