@@ -63,6 +63,20 @@ class Passes(Protocol):
         """What a forward pass left of the network's inside."""
         ...
 
+    def pullbacks(self, params: Any, kept: Any, key: Array) -> Sequence[tuple[Array, Array]]:
+        """Random signs at each block's output, pulled to its input: gradients there, and signs."""
+        ...
+
+    def standardized(
+        self, params: Any, points: Points, others: Points
+    ) -> tuple[Points, Points, Array]:
+        """Before the mean over the pixels, at two batches, standardised by the first one's moments.
+
+        Returns:
+            The features at the two, and Σ ln σ over the normalisations.
+        """
+        ...
+
 
 class Model(NamedTuple):
     """A network at some weights.
@@ -80,6 +94,8 @@ class Model(NamedTuple):
             passes have their own.
         unnormalized: logits of (params, points) without normalisations, for `synflow`; or None.
             It is `apply` itself where there are none.
+        stacked: whether the first axis of the leaf at a path of the weights counts layers, for
+            measures that look at layers one by one; it never does if left out.
 
     Example:
         >>> import jax.numpy as jnp
@@ -95,6 +111,7 @@ class Model(NamedTuple):
     passes: Passes | None = None
     activations: Callable[[Any, Points], Activations] | None = None
     unnormalized: Callable[[Any, Points], Logits] | None = None
+    stacked: Callable[[tuple], bool] | None = None
 
     def logits(self, points: Points) -> Logits:
         """Logits of points, by the cheapest way to the gradient in the points."""

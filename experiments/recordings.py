@@ -81,6 +81,8 @@ class Recording:
 
 
 SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
+PROXIES = {"proxies": Recording(MODERATE | {"proxies": True}, "table:1000", 1)}
+"""Of cells and a seed of `space`, also what takes passes of its own."""
 SAMPLES = {
     "pgd-8": Recording(MODERATE | {"attack": "pgd"}, "table:1000"),
     "pgd-3": Recording(MODERATE | {"attack": "pgd", "rhos": (3 / 255,)}, "table:250", 1),
@@ -95,10 +97,12 @@ _OF_FINDINGS = {
 """The conventions under which the paper's findings are tested: our default, and KNAS's, which the
 paper says it follows."""
 FINDINGS = {
-    f"findings/{name}-fgsm": Recording(
-        FEW_IMAGES | choices | {"rhos": (3 / 255, 8 / 255)}, "table:1000"
+    f"findings/{name}-{attack}": Recording(
+        FEW_IMAGES | choices | {"attack": attack, "rhos": (3 / 255, 8 / 255)}, "table:1000"
     )
     for name, choices in _OF_FINDINGS.items()
+    for attack in ("fgsm", "pgd")
+    if (name, attack) != (CALIBRATED_SUM, "pgd")
 }
 
 _CHOICES = {
@@ -156,7 +160,7 @@ REFERENCES = {"small-synthetic": Recording(SMALL, "distinct", images="synthetic"
 """Whole spaces for percentiles; the terms of the default score go into the package. This one is of
 `make rank`'s fidelity and images."""
 
-RECORDINGS = SPACE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
+RECORDINGS = SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:

@@ -8,13 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
 from ntkscore.analysis.frames import free_table
-from ntkscore.analysis.score_names import ScoreSum, score_sum_of
+from ntkscore.analysis.score_names import ScoreSum, sum_asked
+from ntkscore.config import Config
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -68,7 +70,9 @@ def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
 
 def sum_named(name: str) -> ScoreSum:
     """The score, cost or count that a text names, or the sum of several; joint ones at β = 0.5."""
-    return score_sum_of(name, SPACE, SPACE.parse(0), (0.5,))
+    asked = sum_asked(name, SPACE, SPACE.parse(0), Config(proxies=True))
+    assert asked is not None
+    return asked
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,11 @@ class Study:
     def table(self) -> Table:
         """NAS-RobBench-201: adversarially trained networks."""
         return load_table(self.data_dir / BENCHMARK)
+
+    def accuracies(self, cells: Iterable[object]) -> dict[str, np.ndarray]:
+        """Robust accuracies of cells, by data set."""
+        wanted = [int(str(cell)) for cell in cells]
+        return {name: self.table.accuracies(name, METRIC, wanted) for name in self.table.datasets}
 
     @cached_property
     def older(self) -> Table:

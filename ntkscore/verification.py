@@ -26,7 +26,8 @@ from ntkscore.kernels import joint
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
 from ntkscore.kernels.parameters import total
-from ntkscore.kernels.stack import cross_entropy, loss_gradient
+from ntkscore.kernels.probes import cross_entropy
+from ntkscore.kernels.stack import loss_gradient
 from ntkscore.parity import KERNELS, Reference, load_parity
 
 RHO = 8 / 255

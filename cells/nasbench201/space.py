@@ -168,6 +168,7 @@ class NASBench201(Space):
             coupled=mode.coupled,
             passes=passes,
             unnormalized=partial(self._unnormalized, code),
+            stacked=_in_a_stage,
         )
 
     def _unnormalized(self, code: Any, params: Any, points: Array) -> Any:
@@ -192,6 +193,11 @@ class NASBench201(Space):
         activations = points * pixels * self.channels * stages * SAVED_PER_CELL
         gradients = points * (4 * self.channels) ** 2 * 9 * 3
         return int(width * (activations + gradients))
+
+
+def _in_a_stage(path: tuple) -> bool:
+    """Whether a leaf of the weights holds one layer of every cell of a stage."""
+    return path[0].key.startswith("stage")
 
 
 @lru_cache

@@ -74,12 +74,6 @@ def direct(scores: pd.DataFrame, terms: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame({term: sum_named(term).of(scores) for term in terms})
 
 
-def accuracies_of(study: Study, values: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Accuracies of the cells in a frame, by data set."""
-    cells = [int(cell) for cell in values.index]
-    return {name: study.table.accuracies(name, METRIC, cells) for name in study.table.datasets}
-
-
 def half_of(values: pd.DataFrame, accuracies: dict[str, np.ndarray], cells: np.ndarray) -> Half:
     """The half with these cells, by position."""
     ranks = rankdata(values.to_numpy()[cells], axis=0)
@@ -148,7 +142,7 @@ def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     """A row for each split, family (or fixed sum) and data set: what was chosen, and its worth."""
     present = [term for term in (*TERMS, "flops") if term in scores]
     values = direct(scores, present).dropna()
-    accuracies = accuracies_of(study, values)
+    accuracies = study.accuracies(values.index)
     families = {
         family: sums_of(present, [term for term in terms if term in present])
         for family, terms in FAMILIES.items()
@@ -231,7 +225,7 @@ def by_seed(study: Study, name: str) -> Iterator[str]:
     """A sentence for every seed: what a sum is worth on all cells."""
     for seed, rows in single_seeds(study.rows(RECORDING)).items():
         values = direct(with_counts(rows), name.split("+")).dropna()
-        half = half_of(values, accuracies_of(study, values), np.arange(len(values)))
+        half = half_of(values, study.accuracies(values.index), np.arange(len(values)))
         parts = [
             f"{DATASET_LABELS[dataset]} {numbers['spearman']:.3f}, in the top 10 % "
             f"{numbers['top10']:.3f}, pick {numbers['best_rank']}, first ten "

@@ -5,7 +5,7 @@ layers, paths, poolings and convolutions on them, depth and receptive field. It 
 "does this know more than counting?".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -116,7 +116,7 @@ def leading(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in strength.sort_values(ascending=False).index]
 
 
-def draw(frame: pd.DataFrame) -> Figure:
+def draw(frame: pd.DataFrame, sums: Mapping[str, str] = SUMS) -> Figure:
     """A line per measure: agreement over all cells, and what is left beside counting."""
     names, part = leading(frame)[:SHOWN], frame[frame["metric"] == METRIC]
     panels = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
@@ -131,7 +131,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         axis.grid(axis="y", linewidth=0.3)
     falling = set(part.loc[part["spearman"] < 0, "measure"])
     labels = [
-        f"{SUMS.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
+        f"{sums.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
         for name in names
     ]
     axes[0].set_yticks(range(len(names)), labels, fontsize=7)

@@ -19,7 +19,6 @@ from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from experiments.recordings import seconds_per_cell
 from experiments.study import DATASET, METRIC, SPACE, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.data.tables import Table
 
 STARTS = 100
 BUDGETS = (50, 150, 500)
@@ -102,14 +101,13 @@ def picks(scores: pd.DataFrame, accuracy: pd.Series) -> Iterator[tuple[str, int,
             yield RANDOM, start, 0, queries, cell
 
 
-def examine(table: Table, scores: pd.DataFrame) -> pd.DataFrame:
+def examine(study: Study, scores: pd.DataFrame) -> pd.DataFrame:
     """A row for every choice, with its accuracies on all data sets and its rank on one."""
-    cells = [int(cell) for cell in scores.index]
     accuracies = {
-        dataset: pd.Series(table.accuracies(dataset, METRIC, cells), index=scores.index)
-        for dataset in table.datasets
+        dataset: pd.Series(accuracy, index=scores.index)
+        for dataset, accuracy in study.accuracies(scores.index).items()
     }
-    own = np.array(table.accuracies(DATASET, METRIC))
+    own = np.array(study.table.accuracies(DATASET, METRIC))
     columns = ["method", "start", "scored", "queries", "cell"]
     frame = pd.DataFrame(picks(scores, accuracies[DATASET]), columns=columns)
     for dataset, accuracy in accuracies.items():
@@ -159,7 +157,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def run(study: Study) -> Outcome:
     """Searches of both kinds, and ranking everything, with and without queries."""
-    frame = examine(study.table, scores_of_distinct(study))
+    frame = examine(study, scores_of_distinct(study))
     seeds = study.rows(RECORDING)["seed"].nunique()
     cost = seeds * seconds_per_cell(study.result_set(RECORDING))
     return Outcome(

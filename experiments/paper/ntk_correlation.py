@@ -18,7 +18,7 @@ from experiments.paper.recorded_scores import (
     compare,
 )
 from experiments.plotting import COLUMN, metric_label, score_label
-from experiments.recordings import CALIBRATED_SUM, INSTANCE_LOSS
+from experiments.recordings import FINDINGS, INSTANCE_LOSS
 from experiments.study import (
     DATASET,
     FIRST,
@@ -40,13 +40,18 @@ from ntkscore.text import format_rho
 
 ROBUST = METRICS[1:]
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
-BY_CONVENTION = tuple(
-    (f"findings/{convention}-fgsm", level)
-    for convention in (CALIBRATED_SUM, INSTANCE_LOSS)
-    for level in (3, 8)
-)
+BY_CONVENTION = tuple((name, level) for name in FINDINGS for level in (3, 8))
 RECORDINGS = (("space", 8), *BY_CONVENTION, ("radii", 3), ("pgd-3", 3), ("pgd-8", 8))
 """Recordings and radii, in grey levels, of the scores."""
+PAIRS = (
+    (("radii", 3), ("pgd-3", 3)),
+    (("space", 8), ("pgd-8", 8)),
+    *(
+        ((f"findings/{INSTANCE_LOSS}-fgsm", level), (f"findings/{INSTANCE_LOSS}-pgd", level))
+        for level in (3, 8)
+    ),
+)
+"""Those of FGSM beside those of PGD, settings equal otherwise."""
 
 
 def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
@@ -199,8 +204,7 @@ def run(study: Study) -> Outcome:
         *grows_with_radius(space),
         *(part for name in BY_CONVENTION for part in grows_with_radius(scores[name])),
         *grows_with_radius(scores["pgd-8", 8]),
-        *fgsm_above_pgd(scores["radii", 3], scores["pgd-3", 3]),
-        *fgsm_above_pgd(space, scores["pgd-8", 8]),
+        *(part for fgsm, pgd in PAIRS for part in fgsm_above_pgd(scores[fgsm], scores[pgd])),
     )
     first = ["recording", "convention", "attack", "rho", "metric", "score"]
     return Outcome(

@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from cells import all_cells
-
-POPULATION = 10
-TOURNAMENT = 3
-"""The sizes of regularised evolution in the NATS-Bench scripts."""
+from cells.search import POPULATION, TOURNAMENT
 
 Searcher = Callable[[np.ndarray, np.ndarray, np.random.Generator], Iterator[int]]
 

@@ -14,15 +14,14 @@ import pandas as pd
 
 from cells.space import Space
 from ntkscore.analysis.frames import given_scores, network_table, pick_rho
-from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below, score_sum_of
+from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below, default_for
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet, differences
 
 SHIPPED = Path(__file__).parents[1] / "references"
 """The result directories that come with the package, with the terms of the default score."""
-SEVERAL = ("rhos", "betas")
-"""Choices of which a reference may have more."""
-
+FREE = ("rhos", "betas", "proxies")
+"""Choices that may differ from a reference's: what they add stands in rows of its own."""
 
 EQUAL = 1e-9
 """Relative difference of two sums of the same numbers."""
@@ -88,20 +87,20 @@ def population(
         )
 
     kept, asked = (
-        {name: value for name, value in one.items() if name not in SEVERAL}
+        {name: value for name, value in one.items() if name not in FREE}
         for one in (results.configuration, json.loads(json.dumps(configuration)))
     )
     if differing := differences(kept, asked):
         raise refuse("; ".join(differing))
     rows, key = pick_rho(results.read(), rho), results.identity[0]
-    if absent := [seed for seed in seeds if seed not in set(rows["seed"])]:
-        there = ", ".join(map(str, sorted(rows["seed"].unique())))
-        raise refuse(f"seed {absent[0]}, of which it has {there}")
+    there = sorted(rows["seed"].unique())
+    if absent := [seed for seed in seeds if seed not in there]:
+        raise refuse(f"seed {absent[0]}, of which it has {', '.join(map(str, there))}")
     rows = rows[rows["seed"].isin(list(seeds))]
     seeds_of = rows.groupby(key)["seed"].nunique()
     rows = rows[rows[key].isin(seeds_of.index[seeds_of == len(seeds)])]
     if by is None:
-        by = score_sum_of(None, space, space.parse(rows[key].iloc[0]), (), given_scores(rows))
+        by = default_for(space, space.parse(rows[key].iloc[0]), given_scores(rows))
     scores = network_table(rows, space)
     if absent := [term for term in by.terms if term not in scores]:
         raise refuse(f"{absent[0]}, which it does not have")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cells.space import Architecture, Space
+from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
-from ntkscore.kernels.proxies import NETWORK, all_measures, direction_of, measures_at
+from ntkscore.kernels.proxies import NETWORK, NUMBERS, all_measures, direction_of, measures_at
 
 if TYPE_CHECKING:
     import pandas
@@ -198,26 +199,39 @@ def default_sum(free: Collection[str], given: Collection[str] | None = None) -> 
     return ScoreSum(tuple(terms), tuple(term for term in terms if term in DEFAULT.fewer))
 
 
-def score_sum_of(
-    by: str | None,
-    space: Space,
-    architecture: Architecture,
-    betas: Sequence[float],
-    given: Collection[str] | None = None,
+def default_for(
+    space: Space, architecture: Architecture, given: Collection[str] | None = None
 ) -> ScoreSum:
-    """The score to rank by, from its text, or the default.
+    """The default sum of a space.
 
     Args:
-        by: a score, or several joined by `+`; the default if left out.
         space, architecture: for the costs and counts that there are.
-        betas: of the run, for the joint kernels.
-        given: the scores that the networks give, of which the default takes its terms; all if
-            left out.
+        given: names of the scores that its networks give; all if left out.
+    """
+    return default_sum((*space.costs(architecture), *space.structure(architecture)), given)
+
+
+def sum_asked(
+    by: str | None, space: Space, architecture: Architecture, config: Config
+) -> ScoreSum | None:
+    """The score that a text names, or the sum of several; None, which asks for the default, stays.
+
+    Args:
+        by: a score, or several joined by `+`.
+        space, architecture: for the costs and counts that there are.
+        config: how networks are scored.
 
     Raises:
-        InputError: if there is no such score.
+        InputError: if there is no such score, or it is not measured.
     """
-    free = (*space.costs(architecture), *space.structure(architecture))
     if by is None:
-        return default_sum(free, given)
-    return ScoreSum.parse(by, betas, free, space.fewer)
+        return None
+    free = (*space.costs(architecture), *space.structure(architecture))
+    asked = ScoreSum.parse(by, config.betas, free, space.fewer)
+    own = {name for name, number in NUMBERS.items() if number.own_passes}
+    if not config.proxies and (left := [t for t in asked.terms if t.rpartition(".")[2] in own]):
+        raise InputError(
+            f"expected measures that come with the kernels, got {left[0]!r}, which takes passes of "
+            "its own; add --proxies (in Python, Config(proxies=True))"
+        )
+    return asked

@@ -12,7 +12,7 @@ from cells.space import Architecture, Space
 from ntkscore.analysis.frames import given_scores, network_table, pick_rho
 from ntkscore.analysis.percentiles import Population, population, shipped_population
 from ntkscore.analysis.ranking import ranking
-from ntkscore.analysis.score_names import ScoreSum, score_sum_of
+from ntkscore.analysis.score_names import ScoreSum, default_for, sum_asked
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load
 from ntkscore.data.tables import Table
@@ -88,10 +88,10 @@ def rank(
     if not chosen:
         raise InputError("expected at least one architecture, got none; name some")
     wanted = _seeds(seeds)
-    score_sum = None if by is None else score_sum_of(by, space, chosen[0], config.betas)
-    among = population_for(reference, data, space, config, wanted, score_sum)
+    asked = sum_asked(by, space, chosen[0], config)
+    among = population_for(reference, data, space, config, wanted, asked)
     ended = engine.run(chosen, wanted, data, config, out, space=space, report=report, batch=batch)
-    return ranked(ended.results, chosen, wanted, config, score_sum, space, among).frame
+    return ranked(ended.results, chosen, wanted, config, asked, space, among).frame
 
 
 def population_for(
@@ -155,8 +155,8 @@ def percentiles(
     config, space = config or Config(), (space or NASBench201()).on(data.task)
     scores = network_table(pick_rho(rows, config.rhos[0]), space)
     first, seeds = space.parse(scores.index[0]), sorted(set(rows["seed"].tolist()))
-    score_sum = None if by is None else score_sum_of(by, space, first, config.betas)
-    among = population_for(reference, data, space, config, seeds, score_sum)
+    asked = sum_asked(by, space, first, config)
+    among = population_for(reference, data, space, config, seeds, asked)
     if among is None:
         raise InputError(
             "expected scores made like those of a reference in the package, got "
@@ -167,10 +167,11 @@ def percentiles(
 
 
 class Ranked(NamedTuple):
-    """A ranking, and the score that it is by."""
+    """A ranking, the score that it is by, and the networks of a reference that it is among."""
 
     frame: pd.DataFrame
     by: ScoreSum
+    among: Population | None
 
 
 def ranked(
@@ -188,12 +189,23 @@ def ranked(
     of the networks gives.
     """
     rows = rows_of(results, architectures, seeds, config, space)
-    if among is not None:
-        by = among.by
-    by = by or score_sum_of(None, space, architectures[0], config.betas, given_scores(rows))
+    by = sum_for(rows, by, space, architectures[0], among)
     if rows.empty:
-        return Ranked(pd.DataFrame(columns=["rank", results.identity[0]]), by)
-    return Ranked(ranking(rows, by, space, among), by)
+        return Ranked(pd.DataFrame(columns=["rank", results.identity[0]]), by, among)
+    return Ranked(ranking(rows, by, space, among), by, among)
+
+
+def sum_for(
+    rows: pd.DataFrame,
+    by: ScoreSum | None,
+    space: Space,
+    architecture: Architecture,
+    among: Population | None,
+) -> ScoreSum:
+    """The score that counts: a reference's, the one asked for, or what rows have of the default."""
+    if among is not None:
+        return among.by
+    return by or default_for(space, architecture, given_scores(rows))
 
 
 def rows_of(

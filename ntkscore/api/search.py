@@ -10,10 +10,10 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from cells.search import check, visit
 from cells.space import Architecture, Space
-from ntkscore.analysis.frames import given_scores, network_table
+from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.percentiles import Population
-from ntkscore.analysis.score_names import ScoreSum, score_sum_of
-from ntkscore.api.runs import open_results, population_for, ranked, rows_of
+from ntkscore.analysis.score_names import ScoreSum, sum_asked
+from ntkscore.api.runs import open_results, population_for, ranked, rows_of, sum_for
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load
 from ntkscore.run import engine
@@ -89,9 +89,9 @@ def search(
     data = load(data) if isinstance(data, str) else data
     space = space.on(data.task)
     first = check(method, budget, space)
-    given = None if by is None else score_sum_of(by, space, first, config.betas)
+    asked = sum_asked(by, space, first, config)
     wanted = range(seed, seed + seeds)
-    among = population_for(reference, data, space, config, wanted, given)
+    among = population_for(reference, data, space, config, wanted, asked)
     seen = visited(
         data,
         out,
@@ -100,12 +100,12 @@ def search(
         method=method,
         budget=budget,
         seeds=wanted,
-        by=given,
+        by=asked,
         among=among,
         batch=batch,
         report=report,
     )
-    return ranked(open_results(out), seen, wanted, config, given, space, among).frame
+    return ranked(open_results(out), seen, wanted, config, asked, space, among).frame
 
 
 def visited(
@@ -136,8 +136,7 @@ def visited(
         ended = engine.run(new, seeds, data, config, out, space=space, batch=batch)
         seen.extend(new)
         rows = rows_of(ended.results, seen, seeds, config, space)
-        current = among.by if among else by
-        current = current or score_sum_of(None, space, seen[0], config.betas, given_scores(rows))
+        current = sum_for(rows, by, space, seen[0], among)
         values = current.of(network_table(rows, space), among and among.scores).fillna(-np.inf)
         report(Step(len(seen), budget, space.parse(values.idxmax())))
         return values.to_dict()

@@ -15,7 +15,7 @@ import typer
 import ntkscore
 from cells.search import METHODS
 from cells.space import Space
-from ntkscore.analysis.score_names import ScoreSum, score_sum_of
+from ntkscore.analysis.score_names import sum_asked
 from ntkscore.cli import options as o
 from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, stderr
@@ -26,9 +26,7 @@ from ntkscore.run.processes import is_first, join
 from ntkscore.text import format_rho
 
 if TYPE_CHECKING:
-    import pandas
-
-    from ntkscore.analysis.percentiles import Population
+    from ntkscore.api.runs import Ranked
 
 
 @o.command(app)
@@ -54,7 +52,9 @@ def score(
     from ntkscore.cli.display import print_frame
     from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
 
-    among = runs.population_for(reference, images, space, config, [seed], None)
+    among = None
+    if reference is not None or format is Format.table:
+        among = runs.population_for(reference, images, space, config, [seed], None)
 
     with stderr.status("compiling, then scoring"):
         devices.keep_compiled(traces=True)
@@ -121,10 +121,10 @@ def rank(
     space = space.on(images.task)
     accuracies = None if table is None else ntkscore.load_table(table, images.name)
     chosen = select(cells, space, accuracies, seed)
-    given = None if by is None else score_sum_of(by, space, chosen[0], config.betas)
+    asked = sum_asked(by, space, chosen[0], config)
     wanted = range(seed, seed + seeds)
     engine.check(wanted, images, config, out, space=space, batch=batch)
-    among = runs.population_for(reference, images, space, config, wanted, given)
+    among = runs.population_for(reference, images, space, config, wanted, asked)
     join(distributed, coordinator, processes, process)
     if processes is None and not distributed:
         devices.cores_as_devices()
@@ -141,16 +141,15 @@ def rank(
             report=report,
             batch=batch,
         )
-    ranked, score_sum = runs.ranked(ended.results, chosen, wanted, config, given, space, among)
+    ranked = runs.ranked(ended.results, chosen, wanted, config, asked, space, among)
     units = {(space.key(a), s) for a in chosen for s in wanted}
     if missing := len(units - ended.results.finished()):
         stderr.print(
             f"{missing} networks are left to other processes; when all have ended, the same "
             "command prints the whole ranking, or computes what one of them has lost"
         )
-    if not is_first() or ranked.empty:
-        return
-    _print_ranking(ranked, score_sum, images, space, config, among, out, top, format)
+    if is_first() and not ranked.frame.empty:
+        _print_ranking(ranked, images, space, config, out, top, format)
 
 
 @o.command(app)
@@ -182,10 +181,10 @@ def search(
     images = ntkscore.load_images(data, data_dir)
     space = space.on(images.task)
     first = check(method, budget, space)
-    given = None if by is None else score_sum_of(by, space, first, config.betas)
+    asked = sum_asked(by, space, first, config)
     wanted = range(seed, seed + seeds)
     engine.check(wanted, images, config, out, space=space, batch=batch)
-    among = runs.population_for(reference, images, space, config, wanted, given)
+    among = runs.population_for(reference, images, space, config, wanted, asked)
     devices.cores_as_devices()
     devices.keep_compiled(traces=True)
     with _interruptible(out), stderr.status("compiling") as status:
@@ -197,7 +196,7 @@ def search(
             method=method,
             budget=budget,
             seeds=wanted,
-            by=given,
+            by=asked,
             among=among,
             batch=batch,
             report=lambda step: status.update(
@@ -205,19 +204,15 @@ def search(
                 f"{' '.join(map(str, space.names(step.best).values()))}"
             ),
         )
-    ranked, score_sum = runs.ranked(
-        runs.open_results(out), seen, wanted, config, given, space, among
-    )
-    _print_ranking(ranked, score_sum, images, space, config, among, out, top, format)
+    ranked = runs.ranked(runs.open_results(out), seen, wanted, config, asked, space, among)
+    _print_ranking(ranked, images, space, config, out, top, format)
 
 
 def _print_ranking(
-    ranked: "pandas.DataFrame",
-    by: ScoreSum,
+    ranked: "Ranked",
     images: ImageSet,
     space: Space,
     config: Config,
-    among: "Population | None",
     out: Path,
     top: int,
     format: Format,
@@ -226,21 +221,22 @@ def _print_ranking(
     from ntkscore.cli.display import print_frame
     from ntkscore.cli.sheets import describe_choices
 
-    failed = int(ranked[list(by.terms)].isna().any(axis=1).sum())
+    frame = ranked.frame
+    failed = int(frame[list(ranked.by.terms)].isna().any(axis=1).sum())
     note = (
-        f"{len(ranked)} networks, {failed} without this score, "
+        f"{len(frame)} networks, {failed} without this score, "
         f"{describe_choices(images.name, space, config)}, ρ = {format_rho(config.rhos[0])}; "
         f"all scores are in {out}"
     )
     scored = space.choices().items()
     if sizes := [f"{n} {v}" for n, v in space.trained().choices().items() if (n, v) not in scored]:
         note += f"\nCosts are of the networks that would be trained: {', '.join(sizes)}"
-    if among is not None:
-        note += f"\nPercentiles are among {among.source}."
+    if ranked.among is not None:
+        note += f"\nPercentiles are among {ranked.among.source}."
     if format is Format.table:
         # A genotype string is for programs; it would push the numbers off the terminal.
-        ranked = ranked.head(top).drop(columns="string", errors="ignore")
-    print_frame(ranked, format, f"Ranked by {by}, best first", note)
+        frame = frame.head(top).drop(columns="string", errors="ignore")
+    print_frame(frame, format, f"Ranked by {ranked.by}, best first", note)
 
 
 @contextmanager

@@ -33,6 +33,21 @@ def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
     return sum(others, first)
 
 
+def is_weight(path: tuple) -> bool:
+    """Whether a leaf is a layer's weights, which it also is where no name on its path says."""
+    return _named_kind(path) in (None, "weight")
+
+
+def is_scale(path: tuple) -> bool:
+    """Whether a leaf is a normalisation's scale."""
+    return _named_kind(path) == "scale"
+
+
+def _named_kind(path: tuple) -> str | None:
+    names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in path]
+    return next((KIND_OF_LEAF[name] for name in reversed(names) if name in KIND_OF_LEAF), None)
+
+
 def kind_of(path: tuple, leaf: Array) -> str:
     """The kind of a parameter, from the last name on its path that says one.
 

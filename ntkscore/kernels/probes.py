@@ -7,17 +7,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from cells.grams import square
 from cells.model import Activations, Model, Points
 from ntkscore.kernels.implementations import PRECISION
-from ntkscore.kernels.parameters import KIND_OF_LEAF
+from ntkscore.kernels.parameters import is_scale, is_weight
 
 TINY = 1e-30
 """Where even the largest entry of a gradient is below it, the gradient counts as zero. Ones of this
 size are what `synflow` begins with, so that float32 holds every network's flow."""
+
+
+def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, "n"]) -> Float[Array, "n"]:
+    """−log of the softmax at the label, in nats."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
 
 
 def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
@@ -63,7 +69,7 @@ def flips(inside: Activations, attacked: Activations) -> Float[Array, ""]:
     return jnp.asarray(sum(changed) / sum(units))
 
 
-def feature_products(inside: Activations) -> list[Float[Array, "k d d"]]:
+def feature_products(inside: Activations) -> list[Float[Array, "_ _ _"]]:
     """Of each block's features, centred, the product whose eigenvalues are their covariance's.
 
     Of the two products with themselves, over channels and over points and pixels, it is the
@@ -124,15 +130,11 @@ def synflow(model: Model, points: Points) -> Float[Array, ""]:
 def _absolute(params: PyTree) -> tuple[PyTree, PyTree]:
     """The weights' absolute values, and ones for scales; zeros elsewhere in both."""
 
-    def kind(path: tuple) -> str:
-        names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in path]
-        return next((KIND_OF_LEAF[n] for n in reversed(names) if n in KIND_OF_LEAF), "weight")
-
     def weight(path: tuple, leaf: Array) -> Array:
-        return jnp.abs(leaf) if kind(path) == "weight" else jnp.zeros_like(leaf)
+        return jnp.abs(leaf) if is_weight(path) else jnp.zeros_like(leaf)
 
     def scale(path: tuple, leaf: Array) -> Array:
-        return jnp.ones_like(leaf) if kind(path) == "scale" else jnp.zeros_like(leaf)
+        return jnp.full_like(leaf, is_scale(path))
 
     by_path = jax.tree_util.tree_map_with_path
     return by_path(weight, params), by_path(scale, params)

@@ -6,6 +6,7 @@ blocks hand on, from weights alone. `ntkscore.kernels.probes` computes what they
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -67,15 +68,19 @@ class Number(Measure):
 
     Attributes:
         at: kernels that it stands beside; `network` for what no image is needed for.
+        own_passes: whether it takes passes beside the kernel's, and so is measured on demand.
     """
 
     at: tuple[str, ...] = joint.POINTS
+    own_passes: bool = False
 
 
 NETWORK = "network"
 """In the place of a kernel: the network alone, at no image."""
 LOSS = "loss"
 """The mean cross-entropy at a kernel's points, which is measured beside the scores of kernels."""
+
+ATTACKED_ONCE = joint.POINTS[:2]
 
 NUMBERS: dict[str, Number] = {
     "expressivity": Number(
@@ -100,11 +105,42 @@ NUMBERS: dict[str, Number] = {
         +1, "ln Σ |θ ∂R/∂θ|, R of |θ| at ones", at=(NETWORK,), source="Tanaka et al. (2020)"
     ),
     LOSS: Number(0, "mean cross-entropy, nats"),
+    "grad_norm": Number(
+        +1,
+        "Σ over layers ‖∇‖, ∇ the loss's mean gradient",
+        at=ATTACKED_ONCE,
+        own_passes=True,
+        source="Abdelfattah et al. (2021), Zero-cost proxies",
+    ),
+    "snip": Number(
+        +1, "Σ |θ ∇|", at=ATTACKED_ONCE, own_passes=True, source="Lee et al. (2019), SNIP"
+    ),
+    "zico": Number(
+        +1,
+        "Σ over layers ln Σ E|∇|/std ∇ over the images",
+        at=ATTACKED_ONCE,
+        own_passes=True,
+        source="Li et al. (2023), ZiCo, with batches of one image",
+    ),
+    "zen": Number(
+        +1,
+        "ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, all Gaussian",
+        at=(NETWORK,),
+        own_passes=True,
+        source="Lin et al. (2021), Zen-NAS",
+    ),
+    "trainability": Number(
+        +1,
+        "mean over blocks of 2 − σ − 1/σ, σ of the gradient's way back",
+        at=("clean",),
+        own_passes=True,
+        source="Lee and Ham (2024), AZ-NAS",
+    ),
 }
-"""Measures that a program hands out as numbers."""
+"""Measures that are numbers as a program hands them out, or reduced from matrices by `REDUCED`."""
 
 
-def feature_entropies(products: Sequence[Float[np.ndarray, "k d d"]]) -> Float[np.ndarray, "b"]:
+def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, "b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
     Source: Lee and Ham (2024), AZ-NAS, equations 3 and 4.
@@ -125,21 +161,49 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "k d d"]]) -> Float[n
     return np.concatenate([entropies(each) for each in products])
 
 
-def of_features(products: Sequence[Float[np.ndarray, "k d d"]]) -> dict[str, float]:
+def of_features(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
     """`expressivity` and `progressivity`; NaN where a block's features are all equal or not finite,
     and the latter for a single block.
 
     Args:
         products: as for `feature_entropies`.
     """
-    finite = all(np.isfinite(each).all() for each in products)
     with np.errstate(invalid="ignore"):
-        entropies = feature_entropies(products) if finite else np.array([np.nan])
+        entropies = feature_entropies(products) if _finite(products) else np.array([np.nan])
     rises = np.diff(entropies)
     return {
         "expressivity": float(np.sum(entropies)),
         "progressivity": float(np.min(rises)) if len(rises) else np.nan,
     }
+
+
+def of_pullbacks(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
+    """`trainability`: 0 where every block hands gradients on at their length, negative elsewhere.
+
+    Source: Lee and Ham (2024), AZ-NAS.
+
+    Args:
+        products: `ntkscore.kernels.own_passes.pullback_products`.
+
+    Example:
+        >>> round(of_pullbacks([np.eye(3)[None]])["trainability"], 5)
+        0.0
+    """
+    if not _finite(products):
+        return {"trainability": np.nan}
+    largest = np.concatenate([np.linalg.norm(each, 2, (1, 2)) for each in products])
+    return {"trainability": float(np.mean(2 - largest - 1 / (largest + 1e-6)))}
+
+
+def _finite(matrices: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(each).all() for each in matrices)
+
+
+REDUCED: dict[str, Callable[[Any], dict[str, float]]] = {
+    "features": of_features,
+    "pullbacks": of_pullbacks,
+}
+"""How matrices that a program hands out become measures."""
 
 
 def measures_at(kernel: str) -> dict[str, Measure]:
@@ -152,7 +216,7 @@ def measures_at(kernel: str) -> dict[str, Measure]:
         >>> list(measures_at("cross"))
         ['frobenius', 'trace', 'sigma_min', 'flips', 'curvature']
         >>> list(measures_at("network"))
-        ['synflow']
+        ['synflow', 'zen']
     """
     measures: dict[str, Measure] = {}
     if kernel in joint.KERNELS:

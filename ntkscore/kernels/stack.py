@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attacks import Attack
@@ -15,8 +14,10 @@ from cells.model import Activations, Model
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import regroup
 from ntkscore.kernels.joint import ASYMMETRIC, POINTS
+from ntkscore.kernels.own_passes import of_gradients, pullback_products, zen
 from ntkscore.kernels.probes import (
     correlation,
+    cross_entropy,
     curvature,
     equal_states,
     feature_products,
@@ -38,22 +39,17 @@ class Stack(NamedTuple):
             sum; zero where a gradient is the same for all pixels.
         states: for each radius, at each of X, X_ρ and X_2ρ, the number of rectifiers that two
             images have in the same state; None where the network does not report them.
-        features: for each radius, at each of the three, products of what the blocks hand on
-            (`ntkscore.kernels.probes.feature_products`); None likewise.
         numbers: for each radius, further measures by KERNEL.MEASURE; those that the network can
             give.
+        products: for each radius, by KERNEL.NAME, matrices that are reduced to further measures
+            (`ntkscore.kernels.proxies.REDUCED`); likewise.
     """
 
     gram: Float[Array, "r m m"]
     slopes: Float[Array, "r m m"]
     states: Float[Array, "r 3 n n"] | None
-    features: list[Float[Array, "r 3 k d d"]] | None
     numbers: dict[str, Float[Array, "r"]]
-
-
-def cross_entropy(logits: Float[Array, "n o"], labels: Labels) -> Float[Array, "n"]:
-    """−log of the softmax at the label, in nats."""
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    products: dict[str, list[Float[Array, "_ _ _ _"]]]
 
 
 def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
@@ -96,6 +92,7 @@ def stack(
     parameters: str = "all",
     implementation: str = "auto",
     key: PRNGKeyArray | None = None,
+    own_passes: PRNGKeyArray | None = None,
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
 
@@ -109,6 +106,8 @@ def stack(
         rhos: the radii, pixel scale [0, 1].
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
+        own_passes: for the noise of measures that take passes of their own; they are left out
+            without it, as they are where a point's logits depend on others.
 
     Example:
         >>> import jax.numpy as jnp
@@ -119,9 +118,10 @@ def stack(
         (1, 6, 6)
     """
     gradient, clean = loss_gradient(model, labels), _Forward(model, images)
+    own_passes = None if model.coupled else own_passes
 
-    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Array]]:
-        """X_ρ and X_2ρ, their logits and what their passes left; their insides; numbers."""
+    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Any], dict]:
+        """X_ρ and X_2ρ, their logits and what their passes left; states; numbers; products."""
         # Every radius has the same key, so that random starts differ by their scale alone.
         keys = (None, None) if key is None else jax.random.split(key, 2)
         forwards, slopes = [clean], []
@@ -131,31 +131,32 @@ def stack(
             points = attack(rho)(gradient, last.points, each, slopes[-1])
             forwards.append(_Forward(model, points))
         numbers = {"cross.curvature": curvature(images, forwards[1].points, *slopes)}
+        products: dict[str, list[Array]] = {}
         for kernel, forward in zip(POINTS[1:], forwards[1:], strict=True):
-            numbers |= _at(kernel, forward, labels)
+            numbers[f"{kernel}.{LOSS}"] = jnp.mean(cross_entropy(forward.logits, labels))
+            products |= _features(kernel, forward)
+        if own_passes is not None:
+            numbers |= _gradients(POINTS[1], forwards[1], labels)
         for kernel, (before, after) in zip(ASYMMETRIC, itertools.pairwise(forwards), strict=True):
             if before.inside is not None and after.inside is not None:
                 numbers[f"{kernel}.flips"] = flips(before.inside, after.inside)
         passed = [(f.points, f.logits, f.kept) for f in forwards[1:]]
-        return passed, [_inside(f) for f in forwards[1:]], numbers
+        return passed, [_states(f) for f in forwards[1:]], numbers, products
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
     if radii == 1:
         # A batch of one radius would batch the network's branches too, and compute all of them.
         pairs, *rest = attacked(rhos[0])
-        insides, numbers = jax.tree.map(lambda a: a[None], rest)
+        states, numbers, products = jax.tree.map(lambda a: a[None], rest)
     else:
-        together, insides, numbers = jax.vmap(attacked)(rhos)
+        together, states, numbers, products = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
-    once = _at(POINTS[0], clean, labels)
-    if model.unnormalized is not None:
-        once[f"{NETWORK}.synflow"] = synflow(model, images)
-    numbers |= {name: jnp.broadcast_to(number, radii) for name, number in once.items()}
-    states = features = None
-    if (own := _inside(clean)) is not None:
-        own = jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), own)
-        states, features = jax.tree.map(lambda *three: jnp.stack(three, 1), own, *insides)
+    repeat = lambda a: jnp.broadcast_to(a, (radii, *a.shape))  # noqa: E731
+    once = jax.tree.map(repeat, _at_clean(clean, labels, own_passes))
+    numbers, products = numbers | once[0], products | once[1]
+    own = _states(clean)
+    states = None if own is None else jnp.stack([repeat(own), *states], 1)
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
     gram, logits, slopes = evaluate(
@@ -174,15 +175,39 @@ def stack(
             slopes, _ = passes.parts(model.params, [kept for _, _, kept in sets], ones, {})
         else:
             (slopes,) = jax.vjp(model.logits, points)[1](ones)
-    return Stack(gram, regroup(correlation(slopes), radii), states, features, numbers)
+    return Stack(gram, regroup(correlation(slopes), radii), states, numbers, products)
 
 
-def _at(kernel: str, forward: _Forward, labels: Labels) -> dict[str, Array]:
-    """Numbers at one set of points."""
-    return {f"{kernel}.{LOSS}": jnp.mean(cross_entropy(forward.logits, labels))}
+def _at_clean(
+    clean: _Forward, labels: Labels, own_passes: PRNGKeyArray | None
+) -> tuple[dict[str, Array], dict[str, list[Array]]]:
+    """Numbers and products at the clean images, and of the network alone."""
+    model, kernel = clean.model, POINTS[0]
+    numbers = {f"{kernel}.{LOSS}": jnp.mean(cross_entropy(clean.logits, labels))}
+    products = _features(kernel, clean)
+    if model.unnormalized is not None:
+        numbers[f"{NETWORK}.synflow"] = synflow(model, clean.points)
+    if own_passes is not None:
+        numbers |= _gradients(kernel, clean, labels)
+        if (passes := model.passes) is not None:
+            first, second = jax.random.split(own_passes)
+            numbers[f"{NETWORK}.zen"] = zen(passes.standardized, model.params, clean.points, first)
+            pairs = passes.pullbacks(model.params, clean.kept, second)
+            products[f"{kernel}.pullbacks"] = pullback_products(pairs)
+    return numbers, products
 
 
-def _inside(forward: _Forward) -> tuple[Float[Array, "n n"], list[Array]] | None:
-    """Rectifiers in equal states, and products of features."""
+def _features(kernel: str, forward: _Forward) -> dict[str, list[Array]]:
+    """Products of the blocks' features, where the network says what they are."""
     inside = forward.inside
-    return None if inside is None else (equal_states(inside), feature_products(inside))
+    return {} if inside is None else {f"{kernel}.features": feature_products(inside)}
+
+
+def _gradients(kernel: str, forward: _Forward, labels: Labels) -> dict[str, Array]:
+    """Numbers of the weights' gradients."""
+    found = of_gradients(forward.model, forward.points, labels)
+    return {f"{kernel}.{name}": number for name, number in found.items()}
+
+
+def _states(forward: _Forward) -> Float[Array, "n n"] | None:
+    return None if forward.inside is None else equal_states(forward.inside)

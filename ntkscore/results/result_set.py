@@ -28,8 +28,8 @@ PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "py
 READ_ATTEMPTS = 20
 CELL = ("cell", "string")
 """The columns that say which network a row is of, in runs that do not name them."""
-ONCE = {"space": "nasbench201", "norm": "linf"}
-"""Choices that runs before version 0.2 do not record, since there was only one."""
+ONCE = {"space": "nasbench201", "norm": "linf", "proxies": False}
+"""Choices that older runs do not record, since there was only one."""
 
 
 def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -244,7 +244,6 @@ def _load_run(directory: Path) -> ResultSet:
         run = json.loads((directory / RUN).read_text(encoding="utf-8"))
         configuration, sessions = run["configuration"], run["sessions"]
         identity = run.get("identity", CELL)
-        since = {} if "identity" in run else ONCE
         if not (isinstance(configuration, dict) and isinstance(sessions, list) and identity):
             raise TypeError("configuration or sessions have the wrong type")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -252,6 +251,7 @@ def _load_run(directory: Path) -> ResultSet:
             f"expected a run's configuration, but {directory / RUN} is damaged "
             f"({type(error).__name__}: {error}); restore it or choose another --out"
         ) from error
+    since = {name: value for name, value in ONCE.items() if name not in configuration}
     return ResultSet(directory, {**since, **configuration}, tuple(sessions), tuple(identity))
 
 

@@ -17,7 +17,7 @@ VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "valu
 """The columns of a row behind those that name its network; all others are the same in all rows of
 a run, and so are kept once, in its configuration."""
 
-NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size")
+NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies")
 """Entries of a configuration that are no column: too long, or in the rows one by one."""
 
 
@@ -29,19 +29,19 @@ class Measured(NamedTuple):
         slopes: likewise, the correlation of the points' input gradients.
         states: at each of the three, the rectifiers that two images have in the same state; None
             where the network does not report them.
-        features: at each of the three, products of what the blocks hand on; None likewise.
         numbers: further measures by KERNEL.MEASURE.
+        products: matrices that are reduced to further measures, by KERNEL.NAME.
     """
 
     gram: Float[np.ndarray, "m m"]
     slopes: Float[np.ndarray, "m m"]
     states: Float[np.ndarray, "3 n n"] | None
-    features: Sequence[Float[np.ndarray, "3 k d d"]] | None
     numbers: Mapping[str, float]
+    products: Mapping[str, Sequence[np.ndarray]]
 
 
 def measurements(
-    measured: Measured, labels: np.ndarray, betas: Sequence[float]
+    measured: Measured, labels: np.ndarray, betas: Sequence[float], own_passes: bool = False
 ) -> Iterator[tuple[str, float | None, str, Measurement]]:
     """Every measure of a network: kernel, β or None, name, measurement.
 
@@ -49,6 +49,7 @@ def measurements(
         measured: at one radius.
         labels: classes of X.
         betas: weights of the joint kernels.
+        own_passes: whether measures that take passes of their own were asked for.
     """
     for kernel, beta, matrix in joint.every_kernel(measured.gram, len(labels), betas):
         own = scores.measure(matrix, labels, kernel not in joint.ASYMMETRIC)
@@ -64,24 +65,28 @@ def measurements(
         for name, measurement in own.items():
             yield kernel, None, name, measurement
     numbers = dict(measured.numbers)
-    if measured.features is not None:
-        for i, kernel in enumerate(joint.POINTS):
-            at_points = proxies.of_features([products[i] for products in measured.features])
-            numbers |= {f"{kernel}.{name}": value for name, value in at_points.items()}
+    for name, matrices in measured.products.items():
+        kernel, what = name.split(".")
+        reduced = proxies.REDUCED[what](matrices)
+        numbers |= {f"{kernel}.{measure}": value for measure, value in reduced.items()}
     for name, number in proxies.NUMBERS.items():
-        for kernel in number.at:
+        for kernel in number.at if own_passes or not number.own_passes else ():
             value = numbers.get(f"{kernel}.{name}")
             yield kernel, None, name, scores.finite(None if value is None else float(value))
 
 
 def rows_of(
-    network: Mapping[str, Any], measured: Measured, labels: np.ndarray, betas: Sequence[float]
+    network: Mapping[str, Any],
+    measured: Measured,
+    labels: np.ndarray,
+    betas: Sequence[float],
+    own_passes: bool = False,
 ) -> Rows:
     """The rows of one network, seed and radius.
 
     Args:
         network: the columns that say which: its identity, seed, ρ, steps and step size.
-        measured, labels, betas: as for `measurements`.
+        measured, labels, betas, own_passes: as for `measurements`.
     """
     return [
         {
@@ -92,7 +97,7 @@ def rows_of(
             "value": measurement.value,
             "status": measurement.status,
         }
-        for kernel, beta, name, measurement in measurements(measured, labels, betas)
+        for kernel, beta, name, measurement in measurements(measured, labels, betas, own_passes)
     ]
 
 

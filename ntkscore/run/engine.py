@@ -110,7 +110,7 @@ def compute(
     """
     from ntkscore.run.scorer import Scorer
 
-    scorer = Scorer(space, config, plan)
+    scorer = Scorer(space, config, plan, in_a_run=True)
     for seed in seeds:
         missing = [a for a in architectures if (space.key(a), seed) not in done]
         if not missing:
@@ -129,7 +129,8 @@ def compute(
                         rows = pending.rows()
                 except jax.errors.JaxRuntimeError as error:
                     # The failure may belong to the call before this one, whose rows are lost too.
-                    scorer = Scorer(space, config, _smaller_plan_or_raise(scorer.plan, error))
+                    plan = _smaller_plan_or_raise(scorer.plan, error)
+                    scorer = Scorer(space, config, plan, in_a_run=True)
                     batch = scorer.batch(images, labels, seed, shape)
                     left, waiting, pending = waiting + left, [], None
                     continue

@@ -71,6 +71,7 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
                 config.parameters,
                 config.implementation,
                 key if config.random_start else None,
+                jax.random.fold_in(key, 1) if config.proxies else None,
             )
 
         return compute
@@ -141,7 +142,7 @@ class Pending:
                     "step_size": float(attack.step_size),
                 }
                 measured = Measured(*jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks))
-                rows += rows_of(columns, measured, labels, self.config.betas)
+                rows += rows_of(columns, measured, labels, self.config.betas, self.config.proxies)
             rows_by_network.append(rows)
         return rows_by_network
 
@@ -153,16 +154,19 @@ class Scorer:
         space: for the images and classes that are scored on.
         config: how to score.
         plan: the layout; one network at a time on the first device if left out.
+        in_a_run: whether another layout must come to the same numbers.
 
     Raises:
         InputError: if the implementation does not fit the space's networks.
     """
 
-    def __init__(self, space: Space, config: Config, plan: Plan | None = None) -> None:
+    def __init__(
+        self, space: Space, config: Config, plan: Plan | None = None, *, in_a_run: bool = False
+    ) -> None:
         self.space, self.config = space, config
         self.plan = plan or one_device()
         registered = ATTACKS[config.attack], READOUTS[config.output]
-        self._compute = _program(space, config.program, self.plan, plan is not None, *registered)
+        self._compute = _program(space, config.program, self.plan, in_a_run, *registered)
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 

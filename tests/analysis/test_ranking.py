@@ -1,5 +1,7 @@
 """What networks are ranked by."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,8 @@ from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
 from ntkscore.analysis.frames import free_table
 from ntkscore.analysis.ranking import ranking
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum
+from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum, sum_asked
+from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.proxies import direction_of
 
@@ -46,6 +49,15 @@ def test_costs_are_those_of_the_space() -> None:
     assert str(default_sum(())) == "network.synflow+clean.lambda_min_normalized"
     given = ["clean.lambda_min_normalized", "robust.trace"]
     assert str(default_sum(("params", "flops"), given)) == "params+clean.lambda_min_normalized"
+
+
+def test_what_takes_passes_of_its_own_is_ranked_by_only_where_it_is_measured() -> None:
+    space = Residual(depth=3, width=4)
+    asked = partial(sum_asked, "params+network.zen", space, space.parse("0"))
+    assert str(asked(Config(proxies=True))) == "params+network.zen"
+    with pytest.raises(InputError, match=r"got 'network.zen', which takes .*; add --proxies"):
+        asked(Config())
+    assert sum_asked(None, space, space.parse("0"), Config()) is None
 
 
 def test_directions() -> None:

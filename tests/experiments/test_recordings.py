@@ -33,6 +33,7 @@ from ntkscore.results.result_set import ResultSet
 FROM_SCORES = {
     "ntk-correlation": {"space", "radii", "pgd-3", "pgd-8", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
+    "own-passes": {"proxies"},
     "conventions": set(recordings.CONVENTIONS),
     "fidelity": set(recordings.FIDELITIES),
     "search": {"space", "fidelity/moderate"},
@@ -96,7 +97,7 @@ def test_names_of_recordings() -> None:
     assert set(recordings_named(["fidelity/"])) == {
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
-    with pytest.raises(InputError, match="expected one of space, pgd-8, pgd-3, radii"):
+    with pytest.raises(InputError, match="expected one of space, proxies, pgd-8, pgd-3, radii"):
         recordings_named(["nothing"])
 
 

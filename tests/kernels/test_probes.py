@@ -14,9 +14,10 @@ from cells.model import Model
 from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore.kernels.probes import equal_states, feature_products, synflow
+from ntkscore.kernels.joint import POINTS
+from ntkscore.kernels.probes import cross_entropy, equal_states, feature_products, synflow
 from ntkscore.kernels.proxies import feature_entropies, of_features
-from ntkscore.kernels.stack import Stack, cross_entropy, stack
+from ntkscore.kernels.stack import Stack, stack
 
 Array = jax.Array
 N, CLASSES, RHO = 3, 4, 0.05
@@ -154,9 +155,10 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
         for states, these in zip(got.states[i], on, strict=True):  # type: ignore[index]
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
-        for k, inside in enumerate(insides):
+        for kernel, inside in zip(POINTS, insides, strict=True):
             entropies = [entropy(np.asarray(f)) for f in inside.features[0]]
-            numbers = of_features([np.asarray(each)[i, k] for each in got.features])  # type: ignore
+            products = got.products[f"{kernel}.features"]
+            numbers = of_features([np.asarray(each)[i] for each in products])
             assert numbers["expressivity"] == pytest.approx(sum(entropies))
             assert numbers["progressivity"] == pytest.approx(np.diff(entropies).min())
         assert got.numbers["cross.flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
@@ -179,7 +181,7 @@ def test_features_that_say_nothing_are_no_numbers() -> None:
 def test_what_a_network_does_not_report_is_left_out_and_not_made_up() -> None:
     model, x, y = residual("tanh")
     smooth = stack(model, x, y, fgsm, jnp.asarray([RHO]))
-    assert smooth.states is None and smooth.features is None
+    assert smooth.states is None and not smooth.products
     assert set(smooth.numbers) == {
         *(f"{kernel}.loss" for kernel in ("clean", "robust", "twice")),
         "cross.curvature",

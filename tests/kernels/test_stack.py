@@ -14,8 +14,8 @@ from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import POINTS, joint_kernel
-from ntkscore.kernels.probes import correlation
-from ntkscore.kernels.stack import Stack, cross_entropy, loss_gradient, stack
+from ntkscore.kernels.probes import correlation, cross_entropy
+from ntkscore.kernels.stack import Stack, loss_gradient, stack
 
 Array = jax.Array
 N, D, HIDDEN, CLASSES = 4, 6, 5, 3

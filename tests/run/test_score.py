@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ IMAGES, LABELS = RNG.uniform(size=(4, 8, 8, 3)), np.array([0, 1, 2, 0])
 OWN = Path(__file__).with_name("own_space.py")
 
 
-def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: int) -> pd.DataFrame:
+def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: Any) -> pd.DataFrame:
     return ntkscore.score(architectures, IMAGES, LABELS, space=space, **choices)
 
 
@@ -39,6 +40,19 @@ def test_a_list_keeps_its_order_and_its_duplicates() -> None:
         assert set(alone["skips"]) == {name}
         pd.testing.assert_frame_equal(part, alone)
     pd.testing.assert_frame_equal(score(tuple(map(RESIDUAL.parse, names))), rows)
+
+
+@pytest.mark.slow
+def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -> None:
+    rows = score("01", config=Config(proxies=True))
+    more = rows.merge(score("01"), how="outer", indicator=True).query("_merge != 'both'")
+    assert (more["_merge"] == "left_only").all() and "proxies" not in rows
+    status = more.assign(measure=more["kernel"] + "." + more["score"]).set_index("measure")
+    gradients = {f"{k}.{m}" for k in ("clean", "robust") for m in ("grad_norm", "snip", "zico")}
+    missing = {"network.zen", "clean.trainability"}
+    assert set(status.index) == gradients | missing
+    assert (status.loc[list(gradients), "status"] == "ok").all()
+    assert (status.loc[list(missing), "status"] == "not_given").all()
 
 
 def test_rows_have_every_choice_of_space_and_config() -> None:

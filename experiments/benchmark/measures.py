@@ -1,0 +1,119 @@
+"""Seconds per cell of every train-free measure by itself, beside the kernels.
+
+Run as `python -m experiments.benchmark.measures`. Each is measured warm and alone, with the passes
+that it would share with the kernel; what the kernel's way gives for nothing costs nothing more
+there.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import typer
+
+from cells.model import Model
+from experiments.benchmark.work import FULL, Fidelity, seconds, spread_cells
+from ntkscore import draw_images, load_images
+from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.own_passes import of_gradients, pullback_products, zen
+from ntkscore.kernels.probes import correlation, equal_states, feature_products, synflow
+from ntkscore.kernels.proxies import of_features
+from ntkscore.run.devices import compiler_options
+from ntkscore.run.scorer import Scorer
+
+MODERATE = Fidelity.of(samples=16, channels=8, cells_per_stage=5)
+Function = Callable[[Model, Any, Any], Any]
+KEY = 0
+
+
+def inside(model: Model, x: jax.Array) -> Any:
+    """What a forward pass leaves of the network's inside."""
+    assert model.passes is not None
+    _, kept = model.passes.forward(model.params, x)
+    return model.passes.activations(model.params, kept)
+
+
+def slopes(model: Model, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The correlation of the gradients of the logit sum in the images."""
+    assert model.passes is not None
+    logits, kept = model.passes.forward(model.params, x)
+    return correlation(model.passes.gradient(model.params, kept, jnp.ones_like(logits)))
+
+
+def signs_back(model: Model, x: jax.Array, y: jax.Array) -> Any:
+    """What trainability is reduced from."""
+    assert model.passes is not None
+    _, kept = model.passes.forward(model.params, x)
+    return pullback_products(model.passes.pullbacks(model.params, kept, jax.random.key(KEY)))
+
+
+def noise(model: Model, x: jax.Array, y: jax.Array) -> Any:
+    """Zen."""
+    assert model.passes is not None
+    return zen(model.passes.standardized, model.params, x, jax.random.key(KEY))
+
+
+MEASURES: dict[str, Function] = {
+    "synflow": lambda model, x, y: synflow(model, x),
+    "naswot": lambda model, x, y: equal_states(inside(model, x)),
+    "expressivity, progressivity": lambda model, x, y: feature_products(inside(model, x)),
+    "jacov, epe_nas": slopes,
+    "zen": noise,
+    "trainability": signs_back,
+    "grad_norm, snip, zico": of_gradients,
+    "the clean kernel": lambda model, x, y: evaluate(model, x, y).gram[0],
+}
+"""What a program hands out for each measure; features are reduced on the host as well."""
+
+
+def measure(fidelity: Fidelity, count: int) -> Iterator[dict[str, Any]]:
+    """A row for each measure: the median over some cells."""
+    data = load_images("synthetic")
+    space, config = fidelity.space.on(data.task), fidelity.config
+    cells = spread_cells(count)
+    scorer = Scorer(space, config)
+    batch = scorer.batch(*draw_images(data, config.samples, 0, False), 0)
+    own = Scorer(space, replace(config, proxies=True))
+
+    def timed(compute: Callable[[Any], Any]) -> float:
+        return statistics.median(seconds(lambda cell=cell: compute(cell)) for cell in cells)
+
+    where = {"images": config.samples, "C": space.channels, "N": space.cells_per_stage}
+    for name, function in MEASURES.items():
+
+        def compute(digits: Any, variables: Any, x: Any, y: Any, function: Any = function) -> Any:
+            return function(space.model((), variables, digits, x), x, y)
+
+        program = jax.jit(compute, compiler_options=compiler_options())
+
+        def run(cell: Any, program: Any = program, reduce: bool = "express" in name) -> Any:
+            digits = jnp.asarray(space.encode(cell))
+            out = program(digits, batch.variables, batch.images, batch.labels)
+            return of_features([np.asarray(each) for each in out]) if reduce else out
+
+        jax.block_until_ready(run(cells[0]))
+        yield where | {"measure": name, "seconds": timed(run)}
+    for name, each in (("all kernels, FGSM", scorer), ("the same with --proxies", own)):
+        whole = lambda cell, each=each: each.start([cell], batch).rows()  # noqa: E731
+        whole(cells[0])
+        yield where | {"measure": name, "seconds": timed(whole)}
+
+
+def main(
+    count: Annotated[int, typer.Option(help="Cells, from the smallest to the largest.")] = 9,
+) -> None:
+    """Time every measure."""
+    rows = [row for fidelity in (FULL, MODERATE) for row in measure(fidelity, count)]
+    frame = pd.DataFrame(rows).pivot(
+        index="measure", columns=["images", "C", "N"], values="seconds"
+    )
+    typer.echo(frame.loc[list(dict.fromkeys(row["measure"] for row in rows))].round(3).to_string())
+
+
+if __name__ == "__main__":
+    typer.run(main)

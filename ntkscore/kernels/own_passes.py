@@ -1,0 +1,152 @@
+"""What train-free measures with passes of their own are reduced from, beside the kernel's pass.
+
+`ntkscore.kernels.proxies` declares the measures.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from cells.model import Model, Points
+from ntkscore.kernels.implementations import PRECISION
+from ntkscore.kernels.parameters import is_scale, is_weight
+from ntkscore.kernels.probes import cross_entropy
+
+NOISE = 0.01
+"""Zen's step, in standard deviations of its input."""
+
+
+class Moments(NamedTuple):
+    """Moments over the points of the gradients of the loss at one point, leaf by leaf."""
+
+    mean: PyTree
+    size: PyTree
+    deviation: PyTree
+
+
+def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> Moments:
+    """Mean, mean of the absolute value and standard deviation of each parameter's gradient.
+
+    One point after the other, so that no more than two gradients are held at a time.
+    """
+
+    def loss(params: PyTree, x: Array, label: Array) -> Array:
+        return cross_entropy(model.apply(params, x[None]), label[None])[0]
+
+    def step(so_far: Any, given: Any) -> tuple[Any, None]:
+        mean, size, squares = so_far
+        k, *point = given
+        slope = jax.grad(loss)(model.params, *point)
+        # Welford's update: a difference of large sums would lose small deviations in float32.
+        gap = jax.tree.map(jnp.subtract, slope, mean)
+        mean = jax.tree.map(lambda m, d: m + d / k, mean, gap)
+        size = jax.tree.map(lambda s, g: s + (jnp.abs(g) - s) / k, size, slope)
+        squares = jax.tree.map(lambda s, g, d, m: s + d * (g - m), squares, slope, gap, mean)
+        return (mean, size, squares), None
+
+    zeros = jax.tree.map(jnp.zeros_like, model.params)
+    counts = jnp.arange(1, len(points) + 1).astype(points.dtype)
+    (mean, size, squares), _ = lax.scan(step, (zeros,) * 3, (counts, points, labels))
+    deviation = jax.tree.map(lambda s: jnp.sqrt(jnp.maximum(s, 0) / counts[-1]), squares)
+    return Moments(mean, size, deviation)
+
+
+def of_gradients(model: Model, points: Points, labels: Int[Array, "n"]) -> dict[str, Array]:
+    """`grad_norm`, `snip` and `zico`, of convolutions' and linear layers' weights.
+
+    Source: Abdelfattah et al. (2021), "Zero-cost proxies"; Lee et al. (2019), SNIP, equation 5;
+    Li et al. (2023), ZiCo, equation 15, each point a batch of its own.
+    """
+    moments = gradient_moments(model, points, labels)
+    mean, size, deviation = (_weights(model, tree) for tree in moments)
+    total = lambda parts: jnp.asarray(sum(parts))  # noqa: E731
+
+    def log_ratio(size: Float[Array, "k e"], deviation: Float[Array, "k e"]) -> Array:
+        ratio = jnp.where(deviation > 0, size / jnp.where(deviation > 0, deviation, 1), 0)
+        summed = jnp.sum(ratio, 1)
+        # A layer that no gradient reaches is not part of the network.
+        return jnp.sum(jnp.where(summed > 0, jnp.log(jnp.where(summed > 0, summed, 1)), 0))
+
+    return {
+        "grad_norm": total(jnp.sum(jnp.linalg.norm(g, axis=1)) for g in mean),
+        "snip": total(
+            jnp.sum(jnp.abs(w * g))
+            for w, g in zip(_weights(model, model.params), mean, strict=True)
+        ),
+        "zico": total(log_ratio(*both) for both in zip(size, deviation, strict=True)),
+    }
+
+
+def _weights(model: Model, tree: PyTree) -> list[Float[Array, "_ _"]]:
+    """The leaves of weights, a row per layer."""
+    stacked = model.stacked or (lambda path: False)
+    return [
+        leaf.reshape(len(leaf) if stacked(path) else 1, -1)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        if is_weight(path)
+    ]
+
+
+def zen(
+    standardized: Callable[..., tuple[Points, Points, Array]],
+    params: PyTree,
+    points: Points,
+    key: PRNGKeyArray,
+) -> Float[Array, ""]:
+    """ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, x and x′ Gaussian, f before the mean over the pixels.
+
+    Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels.
+
+    Source: Lin et al. (2021), Zen-NAS, algorithm 1, with the norm of NASLib.
+
+    Args:
+        standardized: of the network's passes (`cells.model.Passes`).
+        params: of which shapes alone count, as of the points.
+        points: as many are drawn.
+        key: of the draws.
+    """
+    draw, first, second = jax.random.split(key, 3)
+    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
+
+    def drawn(path: tuple, leaf: Array, key: PRNGKeyArray) -> Array:
+        if is_weight(path):
+            return jax.random.normal(key, leaf.shape, leaf.dtype)
+        return jnp.full_like(leaf, is_scale(path))
+
+    keys = jax.random.split(draw, len(leaves))
+    weights = jax.tree.unflatten(jax.tree.structure(params), list(map(drawn, paths, leaves, keys)))
+    x, other = (jax.random.normal(k, points.shape, points.dtype) for k in (first, second))
+    here, there, deviations = standardized(weights, x, x + NOISE * other)
+    change = jnp.sum(jnp.abs(here - there).reshape(len(here), -1), 1)
+    return jnp.log(jnp.mean(change)) + deviations
+
+
+def pullback_products(
+    pairs: Sequence[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]],
+) -> list[Float[Array, "_ _ _"]]:
+    """Correlation of what leaves a block backwards with what entered it, block by block.
+
+    Where a block changes the resolution, the pixels of a patch become channels.
+
+    Source: Lee and Ham (2024), AZ-NAS, equation 6.
+
+    Args:
+        pairs: gradients at the blocks' inputs, (blocks, m, h, w, c), and the cotangents at their
+            outputs, (blocks, m, h2, w2, d).
+
+    Returns:
+        Of each pair (blocks, c · (h/h2) · (w/w2), d).
+    """
+
+    def product(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> Array:
+        m, h, w, d = right.shape
+        a, b = left.shape[1] // h, left.shape[2] // w
+        patches = left.reshape(m, h, a, w, b, -1).transpose(0, 1, 3, 2, 4, 5)
+        rows, cotangents = patches.reshape(m * h * w, -1), right.reshape(-1, d)
+        return jnp.matmul(rows.T, cotangents, precision=PRECISION) / len(rows)
+
+    return [lax.map(lambda pair: product(*pair), pair) for pair in pairs]

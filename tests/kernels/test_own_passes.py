@@ -1,0 +1,178 @@
+"""Measures with passes of their own, each against a plain second formulation."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks import fgsm
+from cells import Task
+from cells.model import Model
+from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
+from cells.nasbench201.space import NASBench201
+from ntkscore.kernels.joint import POINTS
+from ntkscore.kernels.own_passes import NOISE, of_gradients, pullback_products, zen
+from ntkscore.kernels.probes import cross_entropy
+from ntkscore.kernels.proxies import of_pullbacks
+from ntkscore.kernels.stack import stack
+
+Array = jax.Array
+N, CLASSES, STAGES = 3, 4, 3
+TASK = Task((8, 8, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
+SPACE = NASBench201(task=TASK, channels=3, cells_per_stage=2)
+CELL = "132340"
+
+pytestmark = [pytest.mark.usefixtures("quick_compilation", "double"), pytest.mark.slow]
+
+
+def points() -> tuple[Array, Array]:
+    rng = np.random.default_rng(5)
+    return jnp.asarray(rng.uniform(size=(N, 8, 8, 3))), jnp.asarray([0, 3, 1], jnp.int32)
+
+
+def digits() -> Array:
+    return jnp.asarray(SPACE.encode(SPACE.parse(CELL)))
+
+
+def model() -> Any:
+    return SPACE.model((), SPACE.draw((), 1, jnp.float64), digits(), points()[0])
+
+
+def unstacked(tree: Any) -> dict[str, np.ndarray]:
+    """Every layer's tensor by its name, the cells of a stage one by one."""
+    layers = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        names = [entry.key for entry in path]
+        if names[0].startswith("stage"):
+            layers |= {f"{'/'.join(names)}/{k}": np.asarray(part) for k, part in enumerate(leaf)}
+        else:
+            layers["/".join(names)] = np.asarray(leaf)
+    return layers
+
+
+def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
+    (x, y), network = points(), model()
+    got = jax.jit(lambda x: of_gradients(network, x, y))(x)
+
+    def loss(params: Any, one: int) -> Array:
+        logits = network.apply(params, x[one : one + 1])
+        return cross_entropy(logits, y[one : one + 1])[0]
+
+    slopes = [unstacked(jax.grad(loss)(network.params, one)) for one in range(N)]
+    weights = unstacked(network.params)
+    norm, snip, zico, without = 0.0, 0.0, 0.0, 0
+    for name, weight in weights.items():
+        if "kernel" not in name:
+            continue
+        each = np.stack([slope[name] for slope in slopes])
+        mean, deviation = each.mean(0), each.std(0)
+        norm += np.linalg.norm(mean)
+        snip += np.abs(weight * mean).sum()
+        there = deviation > 0
+        ratio = (np.abs(each).mean(0)[there] / deviation[there]).sum()
+        without += not there.any()
+        zico += np.log(ratio) if there.any() else 0
+    # Of the cell's three convolutions one is on a path to its output.
+    assert without == STAGES * 2 * (2 * 6 - 1)
+    assert got["grad_norm"] == pytest.approx(norm, rel=1e-9)
+    assert got["snip"] == pytest.approx(snip, rel=1e-9)
+    assert got["zico"] == pytest.approx(zico, rel=1e-6)
+
+
+def test_zen_is_that_of_the_network_standardised_by_its_own_batch() -> None:
+    (x, _), network, key = points(), model(), jax.random.key(3)
+    got = jax.jit(lambda x: zen(network.passes.standardized, network.params, x, key))(x)
+    taken: dict[str, Any] = {}
+
+    def watch(params: Any, x: Array, other: Array) -> Any:
+        taken.update(params=params, x=x, other=other)
+        return network.passes.standardized(params, x, other)
+
+    zen(watch, network.params, x, key)
+    params = taken["params"]
+    kernels = np.concatenate([k.ravel() for n, k in unstacked(params).items() if "kernel" in n])
+    assert abs(kernels.mean()) < 0.05 and abs(kernels.std() - 1) < 0.05
+    assert abs(np.std(taken["x"]) - 1) < 0.1
+    assert np.std(taken["other"] - taken["x"]) == pytest.approx(NOISE, rel=0.1)
+
+    plain, ends = SPACE.network.clone(mean=(0.0,) * 3, std=(1.0,) * 3), []
+
+    def look(next_fun: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        if isinstance(context.module, Head) and context.method_name == "__call__":
+            ends.append(args[0])
+        return next_fun(*args, **kwargs)
+
+    variables = SPACE.draw((), 1, jnp.float64)
+    given = {"params": params, STATISTICS: variables[STATISTICS]}
+    with nn.intercept_methods(look):
+        _, new = plain.apply(given, taken["x"], digits(), calibrate=True, mutable=[STATISTICS])
+        stored = new[STATISTICS]
+        plain.apply({"params": params, STATISTICS: stored}, taken["other"], digits())
+    mean, var = (np.asarray(stored["head"][name]) for name in ("mean", "var"))
+    here, there = (np.maximum((np.asarray(e) - mean) / np.sqrt(var + 1e-5), 0) for e in ends)
+    variances = [v.mean() for name, v in unstacked(stored).items() if "var" in name.split("/")]
+    assert np.sum(np.array(variances) == 1) == STAGES * 2 * 3  # edges that the cell leaves out
+    deviations = np.log(np.sqrt(variances)).sum()
+    expected = np.log(np.abs(here - there).sum((1, 2, 3)).mean()) + deviations
+    assert got == pytest.approx(expected, rel=1e-6)
+
+
+def test_pullbacks_are_those_of_each_block_by_itself() -> None:
+    (x, _), network = points(), model()
+    _, kept = network.passes.forward(network.params, x)
+    pairs = network.passes.pullbacks(network.params, kept, jax.random.key(0))
+    assert [len(g) for _, g in pairs] == [2, 1, 2, 1, 2]
+    params, stored = network.params, network.passes.statistics
+    for stage in range(STAGES):
+        nodes, width = kept.nodes[stage], 3 << stage
+        dx, signs = pairs[2 * stage]
+        assert set(np.unique(signs)) == {-1.0, 1.0}
+        for k in range(2):
+            pick = lambda tree, k=k, s=stage: jax.tree.map(lambda a: a[k], tree[f"stage_{s}"])  # noqa: E731
+            given = {"params": pick(params), STATISTICS: pick(stored)}
+            block = CellBlock(width)
+            f = lambda z, b=block, v=given: b.apply(v, z, digits())[0]  # noqa: E731
+            out, pull = jax.vjp(f, nodes[3 * k])
+            np.testing.assert_allclose(out, nodes[3 * k + 3], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(dx[k], pull(signs[k])[0], rtol=1e-9, atol=1e-12)
+        if stage:
+            dx, signs = pairs[2 * stage - 1]
+            name = f"reduction_{stage}"
+            given = {"params": params[name], STATISTICS: stored[name]}
+            g = lambda z, v=given, w=width: Reduction(w).apply(v, z)  # noqa: E731
+            _, pull = jax.vjp(g, kept.nodes[stage - 1][-1])
+            np.testing.assert_allclose(dx[0], pull(signs[0])[0], rtol=1e-9, atol=1e-12)
+
+
+def test_trainability_compares_what_leaves_a_block_with_what_entered() -> None:
+    rng = np.random.default_rng(0)
+    g, dx = rng.normal(size=(2, N, 4, 4, 5)), rng.normal(size=(2, N, 8, 8, 3))
+    (got,) = pullback_products([(jnp.asarray(dx), jnp.asarray(g))])
+    score = []
+    for k in range(2):
+        unshuffled = np.stack([dx[k][:, a::2, b::2] for a in (0, 1) for b in (0, 1)], 3)
+        rows = unshuffled.reshape(N * 16, 12)
+        product = rows.T @ g[k].reshape(N * 16, 5) / (N * 16)
+        np.testing.assert_allclose(got[k], product, rtol=1e-12)
+        largest = np.linalg.svd(product)[1][0]
+        score.append(2 - largest - 1 / (largest + 1e-6))
+    assert of_pullbacks([np.asarray(got)])["trainability"] == pytest.approx(np.mean(score))
+
+
+def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them() -> None:
+    (x, y), key = points(), jax.random.key(0)
+
+    def names(network: Model, own: Any) -> set[str]:
+        measure = lambda x: stack(network, x, y, fgsm, jnp.asarray([0.05]), own_passes=own)  # noqa: E731
+        got = jax.eval_shape(measure, x)
+        return {*got.numbers, *got.products}
+
+    always = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
+    gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("grad_norm", "snip", "zico")}
+    assert {"network.zen", "clean.pullbacks", *gradients} < names(model(), key)
+    bare = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((8 * 8 * 3, CLASSES)))
+    assert names(bare, key) == always | gradients
+    assert names(bare._replace(coupled=True), key) == names(bare, None) == always
