@@ -70,7 +70,7 @@ class Passes(Protocol):
     def standardized(
         self, params: Any, points: Points, others: Points
     ) -> tuple[Points, Points, Array]:
-        """Before the mean over the pixels, at two batches, standardised by the first one's moments.
+        """Features before the mean over the pixels at two batches, standardised by the first.
 
         Returns:
             The features at the two, and Σ ln σ over the normalisations.

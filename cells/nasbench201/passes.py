@@ -79,7 +79,7 @@ class Passes:
     def standardized(
         self, params: Weights, points: Images, others: Images
     ) -> tuple[Outputs, Outputs, Float[Array, ""]]:
-        """Before the mean over the pixels, at two batches, standardised by the first one's moments.
+        """Features before the mean over the pixels at two batches, standardised by the first.
 
         Args:
             params: as in the forward passes.
@@ -89,7 +89,9 @@ class Passes:
             What the rectifiers there put out at the two, and Σ ln σ over the normalisations of the
             cell, σ² the mean over the channels of a normalisation's variance.
         """
-        rules = self._rules._replace(network=self._rules.network.clone(bn="calibrated"))
+        rules = self._rules._replace(
+            network=self._rules.network.clone(bn="calibrated", init_name="torch")
+        )
         mean, std = (jnp.asarray(v, points.dtype) for v in (rules.network.mean, rules.network.std))
         unused = jax.tree.map(jnp.ones_like, self.statistics)
         _, kept, measured = run(rules, params, unused, points * std + mean, measure=True)
@@ -97,11 +99,12 @@ class Passes:
         norm = rules.norm(params["head"], measured["head"])
         here, there = (jax.nn.relu(norm(each.nodes[-1][-1])) for each in (kept, moved))
         variances = [
-            leaf
+            jnp.mean(leaf, -1)
             for path, leaf in jax.tree_util.tree_leaves_with_path(measured)
             if path[-1].key == "var"  # 1, of which the logarithm is 0, where the cell has none
         ]
-        logs = [jnp.sum(jnp.log(jnp.mean(leaf, -1))) for leaf in variances]
+        # A convolution of an empty node hands on a constant: it is as good as none.
+        logs = [jnp.sum(jnp.log(jnp.where(v == 0, 1, v))) for v in variances]
         return here, there, jnp.asarray(sum(logs)) / 2
 
     def activations(self, params: Weights, kept: Kept) -> Activations:

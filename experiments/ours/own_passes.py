@@ -1,7 +1,7 @@
 """Measures that take passes of their own, and published sums of them, beside the others.
 
-They are recorded for a part of the table and one seed; the measures that all of it is recorded
-with stand beside them on the same cells.
+They are recorded for a part of the table and one seed; some measures that all of it is recorded
+with stand beside them, on the cells that all of them could be measured for.
 """
 
 import pandas as pd
@@ -27,21 +27,22 @@ def run(study: Study) -> Outcome:
     """The table and figure of these measures."""
     rows = study.rows(RECORDING)
     scores = measures.with_counts(rows)
-    scores = scores.assign(**{name: sum_named(name).of(scores) for name in SUMS})
     own = [
         f"{kernel}.{name}"
         for name, number in NUMBERS.items()
         if number.own_passes
         for kernel in number.at
     ]
+    scores, recorded = scores.dropna(subset=[*own, *BESIDE]), len(scores)
+    scores = scores.assign(**{name: sum_named(name).of(scores) for name in SUMS})
     frame = pd.DataFrame(measures.examine(study, scores, [*own, *BESIDE, *SUMS]))
     return Outcome(
         frame,
         measures.draw(frame, SUMS),
         {"recordings": study.configurations([RECORDING]), "table": study.table.name},
         (
-            f"{len(scores):,} cells of the table, one seed; measured with these passes, a network "
-            "takes about three times as long as without.",
+            f"{len(scores):,} of {recorded:,} recorded cells of the table, one seed; the others "
+            "lack one of these measures.",
             "GradNorm, SNIP and ZiCo are of the loss, at the clean images and at X_ρ; ZiCo's "
             "batches are single images.",
         ),

@@ -39,7 +39,8 @@ def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
     """
     beta = rows["beta"].map(lambda b: "" if pd.isna(b) else f" β={b:g}")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
-    measures = all_measures()
+    there = set(rows["score"])
+    measures = {name: measure for name, measure in all_measures().items() if name in there}
     sheet = (
         rows.assign(kernel=rows["kernel"] + beta, text=texts)
         .pivot(index="score", columns="kernel", values="text")

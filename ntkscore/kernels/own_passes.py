@@ -31,7 +31,7 @@ class Moments(NamedTuple):
 def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> Moments:
     """Mean, mean of the absolute value and standard deviation of each parameter's gradient.
 
-    One point after the other, so that no more than two gradients are held at a time.
+    One point after the other, so that the gradients of all are never held at once.
     """
 
     def loss(params: PyTree, x: Array, label: Array) -> Array:
@@ -56,7 +56,9 @@ def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> M
 
 
 def of_gradients(model: Model, points: Points, labels: Int[Array, "n"]) -> dict[str, Array]:
-    """`grad_norm`, `snip` and `zico`, of convolutions' and linear layers' weights.
+    """Measures of the weights' gradients: `grad_norm`, `snip` and `zico`.
+
+    Of convolutions and linear layers alone.
 
     Source: Abdelfattah et al. (2021), "Zero-cost proxies"; Lee et al. (2019), SNIP, equation 5;
     Li et al. (2023), ZiCo, equation 15, each point a batch of its own.
@@ -66,10 +68,10 @@ def of_gradients(model: Model, points: Points, labels: Int[Array, "n"]) -> dict[
     total = lambda parts: jnp.asarray(sum(parts))  # noqa: E731
 
     def log_ratio(size: Float[Array, "k e"], deviation: Float[Array, "k e"]) -> Array:
-        ratio = jnp.where(deviation > 0, size / jnp.where(deviation > 0, deviation, 1), 0)
+        ratio = jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation))
         summed = jnp.sum(ratio, 1)
-        # A layer that no gradient reaches is not part of the network.
-        return jnp.sum(jnp.where(summed > 0, jnp.log(jnp.where(summed > 0, summed, 1)), 0))
+        # A layer that no gradient reaches is not part of the network; NaN stays.
+        return jnp.sum(jnp.log(jnp.where(summed == 0, 1, summed)))
 
     return {
         "grad_norm": total(jnp.sum(jnp.linalg.norm(g, axis=1)) for g in mean),

@@ -70,9 +70,9 @@ def flips(inside: Activations, attacked: Activations) -> Float[Array, ""]:
 
 
 def feature_products(inside: Activations) -> list[Float[Array, "_ _ _"]]:
-    """Of each block's features, centred, the product whose eigenvalues are their covariance's.
+    """Product of each block's centred features with themselves, by its eigenvalues the covariance.
 
-    Of the two products with themselves, over channels and over points and pixels, it is the
+    Of the two products, over channels and over points and pixels, it is the
     smaller; the eigenvalues differ by zeros, and by a factor that no share of them sees. They are
     left to the host: of the LAPACK calls in a program on a CPU, two at a time can wait for each
     other without end (jaxlib 0.10.2, batches of matrices).

@@ -191,7 +191,7 @@ def of_pullbacks(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, fl
     """
     if not _finite(products):
         return {"trainability": np.nan}
-    largest = np.concatenate([np.linalg.norm(each, 2, (1, 2)) for each in products])
+    largest = np.concatenate([np.linalg.norm(each.astype(float), 2, (1, 2)) for each in products])
     return {"trainability": float(np.mean(2 - largest - 1 / (largest + 1e-6)))}
 
 

@@ -92,7 +92,7 @@ def stack(
     parameters: str = "all",
     implementation: str = "auto",
     key: PRNGKeyArray | None = None,
-    own_passes: PRNGKeyArray | None = None,
+    noise: PRNGKeyArray | None = None,
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
 
@@ -106,8 +106,8 @@ def stack(
         rhos: the radii, pixel scale [0, 1].
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
-        own_passes: for the noise of measures that take passes of their own; they are left out
-            without it, as they are where a point's logits depend on others.
+        noise: for what measures with passes of their own draw; they are left out without it, as
+            they are where a point's logits depend on others.
 
     Example:
         >>> import jax.numpy as jnp
@@ -118,7 +118,7 @@ def stack(
         (1, 6, 6)
     """
     gradient, clean = loss_gradient(model, labels), _Forward(model, images)
-    own_passes = None if model.coupled else own_passes
+    noise = None if model.coupled else noise
 
     def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Any], dict]:
         """X_ρ and X_2ρ, their logits and what their passes left; states; numbers; products."""
@@ -135,7 +135,7 @@ def stack(
         for kernel, forward in zip(POINTS[1:], forwards[1:], strict=True):
             numbers[f"{kernel}.{LOSS}"] = jnp.mean(cross_entropy(forward.logits, labels))
             products |= _features(kernel, forward)
-        if own_passes is not None:
+        if noise is not None:
             numbers |= _gradients(POINTS[1], forwards[1], labels)
         for kernel, (before, after) in zip(ASYMMETRIC, itertools.pairwise(forwards), strict=True):
             if before.inside is not None and after.inside is not None:
@@ -153,7 +153,7 @@ def stack(
         together, states, numbers, products = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
     repeat = lambda a: jnp.broadcast_to(a, (radii, *a.shape))  # noqa: E731
-    once = jax.tree.map(repeat, _at_clean(clean, labels, own_passes))
+    once = jax.tree.map(repeat, _at_clean(clean, labels, noise))
     numbers, products = numbers | once[0], products | once[1]
     own = _states(clean)
     states = None if own is None else jnp.stack([repeat(own), *states], 1)
@@ -179,7 +179,7 @@ def stack(
 
 
 def _at_clean(
-    clean: _Forward, labels: Labels, own_passes: PRNGKeyArray | None
+    clean: _Forward, labels: Labels, noise: PRNGKeyArray | None
 ) -> tuple[dict[str, Array], dict[str, list[Array]]]:
     """Numbers and products at the clean images, and of the network alone."""
     model, kernel = clean.model, POINTS[0]
@@ -187,10 +187,10 @@ def _at_clean(
     products = _features(kernel, clean)
     if model.unnormalized is not None:
         numbers[f"{NETWORK}.synflow"] = synflow(model, clean.points)
-    if own_passes is not None:
+    if noise is not None:
         numbers |= _gradients(kernel, clean, labels)
         if (passes := model.passes) is not None:
-            first, second = jax.random.split(own_passes)
+            first, second = jax.random.split(noise)
             numbers[f"{NETWORK}.zen"] = zen(passes.standardized, model.params, clean.points, first)
             pairs = passes.pullbacks(model.params, clean.kept, second)
             products[f"{kernel}.pullbacks"] = pullback_products(pairs)

@@ -18,7 +18,7 @@ VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "valu
 a run, and so are kept once, in its configuration."""
 
 NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies")
-"""Entries of a configuration that are no column: too long, or in the rows one by one."""
+"""Entries of a configuration that are no column: too long, or to be seen in the rows."""
 
 
 class Measured(NamedTuple):

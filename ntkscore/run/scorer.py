@@ -71,7 +71,7 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
                 config.parameters,
                 config.implementation,
                 key if config.random_start else None,
-                jax.random.fold_in(key, 1) if config.proxies else None,
+                jax.random.fold_in(key, 2) if config.proxies else None,
             )
 
         return compute

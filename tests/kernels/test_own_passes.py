@@ -1,5 +1,6 @@
 """Measures with passes of their own, each against a plain second formulation."""
 
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -80,6 +81,30 @@ def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
     assert got["grad_norm"] == pytest.approx(norm, rel=1e-9)
     assert got["snip"] == pytest.approx(snip, rel=1e-9)
     assert got["zico"] == pytest.approx(zico, rel=1e-6)
+
+
+def test_what_is_no_number_stays_none() -> None:
+    (x, y), network = points(), model()
+    broken = network._replace(apply=lambda w, x: network.apply(w, x) * jnp.nan)
+    assert np.isnan(list(of_gradients(broken, x, y).values())).all()
+
+
+def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
+    x = points()[0]
+
+    def measured(cell: str, init: str) -> float:
+        space = replace(SPACE, init=init)
+        variables, digits = (
+            space.draw((), 1, jnp.float64),
+            jnp.asarray(SPACE.parse(cell).operations),
+        )
+        network: Any = space.model((), variables, digits, x)
+        return float(zen(network.passes.standardized, network.params, x, jax.random.key(0)))
+
+    # The first one's last convolution reads an empty node; the second has none there.
+    one, other = measured("300333", "torch"), measured("300330", "torch")
+    assert np.isfinite(one) and one == pytest.approx(other, rel=1e-9)
+    assert measured("300333", "ntk") == pytest.approx(one, rel=1e-9)
 
 
 def test_zen_is_that_of_the_network_standardised_by_its_own_batch() -> None:
@@ -166,7 +191,7 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
     (x, y), key = points(), jax.random.key(0)
 
     def names(network: Model, own: Any) -> set[str]:
-        measure = lambda x: stack(network, x, y, fgsm, jnp.asarray([0.05]), own_passes=own)  # noqa: E731
+        measure = lambda x: stack(network, x, y, fgsm, jnp.asarray([0.05]), noise=own)  # noqa: E731
         got = jax.eval_shape(measure, x)
         return {*got.numbers, *got.products}
 
