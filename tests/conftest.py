@@ -39,6 +39,13 @@ def strict_jax() -> Iterator[None]:
         jax.config.update("jax_compilation_cache_dir", None)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_programs() -> Iterator[None]:
+    """Every compiled program takes mappings of memory, of which Linux gives a process 65,530."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def double() -> Iterator[None]:
     """Arithmetic in float64."""

@@ -109,6 +109,7 @@ def pull_conv_norm(
     stride: int = 1,
     z: Outputs | None = None,
 ) -> tuple[Images, Taps]:
+    """Back through a normalisation and the convolution before it; z lies between, if kept."""
     kernel, norm = weights["kernel"], rules.norm(weights, statistics)
     factor = rules.gain(kernel)
     return layers.pull_convolution(x, g, kernel, norm, taps, stride=stride, gain=factor, z=z)

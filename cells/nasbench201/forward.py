@@ -105,11 +105,11 @@ def run(
             middles.append(middle)
         name = f"stage_{stage}"
         weights, statistics = by_edge(params[name]), by_edge(stored[name])
-        run, (statistics, outputs) = run_stage(rules, x, weights, statistics, measure)
+        filled, (statistics, outputs) = run_stage(rules, x, weights, statistics, measure)
         new[name] = by_cell(statistics)
-        nodes.append(run)
+        nodes.append(filled)
         convolved.append(outputs)
-        x = run[-1]
+        x = filled[-1]
     head = params["head"]
     y, new["head"] = normalize(rules, x, head, stored["head"], measure)
     features = jnp.mean(jax.nn.relu(y), (1, 2))
@@ -121,6 +121,7 @@ def run(
 def normalize(
     rules: Rules, z: Images, weights: Weights, statistics: Weights, measure: bool
 ) -> tuple[Images, Weights]:
+    """The normalised images and the statistics, measured on them if one asks for it."""
     if measure:
         # What is calibrated is frozen: no gradient knows how it came about.
         mean, var = lax.stop_gradient(layers.measure(z))
@@ -143,7 +144,7 @@ def run_stage(
     """All nodes of a stage; its edges' statistics, and what they keep for the way back."""
 
     def branch(operation: int) -> Any:
-        def run(nodes: Array, source: Array, weights: Weights, statistics: Weights) -> Any:
+        def operate(nodes: Array, source: Array, weights: Weights, statistics: Weights) -> Any:
             x = at(nodes, source)
             blank = jnp.zeros_like(x) if rules.instance else None
             if operation in KERNEL_SIZES:
@@ -154,7 +155,7 @@ def run_stage(
                 return jnp.zeros_like(x), statistics, blank
             return (x if operation == SKIP else layers.average_pool_3x3(x)), statistics, blank
 
-        return run
+        return operate
 
     branches = [branch(operation) for operation in range(len(OPERATIONS))]
 

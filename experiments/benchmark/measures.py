@@ -22,13 +22,14 @@ from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.own_passes import of_gradients, pullback_products, zen
 from ntkscore.kernels.probes import correlation, equal_states, feature_products, synflow
-from ntkscore.kernels.proxies import of_features
+from ntkscore.kernels.proxies import of_features, of_pullbacks
 from ntkscore.run.devices import compiler_options
 from ntkscore.run.scorer import Scorer
 
 MODERATE = Fidelity.of(samples=16, channels=8, cells_per_stage=5)
 Function = Callable[[Model, Any, Any], Any]
 KEY = 0
+FEATURES, TRAINABILITY = "expressivity, progressivity", "trainability"
 
 
 def inside(model: Model, x: jax.Array) -> Any:
@@ -46,14 +47,14 @@ def slopes(model: Model, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def signs_back(model: Model, x: jax.Array, y: jax.Array) -> Any:
-    """What trainability is reduced from."""
+    """Products of random signs at each block with what its way back makes of them."""
     assert model.passes is not None
     _, kept = model.passes.forward(model.params, x)
     return pullback_products(model.passes.pullbacks(model.params, kept, jax.random.key(KEY)))
 
 
 def noise(model: Model, x: jax.Array, y: jax.Array) -> Any:
-    """Zen."""
+    """The change that Gaussian noise at the input makes, as Zen counts it."""
     assert model.passes is not None
     return zen(model.passes.standardized, model.params, x, jax.random.key(KEY))
 
@@ -61,14 +62,16 @@ def noise(model: Model, x: jax.Array, y: jax.Array) -> Any:
 MEASURES: dict[str, Function] = {
     "synflow": lambda model, x, y: synflow(model, x),
     "naswot": lambda model, x, y: equal_states(inside(model, x)),
-    "expressivity, progressivity": lambda model, x, y: feature_products(inside(model, x)),
+    FEATURES: lambda model, x, y: feature_products(inside(model, x)),
     "jacov, epe_nas": slopes,
     "zen": noise,
-    "trainability": signs_back,
+    TRAINABILITY: signs_back,
     "grad_norm, snip, zico": of_gradients,
     "the clean kernel": lambda model, x, y: evaluate(model, x, y).gram[0],
 }
-"""What a program hands out for each measure; features are reduced on the host as well."""
+"""What a program hands out for each measure."""
+ON_THE_HOST = {FEATURES: of_features, TRAINABILITY: of_pullbacks}
+"""What the host reduces it by, where that takes time."""
 
 
 def measure(fidelity: Fidelity, count: int) -> Iterator[dict[str, Any]]:
@@ -91,10 +94,11 @@ def measure(fidelity: Fidelity, count: int) -> Iterator[dict[str, Any]]:
 
         program = jax.jit(compute, compiler_options=compiler_options())
 
-        def run(cell: Any, program: Any = program, reduce: bool = "express" in name) -> Any:
+        def run(cell: Any, program: Any = program, name: str = name) -> Any:
             digits = jnp.asarray(space.encode(cell))
             out = program(digits, batch.variables, batch.images, batch.labels)
-            return of_features([np.asarray(each) for each in out]) if reduce else out
+            reduce = ON_THE_HOST.get(name)
+            return reduce([np.asarray(each) for each in out]) if reduce else out
 
         jax.block_until_ready(run(cells[0]))
         yield where | {"measure": name, "seconds": timed(run)}

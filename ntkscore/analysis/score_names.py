@@ -208,7 +208,7 @@ def default_for(
         space, architecture: for the costs and counts that there are.
         given: names of the scores that its networks give; all if left out.
     """
-    return default_sum((*space.costs(architecture), *space.structure(architecture)), given)
+    return default_sum(_free(space, architecture), given)
 
 
 def sum_asked(
@@ -226,8 +226,7 @@ def sum_asked(
     """
     if by is None:
         return None
-    free = (*space.costs(architecture), *space.structure(architecture))
-    asked = ScoreSum.parse(by, config.betas, free, space.fewer)
+    asked = ScoreSum.parse(by, config.betas, _free(space, architecture), space.fewer)
     own = {name for name, number in NUMBERS.items() if number.own_passes}
     if not config.proxies and (left := [t for t in asked.terms if t.rpartition(".")[2] in own]):
         raise InputError(
@@ -235,3 +234,8 @@ def sum_asked(
             "its own; add --proxies (in Python, Config(proxies=True))"
         )
     return asked
+
+
+def _free(space: Space, architecture: Architecture) -> tuple[str, ...]:
+    """Names of what is known of an architecture without computing: costs and counts."""
+    return *space.costs(architecture), *space.structure(architecture)

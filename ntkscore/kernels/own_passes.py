@@ -21,15 +21,15 @@ NOISE = 0.01
 
 
 class Moments(NamedTuple):
-    """Moments over the points of the gradients of the loss at one point, leaf by leaf."""
+    """Moments over the points of the gradients of the loss at one point, a row per layer."""
 
-    mean: PyTree
-    size: PyTree
-    deviation: PyTree
+    mean: list[Float[Array, "_ _"]]
+    size: list[Float[Array, "_ _"]]
+    deviation: list[Float[Array, "_ _"]]
 
 
 def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> Moments:
-    """Mean, mean of the absolute value and standard deviation of each parameter's gradient.
+    """Mean, mean of the absolute value and standard deviation of the weights' gradients.
 
     One point after the other, so that the gradients of all are never held at once.
     """
@@ -40,7 +40,7 @@ def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> M
     def step(so_far: Any, given: Any) -> tuple[Any, None]:
         mean, size, squares = so_far
         k, *point = given
-        slope = jax.grad(loss)(model.params, *point)
+        slope = _weights(model, jax.grad(loss)(model.params, *point))
         # Welford's update: a difference of large sums would lose small deviations in float32.
         gap = jax.tree.map(jnp.subtract, slope, mean)
         mean = jax.tree.map(lambda m, d: m + d / k, mean, gap)
@@ -48,7 +48,7 @@ def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> M
         squares = jax.tree.map(lambda s, g, d, m: s + d * (g - m), squares, slope, gap, mean)
         return (mean, size, squares), None
 
-    zeros = jax.tree.map(jnp.zeros_like, model.params)
+    zeros = jax.tree.map(jnp.zeros_like, _weights(model, model.params))
     counts = jnp.arange(1, len(points) + 1).astype(points.dtype)
     (mean, size, squares), _ = lax.scan(step, (zeros,) * 3, (counts, points, labels))
     deviation = jax.tree.map(lambda s: jnp.sqrt(jnp.maximum(s, 0) / counts[-1]), squares)
@@ -60,11 +60,10 @@ def of_gradients(model: Model, points: Points, labels: Int[Array, "n"]) -> dict[
 
     Of convolutions and linear layers alone.
 
-    Source: Abdelfattah et al. (2021), "Zero-cost proxies"; Lee et al. (2019), SNIP, equation 5;
-    Li et al. (2023), ZiCo, equation 15, each point a batch of its own.
+    Source: Abdelfattah et al. (2021), "Zero-cost proxies"; Lee et al. (2019), SNIP;
+    Li et al. (2023), ZiCo, each point a batch of its own.
     """
-    moments = gradient_moments(model, points, labels)
-    mean, size, deviation = (_weights(model, tree) for tree in moments)
+    mean, size, deviation = gradient_moments(model, points, labels)
     total = lambda parts: jnp.asarray(sum(parts))  # noqa: E731
 
     def log_ratio(size: Float[Array, "k e"], deviation: Float[Array, "k e"]) -> Array:
@@ -134,7 +133,7 @@ def pullback_products(
 
     Where a block changes the resolution, the pixels of a patch become channels.
 
-    Source: Lee and Ham (2024), AZ-NAS, equation 6.
+    Source: Lee and Ham (2024), AZ-NAS, trainability.
 
     Args:
         pairs: gradients at the blocks' inputs, (blocks, m, h, w, c), and the cotangents at their

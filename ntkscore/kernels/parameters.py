@@ -35,17 +35,12 @@ def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
 
 def is_weight(path: tuple) -> bool:
     """Whether a leaf is a layer's weights, which it also is where no name on its path says."""
-    return _named_kind(path) in (None, "weight")
+    return KIND_OF_LEAF.get(_last_name(path), "weight") == "weight"
 
 
 def is_scale(path: tuple) -> bool:
     """Whether a leaf is a normalisation's scale."""
-    return _named_kind(path) == "scale"
-
-
-def _named_kind(path: tuple) -> str | None:
-    names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in path]
-    return next((KIND_OF_LEAF[name] for name in reversed(names) if name in KIND_OF_LEAF), None)
+    return KIND_OF_LEAF.get(_last_name(path)) == "scale"
 
 
 def kind_of(path: tuple, leaf: Array) -> str:
@@ -54,16 +49,21 @@ def kind_of(path: tuple, leaf: Array) -> str:
     Raises:
         InputError: if no name on the path does.
     """
-    for entry in reversed(path):
-        name = getattr(entry, "key", getattr(entry, "name", None))
-        if name in KIND_OF_LEAF:
-            # PyTorch's and equinox's normalisations call their scale a weight.
-            return "scale" if name == "weight" and leaf.ndim < 2 else KIND_OF_LEAF[name]
-    raise InputError(
-        f"expected parameters named {', '.join(KIND_OF_LEAF)} to tell weights from shifts, got "
-        f"{jax.tree_util.keystr(path) or 'a single array'}; choose the parameters 'all', or name "
-        "the leaves"
-    )
+    name = _last_name(path)
+    if name not in KIND_OF_LEAF:
+        raise InputError(
+            f"expected parameters named {', '.join(KIND_OF_LEAF)} to tell weights from shifts, got "
+            f"{jax.tree_util.keystr(path) or 'a single array'}; choose the parameters 'all', or "
+            "name the leaves"
+        )
+    # PyTorch's and equinox's normalisations call their scale a weight.
+    return "scale" if name == "weight" and leaf.ndim < 2 else KIND_OF_LEAF[name]
+
+
+def _last_name(path: tuple) -> str:
+    """The last name on a path that says a kind; empty where none does."""
+    names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in reversed(path)]
+    return next((name for name in names if name in KIND_OF_LEAF), "")
 
 
 def split_parameters(params: PyTree, parameters: str) -> tuple[PyTree, PyTree]:

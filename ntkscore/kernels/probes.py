@@ -40,7 +40,7 @@ def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
 def equal_states(inside: Activations) -> Float[Array, "n n"]:
     """The number of rectifiers that are in the same state, on or off, at two points.
 
-    Source: Mellor et al. (2021), "Neural architecture search without training", equation 2.
+    Source: Mellor et al. (2021), "Neural architecture search without training".
     """
 
     def of_layers(count: Int[Array, "k"], x: Float[Array, "k n ..."]) -> Float[Array, "n n"]:
@@ -70,12 +70,11 @@ def flips(inside: Activations, attacked: Activations) -> Float[Array, ""]:
 
 
 def feature_products(inside: Activations) -> list[Float[Array, "_ _ _"]]:
-    """Product of each block's centred features with themselves, by its eigenvalues the covariance.
+    """Of each block's centred features the product with themselves: a multiple of their covariance.
 
-    Of the two products, over channels and over points and pixels, it is the
-    smaller; the eigenvalues differ by zeros, and by a factor that no share of them sees. They are
-    left to the host: of the LAPACK calls in a program on a CPU, two at a time can wait for each
-    other without end (jaxlib 0.10.2, batches of matrices).
+    Over channels or over points and pixels, whichever is smaller; the eigenvalues differ by zeros.
+    They are left to the host: of the LAPACK calls in a program on a CPU, two at a time can wait for
+    each other without end (jaxlib 0.10.2, batches of matrices).
     """
 
     def product(features: Float[Array, "n ... c"]) -> Float[Array, "d d"]:
@@ -94,7 +93,7 @@ def curvature(before: Points, after: Points, slope: Points, there: Points) -> Fl
         before, after: x and x_ρ.
         slope, there: the loss's gradients at the two.
 
-    Source: Moosavi-Dezfooli et al. (2019), "Robustness via curvature regularization", equation 5.
+    Source: Moosavi-Dezfooli et al. (2019), "Robustness via curvature regularization".
     """
 
     def squared(a: Points) -> Float[Array, "n"]:
@@ -109,7 +108,7 @@ def synflow(model: Model, points: Points) -> Float[Array, ""]:
     Normalisations and biases are left out. Where θ and ∂R/∂θ are nowhere negative, the sum is the
     derivative of R along θ itself, and takes no backward pass.
 
-    Source: Tanaka et al. (2020), "Pruning neural networks without any data", equation 3.
+    Source: Tanaka et al. (2020), "Pruning neural networks without any data".
 
     Args:
         model: with `unnormalized`.

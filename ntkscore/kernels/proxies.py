@@ -143,7 +143,7 @@ NUMBERS: dict[str, Number] = {
 def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, "b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
-    Source: Lee and Ham (2024), AZ-NAS, equations 3 and 4.
+    Source: Lee and Ham (2024), AZ-NAS, expressivity.
 
     Args:
         products: `ntkscore.kernels.probes.feature_products`, blocks of one shape together.
@@ -162,8 +162,9 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[n
 
 
 def of_features(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
-    """`expressivity` and `progressivity`; NaN where a block's features are all equal or not finite,
-    and the latter for a single block.
+    """`expressivity` and `progressivity` of a network's blocks.
+
+    NaN where a block's features are all equal or not finite; the latter also for a single block.
 
     Args:
         products: as for `feature_entropies`.

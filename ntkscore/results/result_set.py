@@ -30,8 +30,6 @@ CELL = ("cell", "string")
 """The columns that say which network a row is of, in runs that do not name them."""
 ONCE = {"space": "nasbench201", "norm": "linf"}
 """Choices that runs before version 0.2 do not record, since there was only one."""
-LATER = {"proxies": False}
-"""Choices that no run of networks records from before there was one."""
 
 
 def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -253,9 +251,7 @@ def _load_run(directory: Path) -> ResultSet:
             f"expected a run's configuration, but {directory / RUN} is damaged "
             f"({type(error).__name__}: {error}); restore it or choose another --out"
         ) from error
-    since = dict({} if "identity" in run else ONCE)
-    if "rhos" in configuration:
-        since |= {name: value for name, value in LATER.items() if name not in configuration}
+    since = {} if "identity" in run else ONCE
     return ResultSet(directory, {**since, **configuration}, tuple(sessions), tuple(identity))
 
 

@@ -147,6 +147,8 @@ def choices_of(space: Space, config: Config) -> dict[str, Any]:
     """
     choices = config.to_dict()
     del choices["implementation"]  # The implementations agree; which one ran is provenance.
+    if not config.proxies:
+        del choices["proxies"]  # Runs from before there was the choice go on.
     if common := sorted(choices.keys() & space.columns.keys()):
         raise InputError(
             f"expected fields of the space {space.name} that ntkscore.Config has not, got "
