@@ -182,7 +182,7 @@ ATTACKS: dict[str, Callable[..., Attack]] = {"fgsm": fgsm, "pgd": pgd}
 
 
 def twice(
-    attack: Attack, gradient: Gradient, x: Images, key: Array | None = None
+    attack: Callable[..., Images], gradient: Gradient, x: Images, key: Array | None = None
 ) -> tuple[Images, Images]:
     """Attack images, and the attacked images once more: X_ρ = A(X) and X_2ρ = A(X_ρ).
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from cells.errors import InputError
+from cells.lazy import jax, jnp
 
 if TYPE_CHECKING:
     from jaxtyping import Array
@@ -170,6 +171,36 @@ class Space(ABC):
 
         It is traced: `variables`, `code` and `images` have no values yet.
         """
+
+    def network(
+        self,
+        architecture: Any,
+        images: "Array | np.ndarray",
+        seed: int = 0,
+        dtype: Any = np.float32,
+    ) -> "Model":
+        """The untrained network of an architecture, for kernels and attacks outside of a run.
+
+        Args:
+            architecture: one, or any of its names.
+            images: the clean images that it will be scored on, which may decide its statistics.
+            seed: of the weights.
+            dtype: of the weights and of what it computes.
+
+        Raises:
+            InputError: if there is no such architecture.
+
+        Example:
+            >>> from cells.residual import Residual
+            >>> images = np.zeros((2, 32, 32, 3))
+            >>> Residual(width=8).network("01", images).logits(images).shape
+            (2, 10)
+        """
+        parsed = self.parse(architecture)
+        shape = self.shape(parsed)
+        code = jax.tree.map(jnp.asarray, self.encode(parsed))
+        variables = self.draw(shape, seed, dtype)
+        return self.model(shape, variables, code, jnp.asarray(images, dtype))
 
     def names(self, architecture: Architecture) -> dict[str, str | int]:
         """The architecture's short names, for a person: by default its key alone."""

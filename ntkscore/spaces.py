@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cells.nasbench201.space import NASBench201
-from cells.residual import Residual
+from cells.residual import Residual, ResidualConvolutional
 from cells.space import Space, options
 from ntkscore.errors import InputError
 
 SPACES: dict[str, type[Space]] = {
     NASBench201.name: NASBench201,
     Residual.name: Residual,
+    ResidualConvolutional.name: ResidualConvolutional,
 }
 
 

@@ -51,6 +51,15 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(rows.loc[slopes, "status"]) == {"constant"}
 
 
+def test_the_theorys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    ((_, code),) = blocks(ROOT / "docs" / "theory.md")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    term, _ = capsys.readouterr().out.splitlines()
+    assert 0 < float(term) < 3
+    assert max(names["trained"].progressive) < 0.2
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that Python imports from."""

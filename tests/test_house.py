@@ -20,7 +20,7 @@ FLOORS = (
     ("ntkscore.text",),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.config", "ntkscore.results"),
-    ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity"),
+    ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity", "ntkscore.theory"),
     ("ntkscore.verification", "ntkscore.api"),
     ("ntkscore",),
     ("ntkscore.cli",),

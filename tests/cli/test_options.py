@@ -12,7 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from cells.nasbench201.space import NASBench201
-from cells.residual import Residual
+from cells.residual import Residual, ResidualConvolutional
 from cells.space import Space, option, options
 from ntkscore.api.runs import space_in
 from ntkscore.cli import app
@@ -32,7 +32,7 @@ def flags_of(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["score", "rank"])
-@pytest.mark.parametrize("cls", [Config, NASBench201, Residual])
+@pytest.mark.parametrize("cls", [Config, NASBench201, Residual, ResidualConvolutional])
 def test_every_field_is_an_option(name: str, cls: type) -> None:
     assert options(cls)
     for field in options(cls):
@@ -40,7 +40,7 @@ def test_every_field_is_an_option(name: str, cls: type) -> None:
 
 
 def test_every_named_space_is_in_the_test_above() -> None:
-    assert set(SPACES.values()) == {NASBench201, Residual}
+    assert set(SPACES.values()) == {NASBench201, Residual, ResidualConvolutional}
 
 
 def test_the_options_make_the_values_that_their_texts_say() -> None:
@@ -106,14 +106,16 @@ def test_help_texts_are_sentences(name: str) -> None:
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("expected a field of the space residual: depth, width, activation, got channels",
+        ("expected a field of the space residual: depth, width, activation, "
+             "activation_scaling, output_scale, got channels",
          ["--space", "residual", "--channels", "4"]),
         ("expected a field of the space nasbench201: channels, cells_per_stage, init, bn, got "
          "width", ["--width", "4"]),
         ("expected a field of the space nasbench201", ["--set", "size=4"]),
         ("expected channels to be of the type int, got 'few'", ["--set", "channels=few"]),
         ("expected NAME=VALUE after --set, got 'channels'", ["--set", "channels"]),
-        ("expected a space: nasbench201, residual, or a Python file that defines one, got 'darts'",
+        ("expected a space: nasbench201, residual, residual_convolutional, or a Python file that "
+             "defines one, got 'darts'",
          ["--space", "darts"]),
         ("expected a Python file at nowhere.py, got no such file", ["--space", "nowhere.py"]),
         ("expected width to be at least 1, got 0", ["--space", "residual", "--width", "0"]),

@@ -29,6 +29,7 @@ from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet
+from ntkscore.run.engine import choices_of
 
 FROM_SCORES = {
     "ntk-correlation": {"space", "radii", "pgd-3", "pgd-8", *recordings.FINDINGS},
@@ -131,8 +132,7 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
     for name, recording in RECORDINGS.items():
         home = SHIPPED if name in recordings.REFERENCES else RECORDED
         kept = ResultSet.open(home / name)
-        wanted = recording.space.columns | recording.config.to_dict()
-        del wanted["implementation"]
+        wanted = choices_of(recording.space, recording.config)
         assert {key: kept.configuration[key] for key in wanted} == wanted, name
         assert kept.sessions[-1]["cells"] == recording.cells, name
         assert kept.sessions[-1]["command"].endswith(f" record {name}")

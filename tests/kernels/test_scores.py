@@ -326,7 +326,8 @@ def test_a_score_of_ones_own_that_is_no_number_has_a_status(value: float) -> Non
             "frobenius",
             +1,
             "expected a new name of letters, digits and underscores, got 'frobenius'; there are "
-            "frobenius, trace, .*, jacov, epe_nas, naswot, .*, loss already, so choose another",
+            "frobenius, trace, .*, jacov, epe_nas, naswot, .*, loss, .*, trainability already, so "
+            "choose another",
         ),
         ("sigma_min", +1, "expected a new name .*, got 'sigma_min'"),
         ("loss", +1, "expected a new name .*, got 'loss'"),

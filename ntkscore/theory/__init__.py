@@ -1,0 +1,1 @@
+"""What the papers behind this project prove, as functions: limits, bounds, training."""

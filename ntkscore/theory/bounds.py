@@ -1,0 +1,94 @@
+"""Step sizes and widths of the theorems, as far as their constants are given.
+
+None of these widths can be had: they are computed so that a result can say how far it is from what
+its theorem asks for.
+"""
+
+import numpy as np
+
+
+def theorem_step(
+    energy: float, width: int, n: int, lipschitz: float = 1.0, nu: float = 1.0
+) -> float:
+    """γ = ν √energy / (√C e^C m √N).
+
+    Args:
+        energy: the smaller of yᵀK_all⁻¹y and yᵀK̃_all⁻¹y.
+        width: m; 1 where the output is as printed, without √m.
+        n: N, points and steps.
+        lipschitz: C, the largest of the activations'.
+        nu: ν, which the paper calls small enough.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof has
+    e^{6C} C_fmax √2 in the denominator.
+
+    Example:
+        >>> round(theorem_step(energy=400.0, width=100, n=400), 6)
+        0.003679
+    """
+    return nu * np.sqrt(energy / n) / (np.sqrt(lipschitz) * np.exp(lipschitz) * width)
+
+
+def corollary_step(
+    energy: float,
+    width: int,
+    n: int,
+    filter_size: int,
+    pixels: int,
+    lipschitz: float = 1.0,
+    nu: float = 1.0,
+) -> float:
+    """γ = ν √energy / (√(C p κ) e^{C √κ} m √N), of convolutional networks.
+
+    Args:
+        energy, width, n, lipschitz, nu: as for `theorem_step`.
+        filter_size: κ.
+        pixels: p.
+
+    Source: Wu et al. (2024), corollary 1, with the square root of the energy, which is missing
+    there. It falls with κ, where the remark below it says that it grows.
+
+    Example:
+        >>> steps = [corollary_step(1.0, 1, 1, size, pixels=16) for size in (1, 3, 5)]
+        >>> sorted(steps, reverse=True) == steps
+        True
+    """
+    root = np.sqrt(lipschitz * pixels * filter_size)
+    return nu * np.sqrt(energy / n) / (root * np.exp(lipschitz * np.sqrt(filter_size)) * width)
+
+
+def scaled_step(energy: float, largest: float, width: int, n: int, nu: float = 1.0) -> float:
+    """γ = ν √(s/(N k_max))/m, the choice that a regret bound makes.
+
+    Args:
+        energy: the margin energy s of K_all.
+        largest: k_max, the largest entry of K_all's diagonal.
+        width, n, nu: as for `theorem_step`.
+
+    Example:
+        >>> scaled_step(energy=4.0, largest=1.0, width=1, n=400)
+        0.1
+    """
+    return float(nu * np.sqrt(energy / (n * largest)) / width)
+
+
+def theorem1_width(
+    n: int, layers: int, beta: float, lipschitz: float = 1.0, largest_feature: float = 1.0
+) -> float:
+    """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 uses.
+
+    Args:
+        n: N points.
+        layers: L.
+        beta: weight of adversarial training.
+        lipschitz: C, the largest of the activations'.
+        largest_feature: C_fmax, the largest length of a layer's features.
+
+    Source: Wu et al. (2024), appendix C, line 752, with the squares that are missing there.
+
+    Example:
+        >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"
+        '2.1e+08'
+    """
+    constants = (1 + beta) * (lipschitz + largest_feature)
+    return 18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2

@@ -1,0 +1,159 @@
+"""Points of the unit sphere in two classes, on which the theory is run."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import beta
+
+from ntkscore.data.images import ImageSet
+from ntkscore.errors import InputError
+
+
+class Points(NamedTuple):
+    """Points of two classes.
+
+    Attributes:
+        x: (n, …), of length 1 each.
+        y: (n,) labels, 1 or −1.
+    """
+
+    x: Float[np.ndarray, "n ..."]
+    y: Float[np.ndarray, "n"]
+
+
+def check_labels(y: np.ndarray) -> None:
+    """Refuse labels other than 1 and −1.
+
+    Raises:
+        InputError: if there is one.
+    """
+    y = np.asarray(y)
+    if (other := ~np.isin(y, (-1, 1))).any():
+        raise InputError(
+            f"expected labels 1 and -1, got {y[other][0]:g}; the theory's networks have one output"
+        )
+
+
+def margin(count: int, dimension: int, mu: float, rng: np.random.Generator) -> Points:
+    """Uniform points whose first coordinate is further than μ from zero, and is the label.
+
+    Args:
+        count: n.
+        dimension: d ≥ 2.
+        mu: from 0 to less than 1.
+        rng: of the draws.
+
+    Raises:
+        InputError: if μ or d is outside its range.
+
+    Example:
+        >>> x, y = margin(100, 3, 0.2, np.random.default_rng(0))
+        >>> bool((x[:, 0] * y > 0.2).all())
+        True
+    """
+    if not 0 <= mu < 1:
+        raise InputError(f"expected a margin from 0 to below 1, got {mu:g}; lower it")
+    _check_dimension(dimension, 2)
+    # (1 + x_1)/2 has a Beta distribution; drawing points until they fit could take for ever.
+    half = (dimension - 1) / 2
+    tail = beta.sf((1 + mu) / 2, half, half)
+    first = 2 * beta.isf(tail * rng.uniform(size=count), half, half) - 1
+    y = rng.choice([-1.0, 1.0], count)
+    others = _directions(count, dimension - 1, rng)
+    return Points(_with_rest((y * first)[:, None], others), y)
+
+
+def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
+    """One coordinate that is accurate and fragile beside one that is robust and less accurate.
+
+    x_1 = 0.8 y s with s = −1 for 15 % of the points; x_2 = y (0.2 + 0.05 g). With ρ = 0.3 an attack
+    turns the second, and not the first.
+
+    Args:
+        count: n.
+        dimension: d ≥ 3.
+        rng: of the draws.
+
+    Raises:
+        InputError: if d is less.
+
+    Example:
+        >>> x, y = tradeoff(1000, 20, np.random.default_rng(0))
+        >>> float((np.sign(x[:, 1]) == y).mean()), float((np.sign(x[:, 0]) == y).mean().round(1))
+        (1.0, 0.9)
+    """
+    _check_dimension(dimension, 3)
+    y = rng.choice([-1.0, 1.0], count)
+    robust = 0.8 * y * np.where(rng.uniform(size=count) < 0.15, -1, 1)
+    fragile = y * (0.2 + 0.05 * rng.standard_normal(count))
+    others = _directions(count, dimension - 2, rng)
+    return Points(_with_rest(np.stack([robust, fragile], 1), others), y)
+
+
+def circle(count: int = 10) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """Angles evenly around the circle, and labels: two of every five are 1.
+
+    Args:
+        count: n.
+    """
+    i = np.arange(count)
+    return 2 * np.pi * i / count, np.where(i % 5 < 2, 1.0, -1.0)
+
+
+def lifted(angles: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... 3"]:
+    """(cos φ, sin φ, 1)/√2: a circle on the sphere where no point lies opposite another.
+
+    Example:
+        >>> lifted(np.array([0.0])).round(4)
+        array([[0.7071, 0.    , 0.7071]])
+    """
+    return np.stack([np.cos(angles), np.sin(angles), np.ones_like(angles)], -1) / np.sqrt(2)
+
+
+def two_classes(
+    images: ImageSet, classes: Sequence[int], count: int, rng: np.random.Generator
+) -> Points:
+    """Images of two classes, flattened and divided by their length.
+
+    Args:
+        images: a data set.
+        classes: the one whose label is −1, and the one whose label is 1.
+        count: n, drawn without repetition, as many of one class as of the other.
+        rng: of the draws.
+
+    Raises:
+        InputError: if there are too few of a class.
+    """
+    if count % 2:
+        raise InputError(f"expected an even number of points, got {count}; add one")
+    chosen = []
+    for wanted in classes:
+        (rows,) = np.nonzero(np.asarray(images.labels) == wanted)
+        if len(rows) < count // 2:
+            raise InputError(
+                f"expected at least {count // 2} images of class {wanted}, got {len(rows)}; ask "
+                "for fewer points"
+            )
+        chosen.append(rng.choice(rows, count // 2, replace=False))
+    order = rng.permutation(np.concatenate(chosen))
+    x = images.images[order].reshape(count, -1).astype(float)
+    y = np.where(np.asarray(images.labels)[order] == classes[1], 1.0, -1.0)
+    return Points(x / np.linalg.norm(x, axis=1, keepdims=True), y)
+
+
+def _check_dimension(dimension: int, least: int) -> None:
+    if dimension < least:
+        raise InputError(f"expected at least {least} dimensions, got {dimension}; raise it")
+
+
+def _directions(count: int, dimension: int, rng: np.random.Generator) -> np.ndarray:
+    drawn = rng.standard_normal((count, dimension))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+def _with_rest(first: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Points with these first coordinates, the rest along directions, of length 1."""
+    rest = np.sqrt(np.maximum(1 - np.sum(first**2, 1, keepdims=True), 0))
+    return np.concatenate([first, rest * directions], 1)

@@ -1,0 +1,72 @@
+"""Points of the theory's tasks: on the sphere, with the margins that they promise."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from cells.errors import InputError
+from ntkscore.data.images import load
+from ntkscore.theory.tasks import circle, lifted, margin, tradeoff, two_classes
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_margin_points_are_the_uniform_ones_outside_the_margin() -> None:
+    x, y = margin(4000, 5, 0.25, rng())
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1)
+    np.testing.assert_array_equal(np.sign(x[:, 0]), y)
+    assert abs(y.mean()) < 0.05
+    drawn = np.random.default_rng(1).standard_normal((40_000, 5))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    outside = drawn[np.abs(drawn[:, 0]) > 0.25]
+    for axis in (0, 1):
+        assert kstest(np.abs(x[:, axis]), np.abs(outside[:, axis])).pvalue > 1e-3
+
+
+def test_tradeoff_has_a_fragile_and_a_robust_coordinate() -> None:
+    x, y = tradeoff(4000, 20, rng())
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1)
+    assert (np.sign(x[:, 0]) == y).mean() == pytest.approx(0.85, abs=0.02)
+    assert (np.sign(x[:, 1]) == y).all()
+    assert np.abs(x[:, 0]).min() > 0.3 > np.median(np.abs(x[:, 1]))
+
+
+def test_the_circle_is_lifted_onto_the_sphere() -> None:
+    angles, y = circle()
+    assert y.tolist() == [1, 1, -1, -1, -1, 1, 1, -1, -1, -1]
+    points = lifted(angles)
+    np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1)
+    assert (points @ points.T).min() > -1e-12
+
+
+def test_two_classes_of_images_become_points() -> None:
+    images = load("synthetic")
+    x, y = two_classes(images, (3, 5), 20, rng())
+    assert x.shape == (20, 32 * 32 * 3) and y.sum() == 0
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1)
+    pixels = images.images.reshape(len(images.images), -1).astype(float)
+    for point, label in zip(x, y, strict=True):
+        near = int(np.argmax(pixels @ point / np.linalg.norm(pixels, axis=1)))
+        assert images.labels[near] == (5 if label > 0 else 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: margin(5, 4, 1.0, rng()), "expected a margin from 0 to below 1, got 1"),
+        (lambda: margin(5, 1, 0.1, rng()), "expected at least 2 dimensions, got 1; raise it"),
+        (lambda: tradeoff(5, 2, rng()), "expected at least 3 dimensions, got 2; raise it"),
+        (lambda: two_classes(load("synthetic"), (0, 1), 5, rng()), "expected an even number"),
+        (
+            lambda: two_classes(load("synthetic"), (0, 1), 4000, rng()),
+            "expected at least 2000 images of class 0, got 100; ask for fewer points",
+        ),
+    ],
+)
+def test_what_no_task_can_give_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        make()

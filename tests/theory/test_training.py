@@ -1,0 +1,172 @@
+"""Algorithm 1: identities that hold at any size, and runs that go on where they were stopped."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks import CapAttack
+from cells import Task
+from cells.errors import InputError
+from cells.model import Model
+from cells.residual import Residual
+from ntkscore.theory import training
+from ntkscore.theory.bounds import corollary_step, theorem1_width, theorem_step
+from ntkscore.theory.tasks import Points, margin, tradeoff
+from ntkscore.theory.training import algorithm_1, loss_slope, mixed_gradient
+
+ATTACK, STEP = CapAttack(0.2, steps=3), 0.05
+
+
+def network(width: int = 8, dimension: int = 5, dtype: Any = jnp.float64) -> Model:
+    space = Residual(width=width, activation="tanh", output_scale="sqrt_width")
+    space = space.on(Task((dimension,), 1))
+    return space.network("10", jnp.zeros((1, dimension)), dtype=dtype)
+
+
+def points(count: int = 30, seed: int = 0) -> Points:
+    return margin(count, 5, 0.1, np.random.default_rng(seed))
+
+
+def dot(a: Any, b: Any) -> float:
+    return float(sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), a, b))))
+
+
+def minus(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+@pytest.mark.usefixtures("double")
+def test_the_steps_are_those_of_a_plain_loop_and_keep_the_regret_identity() -> None:
+    model, (x, y), beta = network(), points(), 0.3
+    got = algorithm_1(model, x, y, ATTACK, beta, STEP)
+    weights, gradients, seen = model.params, [], []
+    loss = lambda w, z, y: jnp.log1p(jnp.exp(-y * model.apply(w, z)[:, 0]))[0]  # noqa: E731
+    slope = jax.jit(jax.grad(loss))
+    step = jax.jit(lambda w, z, y: ATTACK(loss_slope(model, w, y), z))
+    for i in range(len(y)):
+        point, label = jnp.asarray(x[i : i + 1]), jnp.asarray(y[i : i + 1])
+        if i % 3 == 0:
+            kept = jax.tree.map(lambda leaf, i=i: leaf[i // 3], got.iterates)
+            assert dot(minus(kept, weights), minus(kept, weights)) < 1e-24
+        attacked = step(weights, point, label)
+        slopes = slope(weights, point, label), slope(weights, attacked, label)
+        gradient = jax.tree.map(lambda a, b: (1 - beta) * a + beta * b, *slopes)
+        seen.append([float((label * model.apply(weights, z)[:, 0])[0]) for z in (point, attacked)])
+        gradients.append((gradient, weights))
+        weights = jax.tree.map(lambda w, g: w - STEP * g, weights, gradient)
+    assert dot(minus(got.params, weights), minus(got.params, weights)) < 1e-20
+    np.testing.assert_allclose(np.stack([got.clean, got.robust], 1), seen, rtol=1e-9)
+    assert got.progressive == (np.mean(got.clean < 0), np.mean(got.robust < 0))
+    # For every W*: the sum of ⟨g, W − W*⟩ is the difference of squared distances, and the squares.
+    other = network().params
+    other = jax.tree.map(lambda w: w + 0.1, other)
+    left = sum(dot(g, minus(w, other)) for g, w in gradients)
+    first, last = (dot(minus(w, other), minus(w, other)) for w in (model.params, weights))
+    squares = sum(dot(g, g) for g, _ in gradients)
+    assert left == pytest.approx((first - last) / (2 * STEP) + STEP / 2 * squares)
+
+
+def test_without_weight_on_attacks_nothing_is_attacked() -> None:
+    """An attack that fails would show."""
+    model, (x, y) = network(dtype=jnp.float32), points()
+    broken = algorithm_1(model, x, y, lambda gradient, x: x * jnp.nan, 0.0, STEP)
+    assert np.isfinite(broken.clean).all() and np.isfinite(jax.tree.leaves(broken.params)[0]).all()
+    np.testing.assert_array_equal(broken.clean, broken.robust)
+
+
+@pytest.mark.usefixtures("double")
+def test_without_a_radius_beta_does_not_matter_and_gradients_are_linear_in_it() -> None:
+    model, (x, y) = network(), points()
+    still = CapAttack(0.0)
+    runs = [algorithm_1(model, x, y, still, beta, STEP).params for beta in (0.0, 0.4, 1.0)]
+    for run in runs[1:]:
+        assert dot(minus(run, runs[0]), minus(run, runs[0])) < 1e-12
+    attacked = jnp.asarray(points(seed=1).x)
+    zero, third, one = (
+        mixed_gradient(model, model.params, jnp.asarray(x), attacked, jnp.asarray(y), beta)[0]
+        for beta in (0.0, 1 / 3, 1.0)
+    )
+    mixed = jax.tree.map(lambda a, b: (2 * a + b) / 3, zero, one)
+    assert dot(minus(third, mixed), minus(third, mixed)) < 1e-24
+
+
+def test_a_seed_of_points_gives_the_same_bits_and_another_gives_others() -> None:
+    model = network(dtype=jnp.float32)
+    first, again = (algorithm_1(model, *points(), ATTACK, 0.5, STEP) for _ in range(2))
+    other = algorithm_1(model, *points(seed=1), ATTACK, 0.5, STEP)
+    assert dot(minus(first.params, again.params), minus(first.params, again.params)) == 0
+    assert dot(minus(first.params, other.params), minus(first.params, other.params)) > 0
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, (x, y) = network(dtype=jnp.float32), points()
+    whole = algorithm_1(model, x, y, ATTACK, 0.5, STEP)
+    real, calls = training._steps, []
+
+    def until_the_fourth(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(training, "_steps", until_the_fourth)
+    with pytest.raises(KeyboardInterrupt):
+        algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
+    resumed = algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
+    assert len(calls) == 4 + 7
+    for ours, theirs in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(InputError, match=r"holds a run with other settings \(beta\); choose"):
+        algorithm_1(model, x, y, ATTACK, 0.4, STEP, tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(InputError, match=r"^expected a run's settings, but .*run.json is damaged"):
+        algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
+
+
+@pytest.mark.slow
+def test_weight_on_attacks_trades_clean_for_robust_accuracy() -> None:
+    x, y = tradeoff(1000, 20, np.random.default_rng(0))
+    model = network(64, 20, jnp.float32)
+    errors = {}
+    for beta in (0.0, 1.0):
+        trained = algorithm_1(model, x, y, CapAttack(0.3), beta, 1.2 / 64)
+        late = jnp.asarray(x[500:], jnp.float32), jnp.asarray(y[500:], jnp.float32)
+        slope = loss_slope(model, trained.params, late[1])
+        attacked = CapAttack(0.3)(slope, late[0])
+        errors[beta] = [
+            float(jnp.mean(late[1] * model.apply(trained.params, z)[:, 0] < 0))
+            for z in (late[0], attacked)
+        ]
+    assert errors[0.0][0] < 0.02 and errors[0.0][1] > 0.5
+    assert 0.1 < errors[1.0][0] < 0.2 and errors[1.0][1] < 0.25
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"y": np.zeros(30)}, "expected labels 1 and -1, got 0"),
+        ({"x": np.ones((30, 5))}, "expected points of length 1, got 30 of 30"),
+        ({"beta": 1.5}, "expected beta from 0 to 1, got 1.5"),
+        ({"step_size": 0.0}, "expected a step size above 0, got 0; raise it"),
+        ({"step_size": float("nan")}, "expected a step size above 0, got nan"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(choices: dict, message: str) -> None:
+    x, y = points()
+    given = {"x": x, "y": y, "attack": ATTACK, "beta": 0.5, "step_size": STEP} | choices
+    with pytest.raises(InputError, match=f"^{message}"):
+        algorithm_1(network(dtype=jnp.float32), **given)
+
+
+def test_step_sizes_and_widths_of_the_theorems() -> None:
+    assert theorem_step(64.0, 10, 16, lipschitz=0.5, nu=3) == pytest.approx(
+        3 * 8 / (np.sqrt(0.5) * np.exp(0.5) * 10 * 4)
+    )
+    assert corollary_step(64.0, 10, 16, 1, 1) == pytest.approx(theorem_step(64.0, 10, 16))
+    assert theorem1_width(9, 3, 1.0) == pytest.approx(324 * np.exp(12) * 16)
