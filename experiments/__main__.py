@@ -28,6 +28,7 @@ from experiments.paper import (
     top_operations,
 )
 from experiments.study import RECORDED, Experiment, study_of, write_outcome
+from experiments.theory import eigenvalue, filters, lazy, tradeoff, width
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
@@ -75,6 +76,17 @@ EXPERIMENTS = {
         "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
     ),
 }
+THEORY = {
+    "theory-width": Experiment("Kernels of wide networks against their limits (T1)", width.run),
+    "theory-eigenvalue": Experiment(
+        "Lower bounds of the least eigenvalue, printed and corrected (T2)", eigenvalue.run
+    ),
+    "theory-tradeoff": Experiment(
+        "Clean and robust error over β, and what the bounds say of them (T4)", tradeoff.run
+    ),
+    "theory-lazy": Experiment("Which output scale is lazy (T5)", lazy.run),
+    "theory-filters": Experiment("Filter size and the largest stable step (T6)", filters.run),
+}
 
 DataDir = Annotated[
     Path | None,
@@ -91,7 +103,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 @app.command("list")
 def list_experiments() -> None:
     """Names of the experiments, with their titles, and of the recordings that they read."""
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in (EXPERIMENTS | THEORY).items():
         typer.echo(f"{name:24} {experiment.title}")
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
@@ -121,7 +133,7 @@ def _register(name: str, experiment: Experiment) -> None:
         typer.echo(f"{time.monotonic() - start:.1f} s", err=True)
 
 
-for _name, _experiment in EXPERIMENTS.items():
+for _name, _experiment in (EXPERIMENTS | THEORY).items():
     _register(_name, _experiment)
 
 
@@ -163,6 +175,17 @@ def write_page(
     typer.echo(out)
 
 
+@app.command("theory")
+def write_theory(
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
+    / "THEORY.md",
+) -> None:
+    """Run every experiment about the theory, which needs no data, and write one page."""
+    report.write_theory(study_of(None, seed, None), THEORY, out)
+    typer.echo(out)
+
+
 @app.command()
 def rerun(
     record: Annotated[Path, typer.Argument(help="A JSON that an experiment left.")],
@@ -176,7 +199,8 @@ def rerun(
         study = study_of(data_dir, content["seed"], Path(results) if results else None)
         if study.checksums() != content["checksums"]:
             typer.echo("tables or recordings are not those of the record", err=True)
-        paths = write_outcome(EXPERIMENTS[name].run(study), study, name, out)
+        experiment = (EXPERIMENTS | THEORY)[name]
+        paths = write_outcome(experiment.run(study), study, name, out)
     except (OSError, ValueError, KeyError) as error:
         typer.echo(f"error: {error}; give the JSON that an experiment left", err=True)
         raise typer.Exit(2) from None

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from cells.space import options
+from experiments import alone
 from experiments.study import BENCHMARK, DATASET, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
@@ -60,12 +62,14 @@ class Recording:
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
         images: the data set that they are drawn from.
+        alone: record trainability by itself, without the kernels.
     """
 
     choices: Choices
     cells: str = "table"
     seeds: int = 3
     images: str = DATASET
+    alone: bool = False
 
     @property
     def space(self) -> NASBench201:
@@ -83,6 +87,8 @@ class Recording:
 SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
 PROXIES = {"proxies": Recording(MODERATE | {"proxies": True}, "table:1000", 1)}
 """Of cells and a seed of `space`, also what takes passes of its own."""
+TRAINABILITY = {"trainability": Recording(MODERATE | {"proxies": True}, alone=True)}
+"""Of all networks of `space`, what takes a pass of its own and little time."""
 SAMPLES = {
     "pgd-8": Recording(MODERATE | {"attack": "pgd"}, "table:1000"),
     "pgd-3": Recording(MODERATE | {"attack": "pgd", "rhos": (3 / 255,)}, "table:250", 1),
@@ -161,7 +167,9 @@ REFERENCES = {"small-synthetic": Recording(SMALL, "distinct", images="synthetic"
 """Whole spaces for percentiles; the terms of the default score go into the package. This one is of
 `make rank`'s fidelity and images."""
 
-RECORDINGS = SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
+RECORDINGS = (
+    SPACE | PROXIES | TRAINABILITY | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
+)
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
@@ -230,26 +238,34 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     images = load(recording.images, data_dir)
     cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
     keep, out = (keep_default, SHIPPED) if name in REFERENCES else (drop_unused_rows, out)
-    with progress_display() as report:
-        full, progress = run(
-            cells,
-            range(recording.seeds),
-            images,
-            recording.config,
-            work / name,
-            space=recording.space,
-            report=report,
+    if recording.alone:
+        full, rate = alone.record(
+            cells, range(recording.seeds), images, recording.space, recording.config, work / name
         )
+        computed_on = [jax.devices()[0].device_kind]
+    else:
+        with progress_display() as report:
+            full, progress = run(
+                cells,
+                range(recording.seeds),
+                images,
+                recording.config,
+                work / name,
+                space=recording.space,
+                report=report,
+            )
+        rate = progress.rate
+        computed_on = [device.device_kind for device in progress.plan.devices]
     session = provenance()
     del session["platform"]  # Recordings are published; the machine's name is nobody's concern.
     session |= {
         "command": f"python -m experiments record {name}",
         "cells": recording.cells,
         "seeds": recording.seeds,
-        "devices": [device.device_kind for device in progress.plan.devices],
-        "seconds_per_cell": round(1 / progress.rate, 4) if progress.rate else None,
+        "devices": computed_on,
+        "seconds_per_cell": round(1 / rate, 4) if rate else None,
     }
-    if not progress.rate and (out / name).is_dir():
+    if not rate and (out / name).is_dir():
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     for old in (out / name).glob("*"):
         old.unlink()

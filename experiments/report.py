@@ -39,6 +39,17 @@ decidable*. What any other verdict rests on stands beside it.
 """
 
 
+THEORY_HEAD = """# The theory, run
+
+What the paper proves about residual networks, held against networks and kernels. Made by
+`python -m experiments theory`; definitions and misprints: `docs/theory.md`.
+
+A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured
+lies in the range that it gives, *not reproduced* where the two are apart, else *not decidable*; a
+bound is reproduced where nothing violates it.
+"""
+
+
 def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table, bars in its entries escaped.
 
@@ -168,8 +179,10 @@ def verdict_counts(findings: Iterable[Finding]) -> str:
     return f"All of the paper's statements and numbers below: {parts}."
 
 
-def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment and write the page.
+def run_all(
+    study: Study, experiments: Mapping[str, Experiment], page: Path
+) -> tuple[list[str], list[Finding], str]:
+    """Sections and findings of experiments, whose figures go beside the page; and a table of times.
 
     Args:
         study: tables and recordings.
@@ -194,6 +207,16 @@ def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path
         seconds.append((f"`{name}`", f"{duration:.0f}"))
         findings += outcome.findings
         sections += section(name, experiment.title, outcome, figure)
+    return sections, findings, markdown_table(("experiment", "seconds"), seconds)
+
+
+def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
+    """Run every experiment and write the page.
+
+    Args:
+        study, experiments, page: as for `run_all`.
+    """
+    sections, findings, times = run_all(study, experiments, page)
     parts = (
         HEAD.strip(),
         *three_findings(findings),
@@ -203,6 +226,17 @@ def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path
         *recordings(study),
         "## Time",
         "Of this report's own run, start-up left out.",
-        markdown_table(("experiment", "seconds"), seconds),
+        times,
     )
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def write_theory(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
+    """Run every experiment about the theory and write its page.
+
+    Args:
+        study, experiments, page: as for `run_all`.
+    """
+    sections, findings, times = run_all(study, experiments, page)
+    parts = (THEORY_HEAD.strip(), verdict_counts(findings), *sections, "## Time", times)
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

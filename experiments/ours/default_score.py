@@ -21,7 +21,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
-from experiments.ours.measures import RECORDING, measured, settings, with_counts
+from experiments.ours.measures import measured, recorded, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from experiments.study import DATASET, METRIC, Outcome, Study, single_seeds, sum_named
 from ntkscore.analysis.agreement import agreement
@@ -37,6 +37,7 @@ PROXIES = (
     "clean.jacov",
     "robust.jacov",
     "clean.epe_nas",
+    "clean.trainability",
 )
 OF_KERNELS = (
     "clean.lambda_min_normalized",
@@ -223,7 +224,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def by_seed(study: Study, name: str) -> Iterator[str]:
     """A sentence for every seed: what a sum is worth on all cells."""
-    for seed, rows in single_seeds(study.rows(RECORDING)).items():
+    for seed, rows in single_seeds(recorded(study)).items():
         values = direct(with_counts(rows), name.split("+")).dropna()
         half = half_of(values, study.accuracies(values.index), np.arange(len(values)))
         parts = [

@@ -22,7 +22,8 @@ from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.proxies import direction_of
 
-RECORDING = "space"
+RECORDINGS = ("space", "trainability")
+"""Of the same networks: what comes with the kernels, and what was recorded by itself."""
 RESAMPLES = 200
 HELD_EQUAL = (
     "params",
@@ -51,12 +52,17 @@ def with_counts(rows: pd.DataFrame) -> pd.DataFrame:
 
 def settings(study: Study) -> dict[str, object]:
     """What the numbers of this recording and table depend on."""
-    return {"recordings": study.configurations([RECORDING]), "table": study.table.name}
+    return {"recordings": study.configurations(RECORDINGS), "table": study.table.name}
+
+
+def recorded(study: Study) -> pd.DataFrame:
+    """Rows of every measure that the whole table is recorded with."""
+    return pd.concat([study.rows(name) for name in RECORDINGS], ignore_index=True)
 
 
 def measured(study: Study) -> pd.DataFrame:
     """Means over the seeds of every measure, costs and counts, and `SUMS`; a row per cell."""
-    scores = with_counts(study.rows(RECORDING))
+    scores = with_counts(recorded(study))
     return scores.assign(**{name: sum_named(name).of(scores) for name in SUMS})
 
 
@@ -163,7 +169,7 @@ def run(study: Study) -> Outcome:
     """The table of all measures, and the figure of the leading ones."""
     scores = measured(study)
     frame = pd.DataFrame(examine(study, scores, resamples=RESAMPLES))
-    seeds = study.rows(RECORDING)["seed"].nunique()
+    seeds = recorded(study)["seed"].nunique()
     return Outcome(
         frame,
         draw(frame),

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from cells import Cell, distinct_cells
 from cells.search import METHODS, visit
-from experiments.ours.measures import RECORDING, measured, settings
+from experiments.ours.measures import RECORDINGS, measured, recorded, settings
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from experiments.recordings import seconds_per_cell
 from experiments.study import DATASET, METRIC, SPACE, Outcome, Study
@@ -158,8 +158,8 @@ def draw(frame: pd.DataFrame) -> Figure:
 def run(study: Study) -> Outcome:
     """Searches of both kinds, and ranking everything, with and without queries."""
     frame = examine(study, scores_of_distinct(study))
-    seeds = study.rows(RECORDING)["seed"].nunique()
-    cost = seeds * seconds_per_cell(study.result_set(RECORDING))
+    seeds = recorded(study)["seed"].nunique()
+    cost = seeds * seconds_per_cell(study.result_set(RECORDINGS[0]))
     return Outcome(
         frame,
         draw(frame),

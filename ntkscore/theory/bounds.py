@@ -84,7 +84,7 @@ def theorem1_width(
         lipschitz: C, the largest of the activations'.
         largest_feature: C_fmax, the largest length of a layer's features.
 
-    Source: Wu et al. (2024), appendix C, line 752, with the squares that are missing there.
+    Source: Wu et al. (2024), appendix C, with the squares that are missing there.
 
     Example:
         >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"

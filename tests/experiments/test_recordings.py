@@ -35,6 +35,7 @@ FROM_SCORES = {
     "ntk-correlation": {"space", "radii", "pgd-3", "pgd-8", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
     "own-passes": {"proxies"},
+    "measures": {"space", "trainability"},
     "conventions": set(recordings.CONVENTIONS),
     "fidelity": set(recordings.FIDELITIES),
     "search": {"space", "fidelity/moderate"},
@@ -98,7 +99,9 @@ def test_names_of_recordings() -> None:
     assert set(recordings_named(["fidelity/"])) == {
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
-    with pytest.raises(InputError, match="expected one of space, proxies, pgd-8, pgd-3, radii"):
+    with pytest.raises(
+        InputError, match="expected one of space, proxies, trainability, pgd-8, pgd-3, radii"
+    ):
         recordings_named(["nothing"])
 
 

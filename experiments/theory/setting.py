@@ -1,0 +1,139 @@
+"""What the theory's experiments share: wide networks by seed, slopes, and verdicts on slopes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from attacks import CapAttack, twice
+from cells.model import Model
+from cells.residual.networks import ResidualSpace
+from cells.space import Task
+from experiments.plotting import COLOURS, COLUMN
+from experiments.study import Verdict
+from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.joint import joint_kernel
+from ntkscore.theory.tasks import Points
+from ntkscore.theory.training import loss_slope
+
+
+class Interval(NamedTuple):
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def of_width(space: ResidualSpace, width: int, points: np.ndarray) -> ResidualSpace:
+    """The space of networks of a width with one output, on points of this shape."""
+    choices: dict[str, Any] = space.choices() | {"width": width}
+    return type(space)(**choices).on(Task(points.shape[1:], 1))
+
+
+def by_seed(
+    space: ResidualSpace, name: str, tasks: list[Points], compute: Callable[..., Any]
+) -> Iterator[Any]:
+    """What a function of (model, x, y) gives for each task, at the weights of its place as seed.
+
+    Compiled once.
+
+    Args:
+        space: of networks of one output.
+        name: of the architecture.
+        tasks: points of equal numbers.
+        compute: traced, on arrays in float32.
+    """
+    skips = space.parse(name)
+    shape, code = space.shape(skips), jnp.asarray(space.encode(skips))
+
+    @jax.jit
+    def program(weights: Any, x: Any, y: Any) -> Any:
+        return compute(space.model(shape, weights, code, x), x, y)
+
+    for seed, task in enumerate(tasks):
+        arrays = (jnp.asarray(each, jnp.float32) for each in task)
+        yield jax.tree.map(np.asarray, program(space.draw(shape, seed, jnp.float32), *arrays))
+
+
+def attacked_stack(attack: CapAttack) -> Callable[..., tuple[Any, Any]]:
+    """A function of (model, x, y): X, X_ρ and X_2ρ of the network, and its kernel there."""
+
+    def compute(model: Model, x: Any, y: Any) -> tuple[Any, Any]:
+        stack = jnp.concatenate([x, *twice(attack, loss_slope(model, model.params, y), x)])
+        labels = jnp.zeros(len(stack), jnp.int32)
+        return stack, evaluate(model, stack, labels).gram[0]
+
+    return compute
+
+
+def on_sphere(points: np.ndarray) -> np.ndarray:
+    """Points of length 1 up to float32's rounding, in float64 and of length 1."""
+    points = points.astype(float)
+    lengths = np.linalg.norm(points.reshape(len(points), -1), axis=1)
+    return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
+
+
+def kernels_of(gram: np.ndarray, n: int, beta: float) -> dict[str, np.ndarray]:
+    """The five kernels in a stack's Gram matrix, and the joint ones of a β."""
+    part = lambda i, j: gram[i * n : (i + 1) * n, j * n : (j + 1) * n]  # noqa: E731
+    return {
+        "K": part(0, 0),
+        "K̄_ρ": part(0, 1),
+        "K̂_ρ": part(1, 1),
+        "K̄_2ρ": part(1, 2),
+        "K̂_2ρ": part(2, 2),
+        "K_all": joint_kernel(gram, "joint_clean", beta, n),
+        "K̃_all": joint_kernel(gram, "joint_robust", beta, n),
+    }
+
+
+def slope(frame: pd.DataFrame, x: str, y: str, resamples: int = 1000) -> Interval:
+    """The slope of log y against log x, with an interval from resampled seeds.
+
+    Args:
+        frame: a row per value of x and seed; y is averaged over the seeds before its logarithm.
+        x, y: columns.
+        resamples: of the bootstrap.
+    """
+    table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
+    logs, values = np.log(table.columns.to_numpy(float)), table.to_numpy()
+    fit = lambda rows: float(np.polyfit(logs, np.log(rows.mean(0)), 1)[0])  # noqa: E731
+    rng = np.random.default_rng(0)
+    drawn = [fit(values[rng.integers(len(values), size=len(values))]) for _ in range(resamples)]
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Interval(fit(values), float(low), float(high))
+
+
+def within(interval: Interval, low: float, high: float) -> Verdict:
+    """Whether an interval lies in a range, beside it, or across its ends."""
+    if low <= interval.low and interval.high <= high:
+        return "reproduced"
+    if interval.high < low or high < interval.low:
+        return "not reproduced"
+    return "not decidable"
+
+
+def panels(count: int, width: float = 1.0, together: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, perhaps with a common vertical one."""
+    size = (width * count * COLUMN, 0.9 * COLUMN)
+    figure, axes = plt.subplots(1, count, figsize=size, squeeze=False, sharey=together)
+    return figure, list(axes[0])
+
+
+def lines(axis: Axes, frame: pd.DataFrame, x: str, y: str, label: str, colour: int) -> None:
+    """Means over the seeds, on logarithmic axes."""
+    means = frame.groupby(x)[y].mean()
+    axis.loglog(means.index, means, "o-", color=COLOURS[colour % len(COLOURS)], label=label, ms=3)
+    axis.set_xticks(means.index, [f"{value:g}" for value in means.index])
+    axis.xaxis.set_minor_locator(NullLocator())

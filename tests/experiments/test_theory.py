@@ -1,0 +1,90 @@
+"""The theory's experiments: slopes and verdicts, and each of them at a small size."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.report import write_theory
+from experiments.study import Experiment, Outcome, Study
+from experiments.theory import eigenvalue, filters, lazy, tradeoff, width
+from experiments.theory.setting import Interval, kernels_of, on_sphere, slope, within
+
+
+def test_the_slope_of_a_power_law_is_its_exponent() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"m": m, "seed": seed, "y": 3 * m**-0.5 * np.exp(0.02 * rng.standard_normal())}
+        for m in (16, 64, 256)
+        for seed in range(8)
+    ]
+    fitted = slope(pd.DataFrame(rows), "m", "y")
+    assert fitted.value == pytest.approx(-0.5, abs=0.01)
+    assert fitted.low < fitted.value < fitted.high < fitted.low + 0.05
+    assert str(Interval(-0.5, -0.61, -0.4)) == "-0.50 [-0.61, -0.40]"
+
+
+def test_an_interval_inside_beside_and_across_a_range() -> None:
+    assert within(Interval(-0.5, -0.55, -0.45), -0.6, -0.4) == "reproduced"
+    assert within(Interval(-0.2, -0.3, -0.1), -0.6, -0.4) == "not reproduced"
+    assert within(Interval(-0.4, -0.5, -0.3), -0.6, -0.4) == "not decidable"
+
+
+def test_kernels_of_a_stack() -> None:
+    points = on_sphere(np.random.default_rng(0).standard_normal((6, 2, 3)).astype(np.float32))
+    np.testing.assert_allclose(np.sum(points**2, (1, 2)), 1)
+    gram = np.arange(36.0).reshape(6, 6)
+    gram = gram + gram.T
+    kernels = kernels_of(gram, 2, 1.0)
+    np.testing.assert_array_equal(kernels["K_all"], kernels["K̂_ρ"])
+    np.testing.assert_array_equal(kernels["K̃_all"], kernels["K̂_2ρ"])
+    np.testing.assert_array_equal(kernels_of(gram, 2, 0.0)["K_all"], kernels["K"])
+    np.testing.assert_array_equal(kernels["K̄_2ρ"], gram[2:4, 4:])
+
+
+SMALL: dict[Any, dict[str, Any]] = {
+    width: {
+        "SEEDS": 2,
+        "SETTINGS": {name: (*width.SETTINGS[name][:2], (16, 64)) for name in ("relu, no skip",)},
+    },
+    eigenvalue: {"SIZES": ((10, 64),), "RADII": (0.05,), "ACTIVATIONS": ("relu",), "WIDTH": 16},
+    lazy: {"STEPS": 30, "SEEDS": 2, "WIDTHS": (16, 64), "ACTIVATIONS": ("tanh",)},
+    tradeoff: {
+        "STEPS": 300,
+        "TEST": 100,
+        "WIDTH": 32,
+        "SEEDS": 2,
+        "BETAS": (0.0, 1.0),
+        "OF_ENERGY": 40,
+        "NETWORKS": {"relu, skip": ("relu", "1")},
+    },
+    filters: {
+        "WIDTH": 8,
+        "STEPS": 20,
+        "SEEDS": 2,
+        "SIZES": (1, 3),
+        "VARIANCES": ("1/m",),
+        "ACTIVATIONS": ("relu",),
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", SMALL, ids=lambda module: module.__name__)
+def test_every_experiment_gives_a_page(
+    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    for name, value in SMALL[module].items():
+        monkeypatch.setattr(module, name, value)
+    outcome: Outcome = module.run(Study(tmp_path))
+    assert outcome.figure is not None and len(outcome.frame) and outcome.findings
+    experiment = Experiment("A title", lambda study: outcome)
+    write_theory(Study(tmp_path), {"theory-x": experiment}, tmp_path / "THEORY.md")
+    text = (tmp_path / "THEORY.md").read_text()
+    assert "## A title" in text and outcome.findings[0].what in text
+    assert (tmp_path / "figures" / "theory-x.png").stat().st_size > 1000
+    if module is eigenvalue:
+        verdicts = {finding.what: finding.verdict for finding in outcome.findings}
+        assert verdicts["the corrected bound, every kernel and skip pattern"] == "reproduced"
+        assert verdicts["theorem 2 for K̂_ρ, a skip missing"] == "not reproduced"
