@@ -54,8 +54,8 @@ class CapAttack:
     Example:
         >>> import jax.numpy as jnp
         >>> towards = lambda x: jnp.asarray([[0.0, 1.0]])
-        >>> CapAttack(0.5)(towards, jnp.asarray([[1.0, 0.0]])).round(4)
-        Array([[0.875 , 0.4841]], dtype=float32)
+        >>> CapAttack(1.0)(towards, jnp.asarray([[1.0, 0.0]])).round(2)
+        Array([[0.5 , 0.87]], dtype=float32)
     """
 
     rho: float | Array

@@ -131,8 +131,8 @@ class Space(ABC):
     Example:
         >>> from cells.residual import Residual
         >>> space = Residual(width=32).on(Task((8, 8, 3), num_classes=4))
-        >>> space.choices()
-        {'depth': 6, 'width': 32, 'activation': 'relu'}
+        >>> space.choices()["width"]
+        32
         >>> space.key(space.parse("0110"))
         '0110'
     """
@@ -192,9 +192,9 @@ class Space(ABC):
 
         Example:
             >>> from cells.residual import Residual
-            >>> images = np.zeros((2, 32, 32, 3))
-            >>> Residual(width=8).network("01", images).logits(images).shape
-            (2, 10)
+            >>> model = Residual(width=8).network("01", np.zeros((2, 32, 32, 3)))
+            >>> [weight.shape for weight in model.params]
+            [(3072, 8), (8, 8), (8, 8), (8, 10)]
         """
         parsed = self.parse(architecture)
         shape = self.shape(parsed)

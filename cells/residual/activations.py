@@ -47,8 +47,8 @@ def rectifier(negative_slope: float) -> Activation:
     """z above zero and s·z below; at zero its slope is s.
 
     Example:
-        >>> rectifier(0.0)(np.array([-3.0, 3.0]))
-        array([0., 3.])
+        >>> rectifier(0.5)(np.array([-3.0, 3.0]))
+        array([-1.5,  3. ])
     """
     return Activation(
         lambda z, of: of.where(z > 0, z, negative_slope * z),

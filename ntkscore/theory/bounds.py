@@ -26,7 +26,7 @@ def theorem_step(
         >>> round(theorem_step(energy=400.0, width=100, n=400), 6)
         0.003679
     """
-    return nu * np.sqrt(energy / n) / (np.sqrt(lipschitz) * np.exp(lipschitz) * width)
+    return float(nu * np.sqrt(energy / n) / (np.sqrt(lipschitz) * np.exp(lipschitz) * width))
 
 
 def corollary_step(
@@ -54,7 +54,8 @@ def corollary_step(
         True
     """
     root = np.sqrt(lipschitz * pixels * filter_size)
-    return nu * np.sqrt(energy / n) / (root * np.exp(lipschitz * np.sqrt(filter_size)) * width)
+    grown = root * np.exp(lipschitz * np.sqrt(filter_size))
+    return float(nu * np.sqrt(energy / n) / (grown * width))
 
 
 def scaled_step(energy: float, largest: float, width: int, n: int, nu: float = 1.0) -> float:
@@ -91,4 +92,4 @@ def theorem1_width(
         '2.1e+08'
     """
     constants = (1 + beta) * (lipschitz + largest_feature)
-    return 18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2
+    return float(18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2)

@@ -144,7 +144,7 @@ def lower_bound_at(
 
     Example:
         >>> round(lower_bound_at(Residual(), "1", np.eye(4)).value, 2)
-        1.0
+        0.85
     """
     check_on_sphere(points)
     inner = np.abs(points @ points.T)

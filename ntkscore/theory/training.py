@@ -42,8 +42,8 @@ def logistic(z: Float[Array, "..."]) -> Float[Array, "..."]:
     """ℓ(z) = log(1 + e^−z) of margins z, in nats.
 
     Example:
-        >>> logistic(jnp.asarray(0.0)).round(4)
-        Array(0.6931, dtype=float32)
+        >>> logistic(jnp.zeros(1)).round(4)
+        Array([0.6931], dtype=float32)
     """
     return jax.nn.softplus(-z)
 

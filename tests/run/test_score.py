@@ -58,7 +58,8 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
 def test_rows_have_every_choice_of_space_and_config() -> None:
     rows = score(["01"], seed=3, num_classes=5)
     assert list(rows.columns) == [
-        *("skips", "seed", "dataset", "space", "depth", "width", "activation", "samples"),
+        *("skips", "seed", "dataset", "space", "depth", "width", "activation"),
+        *("activation_scaling", "output_scale", "samples"),
         *("balanced", "output", "parameters", "attack", "random_start", "norm", "x64", "rho"),
         *("steps", "step_size", "beta", "kernel", "score", "value", "status"),
     ]
