@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from cells.space import Task
 from ntkscore.data.sources import Source
 
-Colour = tuple[float, float, float]
-"""Red, green and blue, on the pixel scale [0, 1]."""
+Colour = tuple[float, ...]
+"""Red, green and blue, or grey alone, on the pixel scale [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Dataset:
         mean: per channel, in pixels in [0, 1].
         std: per channel, in pixels in [0, 1].
         source: where its files come from and lie; None for images that are computed.
-        label_key: the key of the labels in its files, which have the layout of CIFAR's.
+        grey: whether images have one channel and lie in idx files, images and labels apart, as
+            MNIST's; else its files have the layout of CIFAR's.
+        label_key: the key of the labels in files of CIFAR's layout.
         file_labels: the labels that its files may hold; the first of them is class 0.
         aliases: other spellings of its name, in lower case without hyphens and underscores.
     """
@@ -31,6 +33,7 @@ class Dataset:
     mean: Colour
     std: Colour
     source: Source | None = None
+    grey: bool = False
     label_key: str = "labels"
     file_labels: range = range(0)
     aliases: tuple[str, ...] = ()
@@ -38,7 +41,7 @@ class Dataset:
     @property
     def task(self) -> Task:
         """The shape of an image, the classes and the normaliser: what a network must fit."""
-        shape = (self.image_size, self.image_size, 3)
+        shape = (self.image_size, self.image_size, 1 if self.grey else 3)
         return Task(shape, self.num_classes, self.mean, self.std)
 
 
@@ -83,6 +86,26 @@ DATASETS = {
         ),
         label_key="fine_labels",
         file_labels=range(100),
+    ),
+    "mnist": Dataset(
+        label="MNIST",
+        num_classes=10,
+        image_size=28,
+        mean=(0.1307,),
+        std=(0.3081,),
+        source=Source(
+            folder="MNIST/raw",
+            contents=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+            base_url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+            files={
+                "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+                "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+                "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+            },
+        ),
+        grey=True,
+        file_labels=range(10),
     ),
     "imagenet16-120": Dataset(
         label="ImageNet16-120",

@@ -1,5 +1,6 @@
 """Downloads into the data folder: resumable, checked, all or nothing."""
 
+import gzip
 import os
 import shutil
 import tarfile
@@ -35,7 +36,7 @@ def fetch(
     their place only when their checksum is right.
 
     Args:
-        name: `cifar10`, `cifar100` or `nas-robbench-201`.
+        name: `cifar10`, `cifar100`, `mnist` or `nas-robbench-201`.
         data_dir: the data folder; see `ntkscore.paths.data_home`.
         progress: whether to draw a progress bar on stderr.
         base_urls: other places to download from, by name; see `Source.base_url`.
@@ -163,6 +164,15 @@ def _prepare(staging: Path, source: Source) -> Path:
                     "fetch again, or unpack the official one by hand"
                 ) from error
             continue
+        if name.endswith(".gz"):
+            try:
+                (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                file.unlink()
+                raise InputError(
+                    f"expected to uncompress {file}, but it is damaged ({error}): fetch again"
+                ) from error
+            continue
         if name in source.checks:
             try:
                 source.checks[name](file)
@@ -193,4 +203,5 @@ def _publish(folder: Path, target: Path) -> None:
         for file in folder.iterdir():
             os.replace(file, target / file.name)
     else:
+        target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, target)

@@ -1,9 +1,10 @@
-"""Other people's image files: the official pickles and `.npz` archives.
+"""Other people's image files: the official pickles, idx files and `.npz` archives.
 
 Nothing in a file is ever run: pickles may name numpy arrays and plain containers only.
 """
 
 import codecs
+import math
 import pickle
 import zipfile
 import zlib
@@ -115,6 +116,73 @@ def read_image_batch(path: Path, label_key: str, size: int) -> tuple[np.ndarray,
         )
     images = rows.reshape(-1, 3, size, size).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), labels.astype(np.int64)
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Read the array of bytes in an idx file, MNIST's format.
+
+    Args:
+        path: the file, not compressed.
+
+    Returns:
+        The array, uint8, as many axes as the file says.
+
+    Raises:
+        InputError: if the file cannot be read, is no idx file of bytes, or is cut short.
+
+    Source: http://yann.lecun.com/exdb/mnist: two zeros, the type (8 for bytes), the number of axes,
+    their lengths as big-endian integers of four bytes, and the values.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"expected an idx file at {path}, but reading it failed ({error}): get the official "
+            "file again"
+        ) from error
+    magic, axes = content[:4], content[3] if len(content) > 3 else 0
+    if magic[:3] != bytes([0, 0, 8]) or not axes:
+        raise InputError(
+            f"expected an idx file of bytes at {path}, which begins with 0 0 8, but it begins "
+            f"with {' '.join(map(str, magic)) or 'nothing'}: get the official file again, and "
+            "uncompress it"
+        )
+    start = 4 * (axes + 1)
+    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
+    if len(content) != start + math.prod(shape):
+        raise InputError(
+            f"expected {start + math.prod(shape)} bytes in {path}, as its head says, but there are "
+            f"{len(content)}: get the official file again"
+        )
+    return np.frombuffer(content[start:], np.uint8).reshape(shape)
+
+
+def read_idx_images(images: Path, labels: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read grey images and their labels from two idx files.
+
+    Args:
+        images: the file of the images.
+        labels: the file of the labels.
+        size: height and width in pixels.
+
+    Returns:
+        Images (N, size, size, 1) uint8 and labels (N,) int64.
+
+    Raises:
+        InputError: if they are no such files, or their numbers differ.
+    """
+    pixels, classes = read_idx(images), read_idx(labels)
+    if pixels.shape[1:] != (size, size):
+        raise InputError(
+            f"expected images of {size}x{size} pixels in {images}, but its shape is "
+            f"{pixels.shape}: get the official file again"
+        )
+    if classes.shape != (len(pixels),):
+        raise InputError(
+            f"expected {len(pixels)} labels in {labels}, one per image, but its shape is "
+            f"{classes.shape}: get the official file again"
+        )
+    return pixels[..., None], classes.astype(np.int64)
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cells.space import Task
 from ntkscore.data.datasets import DATASETS, Colour, Dataset
-from ntkscore.data.image_formats import read_image_batch, read_npz
+from ntkscore.data.image_formats import read_idx_images, read_image_batch, read_npz
 from ntkscore.data.names import dataset_name
 from ntkscore.data.sources import Source
 from ntkscore.data.synthetic import synthetic_images
@@ -19,11 +19,11 @@ from ntkscore.paths import data_home
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Labelled colour images and the numbers that normalise them.
+    """Labelled images and the numbers that normalise them.
 
     Attributes:
         name: the name it was loaded by; for a file, the file's stem.
-        images: (N, H, W, 3), uint8 in 0..255 or float32 in [0, 1].
+        images: (N, H, W, C), uint8 in 0..255 or float32 in [0, 1]; C is 3, or 1 for grey ones.
         labels: (N,) int32 in 0..num_classes-1.
         num_classes: O, how many classes there are.
         mean: per channel, in pixels in [0, 1].
@@ -41,7 +41,7 @@ class ImageSet:
 
     @property
     def pixels(self) -> np.ndarray:
-        """All images (N, H, W, 3) float32 in [0, 1]."""
+        """All images (N, H, W, C) float32 in [0, 1]."""
         return _as_pixels(self.images)
 
     @property
@@ -54,8 +54,8 @@ def load(name_or_path: str, data_dir: Path | None = None) -> ImageSet:
     """Load labelled images by the name of a data set or from a `.npz` file.
 
     Args:
-        name_or_path: `synthetic`, `cifar10`, `cifar100`, `imagenet16-120`, or a path that ends
-            in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1], `labels` (N,), and
+        name_or_path: `synthetic`, `cifar10`, `cifar100`, `imagenet16-120`, `mnist`, or a path that
+            ends in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1], `labels` (N,), and
             optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default 0.5 and 0.25).
         data_dir: where the official files lie; see `ntkscore.paths.data_home`.
 
@@ -101,7 +101,7 @@ def draw_images(
             decides which classes have one more.
 
     Returns:
-        Pixels (M, H, W, 3) float32 in [0, 1] and labels (M,) int32.
+        Pixels (M, H, W, C) float32 in [0, 1] and labels (M,) int32.
 
     Raises:
         InputError: if there are not that many images, or not enough in some class.
@@ -163,9 +163,14 @@ def _read_batches(
             f"expected {name} at {paths[0]}, but there is no such file: {remedy}, "
             "or set NTKSCORE_DATA to a folder that has it"
         )
+    if facts.grey:
+        found = [(read_idx_images(paths[0], paths[1], facts.image_size), paths[1])]
+    else:
+        found = [
+            (read_image_batch(path, facts.label_key, facts.image_size), path) for path in existing
+        ]
     batches = []
-    for path in existing:
-        images, labels = read_image_batch(path, facts.label_key, facts.image_size)
+    for (images, labels), path in found:
         _check_labels(labels, facts.file_labels, path)
         classes = labels - facts.file_labels.start
         kept = classes < facts.num_classes
@@ -196,8 +201,7 @@ def _check_labels(labels: np.ndarray, allowed: range, path: Path) -> None:
 
 
 def _colour(values: np.ndarray) -> Colour:
-    red, green, blue = (float(value) for value in values)
-    return red, green, blue
+    return tuple(float(value) for value in values)
 
 
 def _image_set(

@@ -57,7 +57,7 @@ def test_one_entry_makes_the_errors_of_a_data_set(shapes: Dataset, tmp_path: Pat
     with pytest.raises(InputError, match=r"'Shapes_2' came \(draw it, .* there: .*/shapes\)"):
         fetch("Shapes_2", tmp_path)
     with pytest.raises(InputError, match=r"imagenet16-120, shapes-2, or a path"):
-        load("mnist", tmp_path)
+        load("svhn", tmp_path)
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -75,7 +75,7 @@ def test_synthetic_images_are_as_stated() -> None:
 
 
 def test_what_has_a_download_can_be_fetched() -> None:
-    assert set(SOURCES) == {"cifar10", "cifar100", "nas-robbench-201"}
+    assert set(SOURCES) == {"cifar10", "cifar100", "mnist", "nas-robbench-201"}
 
 
 @pytest.mark.parametrize("module", ["paths", "data.names", "data.images", "data.tables"])

@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import io
 import json
@@ -233,9 +234,27 @@ def test_cache_without_pooch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_home() == cache_home() == Path.home() / ".cache" / "ntkscore"
 
 
+def test_compressed_files(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = SOURCES["mnist"].files
+    site.files = {name: gzip.compress(name.encode()) for name in names}
+    digests = {name: f"md5:{hashlib.md5(c).hexdigest()}" for name, c in site.files.items()}
+    source = replace(SOURCES["mnist"], files=digests)
+    monkeypatch.setitem(downloads.SOURCES, "mnist", source)
+    folder = get(site, tmp_path, "mnist")
+    assert folder == tmp_path / "MNIST" / "raw"
+    assert sorted(p.name for p in folder.iterdir()) == sorted(n[: -len(".gz")] for n in names)
+    assert (folder / "train-labels-idx1-ubyte").read_bytes() == b"train-labels-idx1-ubyte.gz"
+
+    site.files = {name: content[:-9] for name, content in site.files.items()}
+    digests = {name: f"md5:{hashlib.md5(c).hexdigest()}" for name, c in site.files.items()}
+    monkeypatch.setitem(downloads.SOURCES, "mnist", replace(source, files=digests))
+    with pytest.raises(InputError, match=r"to uncompress .*\.gz, but it is damaged"):
+        get(site, tmp_path / "other", "mnist")
+
+
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"out of cifar10, .* but 'mnist' came: choose"):
-        fetch("mnist", tmp_path)
+    with pytest.raises(InputError, match=r"out of cifar10, .* but 'svhn' came: choose"):
+        fetch("svhn", tmp_path)
     with pytest.raises(InputError, match=r"'imagenet' came \(it has no free .*/ImageNet16\)"):
         fetch("imagenet", tmp_path)
 
@@ -251,4 +270,5 @@ def test_data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_real_data_folder_is_complete(data_dir: Path) -> None:
     there = {n: s for n, s in SOURCES.items() if (data_dir / s.folder).is_dir()}
     for name, source in there.items():
-        assert fetch(name, data_dir, base_urls={name: "http://127.0.0.1:9/"}).name == source.folder
+        found = fetch(name, data_dir, base_urls={name: "http://127.0.0.1:9/"})
+        assert found == data_dir / source.folder

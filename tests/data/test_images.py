@@ -1,5 +1,6 @@
 import os
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,8 @@ def test_absent_image_sets(tmp_path: Path) -> None:
         load("cifar10", tmp_path)
     with pytest.raises(InputError, match=r"ImageNet16/train_data_batch_1, .* no free download"):
         load("imagenet16-120", tmp_path)
-    with pytest.raises(InputError, match=r"out of synthetic, cifar10, .* but 'mnist' came"):
-        load("mnist", tmp_path)
+    with pytest.raises(InputError, match=r"out of synthetic, cifar10, .* but 'svhn' came"):
+        load("svhn", tmp_path)
     with pytest.raises(InputError, match=r"readable \.npz file at gone\.npz, .*\(FileNotFound"):
         load("gone.npz")
 
@@ -317,3 +318,65 @@ def test_a_files_own_normaliser_is_part_of_its_checksum(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{name}.npz", images=images, labels=labels, **said)
         checksums.add(load(str(tmp_path / f"{name}.npz")).checksum)
     assert len(checksums) == 3
+
+
+MNIST = ("MNIST/raw/train-images-idx3-ubyte", "MNIST/raw/train-labels-idx1-ubyte")
+
+
+def write_idx(home: Path, count: int = 3, side: int = 28) -> tuple[Path, Path]:
+    """Files of images whose pixels are their number, labelled 0, 1, …"""
+    images, labels = (home / file for file in MNIST)
+    images.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.repeat(np.arange(count, dtype=np.uint8), side * side)
+    images.write_bytes(struct.pack(">4I", 2051, count, side, side) + pixels.tobytes())
+    labels.write_bytes(struct.pack(">2I", 2049, count) + bytes(range(count)))
+    return images, labels
+
+
+def test_mnist_as_published(data_dir: Path) -> None:
+    images = load("MNIST", data_dir)
+    assert images.images.shape == (3600, 28, 28, 1)
+    assert images.task.image_shape == (28, 28, 1)
+    assert images.labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert np.bincount(images.labels)[:2].tolist() == [342, 404]
+    assert float(images.pixels.mean()) == pytest.approx(images.mean[0], abs=0.01)
+    assert float(images.pixels.std()) == pytest.approx(images.std[0], abs=0.01)
+
+
+def test_idx_files(tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    images = load("mnist", tmp_path)
+    assert images.labels.tolist() == [0, 1, 2]
+    assert images.images[:, 5, 5, 0].tolist() == [0, 1, 2]
+
+
+def test_altered_idx_files(tmp_path: Path) -> None:
+    images, labels = write_idx(tmp_path)
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-1])
+    with pytest.raises(
+        InputError, match=r"expected 2368 bytes in .*images.*, but there are 2367: get"
+    ):
+        load("mnist", tmp_path)
+    images.write_bytes(whole[:9])
+    with pytest.raises(InputError, match=r"expected 16 bytes in .*, but there are 9: get"):
+        load("mnist", tmp_path)
+    images.write_bytes(b"\x1f\x8b\x08\x00")
+    with pytest.raises(InputError, match=r"begins with 0 0 8, but it begins with 31 139 8 0"):
+        load("mnist", tmp_path)
+    images.write_bytes(b"")
+    with pytest.raises(InputError, match="but it begins with nothing"):
+        load("mnist", tmp_path)
+    write_idx(tmp_path, side=27)
+    with pytest.raises(InputError, match=r"images of 28x28 pixels in .* is \(3, 27, 27\)"):
+        load("mnist", tmp_path)
+    write_idx(tmp_path)
+    labels.write_bytes(struct.pack(">2I", 2049, 2) + bytes(2))
+    with pytest.raises(InputError, match=r"expected 3 labels in .*, one per image"):
+        load("mnist", tmp_path)
+    labels.unlink()
+    with pytest.raises(InputError, match=r"an idx file at .*labels.*, but reading it failed"):
+        load("mnist", tmp_path)
+    write_idx(tmp_path, count=12)
+    with pytest.raises(InputError, match=r"labels in 0\.\.9 in .*labels.*, but 10 came"):
+        load("mnist", tmp_path)
