@@ -1,8 +1,8 @@
 """Adversarial examples: a step along the gradient's sign or direction, then a projection.
 
 An attack never knows which network it is: it gets the gradient of the loss to be raised, a
-function from images to images, and works on pixels in [0, 1]. Radii and steps are in the same
-unit, so 8/255 is eight grey levels.
+function from images to images, and works on pixels in [0, 1], or on any points where its box is
+None. Radii and steps are in the same unit, so 8/255 is eight grey levels.
 """
 
 from collections.abc import Callable
@@ -63,6 +63,8 @@ class Attack:
         step_size: length of each, in pixel units.
         random_start: begin at a uniformly drawn point of the ball, which needs a key.
         norm: of the ball and the step, `linf` or `l2`.
+        box: the least and the largest value that a pixel may take; None for points without such
+            bounds, whose radius may be above 1.
 
     Source: Goodfellow et al. (2015) for one step (FGSM), Madry et al. (2018) for many (PGD).
     """
@@ -72,10 +74,14 @@ class Attack:
     step_size: float | Array = 0.0
     random_start: bool = False
     norm: Norm = "linf"
+    box: tuple[float, float] | None = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         # What is traced has no value yet to be checked.
-        if isinstance(self.rho, Real) and not 0 <= self.rho <= 1:
+        known = isinstance(self.rho, Real)
+        if known and self.box is None and not self.rho >= 0:
+            raise ValueError(f"expected a radius of at least 0, got {self.rho:g}; raise it")
+        if known and self.box is not None and not 0 <= self.rho <= 1:
             raise ValueError(
                 f"expected a radius from 0 to 1 on the pixel scale, got {self.rho:g}; "
                 "write 8/255 for eight grey levels"
@@ -91,7 +97,7 @@ class Attack:
     def __call__(
         self, gradient: Gradient, x: Images, key: Array | None = None, slope: Images | None = None
     ) -> Images:
-        """The attacked images, inside the ball around x and inside [0, 1].
+        """The attacked images, inside the ball around x and inside the box.
 
         Args:
             gradient: of the loss in the images; each image's loss must depend on that image alone,
@@ -112,8 +118,9 @@ class Attack:
         return lax.fori_loop(done, self.steps, lambda _, z: self.step(gradient, z, x), z)
 
     def constrain(self, z: Images, x: Images) -> Images:
-        """The point of the ball around x that is nearest to z, clipped to [0, 1]."""
-        return jnp.clip(project(z, x, self.rho, self.norm), 0, 1)
+        """The point of the ball around x that is nearest to z, clipped to the box."""
+        inside = project(z, x, self.rho, self.norm)
+        return inside if self.box is None else jnp.clip(inside, *self.box)
 
     def step(self, gradient: Gradient, z: Images, x: Images) -> Images:
         """One step of the attack on x, from z."""
@@ -157,6 +164,7 @@ def pgd(
     step_size: float | Array | None = None,
     random_start: bool = False,
     norm: Norm = "linf",
+    box: tuple[float, float] | None = (0.0, 1.0),
 ) -> Attack:
     """Projected gradient descent, here ascent: many steps, each projected onto the ball.
 
@@ -167,13 +175,15 @@ def pgd(
             2/255 of the benchmark's training.
         random_start: begin at a uniformly drawn point of the ball.
         norm: of the ball and the step, `linf` or `l2`.
+        box: the least and the largest value that a pixel may take; None for points of any kind.
 
     Example:
         >>> import jax.numpy as jnp
         >>> pgd(8 / 255)(lambda x: x - 0.5, jnp.full((1, 2, 2, 1), 0.25)).min() * 255
         Array(55.75, dtype=float32)
     """
-    return Attack(rho, steps, rho / 4 if step_size is None else step_size, random_start, norm)
+    step_size = rho / 4 if step_size is None else step_size
+    return Attack(rho, steps, step_size, random_start, norm, box)
 
 
 ATTACKS: dict[str, Callable[..., Attack]] = {"fgsm": fgsm, "pgd": pgd}

@@ -254,6 +254,17 @@ def test_the_second_attack_may_leave_the_first_ball(norm: Norm, linear: Linear) 
         assert size(again - x, norm) == pytest.approx(0.2, rel=1e-4)
 
 
+def test_points_without_a_box_are_kept_in_the_ball_alone(linear: Linear) -> None:
+    x = uniform(14, 3, 4)
+    attacked = pgd(2.0, norm="l2", box=None)(linear.gradient, x)
+    assert size(attacked - x, "l2") == pytest.approx(2, rel=1e-4)
+    np.testing.assert_allclose(attacked, x + 2 * direction(linear.gradient(x), "l2"), atol=1e-4)
+    other = pgd(0.5, box=(3.0, 4.0))(linear.gradient, x)
+    assert float(other.min()) >= 3 and float(other.max()) <= 4
+    with pytest.raises(ValueError, match=r"^expected a radius of at least 0, got -1; raise it$"):
+        pgd(-1.0, box=None)
+
+
 @pytest.mark.parametrize("rho", [-0.1, 1.5, 8, float("nan")])
 def test_a_radius_off_the_pixel_scale_is_refused(rho: float) -> None:
     for make in (fgsm, pgd, lambda rho: Attack(rho, 3, jnp.float32(0.1))):
