@@ -93,3 +93,37 @@ def theorem1_width(
     """
     constants = (1 + beta) * (lipschitz + largest_feature)
     return float(18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2)
+
+
+def theorem41_width(radius: float, hidden: int, gap: float, dimension: int = 1) -> float:
+    """m = max(R⁹ H¹⁶/ε⁷, d²), for projected descent on a deep network; constants are not given.
+
+    Args:
+        radius: R of the ball.
+        hidden: H, trained layers.
+        gap: ε, by which the loss may exceed the best of the ball, nats.
+        dimension: d of the points.
+
+    Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
+    networks", theorem 4.1.
+
+    Example:
+        >>> f"{theorem41_width(radius=1, hidden=2, gap=0.1):.1e}"
+        '6.6e+11'
+    """
+    return float(max(radius**9 * hidden**16 / gap**7, dimension**2))
+
+
+def theorem51_width(radius: float, gap: float) -> float:
+    """m = R⁴/ε², for descent on a smooth two-layer network; constants are not given.
+
+    Args:
+        radius, gap: as for `theorem41_width`.
+
+    Source: Gao et al. (2019), theorem 5.1.
+
+    Example:
+        >>> round(theorem51_width(radius=2, gap=0.1))
+        1600
+    """
+    return float(radius**4 / gap**2)

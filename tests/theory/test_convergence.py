@@ -1,0 +1,159 @@
+"""Networks, balls, projected descent and the two inequalities that hold for every run."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cells.model import Model
+from cells.residual import ACTIVATIONS
+from ntkscore.errors import InputError
+from ntkscore.theory.arcs import Arcs
+from ntkscore.theory.convergence import Regret, project_to_ball, projected_descent, regret
+from ntkscore.theory.networks import deep_network, two_layer_network
+from ntkscore.theory.training import logistic
+
+ARCS = Arcs(radius=0.15)
+
+
+def test_the_deep_network_is_its_formula() -> None:
+    with jax.enable_x64(True):
+        m, x = 4, jnp.asarray([[0.6, 0.8, 0.0]], jnp.float64)
+        model = deep_network(jax.random.key(0), 3, m, 1, jnp.float64)
+        f = lambda w: float(model.apply([jnp.asarray(w)], x)[0, 0])  # noqa: E731
+        unit = lambda j, i: np.outer(np.eye(m)[j], np.eye(m)[i])  # noqa: E731
+        # a_i (Ax)_j, by weights of one entry; rows of W are inputs here.
+        both = np.array([[f(unit(j, i)) - f(-unit(j, i)) for i in range(m)] for j in range(m)])
+        assert np.linalg.matrix_rank(both, tol=1e-9) == 1
+        first = next(i for i in range(m) if f(unit(0, i)) + f(-unit(0, i)) > 0)
+        scaled, weights = both[:, first], both[0] / both[0, first]
+        w = np.asarray(model.params[0])
+        expected = np.maximum(scaled @ w, 0) @ weights
+        assert f(w) == pytest.approx(expected, rel=1e-12)
+        deeper = deep_network(jax.random.key(1), 3, m, 3, jnp.float64)
+        doubled = deeper.apply([2 * w for w in deeper.params], x)
+        np.testing.assert_allclose(doubled, 8 * deeper.apply(deeper.params, x), rtol=1e-12)
+
+
+def test_a_deep_network_begins_where_its_limits_say() -> None:
+    @jax.jit
+    def measured(key: Any) -> tuple[Any, Any]:
+        model = deep_network(key, 10, 256, 2)
+        x = jnp.zeros((1, 10)).at[0, 0].set(1.0)
+        slope = jax.grad(lambda w: model.apply(w, x)[0, 0])(model.params)
+        length = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope))
+        return model.apply(model.params, x)[0, 0] ** 2, length / (256 * 2)
+
+    squares, lengths = jax.vmap(measured)(jax.random.split(jax.random.key(0), 200))
+    assert float(squares.mean()) == pytest.approx(2, abs=0.7)
+    assert float(lengths.mean()) == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "softplus"])
+def test_the_two_layer_network_is_its_formula(activation: str) -> None:
+    m, sigma = 6, ACTIVATIONS[activation]
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    with jax.enable_x64(True):
+        model = two_layer_network(jax.random.key(0), 3, m, activation, dtype=jnp.float64)
+        f = lambda w: np.asarray(model.apply(jnp.asarray(w), jnp.asarray(x)))[:, 0]  # noqa: E731
+        w = np.asarray(model.params)
+        terms = sigma(x @ w.T) - sigma(np.zeros(1))
+        # The signs a, from the network with all neurons but one at zero.
+        alone = [f(np.eye(m)[:, [r]] * w) - f(np.zeros((m, 3))) for r in range(m)]
+        signs = np.array([np.sign(alone[r] @ terms[:, r]) for r in range(m)])
+        assert set(signs) == {-1.0, 1.0}
+        np.testing.assert_allclose(f(w), sigma(x @ w.T) @ signs / m**0.5, atol=1e-12)
+
+
+def test_pairs_cancel_and_odd_widths_have_none() -> None:
+    model = two_layer_network(jax.random.key(3), 3, 8, "softplus", antisymmetric=True)
+    x = jax.random.normal(jax.random.key(1), (5, 3))
+    np.testing.assert_allclose(model.apply(model.params, x), 0, atol=1e-6)
+    with pytest.raises(InputError, match="even width, got 7"):
+        two_layer_network(jax.random.key(0), 3, 7, antisymmetric=True)
+    with pytest.raises(InputError, match="activation of relu"):
+        two_layer_network(jax.random.key(0), 3, 7, "gelu")
+
+
+def test_the_projection_is_the_nearest_point_of_the_ball() -> None:
+    rng = np.random.default_rng(0)
+    centre = [jnp.asarray(rng.standard_normal((3, 2))), jnp.asarray(rng.standard_normal(4))]
+    weights = [c + scale * 1.0 for c, scale in zip(centre, (5.0, 0.01), strict=True)]
+    inside = project_to_ball(weights, centre, 0.5)
+    again = project_to_ball(inside, centre, 0.5)
+    for first, second in zip(inside, again, strict=True):
+        np.testing.assert_allclose(first, second, atol=1e-6)
+    # By array: the near one stays as it is.
+    np.testing.assert_array_equal(inside[1], weights[1])
+    best = float(jnp.linalg.norm(inside[0] - weights[0]))
+    for _ in range(200):
+        drawn = rng.standard_normal((3, 2))
+        drawn *= 0.5 * rng.uniform() / np.linalg.norm(drawn)
+        assert np.linalg.norm(centre[0] + drawn - weights[0]) >= best - 1e-5
+
+
+def test_the_worst_point_of_an_arc_is_the_grids() -> None:
+    model = deep_network(jax.random.key(0), 3, 32, 1)
+    margins = np.asarray(ARCS.margins(model, model.params))
+    worst = ARCS.worst(model, model.params)
+    found = jnp.asarray(ARCS.y, jnp.float32) * model.apply(model.params, worst)[:, 0]
+    np.testing.assert_allclose(found, margins.min(1), atol=1e-5)
+    loss, slack = ARCS.robust_loss(model, model.params)
+    assert float(loss) == pytest.approx(np.log1p(np.exp(-margins.min(1))).mean(), abs=1e-5)
+    finer = Arcs(radius=0.15, grid=1601).robust_loss(model, model.params)[0]
+    assert float(loss) - 1e-6 <= float(finer) <= float(loss + slack)
+    ends = np.sum(np.asarray(ARCS.stepped(model, model.params)) * ARCS.clean, 1)
+    np.testing.assert_allclose(ends, (1 + np.cos(0.15)) / 2, atol=1e-5)
+    with pytest.raises(InputError, match=r"below 0.314, got 0.4"):
+        Arcs(radius=0.4)
+
+
+@partial(jax.jit, static_argnames=("exact", "smooth"))
+def compared(key: Any, exact: bool, smooth: bool) -> tuple[Any, Any, Any, Any]:
+    """A run's best loss, its comparator's robust loss, the regret's bound, the ball's excess."""
+    if smooth:
+        model = two_layer_network(key, 3, 64, "softplus", antisymmetric=True)
+        step, radius, curvature = 0.5, jnp.inf, ACTIVATIONS["softplus"].curvature
+    else:
+        model = deep_network(key, 3, 64, 2)
+        step, radius, curvature = 0.2 / (64 * 2), 4 / 64**0.5, None
+    y = jnp.asarray(ARCS.y, jnp.float32)
+    worst = partial(ARCS.worst, model)
+    towards = projected_descent(model, y, worst, step, 150, 12.0 if smooth else radius)
+    perturb = worst if exact else partial(ARCS.stepped, model)
+    run = projected_descent(model, y, perturb, step, 100, radius, towards.params)
+    terms: Regret = regret(run, step, curvature, 64)
+    best, _ = ARCS.robust_loss(model, towards.params)
+    lengths = [
+        jnp.linalg.norm(a - b)
+        for a, b in zip(jax.tree.leaves(run.params), jax.tree.leaves(model.params), strict=True)
+    ]
+    return run.losses.min(), best, sum(terms), jnp.max(jnp.stack(lengths)) - radius
+
+
+@pytest.mark.parametrize("smooth", [False, True], ids=["deep", "smooth"])
+@pytest.mark.parametrize("exact", [False, True], ids=["weak", "exact"])
+def test_no_run_violates_its_inequality(exact: bool, smooth: bool) -> None:
+    for seed in range(3):
+        least, best, bound, excess = compared(jax.random.key(seed), exact, smooth)
+        assert float(least - best) <= float(bound) + 1e-5
+        assert float(excess) <= 1e-5
+
+
+def test_a_convex_loss_has_no_defect() -> None:
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 3)), jnp.float32)
+    linear = Model(lambda w, x: x @ w, jnp.zeros((3, 1)))
+    y = jnp.asarray([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+    run = projected_descent(linear, y, lambda w: x, 0.1, 20, comparator=jnp.ones((3, 1)))
+    assert float(run.defects.max()) <= 1e-6
+    assert float(run.projected.max()) == 0
+    steps = np.zeros((3, 1))
+    for _ in range(20):
+        margins = np.asarray(y) * (np.asarray(x) @ steps)[:, 0]
+        weights = -np.asarray(y) / (1 + np.exp(margins)) / 6
+        steps -= 0.1 * (np.asarray(x).T @ weights)[:, None]
+    np.testing.assert_allclose(run.params, steps, atol=1e-5)
+    assert float(run.losses[0]) == pytest.approx(float(logistic(jnp.zeros(1))[0]))
