@@ -28,7 +28,19 @@ from experiments.paper import (
     top_operations,
 )
 from experiments.study import RECORDED, Experiment, study_of, write_outcome
-from experiments.theory import eigenvalue, filters, lazy, tradeoff, width
+from experiments.theory import (
+    eigenvalue,
+    features,
+    filters,
+    gradient,
+    interpolation,
+    lazy,
+    projected,
+    ranking,
+    smooth,
+    tradeoff,
+    width,
+)
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
@@ -81,11 +93,27 @@ THEORY = {
     "theory-eigenvalue": Experiment(
         "Lower bounds of the least eigenvalue, printed and corrected (T2)", eigenvalue.run
     ),
+    "theory-ranking": Experiment(
+        "Whether the leading terms of the bounds rank networks (T3)", ranking.run
+    ),
     "theory-tradeoff": Experiment(
         "Clean and robust error over β, and what the bounds say of them (T4)", tradeoff.run
     ),
     "theory-lazy": Experiment("Which output scale is lazy (T5)", lazy.run),
     "theory-filters": Experiment("Filter size and the largest stable step (T6)", filters.run),
+    "theory-gradient": Experiment(
+        "Length and change of a deep network's gradient (G1)", gradient.run
+    ),
+    "theory-projected": Experiment(
+        "Projected descent against the exact worst case (G2)", projected.run
+    ),
+    "theory-smooth": Experiment(
+        "Descent on smooth two-layer networks, without projection (G3)", smooth.run
+    ),
+    "theory-features": Experiment("How many random features a function needs (G4)", features.run),
+    "theory-interpolation": Experiment(
+        "The width that fits points with balls around them (G5)", interpolation.run
+    ),
 }
 
 DataDir = Annotated[
@@ -177,12 +205,13 @@ def write_page(
 
 @app.command("theory")
 def write_theory(
+    data_dir: DataDir = None,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
     / "THEORY.md",
 ) -> None:
-    """Run every experiment about the theory, which needs no data, and write one page."""
-    report.write_theory(study_of(None, seed, None), THEORY, out)
+    """Run every experiment about the theory and write one page; one of them reads MNIST."""
+    report.write_theory(study_of(data_dir, seed, None), THEORY, out)
     typer.echo(out)
 
 

@@ -1,7 +1,7 @@
 """What the theory's experiments share: wide networks by seed, slopes, and verdicts on slopes."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,22 +17,10 @@ from cells.model import Model
 from cells.residual.networks import ResidualSpace
 from cells.space import Task
 from experiments.plotting import COLOURS, COLUMN
-from experiments.study import Verdict
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.theory.tasks import Points
 from ntkscore.theory.training import loss_slope
-
-
-class Interval(NamedTuple):
-    """A number and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 def of_width(space: ResidualSpace, width: int, points: np.ndarray) -> ResidualSpace:
@@ -96,32 +84,6 @@ def kernels_of(gram: np.ndarray, n: int, beta: float) -> dict[str, np.ndarray]:
         "K_all": joint_kernel(gram, "joint_clean", beta, n),
         "K̃_all": joint_kernel(gram, "joint_robust", beta, n),
     }
-
-
-def slope(frame: pd.DataFrame, x: str, y: str, resamples: int = 1000) -> Interval:
-    """The slope of log y against log x, with an interval from resampled seeds.
-
-    Args:
-        frame: a row per value of x and seed; y is averaged over the seeds before its logarithm.
-        x, y: columns.
-        resamples: of the bootstrap.
-    """
-    table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
-    logs, values = np.log(table.columns.to_numpy(float)), table.to_numpy()
-    fit = lambda rows: float(np.polyfit(logs, np.log(rows.mean(0)), 1)[0])  # noqa: E731
-    rng = np.random.default_rng(0)
-    drawn = [fit(values[rng.integers(len(values), size=len(values))]) for _ in range(resamples)]
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return Interval(fit(values), float(low), float(high))
-
-
-def within(interval: Interval, low: float, high: float) -> Verdict:
-    """Whether an interval lies in a range, beside it, or across its ends."""
-    if low <= interval.low and interval.high <= high:
-        return "reproduced"
-    if interval.high < low or high < interval.low:
-        return "not reproduced"
-    return "not decidable"
 
 
 def panels(count: int, width: float = 1.0, together: bool = False) -> tuple[Figure, list[Axes]]:

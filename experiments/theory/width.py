@@ -17,9 +17,8 @@ from experiments.theory.setting import (
     of_width,
     on_sphere,
     panels,
-    slope,
-    within,
 )
+from experiments.theory.statistics import slope, within
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.tasks import Points, margin
 

@@ -1,6 +1,6 @@
 """Command-line options made from the fields of a config and of the spaces.
 
-A command's parameter of type `Config` or `Space` stands for all options that make one.
+A command's parameter of type `Config`, `Trial` or `Space` stands for all options that make one.
 """
 
 import functools
@@ -19,8 +19,10 @@ from ntkscore.cli.output import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.spaces import SPACES, space_class
+from ntkscore.theory.settings import Trial
 
 SCORING = "How networks are scored"
+TRIAL = "Points, attack and steps"
 NETWORKS = "Search space"
 MACHINE = "Devices and processes"
 
@@ -177,14 +179,26 @@ def _value(field: Field, hint: Any, given: Any) -> Any:
     return tuple(parse(one) for one in given) if _is_sequence(hint) else parse(given)
 
 
-def _config_parameters() -> list[inspect.Parameter]:
-    hints = get_type_hints(Config)
-    return [_parameter(f.name, f, hints[f.name], SCORING) for f in options(Config)]
+Maker = tuple[Callable[[], list[inspect.Parameter]], Callable[[dict[str, Any]], Any]]
+"""A command's parameters that stand for a value, and the value from what was given for them."""
 
 
-def _make_config(given: dict[str, Any]) -> Config:
-    hints = get_type_hints(Config)
-    return Config(**{f.name: _value(f, hints[f.name], given.pop(f.name)) for f in options(Config)})
+def of_fields(cls: Any, panel: str) -> Maker:
+    """The options that stand for a dataclass, one for each of its fields.
+
+    Args:
+        cls: its fields are declared with `cells.space.option`.
+        panel: the help's section.
+    """
+    hints, fields = get_type_hints(cls), options(cls)
+
+    def parameters() -> list[inspect.Parameter]:
+        return [_parameter(f.name, f, hints[f.name], panel) for f in fields]
+
+    def make(given: dict[str, Any]) -> Any:
+        return cls(**{f.name: _value(f, hints[f.name], given.pop(f.name)) for f in fields})
+
+    return parameters, make
 
 
 def _space_options() -> dict[str, tuple[Field, Any, list[str]]]:
@@ -257,14 +271,15 @@ def _field_value(field: Field, hint: Any, given: Any) -> Any:
         ) from None
 
 
-MAKERS: dict[Any, tuple[Callable[[], list[inspect.Parameter]], Callable[[dict], Any]]] = {
-    Config: (_config_parameters, _make_config),
+MAKERS: dict[Any, Maker] = {
+    Config: of_fields(Config, SCORING),
+    Trial: of_fields(Trial, TRIAL),
     Space: (_space_parameters, _make_space),
 }
 
 
 def command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command; its parameters of type `Config` and `Space` become their options.
+    """Register a command; its parameters of type `Config`, `Trial` and `Space` become options.
 
     Bad input ends with its one sentence and exit code 2.
     """

@@ -37,7 +37,8 @@ def project_to_ball(params: PyTree, centre: PyTree, radius: float | Array) -> Py
     def nearest(weight: Array, start: Array) -> Array:
         change = weight - start
         length = jnp.sqrt(jnp.sum(change**2))
-        return start + change * jnp.where(length > radius, radius / length, 1)
+        # Weights inside stay as they are, to the bit.
+        return jnp.where(length > radius, start + change * (radius / length), weight)
 
     return jax.tree.map(nearest, params, centre)
 

@@ -112,8 +112,38 @@ def lifted(angles: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... 3"]:
     return np.stack([np.cos(angles), np.sin(angles), np.ones_like(angles)], -1) / np.sqrt(2)
 
 
+def area_means(images: Float[np.ndarray, "n h h c"], side: int) -> Float[np.ndarray, "n k k c"]:
+    """Square images of fewer pixels, each the mean over the area it covers.
+
+    Args:
+        images: of h × h pixels.
+        side: k, pixels of a side, from 1 to h.
+
+    Raises:
+        InputError: if k is outside its range.
+
+    Example:
+        >>> area_means(np.arange(9.0).reshape(1, 3, 3, 1), 2)[0, :, :, 0].round(2)
+        array([[1.33, 2.67],
+               [5.33, 6.67]])
+    """
+    pixels = images.shape[1]
+    if not 1 <= side <= pixels:
+        raise InputError(f"expected a side from 1 to {pixels} pixels, got {side}; lower it")
+    edges = pixels * np.arange(side + 1) / side
+    # How much of each old pixel lies between two edges.
+    low, high = edges[:-1, None], edges[1:, None]
+    old = np.arange(pixels)
+    overlap = np.clip(np.minimum(high, old + 1) - np.maximum(low, old), 0, None) * side / pixels
+    return np.einsum("ai,nijc,bj->nabc", overlap, images, overlap, optimize=True)
+
+
 def two_classes(
-    images: ImageSet, classes: Sequence[int], count: int, rng: np.random.Generator
+    images: ImageSet,
+    classes: Sequence[int],
+    count: int,
+    rng: np.random.Generator,
+    side: int | None = None,
 ) -> Points:
     """Images of two classes, flattened and divided by their length.
 
@@ -122,6 +152,7 @@ def two_classes(
         classes: the one whose label is −1, and the one whose label is 1.
         count: n, drawn without repetition, as many of one class as of the other.
         rng: of the draws.
+        side: pixels of a side to which images are reduced (`area_means`); as they are if left out.
 
     Raises:
         InputError: if there are too few of a class.
@@ -138,7 +169,10 @@ def two_classes(
             )
         chosen.append(rng.choice(rows, count // 2, replace=False))
     order = rng.permutation(np.concatenate(chosen))
-    x = images.images[order].reshape(count, -1).astype(float)
+    chosen_images = images.images[order].astype(float)
+    if side is not None:
+        chosen_images = area_means(chosen_images, side)
+    x = chosen_images.reshape(count, -1)
     y = np.where(np.asarray(images.labels)[order] == classes[1], 1.0, -1.0)
     return Points(x / np.linalg.norm(x, axis=1, keepdims=True), y)
 

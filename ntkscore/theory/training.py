@@ -122,9 +122,9 @@ class Trained(NamedTuple):
     def progressive(self) -> tuple[float, float]:
         """Clean and attacked error in expectation over the returned network, unbiased and free.
 
-        An output of 0 counts as right.
+        An output of 0 counts as right, one that is not a number as wrong.
         """
-        return float(np.mean(self.clean < 0)), float(np.mean(self.robust < 0))
+        return float(np.mean(~(self.clean >= 0))), float(np.mean(~(self.robust >= 0)))
 
 
 def steps(

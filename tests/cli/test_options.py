@@ -21,9 +21,16 @@ from ntkscore.cli.options import MAKERS, command, flag_of
 from ntkscore.config import Config
 from ntkscore.results import ResultSet
 from ntkscore.spaces import SPACES, space_class
+from ntkscore.theory.settings import Trial
 
 OWN = Path(__file__).parents[1] / "run" / "own_space.py"
-COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+GROUP = get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = {name: command for name, command in GROUP.items() if not hasattr(command, "commands")}
+COMMANDS |= {
+    f"{group} {name}": command
+    for group in GROUP
+    for name, command in getattr(GROUP[group], "commands", {}).items()
+}
 
 
 def flags_of(name: str) -> set[str]:
@@ -31,8 +38,15 @@ def flags_of(name: str) -> set[str]:
     return {flag.lstrip("-") for parameter in COMMANDS[name].params for flag in parameter.opts}
 
 
-@pytest.mark.parametrize("name", ["score", "rank"])
-@pytest.mark.parametrize("cls", [Config, NASBench201, Residual, ResidualConvolutional])
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        *((n, c) for n in ("score", "rank") for c in (Config, NASBench201, Residual)),
+        ("rank", ResidualConvolutional),
+        ("theory train", Residual),
+        ("theory train", Trial),
+    ],
+)
 def test_every_field_is_an_option(name: str, cls: type) -> None:
     assert options(cls)
     for field in options(cls):
@@ -75,8 +89,8 @@ class Wider(Residual):
 
 
 def test_a_new_field_is_an_option_without_another_edit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_options, "Config", WithTemperature)
-    monkeypatch.setitem(cli_options.MAKERS, WithTemperature, MAKERS[Config])
+    maker = cli_options.of_fields(WithTemperature, cli_options.SCORING)
+    monkeypatch.setitem(cli_options.MAKERS, WithTemperature, maker)
     monkeypatch.setitem(SPACES, Wider.name, Wider)
     made: list[object] = []
     grown = typer.Typer()

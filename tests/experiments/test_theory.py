@@ -8,8 +8,21 @@ import pytest
 
 from experiments.report import write_theory
 from experiments.study import Experiment, Outcome, Study
-from experiments.theory import eigenvalue, filters, lazy, tradeoff, width
-from experiments.theory.setting import Interval, kernels_of, on_sphere, slope, within
+from experiments.theory import (
+    eigenvalue,
+    features,
+    filters,
+    gradient,
+    interpolation,
+    lazy,
+    projected,
+    ranking,
+    smooth,
+    tradeoff,
+    width,
+)
+from experiments.theory.setting import kernels_of, on_sphere
+from experiments.theory.statistics import Interval, agreement, positive, slope, within
 
 
 def test_the_slope_of_a_power_law_is_its_exponent() -> None:
@@ -29,6 +42,28 @@ def test_an_interval_inside_beside_and_across_a_range() -> None:
     assert within(Interval(-0.5, -0.55, -0.45), -0.6, -0.4) == "reproduced"
     assert within(Interval(-0.2, -0.3, -0.1), -0.6, -0.4) == "not reproduced"
     assert within(Interval(-0.4, -0.5, -0.3), -0.6, -0.4) == "not decidable"
+
+
+def test_agreement_is_spearmans_by_seed_and_leaves_out_what_is_missing() -> None:
+    rng = np.random.default_rng(0)
+    size = np.arange(30) % 3
+    rows = []
+    for seed in range(2):
+        error = size + 0.1 * rng.standard_normal(30)
+        frame = {"network": np.arange(30), "seed": seed, "size": size, "error": error}
+        rows.append(pd.DataFrame(frame | {"term": size + 0.1 * rng.standard_normal(30)}))
+    frame = pd.concat(rows)
+    found = agreement(frame, "error", "term")
+    for seed, value in enumerate(found.seeds):
+        one = frame[frame["seed"] == seed]
+        assert value == pytest.approx(one["error"].corr(one["term"], method="spearman"))
+    assert found.mean.low < found.mean.value < found.mean.high
+    assert positive([found]) == "reproduced"
+    assert positive([found, agreement(frame, "error", "term", "size")]) == "not decidable"
+    falling = agreement(frame.assign(term=-frame["term"]), "error", "term")
+    assert positive([falling]) == "not reproduced"
+    holes = frame.assign(term=frame["term"].where(frame["network"] > 4))
+    assert agreement(holes, "error", "term").networks == 25
 
 
 def test_kernels_of_a_stack() -> None:
@@ -67,6 +102,19 @@ SMALL: dict[Any, dict[str, Any]] = {
         "VARIANCES": ("1/m",),
         "ACTIVATIONS": ("relu",),
     },
+    ranking: {
+        "N": 30,
+        "WIDTH": 16,
+        "SEEDS": 2,
+        "SIGMAS": ("relu",),
+        "BETAS": (0.0, 1.0),
+        "SIZES": (20, 40),
+    },
+    gradient: {"STEPS": 5, "SEEDS": 2, "WIDTHS": (16, 64), "HIDDEN": (1,)},
+    projected: {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
+    smooth: {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
+    features: {"DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64), "SIGMAS": ("tanh",)},
+    interpolation: {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
 }
 
 

@@ -8,7 +8,7 @@ from scipy.stats import kstest
 
 from cells.errors import InputError
 from ntkscore.data.images import load
-from ntkscore.theory.tasks import circle, lifted, margin, tradeoff, two_classes
+from ntkscore.theory.tasks import area_means, circle, lifted, margin, tradeoff, two_classes
 
 
 def rng() -> np.random.Generator:
@@ -70,3 +70,17 @@ def test_two_classes_of_images_become_points() -> None:
 def test_what_no_task_can_give_is_refused(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         make()
+
+
+def test_area_means_keep_the_mean_and_are_block_means_where_sides_divide() -> None:
+    images = np.random.default_rng(0).uniform(size=(3, 28, 28, 2))
+    for side in (5, 7, 10, 14, 28):
+        small = area_means(images, side)
+        assert small.shape == (3, side, side, 2)
+        np.testing.assert_allclose(small.mean((1, 2)), images.mean((1, 2)), rtol=1e-12)
+        np.testing.assert_allclose(area_means(np.ones((1, 28, 28, 1)), side), 1, rtol=1e-12)
+    np.testing.assert_array_equal(area_means(images, 28), images)
+    blocks = images.reshape(3, 14, 2, 14, 2, 2).mean((2, 4))
+    np.testing.assert_allclose(area_means(images, 14), blocks, rtol=1e-12)
+    with pytest.raises(InputError, match="side from 1 to 28 pixels, got 29"):
+        area_means(images, 29)

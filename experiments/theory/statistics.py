@@ -1,0 +1,109 @@
+"""Slopes and rank correlations with intervals, and what they say of a statement."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from experiments.study import Verdict
+from ntkscore.analysis.paired import partial_spearman
+
+
+class Interval(NamedTuple):
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+class Agreement(NamedTuple):
+    """A rank correlation.
+
+    Attributes:
+        mean: over the seeds.
+        seeds: that of each.
+        networks: how many there are.
+    """
+
+    mean: Interval
+    seeds: np.ndarray
+    networks: int
+
+
+def slope(frame: pd.DataFrame, x: str, y: str, resamples: int = 1000) -> Interval:
+    """The slope of log y against log x, with an interval from resampled seeds.
+
+    Args:
+        frame: a row per value of x and seed; y is averaged over the seeds before its logarithm.
+        x, y: columns.
+        resamples: of the bootstrap.
+    """
+    table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
+    logs, values = np.log(table.columns.to_numpy(float)), table.to_numpy()
+    fit = lambda rows: float(np.polyfit(logs, np.log(rows.mean(0)), 1)[0])  # noqa: E731
+    rng = np.random.default_rng(0)
+    drawn = [fit(values[rng.integers(len(values), size=len(values))]) for _ in range(resamples)]
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Interval(fit(values), float(low), float(high))
+
+
+def within(interval: Interval, low: float, high: float) -> Verdict:
+    """Whether an interval lies in a range, beside it, or across its ends."""
+    if low <= interval.low and interval.high <= high:
+        return "reproduced"
+    if interval.high < low or high < interval.low:
+        return "not reproduced"
+    return "not decidable"
+
+
+def agreement(
+    frame: pd.DataFrame,
+    measured: str,
+    predicted: str,
+    given: str | None = None,
+    resamples: int = 300,
+) -> Agreement:
+    """Spearman over networks by seed, and the interval of its mean from resampled networks.
+
+    Args:
+        frame: a row per network and seed.
+        measured, predicted: columns; networks where a seed has no number are left out.
+        given: a column of the networks that is held equal; the correlation is partial then.
+        resamples: of the bootstrap.
+    """
+    columns = [measured, predicted]
+    wide = frame.pivot(index="network", columns="seed", values=columns)
+    theirs, ours = (wide[name].to_numpy(float) for name in columns)
+    (chosen,) = np.nonzero(np.isfinite(theirs).all(1) & np.isfinite(ours).all(1))
+    held = frame.groupby("network")[given].first().to_numpy() if given else None
+
+    def by_seed(rows: np.ndarray) -> np.ndarray:
+        if held is not None:
+            pairs = zip(ours[rows].T, theirs[rows].T, strict=True)
+            return np.array([partial_spearman(p, m, held[rows]) for p, m in pairs])
+        a, b = (rankdata(each[rows], axis=0) for each in (ours, theirs))
+        a, b = a - a.mean(0), b - b.mean(0)
+        with np.errstate(invalid="ignore"):  # Networks drawn may all be alike.
+            return (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
+
+    rng = np.random.default_rng(0)
+    drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(resamples)]
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    seeds = by_seed(chosen)
+    return Agreement(Interval(float(seeds.mean()), float(low), float(high)), seeds, len(chosen))
+
+
+def positive(found: Iterable[Agreement]) -> Verdict:
+    """Whether all intervals and all seeds are above zero."""
+    found = list(found)
+    if all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found):
+        return "reproduced"
+    if all(interval.high <= 0 for interval, *_ in found):
+        return "not reproduced"
+    return "not decidable"

@@ -1,0 +1,167 @@
+"""One run of Algorithm 1 beside what the bounds say of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from attacks import CapAttack, twice
+from cells.residual import ACTIVATIONS
+from cells.residual.networks import ResidualSpace, Skips
+from cells.space import Space, Task
+from ntkscore.errors import InputError
+from ntkscore.kernels.joint import joint_kernel
+from ntkscore.theory.bounds import scaled_step, theorem1_width, theorem_step
+from ntkscore.theory.energies import (
+    eigen_term,
+    label_energy_binary,
+    leading_term,
+    margin_energy,
+    scaled_term,
+)
+from ntkscore.theory.infinite_width import infinite_ntk
+from ntkscore.theory.settings import Trial
+from ntkscore.theory.training import algorithm_1, loss_slope
+
+ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
+"""The two errors, and the kernel whose energy bounds each."""
+
+
+def bound_terms(
+    gram: Float[np.ndarray, "m m"], y: Float[np.ndarray, "n"], layers: int, beta: float
+) -> dict[str, float | str]:
+    """Energies of the joint kernels and what theorem 1 makes of them, clean and robust.
+
+    Args:
+        gram: of X, X_ρ and X_2ρ, 3n × 3n.
+        y: labels 1 and −1.
+        layers: L.
+        beta: of the joint kernels.
+
+    Returns:
+        For `clean` (K_all) and `robust` (K̃_all): `label_energy`, `margin_energy`, `largest` (the
+        largest entry of the diagonal), `label_term`, `margin_term`, `scaled_term`, `eigen_term`
+        and `status`, each name with that in front, as in `clean_label_term`.
+    """
+    found: dict[str, float | str] = {}
+    for error, name in ERRORS.items():
+        kernel = joint_kernel(gram, name, beta, len(y))
+        label, best = label_energy_binary(kernel, y), margin_energy(kernel, y)
+        of: Mapping[str, float | str] = {
+            "label_energy": label.value,
+            "margin_energy": best.value,
+            "largest": float(np.max(np.diag(kernel))),
+            "label_term": leading_term(label.value, layers, len(y)),
+            "margin_term": leading_term(best.value, layers, len(y)),
+            "scaled_term": scaled_term(best.value, kernel),
+            "eigen_term": eigen_term(kernel, layers),
+            "status": best.status if label.status == "ok" else label.status,
+        }
+        found |= {f"{error}_{key}": value for key, value in of.items()}
+    return found
+
+
+def step_size(
+    rule: str,
+    terms: Mapping[str, float | str],
+    n: int,
+    width: int,
+    lipschitz: float = 1.0,
+    nu: float = 1.0,
+) -> float:
+    """γ by a rule; NaN where its energy has no value.
+
+    Args:
+        rule: `theorem`, `scaled` or `constant`.
+        terms: of `bound_terms`.
+        n: N points.
+        width: m; 1 where the output is as printed, without √m.
+        lipschitz: C, the largest of the activations'.
+        nu: ν.
+
+    Example:
+        >>> step_size("constant", {}, n=100, width=50)
+        0.02
+    """
+    if rule == "constant":
+        return nu / width
+    if rule == "scaled":
+        energy, largest = float(terms["clean_margin_energy"]), float(terms["clean_largest"])
+        return scaled_step(energy, largest, width, n, nu)
+    energies = [float(terms[f"{error}_label_energy"]) for error in ERRORS]
+    return theorem_step(min(energies), width, n, lipschitz, nu)
+
+
+def run_trial(
+    space: Space,
+    architecture: Skips | str,
+    trial: Trial,
+    seed: int = 0,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+) -> dict[str, object]:
+    """Train a network by Algorithm 1, and set its errors beside the bounds' terms.
+
+    Args:
+        space: of the network; `output_scale="sqrt_width"` is what the theorem's proof needs.
+        architecture: its skips, such as `10`.
+        trial: points, attack and steps.
+        seed: of points and weights.
+        out: folder for checkpoints; the same call goes on from the last one.
+        data_dir: where data sets lie.
+
+    Returns:
+        Settings, `clean_error` and `pgd_error` in expectation over the returned network, what
+        `bound_terms` has of the kernels of infinite width at points attacked at initialisation,
+        and the width that the proof needs.
+
+    Raises:
+        InputError: if the space has no residual networks, a setting is outside its range, or the
+            step size has no value.
+
+    Example:
+        >>> from cells.residual import Residual
+        >>> space = Residual(width=32, output_scale="sqrt_width")
+        >>> row = run_trial(space, "1", Trial(points=50, dimension=5, rule="constant"))
+        >>> row["clean_error"] < 0.5, row["clean_status"]
+        (True, 'ok')
+    """
+    if not isinstance(space, ResidualSpace):
+        raise InputError(
+            f"expected a space of residual networks, got {space.name}; choose residual or "
+            "residual_convolutional"
+        )
+    x, y = trial.draw(seed, data_dir)
+    space = space.on(Task(x.shape[1:], 1))
+    skips = space.parse(architecture)
+    points, labels = (jnp.asarray(each, jnp.float32) for each in (x, y))
+    model = space.network(skips, points, seed=seed)
+    attack = CapAttack(trial.rho, trial.attack_steps)
+    attacked = twice(attack, loss_slope(model, model.params, labels), points)
+    stack = np.concatenate([x, *(np.asarray(each, float) for each in attacked)])
+    lengths = np.linalg.norm(stack.reshape(len(stack), -1), axis=1)
+    stack = stack / lengths.reshape(-1, *[1] * (stack.ndim - 1))
+    terms = bound_terms(infinite_ntk(space, skips, stack), y, skips.layers, trial.beta)
+    lipschitz = max(ACTIVATIONS[name].lipschitz for name in space.activations_of(skips))
+    width = space.width if space.output_scale == "sqrt_width" else 1
+    gamma = step_size(trial.rule, terms, len(y), width, lipschitz, trial.nu)
+    if not np.isfinite(gamma):
+        raise InputError(
+            f"expected a step size, but the rule {trial.rule} has none, since an energy is not "
+            f"known (clean {terms['clean_status']}, robust {terms['robust_status']}); choose the "
+            "rule constant"
+        )
+    trained = algorithm_1(model, x, y, attack, trial.beta, gamma, out)
+    clean, robust = trained.progressive
+    return {
+        **space.identity(skips),
+        "seed": seed,
+        "step_size": gamma,
+        "clean_error": clean,
+        "pgd_error": robust,
+        **terms,
+        "width": space.width,
+        "width_required": theorem1_width(len(y), skips.layers, trial.beta, lipschitz),
+    }
