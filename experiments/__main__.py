@@ -1,6 +1,7 @@
 """Experiments by name: `python -m experiments NAME`, `python -m experiments list`."""
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -116,6 +117,9 @@ THEORY = {
     ),
 }
 
+Full = Annotated[
+    bool, typer.Option("--full", help="Sizes for an accelerator, of experiments about the theory.")
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(help="Folder with the tables; else $NTKSCORE_DATA, else the user cache."),
@@ -136,6 +140,19 @@ def list_experiments() -> None:
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
 
+def enlarge(experiment: Experiment) -> None:
+    """Put an experiment's sizes for an accelerator in the place of those for two cores.
+
+    Raises:
+        InputError: if it has none.
+    """
+    module = sys.modules[experiment.run.__module__]
+    if not hasattr(module, "FULL"):
+        raise InputError(f"expected no --full: {experiment.title} has one size; leave it out")
+    for constant, value in module.FULL.items():
+        setattr(module, constant, value)
+
+
 def _register(name: str, experiment: Experiment) -> None:
     @app.command(name, help=experiment.title + ".")
     def command(
@@ -145,9 +162,12 @@ def _register(name: str, experiment: Experiment) -> None:
         data_dir: DataDir = None,
         seed: Seed = 0,
         results: Results = None,
+        full: Full = False,
     ) -> None:
         start = time.monotonic()
         try:
+            if full:
+                enlarge(experiment)
             study = study_of(data_dir, seed, results)
             outcome = experiment.run(study)
             paths = write_outcome(outcome, study, name, out)
@@ -207,10 +227,14 @@ def write_page(
 def write_theory(
     data_dir: DataDir = None,
     seed: Seed = 0,
+    full: Full = False,
     out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
     / "THEORY.md",
 ) -> None:
     """Run every experiment about the theory and write one page; one of them reads MNIST."""
+    if full:
+        for experiment in THEORY.values():
+            enlarge(experiment)
     report.write_theory(study_of(data_dir, seed, None), THEORY, out)
     typer.echo(out)
 

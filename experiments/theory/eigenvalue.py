@@ -13,6 +13,8 @@ from cells.residual import Residual
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import of_width, on_sphere, panels
+from ntkscore.data.images import load
+from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.least_eigenvalue import KERNELS, lower_bound, lower_bound_at, printed_bound
@@ -26,6 +28,8 @@ PATTERNS = ("1", "0", "111", "101", "011", "000")
 WIDTH, BETA, SEED = 128, 0.5, 0
 TOLERANCE = 1e-9
 """Of the largest eigenvalue, which rounding may take from the least."""
+FULL = {"SIZES": ((20, 128), (50, 1024), (50, 32), (200, 3072))}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def stacks(
@@ -84,6 +88,29 @@ def cases() -> Iterator[dict[str, object]]:
                     "corrected": lower_bound(kernel, space, pattern, n, c, rho).value,
                     "at the points": known,
                 }
+
+
+def of_images(study: Study) -> tuple[str, ...]:
+    """What the printed bound says of 50 images; nothing where there are none."""
+    try:
+        images = load("cifar10", study.data_dir)
+    except InputError:
+        return ()
+    pixels = images.pixels[:50].astype(float)
+    normalised = (pixels - images.mean) / images.std
+    told = []
+    for what, points in (("raw", pixels), ("with their channels normalised", normalised)):
+        x = points.reshape(50, -1)
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        inner = np.abs(x @ x.T)
+        c = float(np.max(inner - np.diag(np.diag(inner))))
+        bound = printed_bound("relu", 50, c)
+        least = np.linalg.eigvalsh(infinite_ntk(Residual(), "1", x))[0]
+        told.append(
+            f"{what}: largest inner product {c:.3f}, bound {bound.value:.0e} (order "
+            f"{bound.order}), λ_min {least:.3f}"
+        )
+    return (f"50 images of CIFAR-10, relu, one skip, unattacked: {'; '.join(told)}.",)
 
 
 def run(study: Study) -> Outcome:
@@ -150,6 +177,7 @@ def run(study: Study) -> Outcome:
         (
             "Kernels of infinite width; a bound above the line is wrong. Points at random in their "
             "caps, and by PGD on a network of width 128.",
+            *of_images(study),
         ),
         tuple(findings),
         pd.DataFrame(summary),

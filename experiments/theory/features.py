@@ -20,6 +20,8 @@ TERMS, DRAWS, POINTS, DELTA = 5, 100, 2000, 0.01
 DIMENSIONS = (5, 20)
 FEATURES = (64, 256, 1024, 4096)
 SIGMAS = ("tanh", "softplus")
+FULL = {"DRAWS": 1000, "FEATURES": (64, 256, 1024, 4096, 16384)}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames=("count", "sigma"))

@@ -25,6 +25,8 @@ VARIANCES = ("1/m", "1/(κm)")
 ACTIVATIONS = ("relu", "tanh")
 SKIPS = "11"
 HALVINGS = 6
+FULL = {"WIDTH": 128, "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def task(seed: int) -> Points:

@@ -30,6 +30,8 @@ QUANTITIES = {
     "at random": "change of the gradient, a random W as far",
     "linearisation": "relative error of the linearisation",
 }
+FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames=("width", "hidden"))

@@ -26,6 +26,8 @@ SHARES = (0.0, 0.5, 0.9)
 WIDTHS = (2, 4, 8, 16, 32, 64)
 ASKED = (8, 16)
 """Dimensions that the statement is asked of."""
+FULL = {"WIDTHS": (2, 4, 8, 16, 32, 64, 128), "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def network(key: Any, dimension: int, width: int) -> Model:

@@ -37,6 +37,8 @@ EXPECTED = {
     "literal": dict.fromkeys(QUANTITIES, (-0.15, 0.15)),
 }
 """Slopes in m that count as what the proof's scaling and the printed one should show."""
+FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def moved(gamma: float) -> Any:

@@ -27,6 +27,8 @@ COARSE = Arcs(radius=0.15, grid=11)
 """For the comparator's own training: any weights of the ball will do, and these cost less."""
 SLOWEST = -0.12
 ATTACKS = ("weak", "exact")
+FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames="width")

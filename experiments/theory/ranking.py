@@ -47,6 +47,8 @@ TERMS = {
 """What errors are predicted by, and its column for an error."""
 COUNTS = ("missing skips", "depth")
 SIZES = (100, 300, 1000)
+FULL = {"N": 1000, "WIDTH": 1024, "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames=("space", "shape"))

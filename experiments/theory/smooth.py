@@ -32,6 +32,8 @@ EXPECTED = {"movement": (-0.1, 0.1), "row": (-0.6, -0.35), "linearisation": (-9.
 CENTRED = (-1.2, -0.8)
 """Of the linearisation without pairs: signs of the second order are random, and cancel too."""
 STARTS = {"pairs": "begins as zero by pairs", "centred": "independent neurons, minus its start"}
+FULL = {"WIDTHS": (64, 256, 1024, 4096, 16384), "SEEDS": 20}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames=("width", "sigma", "start"))

@@ -34,6 +34,8 @@ ATTACK = CapAttack(RHO)
 VARIANTS = ("labels", "random labels", "trained network")
 """What the energies' points are attacked with: at initialisation, which is what the theorem has and
 leaks the labels; there with labels drawn afresh; and on the trained network."""
+FULL = {"STEPS": 10_000, "WIDTH": 1024, "SEEDS": 10}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def trained(gamma: float, beta: float) -> Callable[..., dict[str, Any]]:

@@ -34,6 +34,8 @@ SETTINGS: dict[str, tuple[ResidualSpace, str, tuple[int, ...]]] = {
 }
 LOW, HIGH = -0.65, -0.40
 """Slopes that count as −1/2."""
+FULL = {"SEEDS": 50}
+"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def task(space: ResidualSpace, seed: int) -> Points:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.__main__ import EXPERIMENTS, enlarge
 from experiments.report import write_theory
 from experiments.study import Experiment, Outcome, Study
 from experiments.theory import (
@@ -23,6 +24,7 @@ from experiments.theory import (
 )
 from experiments.theory.setting import kernels_of, on_sphere
 from experiments.theory.statistics import Interval, agreement, positive, slope, within
+from ntkscore.errors import InputError
 
 
 def test_the_slope_of_a_power_law_is_its_exponent() -> None:
@@ -116,6 +118,21 @@ SMALL: dict[Any, dict[str, Any]] = {
     features: {"DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64), "SIGMAS": ("tanh",)},
     interpolation: {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
 }
+
+
+@pytest.mark.parametrize("module", SMALL, ids=lambda module: module.__name__)
+def test_sizes_for_an_accelerator_replace_those_for_two_cores(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in module.FULL:
+        monkeypatch.setattr(module, name, getattr(module, name))
+    enlarge(Experiment("A title", module.run))
+    assert all(getattr(module, name) == value for name, value in module.FULL.items())
+
+
+def test_an_experiment_of_one_size_is_not_enlarged() -> None:
+    with pytest.raises(InputError, match=r"expected no --full: .* has one size; leave it out"):
+        enlarge(EXPERIMENTS["sweep"])
 
 
 @pytest.mark.slow

@@ -1,5 +1,9 @@
 """Kernels of infinite width against reference values, wide networks and neural-tangents."""
 
+from functools import partial
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,7 +12,8 @@ from cells.errors import InputError
 from cells.residual import Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace
 from ntkscore.kernels.gram import ntk
-from ntkscore.theory.infinite_width import infinite_ntk
+from ntkscore.theory.infinite_width import deep_ntk, infinite_ntk
+from ntkscore.theory.networks import deep_network
 
 # k(t) of unit inputs with inner product t = 1, 0.5, 0, −0.5, from an independent computation.
 REFERENCE = {
@@ -116,3 +121,25 @@ def test_activations_as_printed_have_no_limit() -> None:
         infinite_ntk(space, "1", unit_points(2, 3))
     printed = infinite_ntk(Residual(activation_scaling="literal"), "1", unit_points(2, 3))
     np.testing.assert_array_equal(printed, infinite_ntk(Residual(), "1", unit_points(2, 3)))
+
+
+@pytest.mark.parametrize("hidden", [1, 2, 3])
+def test_the_deep_network_s_kernel_approaches_its_limit(hidden: int) -> None:
+    points = unit_points(6, 4)
+    limit = deep_ntk(points, hidden)
+
+    @partial(jax.jit, static_argnames="width")
+    def kernel(key: jax.Array, width: int) -> jax.Array:
+        model = deep_network(key, 4, width, hidden)
+        return ntk(model, jnp.asarray(points, jnp.float32)) / width
+
+    far = {}
+    for width in (32, 512):
+        drawn = [kernel(jax.random.key(seed), width) for seed in range(12)]
+        apart = [np.linalg.norm(each - limit) / np.linalg.norm(limit) for each in drawn]
+        far[width] = np.mean(apart)
+        assert np.linalg.norm(np.mean(drawn, 0) - limit) / np.linalg.norm(limit) < 4 * far[width]
+    # A sixteenth of the width, four times as far.
+    assert far[32] / far[512] == pytest.approx(4, rel=0.4)
+    with pytest.raises(InputError, match="points of length 1"):
+        deep_ntk(2 * points, hidden)
