@@ -118,3 +118,48 @@ class Model(NamedTuple):
         if self.tapped is None:
             return self.apply(self.params, points)
         return self.tapped(self.params, points, {})
+
+
+class Trainable(NamedTuple):
+    """A network as training sees it: one that may normalise by its batch, and keep statistics.
+
+    Attributes:
+        train: logits of (params, statistics, points), and the statistics after this batch.
+        evaluate: logits of (params, statistics, points), each point by itself.
+        params: the weights, any pytree of arrays.
+        statistics: what is kept beside them, such as running means; an empty tuple for nothing.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> linear = Trainable.of(Model(lambda w, x: x @ w, jnp.ones((3, 2))))
+        >>> logits, statistics = linear.train(linear.params, (), jnp.ones((1, 3)))
+        >>> logits.shape, statistics
+        ((1, 2), ())
+    """
+
+    train: Callable[[PyTree, PyTree, Points], tuple[Logits, PyTree]]
+    evaluate: Callable[[PyTree, PyTree, Points], Logits]
+    params: PyTree
+    statistics: PyTree = ()
+
+    @classmethod
+    def of(cls, model: Model) -> "Trainable":
+        """A network without statistics.
+
+        Raises:
+            ValueError: if its logits depend on the other points of a batch.
+        """
+        if model.coupled:
+            raise ValueError(
+                "expected a network whose points do not depend on each other, got one that is "
+                "coupled; give a Trainable, which keeps statistics"
+            )
+        return cls(
+            lambda params, statistics, x: (model.apply(params, x), statistics),
+            lambda params, statistics, x: model.apply(params, x),
+            model.params,
+        )
+
+    def at(self, params: PyTree, statistics: PyTree) -> Model:
+        """The network at these weights and statistics, for kernels and attacks."""
+        return Model(lambda p, x: self.evaluate(p, statistics, x), params)

@@ -20,7 +20,7 @@ from cells.lazy import jax, jnp
 if TYPE_CHECKING:
     from jaxtyping import Array
 
-    from cells.model import Model
+    from cells.model import Model, Trainable
 
 S = TypeVar("S", bound="Space")
 Architecture = Any
@@ -201,6 +201,37 @@ class Space(ABC):
         code = jax.tree.map(jnp.asarray, self.encode(parsed))
         variables = self.draw(shape, seed, dtype)
         return self.model(shape, variables, code, jnp.asarray(images, dtype))
+
+    def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> "Trainable":
+        """The untrained network of an architecture, for training.
+
+        Args:
+            architecture: one, or any of its names.
+            seed: of the weights.
+            dtype: of the weights and of what it computes.
+
+        Raises:
+            InputError: if there is no such architecture.
+
+        Example:
+            >>> from cells.residual import Residual
+            >>> network = Residual(width=8).trainable("01")
+            >>> network.evaluate(network.params, (), np.ones((2, 32, 32, 3), np.float32)).shape
+            (2, 10)
+        """
+        from cells.model import Trainable
+
+        blank = np.zeros((1, *self.task.image_shape))
+        return Trainable.of(self.network(architecture, blank, seed, dtype))
+
+    def trained_model(self, architecture: Any, params: Any, statistics: Any) -> "Model":
+        """A network at trained weights and statistics, for kernels and attacks.
+
+        Args:
+            architecture: one, or any of its names.
+            params, statistics: of its `Trainable`, after training.
+        """
+        return self.trainable(architecture).at(params, statistics)
 
     def names(self, architecture: Architecture) -> dict[str, str | int]:
         """The architecture's short names, for a person: by default its key alone."""

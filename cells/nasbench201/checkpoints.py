@@ -2,12 +2,12 @@
 
 A state dict has an entry for every parameter of one cell's own network under PyTorch's names and
 layout: `stem.0.weight` (out, in, height, width), `cells.7.layers.2.op.1.weight`,
-`classifier.weight` (class, feature). Running statistics are ignored: every mode in
-`cells.nasbench201.normalization` brings its own. A leading `module.` (from data-parallel training)
-is dropped.
+`classifier.weight` (class, feature). Running statistics count where one asks for them: every mode
+in `cells.nasbench201.normalization` brings its own. A leading `module.` (from data-parallel
+training) is dropped.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, OPERATIONS, Cell, CellError
-from cells.nasbench201.network import Network, abstract_variables, fresh_variables
+from cells.nasbench201.network import STATISTICS, Network, abstract_variables, fresh_variables
 
 Params = dict[str, Any]
 IGNORED = ("running_mean", "running_var", "num_batches_tracked")
@@ -59,6 +59,19 @@ def entries(cell: Cell, cells_per_stage: int) -> Iterator[tuple[str, tuple[str, 
     yield "classifier.bias", ("head", "bias"), None
 
 
+def running_entries(
+    cell: Cell, cells_per_stage: int
+) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
+    """Entries of the running statistics: torch name, path among the statistics, place there."""
+    for name, path, place in entries(cell, cells_per_stage):
+        if not name.endswith(".bias") or name == "classifier.bias":
+            continue
+        # The shift stands beside its statistics, which belong to the layer and not to its weights.
+        layer = path[:-1] if path[0] == "head" else path[:-2]
+        for theirs, ours in (("running_mean", "mean"), ("running_var", "var")):
+            yield f"{name.removesuffix('bias')}{theirs}", (*layer, ours), place
+
+
 def _to_jax(array: np.ndarray) -> np.ndarray:
     """An array in JAX's layout: OIHW to HWIO, (out, in) to (in, out), vectors as they are."""
     return array.transpose((2, 3, 1, 0)) if array.ndim == 4 else array.T
@@ -73,7 +86,9 @@ def abstract_params(network: Network) -> Params:
     return abstract_variables(network)["params"]  # type: ignore[arg-type]
 
 
-def read_state_dict(state: Mapping[str, Any], cell: Cell, network: Network) -> dict[str, Params]:
+def read_state_dict(
+    state: Mapping[str, Any], cell: Cell, network: Network, running: bool = False
+) -> dict[str, Params]:
     """Parameters of the network for this cell, from a NAS-Bench-201 state dict.
 
     Weights of operations that the cell does not use are zero.
@@ -82,55 +97,67 @@ def read_state_dict(state: Mapping[str, Any], cell: Cell, network: Network) -> d
         state: arrays (anything that numpy takes) under torch names.
         cell: the architecture that the weights belong to.
         network: of the same width, depth and number of classes.
+        running: whether running statistics are read too, as an evaluation needs them.
 
     Returns:
-        Parameters, and statistics that nothing has measured yet, as the network's `apply` takes
-        them.
+        Parameters, and the running statistics or ones that nothing has measured yet, as the
+        network's `apply` takes them.
 
     Raises:
         CellError: if an entry is missing, left over, or of another shape.
     """
-    state = {
-        name.removeprefix("module."): value
-        for name, value in state.items()
-        if not name.endswith(IGNORED)
-    }
+    given = {name.removeprefix("module."): value for name, value in state.items()}
+    weights = {name: value for name, value in given.items() if not name.endswith(IGNORED)}
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), abstract_params(network))
-    for name, path, place in entries(cell, network.cells_per_stage):
+    _fill(params, weights, entries(cell, network.cells_per_stage), cell)
+    if weights:
+        raise CellError(
+            f"expected only the entries of cell {cell.digits}, got also {sorted(weights)[0]!r} "
+            f"({len(weights)} left over); check the cell and the number of cells per stage"
+        )
+    variables = fresh_variables(jax.tree.map(jnp.asarray, params), network)
+    if not running:
+        return variables
+    statistics = jax.tree.map(np.array, variables[STATISTICS])
+    _fill(statistics, dict(given), running_entries(cell, network.cells_per_stage), cell)
+    return {**variables, STATISTICS: jax.tree.map(jnp.asarray, statistics)}
+
+
+def _fill(target: Params, state: dict[str, Any], places: Iterable[Any], cell: Cell) -> None:
+    """Write a state dict's entries to their places, and take them out of it."""
+    for name, path, place in places:
         if name not in state:
             raise CellError(
                 f"expected the entry {name!r} for cell {cell.digits}, got a state dict without it; "
                 "check the cell and the number of cells per stage"
             )
-        target = params
+        leaf: Any = target
         for key in path:
-            target = target[key]
-        target = target if place is None else target[place]
+            leaf = leaf[key]
+        leaf = leaf if place is None else leaf[place]
         value = _to_jax(np.asarray(state.pop(name)))
-        if value.shape != target.shape:
+        if value.shape != leaf.shape:
             raise CellError(
-                f"expected shape {target.shape} for {name!r} (in the order of JAX), got "
+                f"expected shape {leaf.shape} for {name!r} (in the order of JAX), got "
                 f"{value.shape}; check the channels and the number of classes"
             )
-        target[...] = value
-    if state:
-        raise CellError(
-            f"expected only the entries of cell {cell.digits}, got also {sorted(state)[0]!r} "
-            f"({len(state)} left over); check the cell and the number of cells per stage"
-        )
-    return fresh_variables(jax.tree.map(jnp.asarray, params), network)
+        leaf[...] = value
 
 
 def write_state_dict(
-    variables: Mapping[str, Any], cell: Cell, network: Network
+    variables: Mapping[str, Any], cell: Cell, network: Network, running: bool = False
 ) -> dict[str, np.ndarray]:
     """The NAS-Bench-201 state dict of this cell's own network; the inverse of `read_state_dict`."""
+    wanted = [("params", entries(cell, network.cells_per_stage))]
+    if running:
+        wanted.append((STATISTICS, running_entries(cell, network.cells_per_stage)))
     state = {}
-    for name, path, place in entries(cell, network.cells_per_stage):
-        leaf: Array = variables["params"]
-        for key in path:
-            leaf = leaf[key]
-        state[name] = _to_torch(np.asarray(leaf if place is None else leaf[place]))
+    for collection, places in wanted:
+        for name, path, place in places:
+            leaf: Array = variables[collection]
+            for key in path:
+                leaf = leaf[key]
+            state[name] = _to_torch(np.asarray(leaf if place is None else leaf[place]))
     return state
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from cells import traced
 from cells.errors import InputError
 from cells.initializers import INITIALIZERS
-from cells.lazy import Array, jax
-from cells.model import Model
+from cells.lazy import Array, jax, jnp
+from cells.model import Model, Trainable
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
 from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
@@ -169,6 +169,46 @@ class NASBench201(Space):
             passes=passes,
             unnormalized=partial(self._unnormalized, code),
             stacked=_in_a_stage,
+        )
+
+    def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
+        """The untrained network of a cell, with batch normalisation as in training.
+
+        Args:
+            architecture, seed, dtype: as for `Space.trainable`.
+
+        Raises:
+            InputError: if there is no such cell.
+
+        Example:
+            >>> network = NASBench201(channels=2, cells_per_stage=1).trainable("323133")
+            >>> sorted(network.statistics)[:3]
+            ['head', 'reduction_1', 'reduction_2']
+        """
+        from cells.nasbench201.network import STATISTICS
+        from cells.nasbench201.training import logits
+
+        cell = self.parse(architecture)
+        variables = self.draw(self.shape(cell), seed, dtype)
+        run = partial(logits, self.network, cell)
+        return Trainable(
+            partial(run, train=True),
+            lambda params, statistics, x: run(params, statistics, x, train=False)[0],
+            variables["params"],
+            variables[STATISTICS],
+        )
+
+    def trained_model(self, architecture: Any, params: Any, statistics: Any) -> Model:
+        """A cell's network at trained weights and running statistics, with its fast passes."""
+        from cells.nasbench201.network import STATISTICS
+
+        cell = self.parse(architecture)
+        # The mode that measures nothing goes by what is stored.
+        stored = replace(self, bn="init")
+        variables = {"params": params, STATISTICS: statistics}
+        code = jnp.asarray(self.encode(cell))
+        return stored.model(
+            self.shape(cell), variables, code, jnp.zeros((1, *self.task.image_shape))
         )
 
     def _unnormalized(self, code: Any, params: Any, points: Array) -> Any:

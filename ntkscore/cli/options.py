@@ -1,6 +1,7 @@
 """Command-line options made from the fields of a config and of the spaces.
 
-A command's parameter of type `Config`, `Trial` or `Space` stands for all options that make one.
+A command's parameter of a type in `MAKERS`, such as `Config` or `Space`, stands for all options
+that make one.
 """
 
 import functools
@@ -20,8 +21,10 @@ from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.spaces import SPACES, space_class
 from ntkscore.theory.settings import Trial
+from ntkscore.training.recipe import Recipe
 
 SCORING = "How networks are scored"
+TRAINING = "How networks are trained"
 TRIAL = "Points, attack and steps"
 NETWORKS = "Search space"
 MACHINE = "Devices and processes"
@@ -273,13 +276,14 @@ def _field_value(field: Field, hint: Any, given: Any) -> Any:
 
 MAKERS: dict[Any, Maker] = {
     Config: of_fields(Config, SCORING),
+    Recipe: of_fields(Recipe, TRAINING),
     Trial: of_fields(Trial, TRIAL),
     Space: (_space_parameters, _make_space),
 }
 
 
 def command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command; its parameters of type `Config`, `Trial` and `Space` become options.
+    """Register a command; its parameters of a type in `MAKERS` become options.
 
     Bad input ends with its one sentence and exit code 2.
     """

@@ -24,6 +24,7 @@ class Dataset:
             MNIST's; else its files have the layout of CIFAR's.
         label_key: the key of the labels in files of CIFAR's layout.
         file_labels: the labels that its files may hold; the first of them is class 0.
+        tests: the files with its test images, which it can do without.
         aliases: other spellings of its name, in lower case without hyphens and underscores.
     """
 
@@ -37,6 +38,7 @@ class Dataset:
     label_key: str = "labels"
     file_labels: range = range(0)
     aliases: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -70,6 +72,7 @@ DATASETS = {
             base_url="https://www.cs.toronto.edu/~kriz/",
             files={"cifar-10-python.tar.gz": "md5:c58f30108f718f92721af3b95e74349a"},
         ),
+        tests=("test_batch",),
         file_labels=range(10),
     ),
     "cifar100": Dataset(
@@ -85,6 +88,7 @@ DATASETS = {
             files={"cifar-100-python.tar.gz": "md5:eb9058c3a382ffc7106e4002c42a8d85"},
         ),
         label_key="fine_labels",
+        tests=("test",),
         file_labels=range(100),
     ),
     "mnist": Dataset(
@@ -105,6 +109,7 @@ DATASETS = {
             },
         ),
         grey=True,
+        tests=("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
         file_labels=range(10),
     ),
     "imagenet16-120": Dataset(
@@ -121,6 +126,7 @@ DATASETS = {
                 "https://image-net.org/download-images and put them there"
             ),
         ),
+        tests=("val_data",),
         file_labels=range(1, 1001),
         aliases=("imagenet", "imagenet16", "imagenet120"),
     ),

@@ -50,7 +50,7 @@ class ImageSet:
         return Task(self.images.shape[1:], self.num_classes, self.mean, self.std)
 
 
-def load(name_or_path: str, data_dir: Path | None = None) -> ImageSet:
+def load(name_or_path: str, data_dir: Path | None = None, test: bool = False) -> ImageSet:
     """Load labelled images by the name of a data set or from a `.npz` file.
 
     Args:
@@ -58,9 +58,10 @@ def load(name_or_path: str, data_dir: Path | None = None) -> ImageSet:
             ends in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1], `labels` (N,), and
             optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default 0.5 and 0.25).
         data_dir: where the official files lie; see `ntkscore.paths.data_home`.
+        test: the official test images in place of the training images.
 
     Returns:
-        The training images, in the order of the files.
+        The images, in the order of the files.
 
     Raises:
         InputError: if the set is unknown, absent or not in its format.
@@ -79,10 +80,16 @@ def load(name_or_path: str, data_dir: Path | None = None) -> ImageSet:
             f"but '{name_or_path}' came: choose one of these"
         )
     facts = DATASETS[name]
+    if test and not facts.tests:
+        raise InputError(
+            f"expected test images, but {name} has none of its own; keep some images out of "
+            "training instead"
+        )
     if facts.source is None:
         images, labels = synthetic_images()
     else:
-        images, labels = _read_batches(name, facts, facts.source, data_home(data_dir))
+        files = facts.tests if test else facts.source.contents
+        images, labels = _read_batches(name, facts, facts.source, files, data_home(data_dir))
     return _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
 
 
@@ -152,10 +159,10 @@ def _as_pixels(images: np.ndarray) -> np.ndarray:
 
 
 def _read_batches(
-    name: str, facts: Dataset, source: Source, home: Path
+    name: str, facts: Dataset, source: Source, files: Sequence[str], home: Path
 ) -> tuple[np.ndarray, np.ndarray]:
     """The images and labels of an official data set, of as many of its files as are there."""
-    paths = [home / source.folder / file for file in source.contents]
+    paths = [home / source.folder / file for file in files]
     existing = [path for path in paths if path.is_file()]
     if not existing:
         remedy = source.by_hand or f"run `ntkscore fetch {name}`"

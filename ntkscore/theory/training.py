@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from cells.model import Model
 from ntkscore.errors import InputError
-from ntkscore.theory.checkpoints import Checkpoints, fingerprint
+from ntkscore.results.checkpoints import Checkpoints, fingerprint
 from ntkscore.theory.infinite_width import check_on_sphere
 from ntkscore.theory.tasks import check_labels
 

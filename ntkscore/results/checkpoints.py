@@ -34,12 +34,12 @@ class Checkpoints:
             return
         from orbax import checkpoint
 
-        folder = Path(folder).absolute()
+        folder = self._folder = Path(folder).absolute()
         asked = json.loads(json.dumps(described))
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / RUN).exists():
-                self._refuse_other(folder, asked)
+                _refuse_other(folder, asked)
             publish(folder / RUN, json.dumps(asked, indent=2).encode())
         options = checkpoint.CheckpointManagerOptions(
             max_to_keep=1, enable_async_checkpointing=False
@@ -53,7 +53,13 @@ class Checkpoints:
         from orbax.checkpoint.args import StandardRestore
 
         like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
-        return stage, self._manager.restore(stage, args=StandardRestore(like))
+        try:
+            return stage, self._manager.restore(stage, args=StandardRestore(like))
+        except Exception as error:  # what a damaged file raises is the format's to choose
+            raise InputError(
+                f"expected the state after stage {stage} in {self._folder}, but it is damaged "
+                f"({type(error).__name__}); choose another folder, or delete this one"
+            ) from error
 
     def save(self, stage: int, state: PyTree) -> None:
         """Keep the state of a stage, in place of the one before."""
@@ -62,20 +68,20 @@ class Checkpoints:
 
             self._manager.save(stage, args=StandardSave(state))
 
-    def _refuse_other(self, folder: Path, asked: dict[str, Any]) -> None:
-        try:
-            stored = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"expected a run's settings, but {folder / RUN} is damaged ({error}); choose "
-                "another folder"
-            ) from error
-        if stored != asked:
-            names = [name for name in asked if stored.get(name) != asked[name]]
-            raise InputError(
-                f"{folder} holds a run with other settings ({', '.join(names)}); choose another "
-                "folder"
-            )
+
+def _refuse_other(folder: Path, asked: dict[str, Any]) -> None:
+    try:
+        stored = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"expected a run's settings, but {folder / RUN} is damaged ({error}); choose "
+            "another folder"
+        ) from error
+    if stored != asked:
+        names = [name for name in asked if stored.get(name) != asked[name]]
+        raise InputError(
+            f"{folder} holds a run with other settings ({', '.join(names)}); choose another folder"
+        )
 
 
 def fingerprint(arrays: Iterable[Any]) -> str:

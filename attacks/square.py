@@ -1,0 +1,108 @@
+"""The Square attack: random search in the ℓ∞ ball, which asks for logits and no gradient."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+
+from attacks.core import Images
+from cells.lazy import Array, jax, jnp, lax
+
+SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+"""Of 10,000 queries those after which the share of pixels is halved."""
+
+
+@dataclass(frozen=True)
+class SquareAttack:
+    """Squares of ±2ρ added where they lower the margin, from vertical stripes of ±ρ on.
+
+    Places and signs are drawn for each image by itself.
+
+    Attributes:
+        rho: radius, in pixel units [0, 1].
+        queries: batches of logits that are asked for.
+        share: of the pixels that the first squares cover.
+
+    Source: Andriushchenko et al. (2020), "Square attack", with the schedule and the margin loss
+    of their code.
+    """
+
+    rho: float
+    queries: int = 5000
+    share: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rho <= 1 or self.queries < 1:
+            raise ValueError(
+                f"expected a radius from 0 to 1 and at least one query, got {self.rho:g} and "
+                f"{self.queries}; write 8/255 for eight grey levels"
+            )
+
+    def __call__(
+        self,
+        logits: Callable[[Images], Float[Array, "n o"]],
+        x: Images,
+        labels: Int[Array, "n"],
+        key: Array,
+    ) -> Images:
+        """The attacked images, inside the ball around x and inside [0, 1].
+
+        Args:
+            logits: of images, each by itself.
+            x: (n, height, width, channels), pixels in [0, 1].
+            labels: classes.
+            key: of places and signs.
+
+        Example:
+            >>> import jax, jax.numpy as jnp
+            >>> dark = lambda x: jnp.stack([x.mean((1, 2, 3)), 0.5 - x.mean((1, 2, 3))], 1)
+            >>> x = jnp.full((2, 8, 8, 1), 0.2)
+            >>> attack = SquareAttack(0.1, queries=300)
+            >>> z = attack(dark, x, jnp.ones(2, int), jax.random.key(0))
+            >>> bool((dark(z).argmax(1) == 0).all()), round(float(abs(z - x).max()), 3)
+            (True, 0.1)
+        """
+        n, height, width, channels = x.shape
+        rows, columns = jnp.arange(height), jnp.arange(width)
+
+        def clipped(z: Images) -> Images:
+            return jnp.clip(jnp.clip(z, x - self.rho, x + self.rho), 0, 1)
+
+        def margin(z: Images) -> Float[Array, "n"]:
+            given = logits(z)
+            own = jnp.take_along_axis(given, labels[:, None], 1)[:, 0]
+            others = jnp.where(jnp.arange(given.shape[1]) == labels[:, None], -jnp.inf, given)
+            return own - jnp.max(others, 1)
+
+        def signs(key: Array, shape: tuple[int, ...]) -> Images:
+            return jax.random.rademacher(key, shape, x.dtype)
+
+        def query(i: Array, carry: tuple[Images, Array]) -> tuple[Images, Array]:
+            best, least = carry
+            place, sign = jax.random.split(jax.random.fold_in(key, i + 1))
+            side = self._side(i, height, width)
+            limits = jnp.stack([height - side, width - side]) + 1
+            corner = (jax.random.uniform(place, (n, 2)) * limits).astype(i.dtype)
+            inside = lambda at, along: (along >= at[:, None]) & (along < at[:, None] + side)  # noqa: E731
+            square = inside(corner[:, 0], rows)[:, :, None] & inside(corner[:, 1], columns)[:, None]
+            change = 2 * self.rho * signs(sign, (n, 1, 1, channels))
+            z = clipped(jnp.where(square[..., None], best + change, best))
+            found = margin(z)
+            # An image that is told wrong already is left alone.
+            better = (least > 0) & (found < least)
+            return (
+                jnp.where(better[:, None, None, None], z, best),
+                jnp.where(better, found, least),
+            )
+
+        start = clipped(x + self.rho * signs(key, (n, 1, width, channels)))
+        kept = margin(x) <= 0
+        start = jnp.where(kept[:, None, None, None], x, start)
+        return lax.fori_loop(0, self.queries, query, (start, margin(start)))[0]
+
+    def _side(self, i: Array, height: int, width: int) -> Array:
+        """Pixels of the side of a query's squares, at most as many as the shorter side has."""
+        halvings = jnp.sum(10_000 * i // self.queries > jnp.asarray(SHRINKING, i.dtype))
+        pixels = self.share / 2.0**halvings * height * width
+        side = jnp.round(jnp.sqrt(pixels)).astype(i.dtype)
+        return jnp.clip(side, 1, min(height, width))

@@ -1,0 +1,236 @@
+"""The commands that train a network and evaluate it."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ntkscore
+from cells.space import Space
+from ntkscore.cli import options as o
+from ntkscore.cli.app import app
+from ntkscore.cli.output import Format, stderr
+from ntkscore.data.images import load
+from ntkscore.errors import InputError
+from ntkscore.run import devices
+from ntkscore.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from cells.model import Model
+    from ntkscore.data.images import ImageSet
+
+
+@o.command(app)
+def train(
+    cell: Annotated[
+        str,
+        typer.Argument(
+            help="Architecture; of NAS-Bench-201 by index (2581), six digits (323133) or genotype "
+            "string.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the run; continued if it exists.")],
+    data: o.Data = "synthetic",
+    data_dir: o.DataDir = None,
+    seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(help="How many seeds to train side by side, from --seed on.")
+    ] = 1,
+    *,
+    recipe: Recipe,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Train a network adversarially. Run the same command again to resume."""
+    from ntkscore.cli.display import duration, print_frame
+    from ntkscore.training.fit import Diverged
+    from ntkscore.training.runs import train as run
+
+    images = ntkscore.load_images(data, data_dir)
+    devices.keep_compiled()
+    with _interruptible(), stderr.status("compiling") as status:
+        try:
+            trained = run(
+                cell,
+                images,
+                recipe,
+                space=space,
+                seeds=range(seed, seed + seeds),
+                out=out,
+                report=lambda at: status.update(
+                    f"epoch {at.epoch} of {at.epochs}, step {at.step} of {at.steps}, loss "
+                    f"{at.loss:.3f}, {duration(at.seconds_left)} left"
+                ),
+            )
+        except Diverged as error:
+            stderr.print(f"[red]diverged:[/red] {error}", soft_wrap=True)
+            raise typer.Exit(1) from None
+    history = trained.history
+    if format is not Format.table:
+        print_frame(history, format)
+        return
+    last = history[history["epoch"] == history["epoch"].max()]
+    print_frame(
+        last.drop(columns="string", errors="ignore"),
+        format,
+        f"Trained for {recipe.epochs} epochs on {images.name}, recipe {recipe.recipe}, "
+        f"β = {recipe.beta:g}",
+        "Accuracies of the last epoch's own training batches; "
+        f"`ntkscore evaluate {out}` has others.",
+    )
+
+
+@o.command(app)
+def evaluate(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder that `train` left, or a NAS-Bench-201 state dict (.pth, .npz).",
+            show_default=False,
+        ),
+    ],
+    cell: Annotated[str | None, typer.Option(help="Cell of a state dict.")] = None,
+    data: Annotated[str | None, typer.Option(help="Images; those of the run if left out.")] = None,
+    data_dir: o.DataDir = None,
+    rows: Annotated[
+        int | None, typer.Option(help="How many images to evaluate on; all if left out.")
+    ] = None,
+    queries: Annotated[
+        int, typer.Option(help="Queries of the Square attack, 5000 in the paper; 0 leaves it out.")
+    ] = 0,
+    corruptions: Annotated[
+        Path | None, typer.Option(help="Folder with CIFAR-10-C; left out if not given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the attacks.")] = 0,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Also write the weights as a NAS-Bench-201 state dict (.npz)."),
+    ] = None,
+    *,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Print accuracies of a trained network: clean, attacked, and signs of masked gradients."""
+    import numpy as np
+    import pandas as pd
+
+    from ntkscore.cli.display import print_frame
+    from ntkscore.training.evaluation import CHECKS
+    from ntkscore.training.evaluation import evaluate as ask
+
+    devices.keep_compiled()
+    found = []
+    for columns, model, images, state in _networks(source, cell, data, data_dir, space):
+        if export is not None:
+            if state is None:
+                raise InputError("expected a folder of a run to export, got a state dict already")
+            name = export.with_name(f"{export.stem}-{columns['seed']}{export.suffix}")
+            np.savez(name if len(found) else export, **state())
+        chosen = slice(None) if rows is None else slice(rows)
+        with stderr.status("clean") as status:
+            frame = ask(
+                model,
+                images.images[chosen],
+                images.labels[chosen],
+                queries=queries,
+                corruptions=corruptions,
+                seed=seed,
+                report=status.update,
+            )
+        for place, (name, value) in enumerate(columns.items()):
+            frame.insert(place, name, value)
+        found.append(frame)
+    frame = pd.concat(found, ignore_index=True)
+    if source.is_dir():
+        from ntkscore.results.atomic import publish
+
+        publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
+    if format is not Format.table:
+        print_frame(frame, format)
+        return
+    shown = frame[frame["class"] == -1].drop(
+        columns=["class", "severity", "string"], errors="ignore"
+    )
+    signs = {name: text for name, text in CHECKS.items() if (shown["metric"] == name).any()}
+    notes = [f"{name}: {text} (1 if so)" for name, text in signs.items()]
+    print_frame(shown, format, f"Accuracies on {images.name}", "\n".join(notes))
+
+
+def _networks(
+    source: Path, cell: str | None, data: str | None, data_dir: Path | None, space: Space
+) -> "Iterator[tuple[dict, Model, ImageSet, Callable[[], dict] | None]]":
+    """Of each seed its columns, the network, the images to ask it about, and its state dict."""
+    from dataclasses import replace
+
+    from cells.nasbench201.checkpoints import load_pth, read_state_dict
+    from cells.nasbench201.network import STATISTICS
+    from cells.nasbench201.space import NASBench201
+    from ntkscore.training.fit import split
+    from ntkscore.training.runs import open_trained
+
+    if source.is_dir():
+        run = open_trained(source)
+        held = run.recipe.held_out if data is None else 0
+        images = load(data or run.dataset, data_dir, test=not held)
+        if images.task.num_classes != run.space.task.num_classes:
+            raise InputError(
+                f"expected images of {run.space.task.num_classes} classes, as the network was "
+                f"trained on, got {images.task.num_classes} in {images.name}; choose others"
+            )
+        if held:
+            if images.checksum != run.checksum:
+                raise InputError(
+                    f"expected the images that {source} was trained on, got others by the name "
+                    f"{images.name}; name the same ones with --data-dir"
+                )
+            _, kept = split(len(images.labels), held)
+            images = replace(images, images=images.images[kept], labels=images.labels[kept])
+        for place, seed in enumerate(run.seeds):
+            columns = {**run.space.identity(run.architecture), "seed": seed, "epochs": run.epochs}
+            yield columns, run.model(place), images, lambda p=place: run.state_dict(p)
+        return
+    if cell is None or not isinstance(space, NASBench201):
+        raise InputError(
+            "expected the cell of NAS-Bench-201 that a state dict is of, got none; name it with "
+            "--cell, and its sizes with --channels and --cells-per-stage"
+        )
+    import numpy as np
+
+    images = load(data or "cifar10", data_dir, test=True)
+    space = space.on(images.task)
+    if source.suffix == ".npz":
+        try:
+            with np.load(source, allow_pickle=False) as arrays:
+                state = dict(arrays)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"expected a state dict in {source}, but reading it failed ({error}); write it "
+                "with numpy.savez"
+            ) from error
+    else:
+        state = load_pth(source)
+    parsed = space.parse(cell)
+    variables = read_state_dict(state, parsed, space.network, running=True)
+    model = space.trained_model(parsed, variables["params"], variables[STATISTICS])
+    yield {**space.identity(parsed), "seed": -1, "epochs": -1}, model, images, None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """End on an interrupt with exit code 130."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr.print("stopped; whole epochs are on disk, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

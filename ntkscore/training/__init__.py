@@ -1,0 +1,1 @@
+"""Adversarial training of a network, and its evaluation."""

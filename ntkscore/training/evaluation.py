@@ -1,0 +1,272 @@
+"""Accuracies of a network: clean, under attacks, on corrupted images, and whether they add up."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Int
+
+from attacks import Attack, fgsm
+from attacks.square import SquareAttack
+from cells.model import Model
+from ntkscore.errors import InputError
+from ntkscore.run.devices import compiler_options
+from ntkscore.training.steps import cross_entropy
+
+BATCH = 250
+RADII = (3, 8, 16, 32, 64, 128, 255)
+"""Of PGD, in grey levels; FGSM and the draws have the first two."""
+PGD_STEPS = 20
+DRAWS = 100
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
+    *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
+    *("elastic_transform", "pixelate", "jpeg_compression"),
+)
+SEVERITIES = 5
+CHECKS = {
+    "fgsm_not_below_pgd": "FGSM's accuracy is at least PGD's, 3/255 and 8/255",
+    "square_not_below_pgd": "Square's accuracy is at least PGD's, at its radius",
+    "pgd_255_is_zero": "PGD with 255/255 leaves nothing right",
+    "pgd_falls": "PGD's accuracy does not rise with its radius",
+    "draws_not_below_pgd": "the best of 100 uniform draws never beats PGD",
+}
+"""Signs that gradients are not masked. Table 4 of the paper words the third and the fourth as the
+symptoms of masked gradients; what its data show is this.
+
+Source: Wu et al. (2024), "Robust NAS under adversarial training", tables 4 and 5; Athalye et al.
+(2018), "Obfuscated gradients give a false sense of security".
+"""
+
+
+def evaluate(
+    model: Model,
+    images: np.ndarray,
+    labels: Int[np.ndarray, "n"],
+    *,
+    queries: int = 0,
+    radii: Sequence[int] = RADII,
+    corruptions: Path | None = None,
+    seed: int = 0,
+    report: Callable[[str], None] | None = None,
+) -> pd.DataFrame:
+    """Accuracies of a network at its weights.
+
+    Args:
+        model: logits of pixels in [0, 1], each image by itself.
+        images: (N, height, width, colours), uint8 or pixels in [0, 1].
+        labels: classes.
+        queries: of the Square attack at 3/255, 5,000 in the paper; it is left out at 0.
+        radii: of PGD, in grey levels.
+        corruptions: folder with the official files of CIFAR-10-C; left out if None.
+        seed: of random starts, draws and squares.
+        report: is told what is computed.
+
+    Returns:
+        A row for each accuracy, fraction right: `metric`, `rho`, `severity`, `class` (−1 for all),
+        `value`; and one for each of `CHECKS` that can be told, 1 where it holds.
+
+    Raises:
+        InputError: if images are missing, or a corrupted file is not of the official form.
+
+    Source: Wu et al. (2024), section 3.1, tables 4 to 6.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.uniform(size=(20, 4, 4, 1)), np.arange(20) % 2
+        >>> weights = jnp.asarray(rng.normal(size=(16, 2)), jnp.float32)
+        >>> flat = Model(lambda w, x: x.reshape(len(x), -1) @ w, weights)
+        >>> rows = evaluate(flat, x, y, radii=(3, 8))
+        >>> rows[rows["class"] == -1]["metric"].tolist()[:5]
+        ['clean', 'fgsm', 'fgsm', 'pgd', 'pgd']
+    """
+    labels = np.asarray(labels)
+    if not len(labels):
+        raise InputError("expected at least one image to evaluate on, got none; give some")
+    told = report or (lambda what: None)
+    ask = _Asking(model, images, labels, seed)
+    rights: dict[tuple[str, int], Bool[np.ndarray, n]] = {}
+    told("clean")
+    rights["clean", 0] = ask.clean()
+    near = [radius for radius in radii if radius in RADII[:2]]
+    for radius in near:
+        told(f"FGSM {radius}/255")
+        rights["fgsm", radius] = ask.fgsm(radius / 255)
+    for radius in radii:
+        told(f"PGD {radius}/255")
+        rights["pgd", radius] = ask.pgd(radius / 255)
+    for radius in near:
+        told(f"{DRAWS} draws of {radius}/255")
+        rights["draws", radius] = ask.drawn(radius / 255)
+    if queries:
+        told(f"Square 3/255, {queries} queries")
+        rights["square", 3] = ask.square(3 / 255, queries)
+    rows = [row for key, right in rights.items() for row in _rows(*key, right, labels)]
+    rows += [
+        {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
+        for name, holds in checks({key: float(r.mean()) for key, r in rights.items()}).items()
+    ]
+    if corruptions is not None:
+        rows += list(_corrupted(ask, corruptions, told))
+    return pd.DataFrame(rows)
+
+
+def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
+    """Which of `CHECKS` hold, of those that the accuracies can tell.
+
+    Args:
+        accuracies: by metric and radius in grey levels.
+
+    Example:
+        >>> checks({("pgd", 3): 0.5, ("pgd", 8): 0.6, ("fgsm", 3): 0.5})
+        {'fgsm_not_below_pgd': True, 'pgd_falls': False}
+    """
+    pgd = {radius: value for (metric, radius), value in accuracies.items() if metric == "pgd"}
+    found = {}
+    for name, metric in (
+        ("fgsm_not_below_pgd", "fgsm"),
+        ("square_not_below_pgd", "square"),
+        ("draws_not_below_pgd", "draws"),
+    ):
+        both = [r for m, r in accuracies if m == metric and r in pgd]
+        if both:
+            found[name] = all(accuracies[metric, r] >= pgd[r] for r in both)
+    if 255 in pgd:
+        found["pgd_255_is_zero"] = pgd[255] == 0
+    if len(pgd) > 1:
+        ordered = [pgd[radius] for radius in sorted(pgd)]
+        found["pgd_falls"] = all(a >= b for a, b in itertools.pairwise(ordered))
+    return {name: found[name] for name in CHECKS if name in found}
+
+
+def _rows(
+    metric: str, radius: int, right: Bool[np.ndarray, "n"], labels: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    row = {"metric": metric, "rho": radius / 255, "severity": 0}
+    yield {**row, "class": -1, "value": float(right.mean())}
+    for label in np.unique(labels):
+        yield {**row, "class": int(label), "value": float(right[labels == label].mean())}
+
+
+class _Asking:
+    """A network asked whether it tells images right, batch by batch.
+
+    Radii are data, so that one program serves all of an attack's.
+    """
+
+    def __init__(self, model: Model, images: np.ndarray, labels: np.ndarray, seed: int) -> None:
+        self.model, self.images, self.labels, self.seed = model, images, labels, seed
+        self.dtype = jax.tree.leaves(model.params)[0].dtype
+        self.programs: dict[str, Callable[..., Any]] = {}
+
+    def clean(self) -> Bool[np.ndarray, "n"]:
+        return self._ask("clean", lambda ask, x, y, key, rho: ask(x))
+
+    def fgsm(self, rho: float) -> Bool[np.ndarray, "n"]:
+        return self._ask(
+            "fgsm", lambda ask, x, y, key, rho: ask(fgsm(rho)(self._slope(ask, y), x)), rho
+        )
+
+    def pgd(self, rho: float) -> Bool[np.ndarray, "n"]:
+        def attacked(ask: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+            attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
+            return ask(attack(self._slope(ask, y), x, key))
+
+        return self._ask("pgd", attacked, rho)
+
+    def drawn(self, rho: float) -> Bool[np.ndarray, "n"]:
+        """Images that are told right at every one of some uniform draws of the ball."""
+
+        def least(ask: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+            """The answer at a draw that is told wrong, where there is one."""
+
+            def one(i: Any, answer: Any) -> Any:
+                noise = jax.random.uniform(jax.random.fold_in(key, i), x.shape, x.dtype, -1, 1)
+                given = ask(jnp.clip(x + rho * noise, 0, 1))
+                right = jnp.argmax(answer, 1) == y
+                return jnp.where(right[:, None], given, answer)
+
+            return jax.lax.fori_loop(1, DRAWS, one, one(0, jax.nn.one_hot(y, ask(x).shape[1])))
+
+        return self._ask("draws", least, rho)
+
+    def square(self, rho: float, queries: int) -> Bool[np.ndarray, "n"]:
+        attack = SquareAttack(rho, queries)
+        return self._ask("square", lambda ask, x, y, key, rho: ask(attack(ask, x, y, key)))
+
+    @staticmethod
+    def _slope(ask: Any, y: Any) -> Any:
+        """The gradient of the loss in the images; of each image's own, up to a factor."""
+        return jax.grad(lambda x: cross_entropy(ask(x), y))
+
+    def _ask(self, name: str, answer: Callable[..., Any], rho: float = 0.0) -> Any:
+        """Whether each image is told right by logits of (network, images, labels, key, ρ)."""
+
+        def right(params: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+            network = lambda z: self.model.apply(params, z)  # noqa: E731
+            return jnp.argmax(answer(network, x, y, key, rho), 1) == y
+
+        if name not in self.programs:
+            self.programs[name] = jax.jit(right, compiler_options=compiler_options())
+        found = []
+        for start in range(0, len(self.labels), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(self.labels)))
+            # The last batch is filled up, so that one program does.
+            filled = np.resize(rows, min(BATCH, len(self.labels)))
+            pixels = jnp.asarray(self.images[filled], self.dtype)
+            if self.images.dtype == np.uint8:
+                pixels = pixels / 255
+            key = jax.random.fold_in(jax.random.key(self.seed), start)
+            given = self.programs[name](
+                self.model.params,
+                pixels,
+                jnp.asarray(self.labels[filled], jnp.int32),
+                key,
+                jnp.asarray(rho, self.dtype),
+            )
+            found.append(np.asarray(given)[: len(rows)])
+        return np.concatenate(found)
+
+
+def _corrupted(ask: _Asking, folder: Path, told: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Accuracies on CIFAR-10-C, whose files hold 10,000 images of each severity in turn."""
+    labels = _array(folder / "labels.npy")
+    count, rest = divmod(len(labels), SEVERITIES)
+    if rest or labels.ndim != 1:
+        raise InputError(
+            f"expected labels for {SEVERITIES} severities in {folder / 'labels.npy'}, got the "
+            f"shape {labels.shape}; get the official files again"
+        )
+    for name in CORRUPTIONS:
+        told(name.replace("_", " "))
+        images = _array(folder / f"{name}.npy")
+        wanted = (len(labels), *ask.images.shape[1:])
+        if images.shape != wanted or images.dtype != np.uint8:
+            raise InputError(
+                f"expected uint8 of shape {wanted} in {folder / name}.npy, got {images.dtype} of "
+                f"shape {images.shape}; get the official file again"
+            )
+        right = _Asking(ask.model, images, labels, ask.seed).clean()
+        for severity in range(SEVERITIES):
+            part = right[severity * count : (severity + 1) * count]
+            yield {
+                "metric": name,
+                "rho": np.nan,
+                "severity": severity + 1,
+                "class": -1,
+                "value": float(part.mean()),
+            }
+
+
+def _array(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"expected an array in {path}, but reading it failed ({error}); get the official file"
+        ) from error

@@ -1,0 +1,129 @@
+"""How a network is trained, in one frozen value."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cells.space import check_choices, option
+from ntkscore.errors import InputError
+from ntkscore.text import format_rho, parse_fraction
+
+
+class Preset(NamedTuple):
+    """What a source says where others say something else.
+
+    Attributes:
+        start: of the step size, before it rises to the peak.
+        end: of the step size.
+        momentum: at the start and end, and at the peak.
+        weight_decay: of all parameters.
+    """
+
+    start: float
+    end: float
+    momentum: tuple[float, float]
+    weight_decay: float
+
+
+RECIPES = {
+    "code": Preset(0.1 / 25, 0.1 / 25 / 1e4, (0.95, 0.85), 5e-4),
+    "paper": Preset(0.05, 0.05 / 1e4, (0.9, 0.9), 1e-4),
+}
+"""The benchmark's training as its published code has it, with which the table was made, and as the
+paper has it: in the code the schedule overrides the optimiser's step size and momentum.
+
+Source: Wu et al. (2024), "Robust NAS under adversarial training", section 3.1, and the training
+script that its authors published.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a network is trained; every field is an option of the command line as well.
+
+    Attributes:
+        recipe: whose start, momentum and weight decay: `code` or `paper`.
+        beta: weight of adversarial training, from 0, which attacks nothing, to 1, which sees
+            attacked images alone.
+        epochs: passes over the training images.
+        batch: images of a step; the last of an epoch may be smaller.
+        peak: largest step size.
+        weight_decay: of all parameters; None for the recipe's own.
+        rho: radius of the attack, pixel scale [0, 1].
+        attack_steps: of the attack.
+        attack_step: length of each, pixel scale.
+        bn_train: `separate` for a pass with statistics of its own for clean and for attacked
+            images, clean first; `joint` for one pass over both.
+        augment: pad by an eighth of the side, crop and flip.
+        held_out: images that are kept out of training, for an evaluation.
+
+    Raises:
+        InputError: if a value is outside what its line says.
+
+    Source: Wu et al. (2024), equation 3 and section 3.1.
+
+    Example:
+        >>> Recipe(beta=0.5, epochs=3).steps(1000)
+        12
+    """
+
+    recipe: str = option("code", "Source of the training settings.", choices=lambda: tuple(RECIPES))
+    beta: float = option(1.0, "Weight of adversarial training.", parse=parse_fraction)
+    epochs: int = option(50, "Passes over the training images.")
+    batch: int = option(256, "Images of a step.", flag="batch-size")
+    peak: float = option(0.1, "Largest step size.")
+    weight_decay: float | None = option(
+        None, "Weight decay of all parameters; 5e-4 for code and 1e-4 for paper if left out."
+    )
+    rho: float = option(
+        8 / 255, "Radius of the attack, pixel scale [0, 1].", parse=parse_fraction, show=format_rho
+    )
+    attack_steps: int = option(7, "Gradient steps of the attack.")
+    attack_step: float = option(
+        2 / 255,
+        "Length of an attack's step, pixel scale.",
+        parse=parse_fraction,
+        show=format_rho,
+    )
+    bn_train: str = option(
+        "separate",
+        "Batch statistics of clean and attacked images.",
+        choices=lambda: ("separate", "joint"),
+    )
+    augment: bool = option(True, "Crop and flip the training images at random.")
+    held_out: int = option(0, "Images kept out of training, for an evaluation.")
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name, low, high in (("beta", 0, 1), ("rho", 0, 1)):
+            if not low <= getattr(self, name) <= high:
+                raise InputError(
+                    f"expected {name} from {low} to {high}, got {getattr(self, name):g}; "
+                    + ("0 is training without attacks" if name == "beta" else "write 8/255")
+                )
+        for name in ("epochs", "batch", "attack_steps"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"expected {name} to be at least 1, got {getattr(self, name)}; raise it"
+                )
+        if self.held_out < 0:
+            raise InputError(f"expected held_out of at least 0, got {self.held_out}; raise it")
+        decay = 0.0 if self.weight_decay is None else self.weight_decay
+        for name, value, least in (("peak", self.peak, 0), ("attack_step", self.attack_step, 0)):
+            if not value > least:
+                raise InputError(f"expected {name} above 0, got {value:g}; raise it")
+        if not 0 <= decay < 1:
+            raise InputError(f"expected a weight decay from 0 to below 1, got {decay:g}; lower it")
+
+    @property
+    def preset(self) -> Preset:
+        """What the named source says."""
+        return RECIPES[self.recipe]
+
+    @property
+    def decay(self) -> float:
+        """The weight decay, the source's unless one was given."""
+        return self.preset.weight_decay if self.weight_decay is None else self.weight_decay
+
+    def steps(self, images: int) -> int:
+        """Steps of the whole training on so many images."""
+        return self.epochs * -(-images // self.batch)

@@ -1,0 +1,196 @@
+"""Training of a space's architecture, and what is left of it on disk."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from cells.model import Model
+from cells.nasbench201.space import NASBench201
+from cells.space import Architecture, Space, Task
+from ntkscore.data.images import ImageSet
+from ntkscore.errors import InputError
+from ntkscore.results.checkpoints import RUN, Checkpoints
+from ntkscore.spaces import recorded_space
+from ntkscore.training.fit import HISTORY, Fitted, Moment, fit, split, untrained
+from ntkscore.training.recipe import Recipe
+from ntkscore.training.steps import State
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedNetwork:
+    """A network after training, from one or several seeds.
+
+    Attributes:
+        space: on the images' task.
+        architecture: of the space.
+        recipe: how it was trained.
+        seeds: of weights and order.
+        dataset, checksum: of the images.
+        fitted: weights, statistics and history by seed.
+        epochs: how many are done.
+    """
+
+    space: Space
+    architecture: Architecture
+    recipe: Recipe
+    seeds: tuple[int, ...]
+    dataset: str
+    checksum: str
+    fitted: Fitted
+    epochs: int
+
+    def state(self, place: int = 0) -> State:
+        """Weights, statistics and moments of the seed at a place of `seeds`."""
+        return jax.tree.map(lambda leaf: leaf[place], self.fitted.state)
+
+    def model(self, place: int = 0) -> Model:
+        """The network at its trained weights, by its running statistics."""
+        state = self.state(place)
+        return self.space.trained_model(self.architecture, state.params, state.statistics)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row for each seed and epoch: mean loss and accuracies of its own batches."""
+        identity = self.space.identity(self.architecture)
+        rows = [
+            {**identity, "seed": seed, "beta": self.recipe.beta, "epoch": epoch + 1}
+            | dict(zip(HISTORY, map(float, numbers), strict=True))
+            for place, seed in enumerate(self.seeds)
+            for epoch, numbers in enumerate(self.fitted.history[: self.epochs, place])
+        ]
+        return pd.DataFrame(rows)
+
+    def state_dict(self, place: int = 0) -> dict[str, np.ndarray]:
+        """The weights under NAS-Bench-201's names in PyTorch, running statistics included.
+
+        Raises:
+            InputError: if the network is of another space.
+        """
+        from cells.nasbench201.checkpoints import write_state_dict
+        from cells.nasbench201.network import STATISTICS
+
+        if not isinstance(self.space, NASBench201):
+            raise InputError(
+                f"expected a cell of NAS-Bench-201 to export, got a network of {self.space.name}; "
+                "take its params instead"
+            )
+        state = self.state(place)
+        variables = {"params": state.params, STATISTICS: state.statistics}
+        return write_state_dict(variables, self.architecture, self.space.network, running=True)
+
+
+def train(
+    architecture: Any,
+    images: ImageSet,
+    recipe: Recipe | None = None,
+    *,
+    space: Space | None = None,
+    seeds: Sequence[int] = (0,),
+    out: Path | None = None,
+    report: Callable[[Moment], None] | None = None,
+) -> TrainedNetwork:
+    """Train an architecture adversarially.
+
+    Args:
+        architecture: by any name that the space knows.
+        images: the training images.
+        recipe: how; the benchmark's code at β = 1 if left out.
+        space: where the architecture comes from; `NASBench201()` if left out.
+        seeds: of weights, order, augmentation and attacks; they are trained side by side.
+        out: folder for the state after each epoch; the same call goes on from the last one.
+        report: is told where training is, about once a second.
+
+    Raises:
+        InputError: if there is no such architecture, or the folder is of another run or damaged.
+        Diverged: if a loss is not finite; the state after the last whole epoch is kept.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3 and section 3.1.
+
+    Example:
+        >>> from ntkscore.data.images import load
+        >>> from cells.residual import Residual
+        >>> recipe = Recipe(beta=0.5, epochs=1, batch=50, held_out=900, attack_steps=1)
+        >>> trained = train("1", load("synthetic"), recipe, space=Residual(width=8))
+        >>> trained.history.columns.tolist()
+        ['skips', 'seed', 'beta', 'epoch', 'loss', 'clean_accuracy', 'robust_accuracy']
+    """
+    recipe, seeds = recipe or Recipe(), tuple(seeds)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"expected at least one seed, each once, got {list(seeds)}; correct them")
+    space = (space or NASBench201()).on(images.task)
+    chosen = space.parse(architecture)
+    rows, _ = split(len(images.labels), recipe.held_out)
+    networks = [space.trainable(chosen, seed) for seed in seeds]
+    described = {
+        **space.columns,
+        "identity": space.identity(chosen),
+        "dataset": images.name,
+        "checksum": images.checksum,
+        "task": list(images.task),
+        "recipe": asdict(recipe),
+    }
+    fitted = fit(
+        networks,
+        images.images[rows],
+        images.labels[rows],
+        recipe,
+        seeds,
+        out,
+        described,
+        report,
+    )
+    return TrainedNetwork(
+        space, chosen, recipe, seeds, images.name, images.checksum, fitted, recipe.epochs
+    )
+
+
+def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
+    """What `train` left in a folder, whether it has ended or not.
+
+    Args:
+        folder: of a run.
+        space: of a person's own, where the architecture comes from; ours are known by name.
+
+    Raises:
+        InputError: if the folder holds no run, is damaged, or of a space that is not known.
+    """
+    folder = Path(folder)
+    try:
+        described = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        recipe = Recipe(**described["recipe"])
+        shape, *rest = described["task"]
+        classes, mean, std = rest
+        seeds = tuple(described["seeds"])
+        found = recorded_space(described, None if space is None else type(space))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"expected a folder that `ntkscore train` left, but {folder / RUN} cannot be read "
+            f"({type(error).__name__}); give another"
+        ) from error
+    if found is None:
+        raise InputError(
+            f"expected a space of ours, got {described['space']}; give the space that it is of"
+        )
+    found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
+    key = next(iter(described["identity"].values()))
+    chosen = found.parse(key)
+    networks = [found.trainable(chosen, seed) for seed in seeds]
+    done, (state, history) = Checkpoints(folder, described).latest(untrained(networks, recipe))
+    if not done:
+        raise InputError(f"expected at least one epoch in {folder}, but none is done; wait for it")
+    return TrainedNetwork(
+        found,
+        chosen,
+        recipe,
+        seeds,
+        described["dataset"],
+        described["checksum"],
+        Fitted(state, np.asarray(history)),
+        done,
+    )

@@ -1,0 +1,141 @@
+"""One step of multi-objective adversarial training, traced."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
+
+from attacks import Attack
+from cells.model import Trainable
+from ntkscore.training.recipe import Recipe
+
+Images = Float[Array, "n h w c"]
+Classes = Int[Array, "n"]
+
+
+class State(NamedTuple):
+    """What training changes.
+
+    Attributes:
+        params: weights.
+        statistics: running ones, of the network's normalisations.
+        moments: optax's state.
+    """
+
+    params: PyTree
+    statistics: PyTree
+    moments: PyTree
+
+
+class Seen(NamedTuple):
+    """What a step saw, at the weights before it.
+
+    Attributes:
+        loss: (1−β) CE(x) + β CE(x̂), nats.
+        clean, robust: images that were told right; NaN where β leaves them out.
+    """
+
+    loss: Float[Array, ""]
+    clean: Float[Array, ""]
+    robust: Float[Array, ""]
+
+
+def cross_entropy(logits: Float[Array, "n o"], labels: Classes) -> Float[Array, ""]:
+    """Mean cross-entropy, nats."""
+    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
+
+
+def augmented(key: Array, images: Images, pad: int) -> Images:
+    """Each image moved by up to `pad` pixels, zeros beside it, and flipped or not."""
+    n, height, width, colours = images.shape
+    shift, flip = jax.random.split(key)
+    corners = jax.random.randint(shift, (n, 2), 0, 2 * pad + 1)
+    padded = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    zero = jnp.zeros((), corners.dtype)
+    crop = lambda image, at: lax.dynamic_slice(  # noqa: E731
+        image, (at[0], at[1], zero), (height, width, colours)
+    )
+    moved = jax.vmap(crop)(padded, corners)
+    flipped = jax.random.bernoulli(flip, 0.5, (n, 1, 1, 1))
+    return jnp.where(flipped, moved[:, :, ::-1], moved)
+
+
+def objective(
+    network: Trainable, recipe: Recipe, beta: Float[Array, ""], statistics: PyTree
+) -> Callable[..., tuple[Array, tuple[PyTree, Seen]]]:
+    """A function of (params, images, attacked, labels): the loss, the statistics after it, and what
+    it saw.
+
+    Where β is 0 the attacked pass is not run, where it is 1 the clean one is not.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3.
+    """
+    right = lambda logits, y: jnp.sum(jnp.argmax(logits, 1) == y, dtype=logits.dtype)  # noqa: E731
+
+    def separate(params: PyTree, x: Images, attacked: Images, y: Classes) -> Any:
+        def told(statistics: PyTree, images: Images, wanted: Array) -> Any:
+            def run(images: Images) -> Any:
+                logits, new = network.train(params, statistics, images)
+                return cross_entropy(logits, y), right(logits, y), new
+
+            def leave(images: Images) -> Any:
+                return jnp.zeros((), x.dtype), jnp.full((), jnp.nan, x.dtype), statistics
+
+            return lax.cond(wanted, run, leave, images)
+
+        clean, rights, new = told(statistics, x, beta < 1)
+        robust, others, new = told(new, attacked, beta > 0)
+        loss = (1 - beta) * clean + beta * robust
+        return loss, (new, Seen(loss, rights, others))
+
+    def joint(params: PyTree, x: Images, attacked: Images, y: Classes) -> Any:
+        logits, new = network.train(params, statistics, jnp.concatenate([x, attacked]))
+        clean, robust = logits[: len(x)], logits[len(x) :]
+        loss = (1 - beta) * cross_entropy(clean, y) + beta * cross_entropy(robust, y)
+        return loss, (new, Seen(loss, right(clean, y), right(robust, y)))
+
+    return joint if recipe.bn_train == "joint" else separate
+
+
+def step(
+    network: Trainable,
+    recipe: Recipe,
+    optimizer: optax.GradientTransformation,
+    state: State,
+    images: Images,
+    labels: Classes,
+    key: Array,
+    beta: Float[Array, ""],
+) -> tuple[State, Seen]:
+    """The weights after a batch.
+
+    Args:
+        network: functions of the weights; its own are not looked at.
+        recipe: attack, augmentation and statistics; its β is not looked at.
+        optimizer: of optax.
+        state: before the step.
+        images: pixels in [0, 1].
+        labels: classes.
+        key: of augmentation and the attack's start.
+        beta: weight of adversarial training, as data.
+    """
+    moving, starting = jax.random.split(key)
+    if recipe.augment:
+        images = augmented(moving, images, max(images.shape[1] // 8, 1))
+    attack = Attack(recipe.rho, recipe.attack_steps, recipe.attack_step, random_start=True)
+    # The attack meets the network as it will be used, by its running statistics.
+    loss_at = lambda z: cross_entropy(  # noqa: E731
+        network.evaluate(state.params, state.statistics, z), labels
+    )
+    attacked = lax.cond(
+        beta > 0, lambda x: attack(jax.grad(loss_at), x, starting), lambda x: x, images
+    )
+    loss = objective(network, recipe, beta, state.statistics)
+    slope, (statistics, seen) = jax.grad(loss, has_aux=True)(state.params, images, attacked, labels)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.
+        updates, moments = optimizer.update(slope, state.moments, state.params)
+    return State(optax.apply_updates(state.params, updates), statistics, moments), seen
