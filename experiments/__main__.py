@@ -42,6 +42,7 @@ from experiments.theory import (
     tradeoff,
     width,
 )
+from experiments.training import beta, proof
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
@@ -117,6 +118,13 @@ THEORY = {
     ),
 }
 
+TRAINING = {
+    "training-beta": Experiment("Clean and robust accuracy of a small cell over β (R2)", beta.run),
+    "training-proof": Experiment(
+        "The best-scored cell, the largest and random ones, trained small", proof.run
+    ),
+}
+
 Full = Annotated[
     bool, typer.Option("--full", help="Sizes for an accelerator, of experiments about the theory.")
 ]
@@ -135,7 +143,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 @app.command("list")
 def list_experiments() -> None:
     """Names of the experiments, with their titles, and of the recordings that they read."""
-    for name, experiment in (EXPERIMENTS | THEORY).items():
+    for name, experiment in (EXPERIMENTS | THEORY | TRAINING).items():
         typer.echo(f"{name:24} {experiment.title}")
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
@@ -181,7 +189,7 @@ def _register(name: str, experiment: Experiment) -> None:
         typer.echo(f"{time.monotonic() - start:.1f} s", err=True)
 
 
-for _name, _experiment in (EXPERIMENTS | THEORY).items():
+for _name, _experiment in (EXPERIMENTS | THEORY | TRAINING).items():
     _register(_name, _experiment)
 
 
@@ -239,6 +247,22 @@ def write_theory(
     typer.echo(out)
 
 
+@app.command("training")
+def write_training(
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
+    / "TRAINING.md",
+) -> None:
+    """Run every experiment that trains networks, on CIFAR-10, and write one page."""
+    try:
+        report.write_training(study_of(data_dir, seed, None), TRAINING, out)
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(out)
+
+
 @app.command()
 def rerun(
     record: Annotated[Path, typer.Argument(help="A JSON that an experiment left.")],
@@ -252,7 +276,7 @@ def rerun(
         study = study_of(data_dir, content["seed"], Path(results) if results else None)
         if study.checksums() != content["checksums"]:
             typer.echo("tables or recordings are not those of the record", err=True)
-        experiment = (EXPERIMENTS | THEORY)[name]
+        experiment = (EXPERIMENTS | THEORY | TRAINING)[name]
         paths = write_outcome(experiment.run(study), study, name, out)
     except (OSError, ValueError, KeyError) as error:
         typer.echo(f"error: {error}; give the JSON that an experiment left", err=True)

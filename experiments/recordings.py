@@ -90,8 +90,6 @@ PROXIES = {"proxies": Recording(MODERATE | {"proxies": True}, "table:1000", 1)}
 TRAINABILITY = {"trainability": Recording(MODERATE | {"proxies": True}, alone=True)}
 """Of all networks of `space`, what takes a pass of its own and little time."""
 SAMPLES = {
-    "pgd-8": Recording(MODERATE | {"attack": "pgd"}, "table:1000"),
-    "pgd-3": Recording(MODERATE | {"attack": "pgd", "rhos": (3 / 255,)}, "table:250", 1),
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:448", 1),
 }
 

@@ -41,12 +41,22 @@ decidable*. What any other verdict rests on stands beside it.
 
 THEORY_HEAD = """# The theory, run
 
-What the paper proves about residual networks, held against networks and kernels. Made by
-`python -m experiments theory`; definitions and misprints: `docs/theory.md`.
+What two papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
+(T1 to T6), Gao et al. (2019) about convergence of adversarial training (G1 to G5). Made by
+`python -m experiments theory`; definitions, misprints and statement by statement what holds:
+`docs/theory.md`.
 
 A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured
 lies in the range that it gives, *not reproduced* where the two are apart, else *not decidable*; a
 bound is reproduced where nothing violates it.
+"""
+
+
+TRAINING_HEAD = """# Cells, trained
+
+Small adversarial trainings on two cores, made by `python -m experiments training`: signs, not the
+benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it stands; it takes about
+1.84 hours of a T4 for a network (`docs/training.md`).
 """
 
 
@@ -237,6 +247,19 @@ def write_theory(study: Study, experiments: Mapping[str, Experiment], page: Path
     Args:
         study, experiments, page: as for `run_all`.
     """
+    _write(THEORY_HEAD, study, experiments, page)
+
+
+def write_training(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
+    """Run every experiment that trains and write its page.
+
+    Args:
+        study, experiments, page: as for `run_all`.
+    """
+    _write(TRAINING_HEAD, study, experiments, page)
+
+
+def _write(head: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
     sections, findings, times = run_all(study, experiments, page)
-    parts = (THEORY_HEAD.strip(), verdict_counts(findings), *sections, "## Time", times)
+    parts = (head.strip(), verdict_counts(findings), *sections, "## Time", times)
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

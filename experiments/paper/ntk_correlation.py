@@ -18,7 +18,7 @@ from experiments.paper.recorded_scores import (
     compare,
 )
 from experiments.plotting import COLUMN, metric_label, score_label
-from experiments.recordings import FINDINGS, INSTANCE_LOSS
+from experiments.recordings import CALIBRATED_SUM, FINDINGS, INSTANCE_LOSS
 from experiments.study import (
     DATASET,
     FIRST,
@@ -41,15 +41,12 @@ from ntkscore.text import format_rho
 ROBUST = METRICS[1:]
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
 BY_CONVENTION = tuple((name, level) for name in FINDINGS for level in (3, 8))
-RECORDINGS = (("space", 8), *BY_CONVENTION, ("radii", 3), ("pgd-3", 3), ("pgd-8", 8))
+RECORDINGS = (("space", 8), *BY_CONVENTION, ("radii", 3))
 """Recordings and radii, in grey levels, of the scores."""
-PAIRS = (
-    (("radii", 3), ("pgd-3", 3)),
-    (("space", 8), ("pgd-8", 8)),
-    *(
-        ((f"findings/{INSTANCE_LOSS}-fgsm", level), (f"findings/{INSTANCE_LOSS}-pgd", level))
-        for level in (3, 8)
-    ),
+PAIRS = tuple(
+    ((f"findings/{convention}-fgsm", level), (f"findings/{convention}-pgd", level))
+    for convention in (CALIBRATED_SUM, INSTANCE_LOSS)
+    for level in (3, 8)
 )
 """Those of FGSM beside those of PGD, settings equal otherwise."""
 
@@ -199,11 +196,8 @@ def run(study: Study) -> Outcome:
     findings = (
         *robust_above_clean(space),
         *(part for name in BY_CONVENTION for part in robust_above_clean(scores[name])),
-        *robust_above_clean(scores["pgd-3", 3]),
-        *robust_above_clean(scores["pgd-8", 8]),
         *grows_with_radius(space),
         *(part for name in BY_CONVENTION for part in grows_with_radius(scores[name])),
-        *grows_with_radius(scores["pgd-8", 8]),
         *(part for fgsm, pgd in PAIRS for part in fgsm_above_pgd(scores[fgsm], scores[pgd])),
     )
     first = ["recording", "convention", "attack", "rho", "metric", "score"]

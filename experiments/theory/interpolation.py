@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import lax
+from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
 from attacks import pgd
@@ -131,6 +132,7 @@ def run(study: Study) -> Outcome:
             )
     axis.set(xlabel="radius / half the smallest distance", ylabel="smallest width that fits")
     axis.set_yticks(WIDTHS, [str(width) for width in WIDTHS])
+    axis.yaxis.set_minor_locator(NullLocator())
     axis.legend(fontsize="x-small")
     return Outcome(
         frame,

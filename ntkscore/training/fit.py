@@ -75,6 +75,7 @@ def fit(
     out: Path | None = None,
     described: Mapping[str, Any] | None = None,
     report: Callable[[Moment], None] | None = None,
+    after: Callable[[int, State], None] | None = None,
 ) -> Fitted:
     """Train a network from several seeds, side by side.
 
@@ -90,6 +91,7 @@ def fit(
             on to the same weights. Nothing is written if left out.
         described: what else decides the numbers, as JSON types, for that folder.
         report: is told where training is, about once a second.
+        after: is given each whole epoch, counted from 1, and the state after it.
 
     Raises:
         InputError: if the folder is of another run or damaged.
@@ -135,6 +137,8 @@ def fit(
         history[epoch, :, 1] = clean.sum(0) / len(labels)
         history[epoch, :, 2] = robust.sum(0) / len(labels)
         kept.save(epoch + 1, (state, history))
+        if after is not None:
+            after(epoch + 1, state)
     return Fitted(state, history)
 
 

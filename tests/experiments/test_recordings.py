@@ -32,7 +32,7 @@ from ntkscore.results.result_set import ResultSet
 from ntkscore.run.engine import choices_of
 
 FROM_SCORES = {
-    "ntk-correlation": {"space", "radii", "pgd-3", "pgd-8", *recordings.FINDINGS},
+    "ntk-correlation": {"space", "radii", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
     "own-passes": {"proxies"},
     "measures": {"space", "trainability"},
@@ -99,9 +99,7 @@ def test_names_of_recordings() -> None:
     assert set(recordings_named(["fidelity/"])) == {
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
-    with pytest.raises(
-        InputError, match="expected one of space, proxies, trainability, pgd-8, pgd-3, radii"
-    ):
+    with pytest.raises(InputError, match="expected one of space, proxies, trainability, radii"):
         recordings_named(["nothing"])
 
 

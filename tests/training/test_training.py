@@ -15,7 +15,7 @@ import pytest
 
 from cells.model import Model, Trainable
 from cells.nasbench201.cell import Cell
-from cells.nasbench201.checkpoints import read_state_dict
+from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
 from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import by_shifts, convolve
@@ -27,7 +27,7 @@ from ntkscore.training import fit as fitting
 from ntkscore.training.fit import Diverged, fit, split
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
-from ntkscore.training.runs import TrainedNetwork, open_trained, train
+from ntkscore.training.runs import open_trained, train
 from ntkscore.training.steps import State, augmented, cross_entropy, step
 
 SPACE = NASBench201(channels=2, cells_per_stage=2).on(Task((8, 8, 3), 4))
@@ -123,11 +123,11 @@ def test_five_steps_are_pytorchs(cell: str, beta: float, torch: ModuleType) -> N
         network = SPACE.trainable(cell, 3, jnp.float64)
         ours = optimizer(recipe, 5)
         state = State(network.params, network.statistics, ours.init(network.params))
-        blank = TrainedNetwork(SPACE, SPACE.parse(cell), recipe, (0,), "", "", None, 0)  # type: ignore[arg-type]
-        dict_of = lambda state: replace(  # noqa: E731
-            blank,
-            fitted=fitting.Fitted(jax.tree.map(lambda w: w[None], state), np.zeros(0)),  # type: ignore[arg-type]
-        ).state_dict()
+
+        def dict_of(state: State) -> dict[str, np.ndarray]:
+            variables = {"params": state.params, STATISTICS: state.statistics}
+            return write_state_dict(variables, SPACE.parse(cell), SPACE.network, running=True)
+
         theirs = torch_network(dict_of(state), cell, torch)
         sgd = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=recipe.decay)
         cycle = torch.optim.lr_scheduler.OneCycleLR(sgd, 0.1, total_steps=5)

@@ -1,0 +1,207 @@
+"""Accuracies of networks whose answers are known; the Square attack; corrupted images; commands."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import invoke
+
+from attacks.square import SquareAttack
+from cells.model import Model
+from ntkscore.data.images import load
+from ntkscore.errors import InputError
+from ntkscore.training import evaluation
+from ntkscore.training.evaluation import CORRUPTIONS, checks, evaluate
+
+
+def brightness(threshold: float = 0.5) -> Model:
+    """Tells an image brighter than a threshold to be of class 1."""
+
+    def apply(weight: jax.Array, x: jax.Array) -> jax.Array:
+        mean = jnp.mean(x, (1, 2, 3)) - threshold
+        return jnp.stack([-mean, mean], 1) * weight
+
+    return Model(apply, jnp.ones(()))
+
+
+def greys(levels: list[float]) -> np.ndarray:
+    return np.ones((len(levels), 4, 4, 3), np.float32) * np.array(levels)[:, None, None, None]
+
+
+def test_accuracies_of_a_network_that_looks_at_brightness() -> None:
+    # Distances to the threshold: .005, .02, .05, .2, and one image that is told wrong.
+    images, labels = greys([0.505, 0.52, 0.55, 0.7, 0.4]), np.array([1, 1, 1, 1, 1])
+    rows = evaluate(brightness(), images, labels, queries=50)
+    whole = rows[rows["class"] == -1].assign(levels=(rows["rho"] * 255).round())
+    found = whole.set_index(["metric", "levels"])["value"]
+    assert found["clean", 0] == 0.8
+    for metric in ("fgsm", "pgd"):
+        assert found[metric, 3] == 0.6 and found[metric, 8] == 0.4
+    assert found["pgd", 16] == 0.2 and found["pgd", 64] == 0.0
+    assert found["square", 3] == 0.6
+    assert found["draws", 8] >= found["pgd", 8]
+    assert (whole[whole["metric"].isin(evaluation.CHECKS)]["value"] == 1).all()
+    assert rows[rows["class"] == 1]["value"].tolist()[0] == 0.8
+
+
+def test_classes_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = (
+        rng.integers(256, size=(23, 4, 4, 3)).astype(np.uint8),
+        rng.integers(2, size=23),
+    )
+    whole = evaluate(brightness(), images, labels, radii=(3,))
+    monkeypatch.setattr(evaluation, "BATCH", 5)
+    parts = evaluate(brightness(), images, labels, radii=(3,))
+    for metric in ("clean", "fgsm"):
+        pd.testing.assert_frame_equal(
+            *(each[each["metric"] == metric].reset_index(drop=True) for each in (whole, parts))
+        )
+    clean = whole[whole["metric"] == "clean"].set_index("class")["value"]
+    counts = np.bincount(labels)
+    assert clean[-1] == pytest.approx((counts * [clean[0], clean[1]]).sum() / 23)
+
+
+def test_signs_of_masked_gradients_are_told() -> None:
+    masked = {("pgd", 3): 0.5, ("pgd", 8): 0.6, ("pgd", 255): 0.1, ("fgsm", 3): 0.4}
+    masked |= {("draws", 3): 0.3, ("square", 3): 0.2}
+    assert not any(checks(masked).values()) and len(checks(masked)) == 5
+    assert checks({("clean", 0): 1.0, ("pgd", 3): 0.5}) == {}
+
+
+def test_square_stays_in_the_ball_and_lowers_margins() -> None:
+    keys = jax.random.split(jax.random.key(0), 3)
+    x = jax.random.uniform(keys[0], (6, 8, 8, 3))
+    weights = jax.random.normal(keys[1], (192, 4))
+    logits = lambda z: jnp.tanh(z.reshape(len(z), -1) - 0.5) @ weights  # noqa: E731
+    y = jnp.argmax(logits(x), 1)
+
+    def margin(z: jax.Array) -> np.ndarray:
+        given = np.asarray(logits(z))
+        own = given[np.arange(6), np.asarray(y)]
+        given[np.arange(6), np.asarray(y)] = -np.inf
+        return own - given.max(1)
+
+    before = margin(x)
+    found = {}
+    for queries in (1, 20, 200):
+        z = jax.jit(lambda x, q=queries: SquareAttack(0.05, q)(logits, x, y, keys[2]))(x)
+        assert float(jnp.abs(z - x).max()) <= 0.05 + 1e-6
+        assert float(z.min()) >= 0 and float(z.max()) <= 1
+        found[queries] = margin(z)
+    # An image that is told wrong is left alone; the others only get worse.
+    assert (found[200] <= np.minimum(found[1], before).clip(0) + 1e-5).all()
+    assert (found[200] <= 0).sum() >= (found[1] <= 0).sum()
+    wrong = jnp.argmin(logits(x), 1)
+    kept = SquareAttack(0.05, 3)(logits, x, wrong, keys[2])
+    np.testing.assert_array_equal(kept, x)
+    with pytest.raises(ValueError, match="a radius from 0 to 1 and at least one query, got 2 and"):
+        SquareAttack(2.0)
+
+
+def test_squares_shrink_as_published() -> None:
+    attack = SquareAttack(0.1, queries=10_000)
+    sides = [int(attack._side(jnp.asarray(i), 32, 32)) for i in (0, 11, 51, 201, 8001)]
+    # round(√(p h w)) of p = .8, .4, .2, .1 and .8/512.
+    assert sides == [29, 20, 14, 10, 1]
+
+
+def corrupted(folder: Path, count: int = 2) -> Path:
+    folder.mkdir()
+    labels = np.tile(np.array([0, 1])[:count], 5)
+    np.save(folder / "labels.npy", labels)
+    for i, name in enumerate(CORRUPTIONS):
+        images = np.where(labels[:, None, None, None] == 1, 200, 50) * np.ones((1, 4, 4, 3))
+        images[: i % 5] = 255 - images[: i % 5]
+        np.save(folder / f"{name}.npy", images.astype(np.uint8))
+    return folder
+
+
+def test_corrupted_images_are_told_by_severity(tmp_path: Path) -> None:
+    folder = corrupted(tmp_path / "c")
+    rows = evaluate(brightness(), greys([0.2, 0.8]), np.array([0, 1]), radii=(), corruptions=folder)
+    found = rows[rows["severity"] > 0]
+    assert len(found) == 15 * 5
+    table = found.pivot(index="metric", columns="severity", values="value")
+    assert table.loc["gaussian_noise"].tolist() == [1, 1, 1, 1, 1]
+    assert table.loc["shot_noise"].tolist() == [0.5, 1, 1, 1, 1]
+    assert table.loc["glass_blur"].tolist() == [0, 0, 1, 1, 1]
+    (folder / "fog.npy").unlink()
+    given = (brightness(), greys([0.2]), np.array([0]))
+    with pytest.raises(InputError, match=r"an array in .*fog\.npy, but reading it failed"):
+        evaluate(*given, radii=(), corruptions=folder)
+    np.save(folder / "fog.npy", np.zeros((3, 4, 4, 3), np.uint8))
+    with pytest.raises(InputError, match=r"uint8 of shape \(10, 4, 4, 3\) in .*fog"):
+        evaluate(*given, radii=(), corruptions=folder)
+    with pytest.raises(InputError, match="at least one image to evaluate on"):
+        evaluate(brightness(), greys([]), np.array([], int))
+
+
+OPTIONS = "--channels 2 --cells-per-stage 1 --epochs 1 --batch-size 20 --held-out 960 "
+OPTIONS += "--attack-steps 1 --seeds 2"
+
+
+@pytest.mark.slow
+def test_the_commands_train_evaluate_export_and_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, dict_file = tmp_path / "run", tmp_path / "weights.npz"
+    trained = invoke("train", "323133", "--out", str(run), *OPTIONS.split(), "--format", "json")
+    assert trained.exit_code == 0, trained.output
+    history = json.loads(trained.stdout)
+    assert [row["seed"] for row in history] == [0, 1] and history[0]["clean_accuracy"] is None
+    again = invoke("train", "323133", "--out", str(run), *OPTIONS.split(), "--format", "json")
+    assert json.loads(again.stdout) == history
+    monkeypatch.setattr(evaluation, "RADII", (3,))
+    asked = ["evaluate", str(run), "--rows", "10", "--export", str(dict_file)]
+    shown = invoke(*asked, "--format", "json")
+    assert shown.exit_code == 0, shown.output
+    rows = json.loads(shown.stdout)
+    assert len(pd.read_csv(run / "evaluation.csv")) == len(rows)
+    assert {row["seed"] for row in rows} == {0, 1}
+    assert dict_file.exists() and (tmp_path / "weights-1.npz").exists()
+    assert "pgd" in invoke(*asked).stdout
+    for arguments, sentence in (
+        (["train", "323133", "--out", str(run), "--beta", "2"], "expected beta from 0 to 1, got 2"),
+        (["train", "323133", "--out", str(run)], "holds a run with other settings"),
+        (["train", "nonsense", "--out", str(run)], "error: "),
+        (["evaluate", str(tmp_path)], "a folder that `ntkscore train` left"),
+        (
+            ["evaluate", str(dict_file)],
+            "expected the cell of NAS-Bench-201 that a state dict is of",
+        ),
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 2 and sentence in " ".join(result.stderr.split()), result.stderr
+
+
+def test_a_state_dict_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cells.nasbench201.checkpoints import write_state_dict
+    from cells.nasbench201.space import NASBench201
+    from ntkscore.cli import training as commands
+
+    images = load("synthetic")
+    few = replace(images, images=images.images[:8, ::4, ::4], labels=images.labels[:8])
+    monkeypatch.setattr(commands, "load", lambda *given, **named: few)
+    space = NASBench201(channels=2, cells_per_stage=1).on(few.task)
+    cell = space.parse("323133")
+    variables = space.draw(space.shape(cell), 0, jnp.float32)
+    np.savez(tmp_path / "w.npz", **write_state_dict(variables, cell, space.network, running=True))
+    sizes = ["--channels", "2", "--cells-per-stage", "1", "--cell", "323133"]
+    ((columns, model, asked, _),) = commands._networks(
+        tmp_path / "w.npz", "323133", None, None, NASBench201(channels=2, cells_per_stage=1)
+    )
+    assert columns["cell"] == cell.index and asked is few
+    pixels = jnp.asarray(few.pixels)
+    plain = space.trainable(cell).evaluate(variables["params"], variables["batch_stats"], pixels)
+    np.testing.assert_allclose(model.apply(model.params, pixels), plain, atol=1e-4)
+    other = invoke("evaluate", str(tmp_path / "w.npz"), *sizes[:-1], "000000")
+    assert other.exit_code == 2 and "got also" in other.stderr
+    (tmp_path / "w.npz").write_bytes(b"no")
+    broken = invoke("evaluate", str(tmp_path / "w.npz"), *sizes)
+    assert broken.exit_code == 2 and "a state dict in" in broken.stderr
