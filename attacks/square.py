@@ -82,7 +82,8 @@ class SquareAttack:
             place, sign = jax.random.split(jax.random.fold_in(key, i + 1))
             side = self._side(i, height, width)
             limits = jnp.stack([height - side, width - side]) + 1
-            corner = (jax.random.uniform(place, (n, 2)) * limits).astype(i.dtype)
+            drawn = jax.random.uniform(place, (n, 2), x.dtype)
+            corner = (drawn * limits.astype(x.dtype)).astype(i.dtype)
             inside = lambda at, along: (along >= at[:, None]) & (along < at[:, None] + side)  # noqa: E731
             square = inside(corner[:, 0], rows)[:, :, None] & inside(corner[:, 1], columns)[:, None]
             change = 2 * self.rho * signs(sign, (n, 1, 1, channels))
@@ -102,7 +103,7 @@ class SquareAttack:
 
     def _side(self, i: Array, height: int, width: int) -> Array:
         """Pixels of the side of a query's squares, at most as many as the shorter side has."""
-        halvings = jnp.sum(10_000 * i // self.queries > jnp.asarray(SHRINKING, i.dtype))
-        pixels = self.share / 2.0**halvings * height * width
+        past = 10_000 * i // self.queries > jnp.asarray(SHRINKING, i.dtype)
+        pixels = self.share * height * width * 0.5 ** jnp.sum(past.astype(jnp.float32))
         side = jnp.round(jnp.sqrt(pixels)).astype(i.dtype)
         return jnp.clip(side, 1, min(height, width))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import invoke
+from tiny import invoke, refused
 
 from attacks.square import SquareAttack
 from cells.model import Model
@@ -82,7 +82,7 @@ def test_square_stays_in_the_ball_and_lowers_margins() -> None:
     y = jnp.argmax(logits(x), 1)
 
     def margin(z: jax.Array) -> np.ndarray:
-        given = np.asarray(logits(z))
+        given = np.array(logits(z))
         own = given[np.arange(6), np.asarray(y)]
         given[np.arange(6), np.asarray(y)] = -np.inf
         return own - given.max(1)
@@ -143,29 +143,23 @@ def test_corrupted_images_are_told_by_severity(tmp_path: Path) -> None:
 
 
 OPTIONS = "--channels 2 --cells-per-stage 1 --epochs 1 --batch-size 20 --held-out 960 "
-OPTIONS += "--attack-steps 1 --seeds 2"
+OPTIONS += "--attack-steps 1"
 
 
 @pytest.mark.slow
-def test_the_commands_train_evaluate_export_and_refuse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
     run, dict_file = tmp_path / "run", tmp_path / "weights.npz"
     trained = invoke("train", "323133", "--out", str(run), *OPTIONS.split(), "--format", "json")
     assert trained.exit_code == 0, trained.output
     history = json.loads(trained.stdout)
-    assert [row["seed"] for row in history] == [0, 1] and history[0]["clean_accuracy"] is None
+    assert [row["seed"] for row in history] == [0] and history[0]["clean_accuracy"] is None
     again = invoke("train", "323133", "--out", str(run), *OPTIONS.split(), "--format", "json")
     assert json.loads(again.stdout) == history
-    monkeypatch.setattr(evaluation, "RADII", (3,))
-    asked = ["evaluate", str(run), "--rows", "10", "--export", str(dict_file)]
-    shown = invoke(*asked, "--format", "json")
-    assert shown.exit_code == 0, shown.output
+    asked = ["evaluate", run, "--rows", "10", "--export", dict_file, "--format", "json"]
+    shown = invoke(*asked)
     rows = json.loads(shown.stdout)
     assert len(pd.read_csv(run / "evaluation.csv")) == len(rows)
-    assert {row["seed"] for row in rows} == {0, 1}
-    assert dict_file.exists() and (tmp_path / "weights-1.npz").exists()
-    assert "pgd" in invoke(*asked).stdout
+    assert dict_file.exists()
     for arguments, sentence in (
         (["train", "323133", "--out", str(run), "--beta", "2"], "expected beta from 0 to 1, got 2"),
         (["train", "323133", "--out", str(run)], "holds a run with other settings"),
@@ -176,8 +170,7 @@ def test_the_commands_train_evaluate_export_and_refuse(
             "expected the cell of NAS-Bench-201 that a state dict is of",
         ),
     ):
-        result = invoke(*arguments)
-        assert result.exit_code == 2 and sentence in " ".join(result.stderr.split()), result.stderr
+        assert sentence in " ".join(invoke(*arguments, code=2).stderr.split())
 
 
 def test_a_state_dict_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +193,6 @@ def test_a_state_dict_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pixels = jnp.asarray(few.pixels)
     plain = space.trainable(cell).evaluate(variables["params"], variables["batch_stats"], pixels)
     np.testing.assert_allclose(model.apply(model.params, pixels), plain, atol=1e-4)
-    other = invoke("evaluate", str(tmp_path / "w.npz"), *sizes[:-1], "000000")
-    assert other.exit_code == 2 and "got also" in other.stderr
+    refused("got also", "evaluate", tmp_path / "w.npz", *sizes[:-1], "000000")
     (tmp_path / "w.npz").write_bytes(b"no")
-    broken = invoke("evaluate", str(tmp_path / "w.npz"), *sizes)
-    assert broken.exit_code == 2 and "a state dict in" in broken.stderr
+    refused("a state dict in", "evaluate", tmp_path / "w.npz", *sizes)
