@@ -214,9 +214,10 @@ class Space(ABC):
             InputError: if there is no such architecture.
 
         Example:
+            >>> import jax.numpy as jnp
             >>> from cells.residual import Residual
             >>> network = Residual(width=8).trainable("01")
-            >>> network.evaluate(network.params, (), np.ones((2, 32, 32, 3), np.float32)).shape
+            >>> network.evaluate(network.params, (), jnp.ones((2, 32, 32, 3))).shape
             (2, 10)
         """
         from cells.model import Trainable

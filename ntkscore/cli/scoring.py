@@ -21,6 +21,7 @@ from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, stderr
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
+from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.run.processes import is_first, join
 from ntkscore.text import format_rho
@@ -36,6 +37,13 @@ def score(
     data_dir: o.DataDir = None,
     seed: o.Seed = 0,
     reference: o.Reference = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Trained weights of the one architecture: a folder that `train` left, or a "
+            "NAS-Bench-201 state dict (.pth, .npz). Untrained if left out."
+        ),
+    ] = None,
     *,
     config: Config,
     space: Space,
@@ -43,6 +51,9 @@ def score(
 ) -> None:
     """Print every score of every kernel of the given architectures."""
     images = ntkscore.load_images(data, data_dir)
+    if weights is not None:
+        _score_trained(cells, weights, images, seed, config, space, format)
+        return
     space = space.on(images.task)
     chosen = [space.parse(text) for text in cells]
     pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
@@ -82,6 +93,51 @@ def score(
             (place,) = among.percentiles(network_table(rows, space))
             notes.append(f"Better than {place:.1f} % of {among.source}, by {among.by}.")
         print_frame(score_sheet(rows), format, titles[key], "\n".join(filter(None, notes)))
+
+
+def _score_trained(
+    cells: list[str],
+    weights: Path,
+    images: ImageSet,
+    seed: int,
+    config: Config,
+    space: Space,
+    format: Format,
+) -> None:
+    """Print every score of every kernel of a network at trained weights."""
+    import pandas as pd
+
+    from ntkscore.cli.display import print_frame
+    from ntkscore.cli.sheets import failures_in, score_sheet
+    from ntkscore.training.sources import trained_networks
+
+    if len(cells) != 1:
+        raise InputError(
+            f"expected one architecture with --weights, got {len(cells)}; name the one"
+        )
+    networks = trained_networks(weights, cells[0], space, lambda: images)
+    if images.task.image_shape != networks.space.task.image_shape:
+        raise InputError(
+            f"expected images of the shape {networks.space.task.image_shape}, as the network was "
+            f"trained on, got {images.task.image_shape}; choose others with --data"
+        )
+    pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
+    devices.keep_compiled()
+    frames = []
+    for columns, model in networks.pairs():
+        with stderr.status("compiling, then scoring"):
+            rows = ntkscore.score_network(
+                model, pixels, labels, config, name=str(cells[0]), seed=seed, dataset=images.name
+            )
+        frames.append(rows.assign(trained_seed=columns["seed"], epochs=columns["epochs"]))
+        if format is Format.table:
+            for radius, part in rows.groupby("rho", sort=False):
+                title = f"{cells[0]}, seed {columns['seed']}, after {columns['epochs']} epochs"
+                note = f"{images.name}, ρ = {format_rho(radius)}, running statistics"
+                notes = "\n".join(filter(None, [note, failures_in(part)]))
+                print_frame(score_sheet(part), format, title, notes)
+    if format is not Format.table:
+        print_frame(pd.concat(frames, ignore_index=True), format)
 
 
 @o.command(app)

@@ -1,10 +1,11 @@
 """The commands that train a network and evaluate it."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,14 +14,14 @@ from cells.space import Space
 from ntkscore.cli import options as o
 from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, stderr
-from ntkscore.data.images import load
+from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
+from ntkscore.results.atomic import publish, writing_to
 from ntkscore.run import devices
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from cells.model import Model
-    from ntkscore.data.images import ImageSet
+    from ntkscore.training.runs import TrainedNetwork
 
 
 @o.command(app)
@@ -121,15 +122,23 @@ def evaluate(
     from ntkscore.cli.display import print_frame
     from ntkscore.training.evaluation import CHECKS
     from ntkscore.training.evaluation import evaluate as ask
+    from ntkscore.training.sources import trained_networks
 
     devices.keep_compiled()
+    networks = trained_networks(
+        source, cell, space, lambda: load(data or "cifar10", data_dir, True)
+    )
+    run = networks.run
+    images = networks.images if run is None else _images_for(run, source, data, data_dir)
     found = []
-    for columns, model, images, state in _networks(source, cell, data, data_dir, space):
+    for place, (columns, model) in enumerate(networks.pairs()):
         if export is not None:
-            if state is None:
+            if run is None:
                 raise InputError("expected a folder of a run to export, got a state dict already")
-            name = export.with_name(f"{export.stem}-{columns['seed']}{export.suffix}")
-            np.savez(name if len(found) else export, **state())
+            numbered = export.with_name(f"{export.stem}-{columns['seed']}{export.suffix}")
+            arrays: Any = run.state_dict(place)
+            with writing_to(export.parent):
+                np.savez(numbered if place else export, **arrays)
         chosen = slice(None) if rows is None else slice(rows)
         with stderr.status("clean") as status:
             frame = ask(
@@ -141,13 +150,11 @@ def evaluate(
                 seed=seed,
                 report=status.update,
             )
-        for place, (name, value) in enumerate(columns.items()):
-            frame.insert(place, name, value)
+        for at, (name, value) in enumerate(columns.items()):
+            frame.insert(at, name, value)
         found.append(frame)
     frame = pd.concat(found, ignore_index=True)
     if source.is_dir():
-        from ntkscore.results.atomic import publish
-
         publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
     if format is not Format.table:
         print_frame(frame, format)
@@ -160,63 +167,28 @@ def evaluate(
     print_frame(shown, format, f"Accuracies on {images.name}", "\n".join(notes))
 
 
-def _networks(
-    source: Path, cell: str | None, data: str | None, data_dir: Path | None, space: Space
-) -> "Iterator[tuple[dict, Model, ImageSet, Callable[[], dict] | None]]":
-    """Of each seed its columns, the network, the images to ask it about, and its state dict."""
-    from dataclasses import replace
-
-    from cells.nasbench201.checkpoints import load_pth, read_state_dict
-    from cells.nasbench201.network import STATISTICS
-    from cells.nasbench201.space import NASBench201
-    from ntkscore.training.fit import split
-    from ntkscore.training.runs import open_trained
-
-    if source.is_dir():
-        run = open_trained(source)
-        held = run.recipe.held_out if data is None else 0
-        images = load(data or run.dataset, data_dir, test=not held)
-        if images.task.num_classes != run.space.task.num_classes:
-            raise InputError(
-                f"expected images of {run.space.task.num_classes} classes, as the network was "
-                f"trained on, got {images.task.num_classes} in {images.name}; choose others"
-            )
-        if held:
-            if images.checksum != run.checksum:
-                raise InputError(
-                    f"expected the images that {source} was trained on, got others by the name "
-                    f"{images.name}; name the same ones with --data-dir"
-                )
-            _, kept = split(len(images.labels), held)
-            images = replace(images, images=images.images[kept], labels=images.labels[kept])
-        for place, seed in enumerate(run.seeds):
-            columns = {**run.space.identity(run.architecture), "seed": seed, "epochs": run.epochs}
-            yield columns, run.model(place), images, lambda p=place: run.state_dict(p)
-        return
-    if cell is None or not isinstance(space, NASBench201):
+def _images_for(
+    run: "TrainedNetwork", source: Path, data: str | None, data_dir: Path | None
+) -> ImageSet:
+    """The images to ask a run's networks about: held-out ones, else the official test images."""
+    held = run.recipe.held_out if data is None else 0
+    images = load(data or run.dataset, data_dir, test=not held)
+    if images.task.num_classes != run.space.task.num_classes:
         raise InputError(
-            "expected the cell of NAS-Bench-201 that a state dict is of, got none; name it with "
-            "--cell, and its sizes with --channels and --cells-per-stage"
+            f"expected images of {run.space.task.num_classes} classes, as the network was "
+            f"trained on, got {images.task.num_classes} in {images.name}; choose others"
         )
-    import numpy as np
+    if not held:
+        return images
+    if images.checksum != run.checksum:
+        raise InputError(
+            f"expected the images that {source} was trained on, got others by the name "
+            f"{images.name}; name the same ones with --data-dir"
+        )
+    from ntkscore.training.fit import split
 
-    images = load(data or "cifar10", data_dir, test=True)
-    space = space.on(images.task)
-    if source.suffix == ".npz":
-        try:
-            with np.load(source, allow_pickle=False) as arrays:
-                state = dict(arrays)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"expected a state dict in {source}, but reading it failed ({error}); write it "
-                "with numpy.savez"
-            ) from error
-    else:
-        state = load_pth(source)
-    parsed = space.parse(cell)
-    variables = read_state_dict(state, parsed, space.network, running=True)
-    model = space.trained_model(parsed, variables["params"], variables[STATISTICS])
-    yield {**space.identity(parsed), "seed": -1, "epochs": -1}, model, images, None
+    _, kept = split(len(images.labels), held)
+    return replace(images, images=images.images[kept], labels=images.labels[kept])
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from cells.lazy import jax
 from ntkscore.errors import InputError
 from ntkscore.results.atomic import publish, writing_to
 

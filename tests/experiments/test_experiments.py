@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cells import EDGES, SIZE, Cell
-from experiments.__main__ import EXPERIMENTS, THEORY, app
+from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
 from experiments.paper import search, searchers
 from experiments.paper.distribution import histogram
 from experiments.paper.picks import Picks, space_accuracies, summary
@@ -62,7 +62,7 @@ def test_leaves_figure_data_and_record(name: str, data_dir: Path, tmp_path: Path
 
 def test_list_names_them_all() -> None:
     lines = invoke("list").splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == [*EXPERIMENTS, *THEORY]
+    assert [line.split()[0] for line in lines[:-1]] == [*EXPERIMENTS, *THEORY, *TRAINING]
     assert set(NAMES) <= set(EXPERIMENTS)
     assert lines[-1].startswith("recordings: space, proxies, trainability, radii")
 

@@ -160,6 +160,9 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
     rows = json.loads(shown.stdout)
     assert len(pd.read_csv(run / "evaluation.csv")) == len(rows)
     assert dict_file.exists()
+    scored = invoke("score", "323133", "--weights", run, "--samples", "4", "--format", "json")
+    assert {row["trained_seed"] for row in json.loads(scored.stdout)} == {0}
+    refused("expected weights of 000000, got those of", "score", "000000", "--weights", run)
     for arguments, sentence in (
         (["train", "323133", "--out", str(run), "--beta", "2"], "expected beta from 0 to 1, got 2"),
         (["train", "323133", "--out", str(run)], "holds a run with other settings"),
@@ -173,26 +176,28 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
         assert sentence in " ".join(invoke(*arguments, code=2).stderr.split())
 
 
-def test_a_state_dict_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     from cells.nasbench201.checkpoints import write_state_dict
     from cells.nasbench201.space import NASBench201
-    from ntkscore.cli import training as commands
+    from ntkscore.training.sources import trained_networks
 
     images = load("synthetic")
     few = replace(images, images=images.images[:8, ::4, ::4], labels=images.labels[:8])
-    monkeypatch.setattr(commands, "load", lambda *given, **named: few)
     space = NASBench201(channels=2, cells_per_stage=1).on(few.task)
     cell = space.parse("323133")
     variables = space.draw(space.shape(cell), 0, jnp.float32)
     np.savez(tmp_path / "w.npz", **write_state_dict(variables, cell, space.network, running=True))
     sizes = ["--channels", "2", "--cells-per-stage", "1", "--cell", "323133"]
-    ((columns, model, asked, _),) = commands._networks(
-        tmp_path / "w.npz", "323133", None, None, NASBench201(channels=2, cells_per_stage=1)
+    networks = trained_networks(
+        tmp_path / "w.npz", "323133", NASBench201(channels=2, cells_per_stage=1), lambda: few
     )
-    assert columns["cell"] == cell.index and asked is few
+    ((columns, model),) = networks.pairs()
+    assert columns["cell"] == cell.index and networks.images is few
     pixels = jnp.asarray(few.pixels)
     plain = space.trainable(cell).evaluate(variables["params"], variables["batch_stats"], pixels)
     np.testing.assert_allclose(model.apply(model.params, pixels), plain, atol=1e-4)
-    refused("got also", "evaluate", tmp_path / "w.npz", *sizes[:-1], "000000")
+    score = ["--weights", tmp_path / "w.npz", *sizes[:4], "--samples", "4"]
+    refused("got also", "score", "000000", *score)
+    refused("expected one architecture with --weights, got 2", "score", "1", "2", *score)
     (tmp_path / "w.npz").write_bytes(b"no")
-    refused("a state dict in", "evaluate", tmp_path / "w.npz", *sizes)
+    refused("a state dict in", "score", "323133", *score)
