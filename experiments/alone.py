@@ -15,6 +15,7 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images
 from ntkscore.kernels.own_passes import pullback_products
 from ntkscore.kernels.proxies import of_pullbacks
+from ntkscore.kernels.scores import NOT_FINITE, OK
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run.engine import configuration_of
 from ntkscore.run.scorer import Scorer
@@ -89,7 +90,7 @@ def record(
                         "kernel": KERNEL,
                         "score": MEASURE,
                         "value": value,
-                        "status": "ok" if np.isfinite(value) else "not_finite",
+                        "status": OK if np.isfinite(value) else NOT_FINITE,
                     }
                 )
             results.append(rows)

@@ -18,7 +18,7 @@ from cells.residual.networks import ResidualSpace
 from cells.space import Task
 from experiments.plotting import COLOURS, COLUMN
 from ntkscore.kernels.gram import evaluate
-from ntkscore.kernels.joint import joint_kernel
+from ntkscore.kernels.joint import every_kernel
 from ntkscore.theory.tasks import Points
 from ntkscore.theory.training import loss_slope
 
@@ -72,18 +72,21 @@ def on_sphere(points: np.ndarray) -> np.ndarray:
     return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
 
 
+LABELS = {
+    "clean": "K",
+    "cross": "K̄_ρ",
+    "robust": "K̂_ρ",
+    "cross_twice": "K̄_2ρ",
+    "twice": "K̂_2ρ",
+    "joint_clean": "K_all",
+    "joint_robust": "K̃_all",
+}
+"""Kernels as the paper writes them."""
+
+
 def kernels_of(gram: np.ndarray, n: int, beta: float) -> dict[str, np.ndarray]:
     """The five kernels in a stack's Gram matrix, and the joint ones of a β."""
-    part = lambda i, j: gram[i * n : (i + 1) * n, j * n : (j + 1) * n]  # noqa: E731
-    return {
-        "K": part(0, 0),
-        "K̄_ρ": part(0, 1),
-        "K̂_ρ": part(1, 1),
-        "K̄_2ρ": part(1, 2),
-        "K̂_2ρ": part(2, 2),
-        "K_all": joint_kernel(gram, "joint_clean", beta, n),
-        "K̃_all": joint_kernel(gram, "joint_robust", beta, n),
-    }
+    return {LABELS[name]: matrix for name, _, matrix in every_kernel(gram, n, [beta])}
 
 
 def panels(count: int, width: float = 1.0, together: bool = False) -> tuple[Figure, list[Axes]]:
