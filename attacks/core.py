@@ -5,10 +5,11 @@ function from images to images, and works on pixels in [0, 1], or on any points 
 None. Radii and steps are in the same unit, so 8/255 is eight grey levels.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from jaxtyping import Float
 
@@ -135,12 +136,28 @@ class Attack:
         assert key is not None
         if self.norm == "linf":
             return jax.random.uniform(key, x.shape, x.dtype, -self.rho, self.rho)
-        way, length = jax.random.split(key)
-        dimension = x[0].size
-        radius = jax.random.uniform(length, (len(x), *[1] * (x.ndim - 1)), x.dtype) ** (
-            1 / dimension
-        )
-        return self.rho * radius * project_to_sphere(jax.random.normal(way, x.shape, x.dtype))
+        return self.rho * uniform_in_ball(key, x.shape, x.dtype)
+
+
+def uniform_in_ball(key: Array, shape: tuple[int, ...], dtype: Any) -> Images:
+    """A uniform draw from the Euclidean ball of radius 1 for each point.
+
+    Args:
+        key: of the draw.
+        shape: (n, …).
+        dtype: of the points.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> drawn = uniform_in_ball(jax.random.key(0), (1000, 2), jnp.float32)
+        >>> lengths = jnp.linalg.norm(drawn, axis=1)
+        >>> bool(lengths.max() <= 1), round(float((lengths < 0.5).mean()), 2)
+        (True, 0.25)
+    """
+    way, length = jax.random.split(key)
+    dimension = math.prod(shape[1:])
+    radius = jax.random.uniform(length, (shape[0], *[1] * (len(shape) - 1)), dtype)
+    return radius ** (1 / dimension) * project_to_sphere(jax.random.normal(way, shape, dtype))
 
 
 def fgsm(rho: float | Array, norm: Norm = "linf") -> Attack:

@@ -37,6 +37,8 @@ from experiments.theory import (
     interpolation,
     lazy,
     projected,
+    random_flip,
+    random_stability,
     ranking,
     smooth,
     tradeoff,
@@ -115,6 +117,12 @@ THEORY = {
     "theory-features": Experiment("How many random features a function needs (G4)", features.run),
     "theory-interpolation": Experiment(
         "The width that fits points with balls around them (G5)", interpolation.run
+    ),
+    "theory-random-flip": Experiment(
+        "The smallest step that flips a random network (L1)", random_flip.run
+    ),
+    "theory-random-stability": Experiment(
+        "Perturbation stability of random networks (S1)", random_stability.run
     ),
 }
 

@@ -18,7 +18,9 @@ COLUMN = 3.4
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
 
-DATASET_LABELS = {name: facts.label for name, facts in DATASETS.items() if facts.source}
+DATASET_LABELS = {
+    name: facts.label for name, facts in DATASETS.items() if facts.source and not facts.grey
+}
 
 plt.rcParams |= {
     "axes.prop_cycle": cycler(color=COLOURS),

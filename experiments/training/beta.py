@@ -12,6 +12,8 @@ from experiments.training.setting import Rows, interval, settings
 from ntkscore.training.evaluation import CHECKS, evaluate
 
 CELL, SEEDS, BETAS = "341231", (0, 1, 2), (0.0, 0.5, 1.0)
+RADII = (3, 8, 32, 255)
+"""Of PGD, in grey levels."""
 APART = 0.05
 """By which PGD accuracy at β = 1 is to exceed that at β = 0."""
 
@@ -24,7 +26,7 @@ def rows(study: Study) -> Iterator[pd.DataFrame]:
         for place, seed in enumerate(SEEDS):
             state = jax.tree.map(lambda leaf, place=place: leaf[place], fitted.state)
             model = images.space.trained_model(CELL, state.params, state.statistics)
-            yield evaluate(model, *images.test).assign(beta=beta, seed=seed)
+            yield evaluate(model, *images.test, radii=RADII).assign(beta=beta, seed=seed)
 
 
 def run(study: Study) -> Outcome:

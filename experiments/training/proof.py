@@ -20,7 +20,7 @@ from ntkscore.api.scoring import score_network
 from ntkscore.config import Config
 from ntkscore.training.evaluation import evaluate
 
-RANDOM, SEED, IMAGES = 3, 0, 32
+RANDOM, SEED, IMAGES = 2, 0, 32
 """Random cells, the seed of all, images of a kernel."""
 WHEN = (0, 1, 3, 6, EPOCHS)
 """Epochs after which kernels are measured."""

@@ -8,10 +8,11 @@ import numpy as np
 from cells.nasbench201.space import NASBench201
 from experiments.study import DATASET, Study
 from ntkscore.data.images import ImageSet, load
+from ntkscore.run import devices
 from ntkscore.training.fit import Fitted, fit, split
 from ntkscore.training.recipe import Recipe
 
-TRAIN, TEST, EPOCHS, BATCH = 3000, 1000, 12, 64
+TRAIN, TEST, EPOCHS, BATCH = 2000, 500, 10, 64
 CHANNELS, CELLS_PER_STAGE = 4, 1
 
 
@@ -24,6 +25,7 @@ class Rows:
     """
 
     def __init__(self, study: Study) -> None:
+        devices.keep_compiled()
         images: ImageSet = load(DATASET, study.data_dir)
         train, test = split(len(images.labels), TEST)
         self.space = NASBench201(channels=CHANNELS, cells_per_stage=CELLS_PER_STAGE).on(images.task)

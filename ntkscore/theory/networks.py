@@ -1,10 +1,11 @@
-"""Networks of the convergence theory as models: deep and two-layer, some of whose layers stay."""
+"""Networks of the theory as models: deep, two-layer and plain ones."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from cells.errors import InputError
 from cells.model import Model
@@ -80,11 +81,22 @@ def two_layer_network(
         >>> bool(abs(model.apply(model.params, jnp.ones((5, 3)))).max() < 1e-6)
         True
     """
-    if activation not in ACTIVATIONS:
-        raise InputError(
-            f"expected an activation of {', '.join(ACTIVATIONS)}, got {activation!r}; choose one "
-            "of them"
-        )
+    weights, a = draw_two_layer(key, dimension, width, antisymmetric, dtype)
+    return two_layer(weights, a, activation)
+
+
+def draw_two_layer(
+    key: PRNGKeyArray,
+    dimension: int,
+    width: int,
+    antisymmetric: bool = False,
+    dtype: Any = None,
+) -> tuple[Float[Array, "m d"], Float[Array, "m"]]:
+    """W and a of a two-layer network, as `two_layer_network` draws them.
+
+    Raises:
+        InputError: if an antisymmetric network has an odd width.
+    """
     if antisymmetric and width % 2:
         raise InputError(f"expected an even width, got {width}; neurons come in pairs")
     rows, signs = jax.random.split(key)
@@ -92,11 +104,102 @@ def two_layer_network(
     weights = jax.random.normal(rows, (count, dimension), dtype)
     a = jax.random.rademacher(signs, (count,), weights.dtype)
     if antisymmetric:
-        weights, a = jnp.concatenate([weights, weights]), jnp.concatenate([a, -a])
+        return jnp.concatenate([weights, weights]), jnp.concatenate([a, -a])
+    return weights, a
+
+
+def two_layer(
+    weights: Float[Array, "m d"], a: Float[Array, "m"], activation: str = "relu"
+) -> Model:
+    """f = m^−1/2 Σ a_r σ(w_r·x) at these weights, of which W is trained.
+
+    Raises:
+        InputError: if σ is unknown.
+
+    Example:
+        >>> model = two_layer(jnp.eye(2), jnp.asarray([1.0, -1.0]))
+        >>> model.apply(model.params, jnp.asarray([[2.0, 1.0]])).round(4)
+        Array([[0.7071]], dtype=float32)
+    """
+    if activation not in ACTIVATIONS:
+        raise InputError(
+            f"expected an activation of {', '.join(ACTIVATIONS)}, got {activation!r}; choose one "
+            "of them"
+        )
     sigma = ACTIVATIONS[activation]
 
     def apply(weights: Array, points: Array) -> Array:
-        return _product(sigma(_product(points, weights.T)), a[:, None]) / width**0.5
+        return _product(sigma(_product(points, weights.T)), a[:, None]) / len(a) ** 0.5
+
+    return Model(apply, weights)
+
+
+INITIALISATIONS: dict[str, Callable[[int, int], tuple[float, float, float]]] = {
+    "lecun": lambda d, m: ((1 / d) ** 0.5, (1 / m) ** 0.5, (1 / m) ** 0.5),
+    "he": lambda d, m: ((2 / d) ** 0.5, (2 / m) ** 0.5, (2 / m) ** 0.5),
+    "ntk": lambda d, m: ((2 / m) ** 0.5, (2 / m) ** 0.5, 1.0),
+}
+"""Standard deviations of W_1, of W_2 … W_{L−1} and of W_L, of the dimension and the width; not the
+schemes of `cells.initializers`, whose `ntk` is another.
+
+Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and the
+ugly (initialization)", whose table is read so that its bounds and its claims agree.
+"""
+
+
+def fully_connected_network(
+    key: PRNGKeyArray,
+    dimension: int,
+    width: int,
+    outputs: int,
+    layers: int,
+    initialisation: str = "he",
+    alpha: float = 1.0,
+    dtype: Any = None,
+) -> Model:
+    """f = W_L h_{L−1}/α with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained.
+
+    Args:
+        key: of the weights.
+        dimension: d of the points.
+        width: m.
+        outputs: o.
+        layers: L ≥ 2.
+        initialisation: of `INITIALISATIONS`.
+        alpha: α; a large one makes outputs small, so that weights must travel.
+        dtype: of the weights.
+
+    Raises:
+        InputError: if there are fewer than two layers, or the initialisation is unknown.
+
+    Source: Zhu et al. (2022), appendix B and C.
+
+    Example:
+        >>> model = fully_connected_network(jax.random.key(0), 5, 8, outputs=3, layers=4)
+        >>> [w.shape for w in model.params]
+        [(5, 8), (8, 8), (8, 8), (8, 3)]
+    """
+    if layers < 2:
+        raise InputError(f"expected at least 2 layers, got {layers}; raise it")
+    if initialisation not in INITIALISATIONS:
+        raise InputError(
+            f"expected an initialisation of {', '.join(INITIALISATIONS)}, got {initialisation!r}; "
+            "choose one of them"
+        )
+    first, between, last = INITIALISATIONS[initialisation](dimension, width)
+    deviations = [first, *[between] * (layers - 2), last]
+    sizes = [(dimension, width), *[(width, width)] * (layers - 2), (width, outputs)]
+    keys = jax.random.split(key, layers)
+    weights = [
+        jax.random.normal(k, size, dtype) * std
+        for k, size, std in zip(keys, sizes, deviations, strict=True)
+    ]
+
+    def apply(weights: list[Array], points: Array) -> Array:
+        h = points
+        for weight in weights[:-1]:
+            h = jax.nn.relu(_product(h, weight))
+        return _product(h, weights[-1]) / alpha
 
     return Model(apply, weights)
 

@@ -128,14 +128,9 @@ def fit(
                 last = time.monotonic()
         losses, clean, robust = (np.stack(each) for each in zip(*map(_on_host, seen), strict=True))
         if not (finite := np.isfinite(losses).all(1)).all():
-            first = int(np.argmin(finite))
-            raise Diverged(epoch * per_epoch + first + 1, epoch + 1)
-        shares = np.array(
-            [min(recipe.batch, len(labels) - k * recipe.batch) for k in range(per_epoch)]
-        )
-        history[epoch, :, 0] = (losses * shares[:, None]).sum(0) / len(labels)
-        history[epoch, :, 1] = clean.sum(0) / len(labels)
-        history[epoch, :, 2] = robust.sum(0) / len(labels)
+            raise Diverged(epoch * per_epoch + int(np.argmin(finite)) + 1, epoch + 1)
+        sizes = np.diff([*range(0, len(labels), recipe.batch), len(labels)])
+        history[epoch] = np.stack([sizes @ losses, clean.sum(0), robust.sum(0)], -1) / len(labels)
         kept.save(epoch + 1, (state, history))
         if after is not None:
             after(epoch + 1, state)

@@ -17,6 +17,8 @@ from experiments.theory import (
     interpolation,
     lazy,
     projected,
+    random_flip,
+    random_stability,
     ranking,
     smooth,
     tradeoff,
@@ -116,6 +118,13 @@ SMALL: dict[Any, dict[str, Any]] = {
     projected: {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
     smooth: {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
     features: {"DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64), "SIGMAS": ("tanh",)},
+    random_flip: {"DIMENSIONS": (25, 100, 400), "WIDTH": 50, "DRAWS": 8},
+    random_stability: {
+        "LAYERS": (2, 3),
+        "WIDTHS": (16, 64),
+        "NETWORKS": {16: 20, 64: 20},
+        "DIMENSION": 5,
+    },
     interpolation: {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
 }
 

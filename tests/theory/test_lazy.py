@@ -1,0 +1,131 @@
+"""The lazy regime's identities, at any size: outputs, gradients, sign changes, exact flips."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import erf
+
+from ntkscore.theory.lazy import (
+    changes_bound,
+    flip_along_gradient,
+    gradient_bound,
+    gradient_change_bound,
+    largest_output,
+    output_bound,
+    project_rows,
+)
+from ntkscore.theory.networks import draw_two_layer, two_layer
+
+
+def draws(count: int, m: int, d: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return [(rng.standard_normal((m, d)), rng.choice([-1.0, 1.0], m)) for _ in range(count)]
+
+
+def output(w: np.ndarray, a: np.ndarray, x: np.ndarray) -> float:
+    return float(a @ np.maximum(w @ x, 0) / len(a) ** 0.5)
+
+
+def unit(d: int, seed: int = 0) -> np.ndarray:
+    x = np.random.default_rng(seed).standard_normal(d)
+    return x / np.linalg.norm(x)
+
+
+def test_output_and_gradient_of_a_random_network() -> None:
+    d, m, x = 12, 7, unit(12)
+    flips = [flip_along_gradient(w, a, x) for w, a in draws(8000, m, d)]
+    squares = np.array([[flip.output**2, flip.gradient**2] for flip in flips])
+    error = squares.std(0) / np.sqrt(len(squares))
+    assert (np.abs(squares.mean(0) - [0.5, d / 2]) < 4 * error).all()
+
+
+def test_the_gradient_gives_the_output_back() -> None:
+    x = unit(9)
+    for w, a in draws(5, 6, 9):
+        model = two_layer(jnp.asarray(w, jnp.float32), jnp.asarray(a, jnp.float32))
+        slope = jax.grad(lambda z, model=model: model.apply(model.params, z[None])[0, 0])
+        there = jnp.asarray(x, jnp.float32)
+        flip = flip_along_gradient(w, a, x)
+        assert float(slope(there) @ there) == pytest.approx(flip.output, abs=1e-5)
+        assert float(jnp.linalg.norm(slope(there))) == pytest.approx(flip.gradient, rel=1e-5)
+        # The cone: signs stay when all weights are scaled.
+        assert np.sign(output(3.7 * w, a, x)) == np.sign(flip.output)
+
+
+@pytest.mark.parametrize("m", [3, 20, 400])
+def test_the_smallest_flip_is_exact(m: int) -> None:
+    statuses = set()
+    for seed, (w, a) in enumerate(draws(25, m, 5)):
+        x = unit(5, seed)
+        flip = flip_along_gradient(w, a, x)
+        statuses.add(flip.status)
+        active = w @ x > 0
+        g = -np.sign(flip.output) * (a * active) @ w / m**0.5
+        if flip.status == "no_flip":
+            assert np.isnan(flip.length)
+            steps = np.geomspace(1e-3, 1e6, 400)
+        else:
+            beyond = output(w, a, x + 1.0001 * flip.step * g)
+            assert np.sign(beyond) == -np.sign(flip.output)
+            steps = np.linspace(0, 0.9999 * flip.step, 1000)
+            assert flip.linear <= flip.length * 3 and flip.length == flip.step * flip.gradient
+        values = np.array([output(w, a, x + t * g) for t in steps])
+        assert (values * np.sign(flip.output) >= -1e-9).all()
+    assert "ok" in statuses
+
+
+def test_neurons_that_may_change_are_binomial_and_below_their_bound() -> None:
+    m, d, c0 = 2000, 10, 3.0
+    radius, x = c0 / m**0.5, unit(10)
+    counts = [int((np.abs(w @ x) <= radius).sum()) for w, _ in draws(60, m, d)]
+    exact = m * erf(radius / 2**0.5)
+    assert np.mean(counts) == pytest.approx(exact, abs=4 * np.sqrt(exact / 60))
+    assert np.mean(np.array(counts) > changes_bound(0.05, m, radius)) <= 0.05
+
+
+def test_signs_differ_by_the_angle() -> None:
+    rng, x = np.random.default_rng(0), unit(6)
+    z = unit(6, 1)
+    w = rng.standard_normal((200_000, 6))
+    share = np.mean(np.sign(w @ x) != np.sign(w @ z))
+    assert share == pytest.approx(np.arccos(x @ z) / np.pi, abs=0.005)
+    delta = z - (z @ x) * x
+    delta *= 0.3 / np.linalg.norm(delta)
+    moved = np.mean(np.sign(w @ x) != np.sign(w @ (x + delta)))
+    assert moved == pytest.approx(np.arctan(0.3) / np.pi, abs=0.005)
+
+
+def test_the_ball_s_largest_output_is_reached_and_never_exceeded() -> None:
+    m, d, c0 = 400, 8, 2.0
+    radius, x, rng = c0 / m**0.5, unit(8), np.random.default_rng(1)
+    gains = []
+    for w, a in draws(100, m, d):
+        top = largest_output(w, a, x, radius)
+        best = w + radius * a[:, None] * x
+        assert output(best, a, x) == pytest.approx(top, abs=1e-9)
+        moves = rng.standard_normal((m, d))
+        moves *= radius / np.linalg.norm(moves, axis=1, keepdims=True)
+        assert output(w + moves, a, x) <= top
+        gains.append(top - output(w, a, x))
+        assert top <= output(w, a, x) + c0 and abs(output(w, a, x)) <= output_bound(0.05, m, c0)
+    assert np.mean(gains) == pytest.approx(c0 / 2, abs=0.15)
+
+
+def test_rows_are_projected_one_by_one() -> None:
+    w, a = draw_two_layer(jax.random.key(0), 4, 6)
+    moved = w + jnp.linspace(0, 1, 6)[:, None] * jnp.ones(4)
+    inside = project_rows(moved, w, 0.9)
+    lengths = jnp.linalg.norm(inside - w, axis=1)
+    assert float(lengths.max()) <= 0.9 + 1e-6
+    np.testing.assert_array_equal(inside[:2], moved[:2])
+    assert set(np.asarray(a)) <= {-1.0, 1.0}
+
+
+def test_what_the_bounds_say_at_sizes_that_can_be_run() -> None:
+    assert gradient_bound(0.05, 784, 10**5, 10.0).status == "vacuous"
+    assert gradient_bound(0.05, 10**6, 10**9, 1.0).value > 100
+    # Divided by √d, with C₀ = C₁ = 1 and m = d^2.4.
+    for d, expected in ((784, 89), (10**12, 4.5), (10**20, 0.58)):
+        found = gradient_change_bound(d, round(d**2.4), 1.0) / d**0.5
+        assert found == pytest.approx(expected, rel=0.05)
