@@ -16,7 +16,6 @@ from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, stderr
 from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
-from ntkscore.results.atomic import publish, writing_to
 from ntkscore.run import devices
 from ntkscore.training.recipe import Recipe
 
@@ -120,6 +119,7 @@ def evaluate(
     import pandas as pd
 
     from ntkscore.cli.display import print_frame
+    from ntkscore.results.atomic import publish, writing_to
     from ntkscore.training.evaluation import CHECKS
     from ntkscore.training.evaluation import evaluate as ask
     from ntkscore.training.sources import trained_networks

@@ -60,7 +60,7 @@ def flip_along_gradient(weights: Weights, a: Signs, x: Float[np.ndarray, "d"]) -
         >>> flip.status, flip.output  # relu never gets below zero
         ('no_flip', 2.0)
     """
-    root = np.sqrt(len(a))
+    root = len(a) ** 0.5
     u = weights @ x
     active = u > 0
     output = float(a[active] @ u[active]) / root
@@ -95,9 +95,9 @@ def project_rows(
     Source: Wang et al. (2022), algorithm 1, line 11, after every step.
 
     Example:
-        >>> project_rows(jnp.asarray([[3.0, 4.0], [0.1, 0.0]]), jnp.zeros((2, 2)), 1.0).round(2)
-        Array([[0.6, 0.8],
-               [0.1, 0. ]], dtype=float32)
+        >>> project_rows(jnp.asarray([[3.0, 4.0], [0.5, 0.0]]), jnp.zeros((2, 2)), 2.5)
+        Array([[1.5, 2. ],
+               [0.5, 0. ]], dtype=float32)
     """
     change = weights - start
     lengths = jnp.linalg.norm(change, axis=1, keepdims=True)

@@ -32,8 +32,8 @@ def displacements(
     Example:
         >>> linear = Model(lambda w, x: x @ w, jnp.eye(3))
         >>> moved = displacements(linear, linear.params, jnp.zeros((500, 3)), jax.random.key(0))
-        >>> bool(moved.max() <= 1), round(float(moved.mean()), 1)  # 3/4
-        (True, 0.8)
+        >>> bool(moved.max() <= 1), bool(abs(moved.mean() - 3 / 4) < 0.05)
+        (True, True)
     """
     delta = uniform_in_ball(key, x.shape, x.dtype)
     _, moved = jax.jvp(lambda z: model.apply(params, z), (x,), (delta,))
