@@ -201,15 +201,21 @@ class NASBench201(Space):
     def trained_model(self, architecture: Any, params: Any, statistics: Any) -> Model:
         """A cell's network at trained weights and running statistics, with its fast passes."""
         from cells.nasbench201.network import STATISTICS
+        from cells.nasbench201.training import logits
 
         cell = self.parse(architecture)
         # The mode that measures nothing goes by what is stored.
         stored = replace(self, bn="init")
         variables = {"params": params, STATISTICS: statistics}
         code = jnp.asarray(self.encode(cell))
-        return stored.model(
-            self.shape(cell), variables, code, jnp.zeros((1, *self.task.image_shape))
-        )
+        blank = jnp.zeros((1, *self.task.image_shape))
+        model = stored.model(self.shape(cell), variables, code, blank)
+
+        def apply(params: Any, points: Array) -> Any:
+            # Of a cell that is known; the passes take any, by its digits as data.
+            return logits(self.network, cell, params, statistics, points, train=False)[0]
+
+        return model._replace(apply=apply)
 
     def _unnormalized(self, code: Any, params: Any, points: Array) -> Any:
         """Logits without the images' normaliser and the layers' normalisations."""

@@ -12,13 +12,13 @@ from attacks import CapAttack, project_to_cap, twice
 from cells.residual import Residual
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.setting import of_width, on_sphere, panels
+from experiments.theory.setting import of_width, panels
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.least_eigenvalue import KERNELS, lower_bound, lower_bound_at, printed_bound
-from ntkscore.theory.tasks import margin
+from ntkscore.theory.tasks import margin, on_sphere
 from ntkscore.theory.training import loss_slope
 
 SIZES = ((20, 128), (50, 1024), (50, 32))
@@ -100,8 +100,7 @@ def of_images(study: Study) -> tuple[str, ...]:
     normalised = (pixels - images.mean) / images.std
     told = []
     for what, points in (("raw", pixels), ("with their channels normalised", normalised)):
-        x = points.reshape(50, -1)
-        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        x = on_sphere(points.reshape(50, -1))
         inner = np.abs(x @ x.T)
         c = float(np.max(inner - np.diag(np.diag(inner))))
         bound = printed_bound("relu", 50, c)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import pandas as pd
 from jax import lax
 
@@ -49,14 +50,16 @@ def measured(key: Any, radius: Any, width: int, hidden: int) -> dict[str, Any]:
         jax.tree.structure(change), jax.random.split(way, len(jax.tree.leaves(change)))
     )
     drawn = jax.tree.map(lambda c, k: jax.random.normal(k, c.shape), change, keys)
-    scaled = jax.tree.map(lambda c, d: d * _length(c) / _length(d), change, drawn)
+    scaled = jax.tree.map(
+        lambda c, d: d * optax.global_norm(c) / optax.global_norm(d), change, drawn
+    )
     astray = jax.tree.map(jnp.add, model.params, scaled)
 
     def at(point: Any) -> tuple[Any, Any, Any]:
         of = jax.grad(lambda w: model.apply(w, point[None])[0, 0])
         start = of(model.params)
         apart = [jax.tree.map(jnp.subtract, of(w), start) for w in (run.params, astray)]
-        return _length(start), *(_length(each) for each in apart)
+        return optax.global_norm(start), *(optax.global_norm(each) for each in apart)
 
     start, end, random = lax.map(at, x)
     before, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
@@ -67,10 +70,6 @@ def measured(key: Any, radius: Any, width: int, hidden: int) -> dict[str, Any]:
         "at random": jnp.mean(random / start),
         "linearisation": jnp.linalg.norm(after - before - along) / jnp.linalg.norm(after - before),
     }
-
-
-def _length(tree: Any) -> Any:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
 
 
 def rows() -> Iterator[dict[str, object]]:

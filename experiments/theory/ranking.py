@@ -15,14 +15,14 @@ from attacks import CapAttack, twice
 from cells.residual import ACTIVATIONS, Residual
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.setting import of_width, on_sphere, panels
+from experiments.theory.setting import of_width, panels
 from experiments.theory.statistics import agreement, positive, slope
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
 from ntkscore.theory.energies import label_energy_binary, margin_energy
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.settings import RULES
-from ntkscore.theory.tasks import Points, margin, two_classes
+from ntkscore.theory.tasks import Points, margin, on_sphere, two_classes
 from ntkscore.theory.training import loss_slope, steps
 from ntkscore.theory.trials import bound_terms, step_size
 

@@ -65,13 +65,6 @@ def attacked_stack(attack: CapAttack) -> Callable[..., tuple[Any, Any]]:
     return compute
 
 
-def on_sphere(points: np.ndarray) -> np.ndarray:
-    """Points of length 1 up to float32's rounding, in float64 and of length 1."""
-    points = points.astype(float)
-    lengths = np.linalg.norm(points.reshape(len(points), -1), axis=1)
-    return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
-
-
 LABELS = {
     "clean": "K",
     "cross": "K̄_ρ",

@@ -14,11 +14,11 @@ from cells.model import Model
 from cells.residual import Residual
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study, Verdict
-from experiments.theory.setting import by_seed, of_width, on_sphere, panels
+from experiments.theory.setting import by_seed, of_width, panels
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.theory.energies import leading_term, margin_energy
 from ntkscore.theory.infinite_width import infinite_ntk
-from ntkscore.theory.tasks import Points, tradeoff
+from ntkscore.theory.tasks import Points, on_sphere, tradeoff
 from ntkscore.theory.training import loss_slope, margins, steps
 
 STEPS, TEST, DIMENSION, RHO, WIDTH, SEEDS = 2000, 500, 20, 0.3, 256, 3

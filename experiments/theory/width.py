@@ -9,18 +9,10 @@ from attacks import CapAttack
 from cells.residual import Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.setting import (
-    attacked_stack,
-    by_seed,
-    kernels_of,
-    lines,
-    of_width,
-    on_sphere,
-    panels,
-)
+from experiments.theory.setting import attacked_stack, by_seed, kernels_of, lines, of_width, panels
 from experiments.theory.statistics import slope, within
 from ntkscore.theory.infinite_width import infinite_ntk
-from ntkscore.theory.tasks import Points, margin
+from ntkscore.theory.tasks import Points, margin, on_sphere
 
 N, DIMENSION, MU, RHO, BETA, SEEDS = 16, 10, 0.1, 0.15, 0.5, 10
 PIXELS, CHANNELS = 8, 3

@@ -29,14 +29,9 @@ TRIAL = "Points, attack and steps"
 NETWORKS = "Search space"
 MACHINE = "Devices and processes"
 
-Cells = Annotated[
-    list[str],
-    typer.Argument(
-        help="Architectures; of NAS-Bench-201 by index (2581), six digits (323133) or genotype "
-        "string.",
-        show_default=False,
-    ),
-]
+_NAMES = "of NAS-Bench-201 by index (2581), six digits (323133) or genotype string."
+Cell = Annotated[str, typer.Argument(help=f"Architecture; {_NAMES}", show_default=False)]
+Cells = Annotated[list[str], typer.Argument(help=f"Architectures; {_NAMES}", show_default=False)]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
 TablePath = Annotated[
     Path,

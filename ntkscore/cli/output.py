@@ -1,6 +1,7 @@
 """Where output goes: the forms of what is printed on stdout, and messages on stderr."""
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -29,3 +30,24 @@ def input_errors() -> Iterator[None]:
         text = str(error).replace("[", r"\[")
         stderr.print(f"[red]error:[/red] {text}", soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+@contextmanager
+def interruptible(left: Callable[[], str]) -> Iterator[None]:
+    """End on an interrupt with exit code 130, and say what is on disk.
+
+    Args:
+        left: what the command leaves, as the beginning of a sentence.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr.print(f"stopped; {left()}, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -4,9 +4,6 @@ A command imports what it works with when it runs, so that help is quick, and wh
 its input is checked, so that a refusal is.
 """
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +15,7 @@ from cells.space import Space
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.cli import options as o
 from ntkscore.cli.app import app
-from ntkscore.cli.output import Format, stderr
+from ntkscore.cli.output import Format, interruptible, stderr
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
@@ -185,7 +182,7 @@ def rank(
     if processes is None and not distributed:
         devices.cores_as_devices()
     devices.keep_compiled(traces=True)
-    with _interruptible(out), progress_display() as report:
+    with interruptible(lambda: _left_in(out)), progress_display() as report:
         ended = engine.run(
             chosen,
             wanted,
@@ -243,7 +240,7 @@ def search(
     among = runs.population_for(reference, images, space, config, wanted, asked)
     devices.cores_as_devices()
     devices.keep_compiled(traces=True)
-    with _interruptible(out), stderr.status("compiling") as status:
+    with interruptible(lambda: _left_in(out)), stderr.status("compiling") as status:
         seen = visited(
             images,
             out,
@@ -295,22 +292,9 @@ def _print_ranking(
     print_frame(frame, format, f"Ranked by {ranked.by}, best first", note)
 
 
-@contextmanager
-def _interruptible(out: Path) -> Iterator[None]:
-    """End on an interrupt with exit code 130, and say what is on disk."""
+def _left_in(out: Path) -> str:
+    """What a run has left in its folder."""
     from ntkscore.results import RUN, ResultSet
 
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        count = len(ResultSet.open(out).finished()) if (out / RUN).exists() else 0
-        stderr.print(
-            f"stopped; {count} networks are on disk, and the same command goes on from there"
-        )
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    count = len(ResultSet.open(out).finished()) if (out / RUN).exists() else 0
+    return f"{count} networks are on disk"

@@ -1,8 +1,5 @@
 """The commands that train a network and evaluate it."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +10,7 @@ import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
 from ntkscore.cli.app import app
-from ntkscore.cli.output import Format, stderr
+from ntkscore.cli.output import Format, interruptible, stderr
 from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
 from ntkscore.run import devices
@@ -25,14 +22,7 @@ if TYPE_CHECKING:
 
 @o.command(app)
 def train(
-    cell: Annotated[
-        str,
-        typer.Argument(
-            help="Architecture; of NAS-Bench-201 by index (2581), six digits (323133) or genotype "
-            "string.",
-            show_default=False,
-        ),
-    ],
+    cell: o.Cell,
     out: Annotated[Path, typer.Option(help="Folder for the run; continued if it exists.")],
     data: o.Data = "synthetic",
     data_dir: o.DataDir = None,
@@ -52,7 +42,7 @@ def train(
 
     images = ntkscore.load_images(data, data_dir)
     devices.keep_compiled()
-    with _interruptible(), stderr.status("compiling") as status:
+    with interruptible(lambda: "whole epochs are on disk"), stderr.status("compiling") as status:
         try:
             trained = run(
                 cell,
@@ -189,20 +179,3 @@ def _images_for(
 
     _, kept = split(len(images.labels), held)
     return replace(images, images=images.images[kept], labels=images.labels[kept])
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """End on an interrupt with exit code 130."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        stderr.print("stopped; whole epochs are on disk, and the same command goes on from there")
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

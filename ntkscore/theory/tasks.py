@@ -92,6 +92,18 @@ def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
     return Points(_with_rest(np.stack([robust, fragile], 1), others), y)
 
 
+def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
+    """Each point divided by its length, in float64.
+
+    Example:
+        >>> on_sphere(np.array([[3.0, 4.0]]))
+        array([[0.6, 0.8]])
+    """
+    points = points.astype(float)
+    lengths = np.linalg.norm(points.reshape(len(points), -1), axis=1)
+    return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
+
+
 def circle(count: int = 10) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
     """Angles evenly around the circle, and labels: two of every five are 1.
 
@@ -174,7 +186,7 @@ def two_classes(
         chosen_images = area_means(chosen_images, side)
     x = chosen_images.reshape(count, -1)
     y = np.where(np.asarray(images.labels)[order] == classes[1], 1.0, -1.0)
-    return Points(x / np.linalg.norm(x, axis=1, keepdims=True), y)
+    return Points(on_sphere(x), y)
 
 
 def _check_dimension(dimension: int, least: int) -> None:
@@ -183,8 +195,7 @@ def _check_dimension(dimension: int, least: int) -> None:
 
 
 def _directions(count: int, dimension: int, rng: np.random.Generator) -> np.ndarray:
-    drawn = rng.standard_normal((count, dimension))
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return on_sphere(rng.standard_normal((count, dimension)))
 
 
 def _with_rest(first: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from ntkscore.theory.energies import (
 )
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.settings import Trial
+from ntkscore.theory.tasks import on_sphere
 from ntkscore.theory.training import algorithm_1, loss_slope
 
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
@@ -140,9 +141,7 @@ def run_trial(
     model = space.network(skips, points, seed=seed)
     attack = CapAttack(trial.rho, trial.attack_steps)
     attacked = twice(attack, loss_slope(model, model.params, labels), points)
-    stack = np.concatenate([x, *(np.asarray(each, float) for each in attacked)])
-    lengths = np.linalg.norm(stack.reshape(len(stack), -1), axis=1)
-    stack = stack / lengths.reshape(-1, *[1] * (stack.ndim - 1))
+    stack = on_sphere(np.concatenate([x, *(np.asarray(each, float) for each in attacked)]))
     terms = bound_terms(infinite_ntk(space, skips, stack), y, skips.layers, trial.beta)
     lipschitz = max(ACTIVATIONS[name].lipschitz for name in space.activations_of(skips))
     width = space.width if space.output_scale == "sqrt_width" else 1

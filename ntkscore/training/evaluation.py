@@ -16,7 +16,7 @@ from attacks.square import SquareAttack
 from cells.model import Model
 from ntkscore.errors import InputError
 from ntkscore.run.devices import compiler_options
-from ntkscore.training.steps import cross_entropy
+from ntkscore.training.steps import mean_loss
 
 BATCH = 250
 RADII = (3, 8, 16, 32, 64, 128, 255)
@@ -202,7 +202,7 @@ class _Asking:
     @staticmethod
     def _slope(ask: Any, y: Any) -> Any:
         """The gradient of the loss in the images; of each image's own, up to a factor."""
-        return jax.grad(lambda x: cross_entropy(ask(x), y))
+        return jax.grad(lambda x: mean_loss(ask(x), y))
 
     def _ask(self, name: str, answer: Callable[..., Any], rho: float = 0.0) -> Any:
         """Whether each image is told right by logits of (network, images, labels, key, ρ)."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from attacks import Attack
 from cells.model import Trainable
+from ntkscore.kernels.probes import cross_entropy
 from ntkscore.training.recipe import Recipe
 
 Images = Float[Array, "n h w c"]
@@ -44,9 +45,9 @@ class Seen(NamedTuple):
     robust: Float[Array, ""]
 
 
-def cross_entropy(logits: Float[Array, "n o"], labels: Classes) -> Float[Array, ""]:
+def mean_loss(logits: Float[Array, "n o"], labels: Classes) -> Float[Array, ""]:
     """Mean cross-entropy, nats."""
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
+    return jnp.mean(cross_entropy(logits, labels))
 
 
 def augmented(key: Array, images: Images, pad: int) -> Images:
@@ -80,7 +81,7 @@ def objective(
         def told(statistics: PyTree, images: Images, wanted: Array) -> Any:
             def run(images: Images) -> Any:
                 logits, new = network.train(params, statistics, images)
-                return cross_entropy(logits, y), right(logits, y), new
+                return mean_loss(logits, y), right(logits, y), new
 
             def leave(images: Images) -> Any:
                 return jnp.zeros((), x.dtype), jnp.full((), jnp.nan, x.dtype), statistics
@@ -95,7 +96,7 @@ def objective(
     def joint(params: PyTree, x: Images, attacked: Images, y: Classes) -> Any:
         logits, new = network.train(params, statistics, jnp.concatenate([x, attacked]))
         clean, robust = logits[: len(x)], logits[len(x) :]
-        loss = (1 - beta) * cross_entropy(clean, y) + beta * cross_entropy(robust, y)
+        loss = (1 - beta) * mean_loss(clean, y) + beta * mean_loss(robust, y)
         return loss, (new, Seen(loss, right(clean, y), right(robust, y)))
 
     return joint if recipe.bn_train == "joint" else separate
@@ -128,7 +129,7 @@ def step(
         images = augmented(moving, images, max(images.shape[1] // 8, 1))
     attack = Attack(recipe.rho, recipe.attack_steps, recipe.attack_step, random_start=True)
     # The attack meets the network as it will be used, by its running statistics.
-    loss_at = lambda z: cross_entropy(  # noqa: E731
+    loss_at = lambda z: mean_loss(  # noqa: E731
         network.evaluate(state.params, state.statistics, z), labels
     )
     attacked = lax.cond(

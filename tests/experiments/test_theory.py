@@ -24,9 +24,10 @@ from experiments.theory import (
     tradeoff,
     width,
 )
-from experiments.theory.setting import kernels_of, on_sphere
+from experiments.theory.setting import kernels_of
 from experiments.theory.statistics import Interval, agreement, positive, slope, within
 from ntkscore.errors import InputError
+from ntkscore.theory.tasks import on_sphere
 
 
 def test_the_slope_of_a_power_law_is_its_exponent() -> None:

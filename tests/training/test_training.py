@@ -28,7 +28,7 @@ from ntkscore.training.fit import Diverged, fit, split
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.runs import open_trained, train
-from ntkscore.training.steps import State, augmented, cross_entropy, step
+from ntkscore.training.steps import State, augmented, mean_loss, step
 
 SPACE = NASBench201(channels=2, cells_per_stage=2).on(Task((8, 8, 3), 4))
 CELLS = ("323133", "304412", "021300", "400002", "000003")
@@ -325,7 +325,7 @@ def test_trained_weights_are_scored_by_their_running_statistics() -> None:
         trained.state_dict(), trained.architecture, trained.space.network, running=True
     )
     np.testing.assert_array_equal(again[STATISTICS]["head"]["var"], state.statistics["head"]["var"])
-    assert float(cross_entropy(plain, jnp.asarray(images.labels[:4]))) > 0
+    assert float(mean_loss(plain, jnp.asarray(images.labels[:4]))) > 0
 
 
 SHARDED = """
