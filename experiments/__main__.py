@@ -36,12 +36,18 @@ from experiments.theory import (
     gradient,
     interpolation,
     lazy,
+    lazy_adversarial,
+    lazy_deviation,
+    lazy_flip,
+    lazy_radius,
+    lazy_stability,
     projected,
     random_flip,
     random_stability,
     ranking,
     smooth,
     tradeoff,
+    travelling_stability,
     width,
 )
 from experiments.training import beta, proof
@@ -121,8 +127,26 @@ THEORY = {
     "theory-random-flip": Experiment(
         "The smallest step that flips a random network (L1)", random_flip.run
     ),
+    "theory-lazy-flip": Experiment(
+        "The smallest step that flips a network trained in its ball (L2)", lazy_flip.run
+    ),
+    "theory-lazy-radius": Experiment(
+        "How the flipping step grows with the ball (L3)", lazy_radius.run
+    ),
+    "theory-lazy-adversarial": Experiment(
+        "Adversarial training in the lazy ball, by radius and dimension (L4)", lazy_adversarial.run
+    ),
+    "theory-lazy-deviation": Experiment(
+        "The ball that adversarial training needs (L5)", lazy_deviation.run
+    ),
     "theory-random-stability": Experiment(
         "Perturbation stability of random networks (S1)", random_stability.run
+    ),
+    "theory-lazy-stability": Experiment(
+        "Perturbation stability after training, by width and depth (S2)", lazy_stability.run
+    ),
+    "theory-travelling-stability": Experiment(
+        "Perturbation stability when the weights must travel (S3)", travelling_stability.run
     ),
 }
 

@@ -1,7 +1,7 @@
-"""Trainability recorded by itself; a run would compute kernels and all other measures as well."""
+"""Measures with passes of their own recorded by themselves, without kernels and all the others."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +9,55 @@ import jax
 import numpy as np
 from jax import lax
 
+from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images
-from ntkscore.kernels.own_passes import pullback_products
+from ntkscore.kernels.own_passes import of_perturbations, pullback_products
 from ntkscore.kernels.proxies import of_pullbacks
 from ntkscore.kernels.scores import NOT_FINITE, OK
+from ntkscore.kernels.stack import PERTURBATIONS
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run.engine import configuration_of
 from ntkscore.run.scorer import Scorer
 
-KERNEL, MEASURE = "clean", "trainability"
+KERNEL = "clean"
 AT_ONCE = 32
 
 
+def trainability(model: Model, images: Any, key: Any) -> Any:
+    """The products that it is reduced from."""
+    # Of the two halves of the key, Zen has the first.
+    _, own = jax.random.split(key)
+    assert model.passes is not None
+    _, kept = model.passes.forward(model.params, images)
+    return pullback_products(model.passes.pullbacks(model.params, kept, own))
+
+
+def perturbations(model: Model, images: Any, key: Any) -> Any:
+    """Stability and the way to another class."""
+    passes = model.passes
+    assert passes is not None
+    logits, kept = passes.forward(model.params, images)
+    pullback = lambda s: passes.gradient(model.params, kept, s)  # noqa: E731
+    own = jax.random.fold_in(key, PERTURBATIONS)
+    return of_perturbations(model, images, logits, pullback, own)
+
+
+Numbers = dict[str, float]
+GROUPS: dict[str, tuple[Callable[..., Any], Callable[[Any], Numbers]]] = {
+    "trainability": (trainability, of_pullbacks),
+    "perturbations": (
+        perturbations,
+        lambda found: {name: float(value) for name, value in found.items()},
+    ),
+}
+"""Measures that come about together: what a program hands out, and what numbers it becomes."""
+
+
 def record(
+    group: str,
     cells: Sequence[Architecture],
     seeds: Sequence[int],
     data: ImageSet,
@@ -32,16 +65,18 @@ def record(
     config: Config,
     out: Path,
 ) -> tuple[ResultSet, float | None]:
-    """Compute what is missing, each network's trainability as a run with `proxies` has it.
+    """Compute what is missing, each network's measures as a run with `proxies` has them.
 
     Args:
+        group: of `GROUPS`.
         cells, seeds, data: what is scored, and on what.
         space, config: as for a run.
-        out: a result directory, which holds rows of this measure alone.
+        out: a result directory, which holds rows of these measures alone.
 
     Returns:
         The results, and networks a second, compilation included; None where nothing was missing.
     """
+    compute, reduced = GROUPS[group]
     space = space.on(data.task)
     results = ResultSet.create_or_resume(
         out, configuration_of(data, space, config), provenance(), tuple(space.identity(cells[0]))
@@ -52,16 +87,10 @@ def record(
     attack = config.attack_at(rho)
 
     @jax.jit
-    def products(codes: Any, variables: Any, images: Any, key: Any) -> Any:
-        # As the stack does: of the two halves of the key, Zen has the first.
-        _, own = jax.random.split(jax.random.fold_in(key, 2))
-
-        def one(code: Any) -> Any:
-            model = space.model((), variables, code, images)
-            assert model.passes is not None
-            _, kept = model.passes.forward(model.params, images)
-            return pullback_products(model.passes.pullbacks(model.params, kept, own))
-
+    def program(codes: Any, variables: Any, images: Any, key: Any) -> Any:
+        # As the stack is given it.
+        noise = jax.random.fold_in(key, 2)
+        one = lambda code: compute(space.model((), variables, code, images), images, noise)  # noqa: E731
         return lax.map(one, codes)
 
     for seed in seeds:
@@ -72,14 +101,12 @@ def record(
             # A call always has the same shape.
             padded = [*part, *[part[-1]] * (AT_ONCE - len(part))]
             codes = np.stack([space.encode(cell) for cell in padded])
-            arrays = [
-                np.asarray(each)
-                for each in products(codes, batch.variables, batch.images, batch.key)
-            ]
+            found = program(codes, batch.variables, batch.images, batch.key)
+            arrays = jax.tree.map(np.asarray, found)
             rows = []
             for k, cell in enumerate(part):
-                value = of_pullbacks([array[k] for array in arrays])[MEASURE]
-                rows.append(
+                numbers = reduced(jax.tree.map(lambda array, k=k: array[k], arrays))
+                rows += [
                     {
                         **space.identity(cell),
                         "seed": seed,
@@ -88,11 +115,12 @@ def record(
                         "step_size": float(attack.step_size),
                         "beta": None,
                         "kernel": KERNEL,
-                        "score": MEASURE,
+                        "score": measure,
                         "value": value,
                         "status": OK if np.isfinite(value) else NOT_FINITE,
                     }
-                )
+                    for measure, value in numbers.items()
+                ]
             results.append(rows)
             count += len(part)
     results.compact()

@@ -58,6 +58,7 @@ SCORE_LABELS = {
     "snip": "SNIP",
     "zico": "ZiCo",
     "zen": "Zen",
+    "flip_distance": "flip distance",
     "path_convs": "convolutions on paths",
     "path_pools": "poolings on paths",
     "shortest_path": "shortest path",

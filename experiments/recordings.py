@@ -62,14 +62,14 @@ class Recording:
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
         images: the data set that they are drawn from.
-        alone: record trainability by itself, without the kernels.
+        alone: record these measures by themselves, without the kernels; of `experiments.alone`.
     """
 
     choices: Choices
     cells: str = "table"
     seeds: int = 3
     images: str = DATASET
-    alone: bool = False
+    alone: str = ""
 
     @property
     def space(self) -> NASBench201:
@@ -87,7 +87,7 @@ class Recording:
 SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
 PROXIES = {"proxies": Recording(MODERATE | {"proxies": True}, "table:1000", 1)}
 """Of cells and a seed of `space`, also what takes passes of its own."""
-TRAINABILITY = {"trainability": Recording(MODERATE | {"proxies": True}, alone=True)}
+ALONE = {group: Recording(MODERATE | {"proxies": True}, alone=group) for group in alone.GROUPS}
 """Of all networks of `space`, what takes a pass of its own and little time."""
 SAMPLES = {
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:448", 1),
@@ -163,9 +163,7 @@ REFERENCES = {"small-synthetic": Recording(SMALL, "distinct", images="synthetic"
 """Whole spaces for percentiles; the terms of the default score go into the package. This one is of
 `make rank`'s fidelity and images."""
 
-RECORDINGS = (
-    SPACE | PROXIES | TRAINABILITY | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
-)
+RECORDINGS = SPACE | PROXIES | ALONE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
@@ -236,7 +234,13 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     keep, out = (keep_default, SHIPPED) if name in REFERENCES else (drop_unused_rows, out)
     if recording.alone:
         full, rate = alone.record(
-            cells, range(recording.seeds), images, recording.space, recording.config, work / name
+            recording.alone,
+            cells,
+            range(recording.seeds),
+            images,
+            recording.space,
+            recording.config,
+            work / name,
         )
         computed_on = [jax.devices()[0].device_kind]
     else:

@@ -43,9 +43,9 @@ THEORY_HEAD = """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
 (T1 to T6), Gao et al. (2019) about convergence of adversarial training (G1 to G5), Wang et al.
-(2022) about networks close to their initialisation (L1), Zhu et al. (2022) about perturbation
-stability (S1). Made by `python -m experiments theory`; definitions, misprints and statement by
-statement what holds: `docs/theory.md`.
+(2022) about networks close to their initialisation (L1 to L5), Zhu et al. (2022) about perturbation
+stability (S1 to S3). Made by `python -m experiments theory`; definitions, misprints and statement
+by statement what holds: `docs/theory.md`.
 
 A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured
 lies in the range that it gives, *not reproduced* where the two are apart, else *not decidable*; a

@@ -17,6 +17,7 @@ import pandas as pd
 import typer
 
 from cells.model import Model
+from experiments.alone import perturbations
 from experiments.benchmark.work import FULL, Fidelity, seconds, spread_cells
 from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import evaluate
@@ -59,6 +60,11 @@ def noise(model: Model, x: jax.Array, y: jax.Array) -> Any:
     return zen(model.passes.standardized, model.params, x, jax.random.key(KEY))
 
 
+def small_changes(model: Model, x: jax.Array, y: jax.Array) -> Any:
+    """How the outputs answer to small changes of the images."""
+    return perturbations(model, x, jax.random.key(KEY))
+
+
 MEASURES: dict[str, Function] = {
     "synflow": lambda model, x, y: synflow(model, x),
     "naswot": lambda model, x, y: equal_states(inside(model, x)),
@@ -66,6 +72,7 @@ MEASURES: dict[str, Function] = {
     "jacov, epe_nas": slopes,
     "zen": noise,
     TRAINABILITY: signs_back,
+    "stability, flip_distance": small_changes,
     "grad_norm, snip, zico": of_gradients,
     "the clean kernel": lambda model, x, y: evaluate(model, x, y).gram[0],
 }

@@ -22,7 +22,7 @@ from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.proxies import direction_of
 
-RECORDINGS = ("space", "trainability")
+RECORDINGS = ("space", "trainability", "perturbations")
 """Of the same networks: what comes with the kernels, and what was recorded by itself."""
 RESAMPLES = 200
 HELD_EQUAL = (

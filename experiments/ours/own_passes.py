@@ -32,6 +32,7 @@ def run(study: Study) -> Outcome:
         for name, number in NUMBERS.items()
         if number.own_passes
         for kernel in number.at
+        if f"{kernel}.{name}" in scores  # the others are recorded by themselves, of all networks
     ]
     scores, recorded = scores.dropna(subset=[*own, *BESIDE]), len(scores)
     scores = scores.assign(**{name: sum_named(name).of(scores) for name in SUMS})

@@ -11,9 +11,9 @@ import pandas as pd
 from attacks import project_to_sphere
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import panels
+from ntkscore.kernels.own_passes import displacements
 from ntkscore.theory.networks import INITIALISATIONS, fully_connected_network
 from ntkscore.theory.stability import (
-    displacements,
     gain,
     second_moment,
     stability_at_initialisation,
@@ -35,7 +35,7 @@ def moved(keys: Any, layers: int, width: int, initialisation: str) -> Any:
         weights, points, ball = jax.random.split(key, 3)
         model = fully_connected_network(weights, DIMENSION, width, OUTPUTS, layers, initialisation)
         x = project_to_sphere(jax.random.normal(points, (1, DIMENSION)))
-        return displacements(model, model.params, x, ball)[0]
+        return displacements(model.logits, x, ball)[0]
 
     return jax.lax.map(one, keys)
 

@@ -1,6 +1,6 @@
 """Slopes and rank correlations with intervals, and what they say of a statement."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,17 +9,7 @@ from scipy.stats import rankdata
 
 from experiments.study import Verdict
 from ntkscore.analysis.paired import partial_spearman
-
-
-class Interval(NamedTuple):
-    """A number and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+from ntkscore.analysis.seeds import Interval, log_slope, over_seeds
 
 
 class Agreement(NamedTuple):
@@ -36,21 +26,29 @@ class Agreement(NamedTuple):
     networks: int
 
 
-def slope(frame: pd.DataFrame, x: str, y: str, resamples: int = 1000) -> Interval:
+def means_by_seed(
+    frame: pd.DataFrame, x: str, y: str, statistic: Callable[[np.ndarray, np.ndarray], float]
+) -> Interval:
+    """A statistic of x and of y's means over the seeds, with an interval from resampled seeds.
+
+    Args:
+        frame: rows per value of x and seed; those of one value and seed are averaged first.
+        x, y: columns.
+        statistic: of the values of x, ascending, and of the means of y there.
+    """
+    table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
+    at = table.columns.to_numpy(float)
+    return over_seeds(table.to_numpy(), lambda values: statistic(at, values.mean(0)))
+
+
+def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
     """The slope of log y against log x, with an interval from resampled seeds.
 
     Args:
-        frame: a row per value of x and seed; y is averaged over the seeds before its logarithm.
+        frame: rows per value of x and seed; y is averaged over the seeds before its logarithm.
         x, y: columns.
-        resamples: of the bootstrap.
     """
-    table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
-    logs, values = np.log(table.columns.to_numpy(float)), table.to_numpy()
-    fit = lambda rows: float(np.polyfit(logs, np.log(rows.mean(0)), 1)[0])  # noqa: E731
-    rng = np.random.default_rng(0)
-    drawn = [fit(values[rng.integers(len(values), size=len(values))]) for _ in range(resamples)]
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return Interval(fit(values), float(low), float(high))
+    return means_by_seed(frame, x, y, log_slope)
 
 
 def within(interval: Interval, low: float, high: float) -> Verdict:
@@ -59,6 +57,20 @@ def within(interval: Interval, low: float, high: float) -> Verdict:
         return "reproduced"
     if interval.high < low or high < interval.low:
         return "not reproduced"
+    return "not decidable"
+
+
+def meets(interval: Interval, low: float, high: float) -> Verdict:
+    """Whether an interval has a point in common with a range."""
+    return "reproduced" if interval.low <= high and low <= interval.high else "not reproduced"
+
+
+def beside(interval: Interval, level: float, above: bool) -> Verdict:
+    """Whether an interval lies above a level, or below it."""
+    if interval.low > level:
+        return "reproduced" if above else "not reproduced"
+    if interval.high < level:
+        return "not reproduced" if above else "reproduced"
     return "not decidable"
 
 

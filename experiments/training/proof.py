@@ -14,8 +14,9 @@ from experiments.ours.train_free_search import scores_of_distinct
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import panels
-from experiments.training.setting import EPOCHS, Rows, settings
+from experiments.training.setting import EPOCHS, TEST, Rows, settings
 from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.analysis.seeds import Interval
 from ntkscore.api.scoring import score_network
 from ntkscore.config import Config
 from ntkscore.training.evaluation import evaluate
@@ -78,29 +79,36 @@ def rows(study: Study) -> Iterator[dict[str, object]]:
                 yield named | {"epoch": EPOCHS, "measure": name, "value": row["value"]}
 
 
+def lead(first: float, second: float) -> Interval:
+    """The difference of two accuracies, and its interval from the number of test images."""
+    error = 1.96 * ((first * (1 - first) + second * (1 - second)) / TEST) ** 0.5
+    return Interval(first - second, first - second - error, first - second + error)
+
+
 def run(study: Study) -> Outcome:
     """Who won, and how kernels moved."""
     frame = pd.DataFrame(rows(study))
     last = frame[frame["epoch"] == EPOCHS].pivot(index="what", columns="measure", values="value")
     robust = last["pgd 8/255"].sort_values(ascending=False)
     best = robust["best-scored"]
-    others = robust[[name for name in robust.index if name.startswith("random")]]
-    findings = [
-        Finding(
-            "the best-scored cell is more robust than a random one",
-            "what the score is for",
-            f"PGD 8/255 {best:.3f} against {', '.join(f'{v:.3f}' for v in others)}",
-            "reproduced" if (best > others).all() else "not decidable",
-            f"order: {', '.join(robust.index)}; one seed, trained small",
-        ),
-        Finding(
-            "the best-scored cell is more robust than the largest",
-            "what the score is for",
-            f"PGD 8/255 {best:.3f} against {robust['largest']:.3f}",
-            "reproduced" if best > robust["largest"] else "not reproduced",
-            "one seed, trained small",
-        ),
-    ]
+    randoms = robust[[name for name in robust.index if name.startswith("random")]]
+    findings = []
+    for what, others in (("a random one", randoms), ("the largest", robust[["largest"]])):
+        leads = [lead(best, value) for value in others]
+        findings.append(
+            Finding(
+                f"the best-scored cell is more robust than {what}",
+                "what the score is for",
+                f"PGD 8/255 {best:.3f} against {', '.join(f'{v:.3f}' for v in others)}",
+                "reproduced"
+                if all(each.low > 0 for each in leads)
+                else "not reproduced"
+                if any(each.high < 0 for each in leads)
+                else "not decidable",
+                f"differences {', '.join(map(str, leads))} on {TEST} test images; one seed, "
+                "trained small",
+            )
+        )
     names = [f"{kernel}.{score}" for kernel in KERNELS for score in SCORES]
     for name in names:
         table = frame[frame["measure"] == name].pivot(index="what", columns="epoch", values="value")

@@ -136,6 +136,20 @@ NUMBERS: dict[str, Number] = {
         own_passes=True,
         source="Lee and Ham (2024), AZ-NAS",
     ),
+    "stability": Number(
+        -1,
+        "E‖∇f(x)ᵀ(x − x̂)‖, x̂ uniform within 1 of x",
+        at=("clean",),
+        own_passes=True,
+        source="Zhu et al. (2022), perturbation stability",
+    ),
+    "flip_distance": Number(
+        +1,
+        "mean of |Δ|/‖∇Δ‖, Δ the first logit less the second",
+        at=("clean",),
+        own_passes=True,
+        source="Moosavi-Dezfooli et al. (2016), DeepFool; Wang et al. (2022)",
+    ),
 }
 """Measures that are numbers as a program hands them out, or reduced from matrices by `REDUCED`."""
 

@@ -14,7 +14,12 @@ from cells.model import Activations, Model
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import regroup
 from ntkscore.kernels.joint import ASYMMETRIC, POINTS
-from ntkscore.kernels.own_passes import of_gradients, pullback_products, zen
+from ntkscore.kernels.own_passes import (
+    of_gradients,
+    of_perturbations,
+    pullback_products,
+    zen,
+)
 from ntkscore.kernels.probes import (
     correlation,
     cross_entropy,
@@ -28,6 +33,8 @@ from ntkscore.kernels.proxies import LOSS, NETWORK
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, "n"]
+PERTURBATIONS = 1
+"""Folded into the key of the draws for measures of perturbations."""
 
 
 class Stack(NamedTuple):
@@ -64,10 +71,10 @@ class _Forward:
         self.model, self.points = model, points
         if (passes := model.passes) is not None:
             self.logits, self.kept = passes.forward(model.params, points)
-            self._pullback = lambda s: passes.gradient(model.params, self.kept, s)
+            self.pullback = lambda s: passes.gradient(model.params, self.kept, s)
         else:
             self.logits, pullback = jax.vjp(model.logits, points)
-            self.kept, self._pullback = None, lambda s: pullback(s)[0]
+            self.kept, self.pullback = None, lambda s: pullback(s)[0]
 
     @cached_property
     def inside(self) -> Activations | None:
@@ -79,7 +86,7 @@ class _Forward:
 
     def loss_gradient(self, labels: Labels) -> Images:
         summed = lambda logits: jnp.sum(cross_entropy(logits, labels))  # noqa: E731
-        return self._pullback(jax.grad(summed)(self.logits))
+        return self.pullback(jax.grad(summed)(self.logits))
 
 
 def stack(
@@ -189,6 +196,9 @@ def _at_clean(
         numbers[f"{NETWORK}.synflow"] = synflow(model, clean.points)
     if noise is not None:
         numbers |= _gradients(kernel, clean, labels)
+        key = jax.random.fold_in(noise, PERTURBATIONS)
+        found = of_perturbations(model, clean.points, clean.logits, clean.pullback, key)
+        numbers |= {f"{kernel}.{name}": number for name, number in found.items()}
         if (passes := model.passes) is not None:
             first, second = jax.random.split(noise)
             numbers[f"{NETWORK}.zen"] = zen(passes.standardized, model.params, clean.points, first)

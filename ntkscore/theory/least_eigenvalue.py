@@ -25,10 +25,10 @@ KERNELS = ("clean", "robust", "twice", "joint_clean", "joint_robust")
 
 
 class Bound(NamedTuple):
-    """A lower bound.
+    """A bound.
 
     Attributes:
-        value: 0 where it says nothing.
+        value: where it says nothing 0, infinite for one from above.
         status: `ok`, or `vacuous` where it says nothing.
         order: the power r that gives it, where one does.
     """

@@ -153,7 +153,7 @@ def fully_connected_network(
     width: int,
     outputs: int,
     layers: int,
-    initialisation: str = "he",
+    initialisation: str | tuple[float, float, float] = "he",
     alpha: float = 1.0,
     dtype: Any = None,
 ) -> Model:
@@ -165,7 +165,7 @@ def fully_connected_network(
         width: m.
         outputs: o.
         layers: L ≥ 2.
-        initialisation: of `INITIALISATIONS`.
+        initialisation: of `INITIALISATIONS`, or three standard deviations as they have.
         alpha: α; a large one makes outputs small, so that weights must travel.
         dtype: of the weights.
 
@@ -181,12 +181,16 @@ def fully_connected_network(
     """
     if layers < 2:
         raise InputError(f"expected at least 2 layers, got {layers}; raise it")
-    if initialisation not in INITIALISATIONS:
+    if isinstance(initialisation, str) and initialisation not in INITIALISATIONS:
         raise InputError(
             f"expected an initialisation of {', '.join(INITIALISATIONS)}, got {initialisation!r}; "
             "choose one of them"
         )
-    first, between, last = INITIALISATIONS[initialisation](dimension, width)
+    first, between, last = (
+        INITIALISATIONS[initialisation](dimension, width)
+        if isinstance(initialisation, str)
+        else initialisation
+    )
     deviations = [first, *[between] * (layers - 2), last]
     sizes = [(dimension, width), *[(width, width)] * (layers - 2), (width, outputs)]
     keys = jax.random.split(key, layers)
@@ -195,13 +199,22 @@ def fully_connected_network(
         for k, size, std in zip(keys, sizes, deviations, strict=True)
     ]
 
-    def apply(weights: list[Array], points: Array) -> Array:
-        h = points
-        for weight in weights[:-1]:
-            h = jax.nn.relu(_product(h, weight))
-        return _product(h, weights[-1]) / alpha
+    return Model(lambda weights, points: fully_connected(weights, points) / alpha, weights)
 
-    return Model(apply, weights)
+
+def fully_connected(
+    weights: list[Float[Array, "_ _"]], points: Float[Array, "n d"]
+) -> Float[Array, "n o"]:
+    """W_L h_{L−1} with h_l = relu(W_l h_{l−1}) and h_0 = x; weights are (in, out).
+
+    Example:
+        >>> fully_connected([jnp.eye(2), jnp.ones((2, 1))], jnp.asarray([[1.0, -3.0]]))
+        Array([[1.]], dtype=float32)
+    """
+    h = points
+    for weight in weights[:-1]:
+        h = jax.nn.relu(_product(h, weight))
+    return _product(h, weights[-1])
 
 
 def _product(a: Array, b: Array) -> Array:

@@ -1,43 +1,17 @@
 """Perturbation stability: how far outputs move, to first order, with a uniform draw of the ball.
 
 𝒫(f, ε) = E ‖∇f(x)ᵀ(x − x̂)‖ over x, x̂ uniform within ε of x, and the weights. It is linear in ε:
-here ε = 1. Smaller is more robust.
+here ε = 1. Smaller is more robust. `ntkscore.kernels.own_passes.displacements` measures it; here is
+what it is to be.
 
 Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and the
 ugly (initialization)", appendix B.
 """
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from scipy.special import gammaln
 
-from attacks import uniform_in_ball
-from cells.model import Model
 from ntkscore.theory.networks import INITIALISATIONS
-
-
-def displacements(
-    model: Model, params: PyTree, x: Float[Array, "n ..."], key: PRNGKeyArray
-) -> Float[Array, "n"]:
-    """‖∇f(x)ᵀ(x − x̂)‖ of each point, x̂ uniform in the ball of radius 1: one product each.
-
-    Args:
-        model: of any number of outputs.
-        params: weights.
-        x: points.
-        key: of the draws.
-
-    Example:
-        >>> linear = Model(lambda w, x: x @ w, jnp.eye(3))
-        >>> moved = displacements(linear, linear.params, jnp.zeros((500, 3)), jax.random.key(0))
-        >>> bool(moved.max() <= 1), bool(abs(moved.mean() - 3 / 4) < 0.05)
-        (True, True)
-    """
-    delta = uniform_in_ball(key, x.shape, x.dtype)
-    _, moved = jax.jvp(lambda z: model.apply(params, z), (x,), (delta,))
-    return jnp.linalg.norm(moved, axis=1)
 
 
 def gain(initialisation: str, dimension: int, width: int) -> float:

@@ -35,7 +35,7 @@ FROM_SCORES = {
     "ntk-correlation": {"space", "radii", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
     "own-passes": {"proxies"},
-    "measures": {"space", "trainability"},
+    "measures": {"space", "trainability", "perturbations"},
     "conventions": set(recordings.CONVENTIONS),
     "fidelity": set(recordings.FIDELITIES),
     "search": {"space", "fidelity/moderate"},
@@ -99,7 +99,9 @@ def test_names_of_recordings() -> None:
     assert set(recordings_named(["fidelity/"])) == {
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
-    with pytest.raises(InputError, match="expected one of space, proxies, trainability, radii"):
+    with pytest.raises(
+        InputError, match="expected one of space, proxies, trainability, perturbations"
+    ):
         recordings_named(["nothing"])
 
 

@@ -9,13 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import fgsm
+from attacks import fgsm, uniform_in_ball
 from cells import Task
 from cells.model import Model
 from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
 from cells.nasbench201.space import NASBench201
 from ntkscore.kernels.joint import POINTS
-from ntkscore.kernels.own_passes import NOISE, of_gradients, pullback_products, zen
+from ntkscore.kernels.own_passes import (
+    NOISE,
+    displacements,
+    flip_distances,
+    of_gradients,
+    of_perturbations,
+    pullback_products,
+    zen,
+)
 from ntkscore.kernels.probes import cross_entropy
 from ntkscore.kernels.proxies import of_pullbacks
 from ntkscore.kernels.stack import stack
@@ -87,6 +95,54 @@ def test_what_is_no_number_stays_none() -> None:
     (x, y), network = points(), model()
     broken = network._replace(apply=lambda w, x: network.apply(w, x) * jnp.nan)
     assert np.isnan(list(of_gradients(broken, x, y).values())).all()
+
+
+def test_stability_is_the_mean_of_products_with_the_whole_jacobian() -> None:
+    rng, x, key = np.random.default_rng(0), points()[0], jax.random.key(7)
+    w = jnp.asarray(rng.normal(size=(CLASSES, 8, 8, 3)))
+    logits = lambda x: jnp.tanh(jnp.einsum("nhwc,ohwc->no", x, w))  # noqa: E731
+    jacobian = (1 - logits(x) ** 2)[:, :, None, None, None] * w
+    delta = uniform_in_ball(key, x.shape, x.dtype)
+    assert (np.linalg.norm(delta.reshape(N, -1), axis=1) <= 1).all()
+    moved = np.einsum("nohwc,nhwc->no", jacobian, delta)
+    got = displacements(logits, x, key)
+    np.testing.assert_allclose(got, np.linalg.norm(moved, axis=1), rtol=1e-9)
+
+
+def test_flip_distance_is_the_way_to_the_runner_up_of_a_linear_network() -> None:
+    rng = np.random.default_rng(0)
+    weights, x = jnp.asarray(rng.normal(size=(6, 4))), jnp.asarray(rng.normal(size=(N, 6)))
+    logits, pullback = jax.vjp(lambda x: x @ weights, x)
+    distances = flip_distances(logits, lambda s: pullback(s)[0])
+    order = np.argsort(-logits, axis=1)[:, :2]
+    for one, (first, second) in enumerate(order):
+        way = np.asarray(weights[:, second] - weights[:, first])
+        for factor, chosen in ((0.999, first), (1.001, second)):
+            there = x[one] + factor * distances[one] * way / np.linalg.norm(way)
+            two = (there @ weights)[order[one]]
+            assert order[one][int(np.argmax(two))] == chosen
+    # Of one output it is the way to zero; of equal logits there is none to go.
+    assert flip_distances(jnp.asarray([[3.0]]), lambda s: 2 * s) == pytest.approx(1.5)
+    assert flip_distances(jnp.zeros((1, 4)), lambda s: s) == 0
+
+
+def test_perturbations_of_a_cell_by_its_passes_are_those_by_its_forward_function() -> None:
+    x, network, key = points()[0], model(), jax.random.key(7)
+    passes = network.passes
+
+    def by_passes(x: Array) -> dict[str, Array]:
+        logits, kept = passes.forward(network.params, x)
+        pullback = lambda s: passes.gradient(network.params, kept, s)  # noqa: E731
+        return of_perturbations(network, x, logits, pullback, key)
+
+    def by_itself(x: Array) -> dict[str, Array]:
+        logits, pullback = jax.vjp(network.logits, x)
+        return of_perturbations(network, x, logits, lambda s: pullback(s)[0], key)
+
+    fast, plain = (jax.jit(each)(x) for each in (by_passes, by_itself))
+    assert fast.keys() == plain.keys() == {"stability", "flip_distance"}
+    for name, value in plain.items():
+        assert float(fast[name]) == pytest.approx(float(value), rel=1e-9) and float(value) > 0
 
 
 def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
@@ -197,6 +253,7 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
 
     always = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
     gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("grad_norm", "snip", "zico")}
+    gradients |= {"clean.stability", "clean.flip_distance"}
     assert {"network.zen", "clean.pullbacks", *gradients} < names(model(), key)
     bare = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((8 * 8 * 3, CLASSES)))
     assert names(bare, key) == always | gradients

@@ -49,9 +49,12 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
     assert (more["_merge"] == "left_only").all() and "proxies" not in rows
     status = more.assign(measure=more["kernel"] + "." + more["score"]).set_index("measure")
     gradients = {f"{k}.{m}" for k in ("clean", "robust") for m in ("grad_norm", "snip", "zico")}
-    missing = {"network.zen", "clean.trainability"}
-    assert set(status.index) == gradients | missing
-    assert (status.loc[list(gradients), "status"] == "ok").all()
+    missing, moved = (
+        {"network.zen", "clean.trainability"},
+        {"clean.stability", "clean.flip_distance"},
+    )
+    assert set(status.index) == gradients | moved | missing
+    assert (status.loc[list(gradients | moved), "status"] == "ok").all()
     assert (status.loc[list(missing), "status"] == "not_given").all()
 
 
