@@ -21,7 +21,7 @@ FLOORS = (
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.config", "ntkscore.results"),
     ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity", "ntkscore.theory"),
-    ("ntkscore.verification", "ntkscore.api", "ntkscore.training"),
+    ("ntkscore.verification", "ntkscore.api", "ntkscore.training", "ntkscore.explore"),
     ("ntkscore",),
     ("ntkscore.cli",),
     ("ntkscore.__main__", "experiments"),

@@ -5,6 +5,7 @@ import sys
 # Imported for their commands, in the order in which help lists them.
 from ntkscore.cli import scoring as scoring  # isort: skip
 from ntkscore.cli import looking as looking  # isort: skip
+from ntkscore.cli import exploring as exploring  # isort: skip
 from ntkscore.cli import training as training  # isort: skip
 from ntkscore.cli import theory as theory  # isort: skip
 from ntkscore.cli.app import app as app

@@ -1,0 +1,40 @@
+"""The command that makes a page of results."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import ntkscore
+from ntkscore.cli import options as o
+from ntkscore.cli.app import app
+from ntkscore.cli.output import stderr
+from ntkscore.spaces import space_class
+
+
+@o.command(app)
+def explore(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(help="Result directories of one space, one or more.", metavar="DIR…"),
+    ],
+    out: Annotated[Path, typer.Option(help="The page, an .html file.")],
+    table: Annotated[
+        Path | None,
+        typer.Option(help="A benchmark table, the folder with it, or a .csv of accuracies."),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set of a .csv that does not name it.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Its heading; the folders' names else.")] = None,
+    space: o.OwnSpace = None,
+) -> None:
+    """Make one page to look at results in a browser: scatter, filters, ranking."""
+    from ntkscore.explore import write_page
+
+    accuracies = ntkscore.load_table(table, dataset) if table else None
+    write_page(
+        directories, out, accuracies, title=title, space=space_class(space) if space else None
+    )
+    size = out.stat().st_size / 1e6
+    stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

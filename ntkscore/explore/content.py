@@ -1,0 +1,255 @@
+"""What a page shows: networks, and numbers of each by column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from cells.nasbench201.cell import Cell
+from cells.space import Space
+from ntkscore.analysis.comparison import in_keys_of
+from ntkscore.analysis.frames import free_table, score_table
+from ntkscore.analysis.ranking import LOG_RANKS
+from ntkscore.analysis.score_names import ScoreName, default_sum
+from ntkscore.data.datasets import DATASETS
+from ntkscore.data.tables import Table
+from ntkscore.errors import InputError
+from ntkscore.kernels.joint import JOINT
+from ntkscore.kernels.proxies import direction_of
+from ntkscore.kernels.scores import NOT_GIVEN
+from ntkscore.results import ResultSet
+from ntkscore.spaces import recorded_space
+from ntkscore.text import format_rho
+
+METRIC = "val_pgd_8_acc"
+"""The accuracy that a page begins with, where a table has it."""
+FIRST = "robust.frobenius"
+"""The score that two runs are compared by at first."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of each network.
+
+    Attributes:
+        id: its name.
+        group: the heading that it stands under.
+        direction: +1 if larger is better, −1 if smaller is.
+        values: by key of the network; NaN where it failed.
+        score: the score, its radius and its run; None for what is not measured.
+    """
+
+    id: str
+    group: str
+    direction: int
+    values: pd.Series = field(compare=False)
+    score: "Score | None" = None
+
+
+class Score(NamedTuple):
+    """Where a measured column is from.
+
+    Attributes:
+        name: of the score.
+        rho: the radius, as text.
+        run: the run, or "" for the only one.
+    """
+
+    name: ScoreName
+    rho: str
+    run: str
+
+    @property
+    def family(self) -> str:
+        """The score without its β and ρ, of a joint kernel; else ""."""
+        if self.name.kernel not in JOINT:
+            return ""
+        return f"{self.name.kernel}.{self.name.score}" + (f" ({self.run})" if self.run else "")
+
+
+@dataclass(frozen=True)
+class Content:
+    """Networks with their columns, and where a page begins.
+
+    Attributes:
+        about: where the numbers are from.
+        names: of each network: those that its space gives it, the key first.
+        columns: of all networks.
+        terms: columns of the first sum of log-ranks, with their directions.
+        x, y, x2: columns of the first view; the last one is "" without a second plot.
+        digits: the six digits of each NAS-Bench-201 cell, which is drawn then; else none.
+    """
+
+    about: str
+    names: list[list[str]]
+    columns: list[Column]
+    terms: dict[str, int]
+    x: str
+    y: str
+    x2: str
+    digits: list[str]
+
+
+def content_of(
+    directories: Sequence[str | PathLike[str]],
+    table: Table | None = None,
+    space: type[Space] | None = None,
+) -> Content:
+    """What results hold, beside costs, counts and accuracies.
+
+    Args:
+        directories: result directories of one space; of several, the scores lie side by side.
+        table: accuracies of the same architectures.
+        space: the class of a person's own space.
+
+    Returns:
+        A column per score, each radius and run by itself, averaged over the seeds; and per cost,
+        count and accuracy.
+
+    Raises:
+        InputError: if a directory has no rows, the spaces differ, or the table has no results for
+            any of the networks.
+    """
+    opened = {_name_of(path, directories): ResultSet.open(path) for path in directories}
+    where = _space_of(list(opened.values()), space)
+    several = len(opened) > 1
+    columns: list[Column] = []
+    told = []
+    for name, run in opened.items():
+        rows = run.read()
+        if rows.empty:
+            raise InputError(f"expected networks in {run.directory}, got none; score some first")
+        columns += _scores(rows, name if several else "")
+        told.append(f"{name}: {_described(run, rows)}")
+    keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
+    architectures = [where.parse(key) for key in keys]
+    free = free_table(keys, where.trained()).set_axis(keys)
+    terms = _terms(columns, tuple(map(str, free)), where)
+    columns += [
+        Column(name, "Costs and counts", direction_of(name, where.fewer), free[name])
+        for name in map(str, free)
+    ]
+    accuracies = []
+    if table is not None:
+        accuracies = _accuracies(table, keys, where)
+        known = int(max(column.values.notna().sum() for column in accuracies))
+        told.append(f"accuracies of {known:,} networks from {table.name}")
+    chosen = [c for c in columns if c.score and str(c.score.name) == FIRST]
+    by_run = {c.score.run: c.id for c in reversed(chosen) if c.score}
+    firsts = [*reversed(by_run.values())]
+    measured = [c.id for c in columns if c.score]
+    x, x2 = firsts[:2] if several and len(firsts) > 1 else (LOG_RANKS, "")
+    y = next((c.id for c in accuracies if METRIC in c.id), None)
+    y = y or next((c.id for c in accuracies), None) or [*firsts, *measured][0]
+    return Content(
+        about="; ".join(told) + ". Scores are means over the seeds.",
+        names=[[str(v) for v in where.names(a).values()] for a in architectures],
+        columns=columns + accuracies,
+        terms=terms,
+        x=x,
+        y=y,
+        x2=x2,
+        digits=[a.digits for a in architectures if isinstance(a, Cell)],
+    )
+
+
+def _space_of(runs: Sequence[ResultSet], own: type[Space] | None) -> Space:
+    """The space of all runs.
+
+    Raises:
+        InputError: if they have several, or one that is not known.
+    """
+    spaces = []
+    for run in runs:
+        found = recorded_space(run.configuration, own)
+        if found is None:
+            raise InputError(
+                f"expected a known space in {run.directory}, got {run.configuration.get('space')}; "
+                "name the Python file that defines it with --space"
+            )
+        spaces.append(found)
+    if other := next((each for each in spaces if each.name != spaces[0].name), None):
+        raise InputError(
+            f"expected runs of one space, got {spaces[0].name} and {other.name}; make a page of "
+            "each"
+        )
+    return spaces[0]
+
+
+def _name_of(path: str | PathLike[str], among: Sequence[str | PathLike[str]]) -> str:
+    """The folder's name, with parents of it where others have the same."""
+    parts, others = Path(path).resolve().parts, [Path(p).resolve().parts for p in among]
+    length = 1
+    while sum(other[-length:] == parts[-length:] for other in others) > 1 and length < len(parts):
+        length += 1
+    return "/".join(parts[-length:])
+
+
+def _described(run: ResultSet, rows: pd.DataFrame) -> str:
+    """A run's size and images, and how many networks lack a score."""
+    network, seeds = rows[rows.columns[0]], rows["seed"].nunique()
+    wrong = ~rows["status"].isin(["ok", NOT_GIVEN])
+    failed = network[wrong].nunique()
+    images, samples = (run.configuration.get(name) for name in ("dataset", "samples"))
+    return (
+        f"{network.nunique():,} networks, {seeds} seed{'' if seeds == 1 else 's'}, {samples} "
+        f"images of {images}"
+        + (f", {failed:,} networks with a score that failed" if failed else "")
+    )
+
+
+def _scores(rows: pd.DataFrame, run: str) -> list[Column]:
+    """A column per score and radius."""
+    betas = sorted(set(rows["beta"].dropna()))
+    radii = sorted(rows["rho"].unique())
+    columns = []
+    for rho in radii:
+        frame = score_table(rows[rows["rho"] == rho])
+        for name in map(str, frame):
+            # Without an attack a score is the same at every radius.
+            score = Score(ScoreName.parse(name, betas), format_rho(rho), run)
+            if rho != radii[0] and score.name.kernel in ("clean", "network"):
+                continue
+            label = name if len(radii) == 1 else f"{name}, ρ = {score.rho}"
+            label += f" ({run})" if run else ""
+            group = f"Scores of {run}" if run else "Scores"
+            columns.append(Column(label, group, direction_of(name), frame[name], score))
+    return columns
+
+
+def _terms(columns: list[Column], free: tuple[str, ...], space: Space) -> dict[str, int]:
+    """The default sum, its scores those of the first run and radius."""
+    named: dict[str, Column] = {}
+    for column in columns:
+        if column.score and column.values.notna().any():
+            named.setdefault(str(column.score.name), column)
+    terms = default_sum(free, tuple(named)).terms
+    return {
+        named[term].id if term in named else term: direction_of(term, space.fewer) for term in terms
+    }
+
+
+def _accuracies(table: Table, keys: pd.Index, space: Space) -> list[Column]:
+    """A column per data set and metric.
+
+    Raises:
+        InputError: if the table has results for none of the networks.
+    """
+    known = in_keys_of(space, table)
+    measured = [key for key in keys if known.has(key)]
+    if not measured:
+        raise InputError(
+            f"expected networks that {table.name} has results for, got none of {len(keys):,}; use "
+            "a table of the same architectures"
+        )
+    columns = []
+    for dataset in table.datasets:
+        label = DATASETS[dataset].label if dataset in DATASETS else dataset
+        for metric in table.metrics(dataset):
+            values = pd.Series(known.accuracies(dataset, metric, measured), measured)
+            name = f"{dataset} {metric}"
+            columns.append(Column(name, f"Accuracy on {label}", +1, values.reindex(keys)))
+    return columns
