@@ -11,7 +11,7 @@ OUT ?= runs/accelerator
 # Files of tests side by side; each process compiles, and takes up to 3 GB.
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: rank quick test check oracles accelerator clean
+.PHONY: rank quick test check oracles accelerator site dist clean
 
 # Rank 64 random cells on the embedded images, at small fidelity.
 rank: $(VENV)/.installed
@@ -36,6 +36,21 @@ oracles: $(ORACLES)/.installed
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed
 	$(BIN)/python -m experiments.accelerator --size $(SIZE) --minutes $(MINUTES) --out $(OUT)
+
+# The documentation in runs/site; every warning is an error.
+site: $(VENV)/.installed
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs runs/site
+
+# Wheel and source archive, checked, and the first command run from the wheel in an empty folder.
+dist: $(VENV)/.installed
+	rm -rf dist build
+	$(BIN)/python -m pip install --quiet build twine
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	folder=$$(mktemp -d) && wheel=$$(ls $$PWD/dist/*.whl) && $(PYTHON) -m venv $$folder/env && \
+	$$folder/env/bin/python -m pip install --quiet $$wheel && cd $$folder && \
+	env/bin/ntkscore --version && env/bin/ntkscore explore recorded --out page.html && \
+	env/bin/ntkscore rank --cells random:4 --channels 4 --cells-per-stage 1 --samples 4 --out runs/first
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -246,6 +246,12 @@ def make_recordings(
         raise typer.Exit(2) from None
 
 
+@app.command("ship")
+def ship() -> None:
+    """Put the recorded scores of all cells into the package, for `ntkscore.recorded_scores`."""
+    typer.echo(recordings.ship())
+
+
 @app.command("report")
 def write_page(
     data_dir: DataDir = None,

@@ -27,6 +27,7 @@ from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES
+from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run import devices
@@ -36,6 +37,7 @@ from ntkscore.run.selection import select
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
 """Weights β of adversarial training."""
 RADII = tuple(level / 255 for level in (1, 2, 3, 4, 6, 8, 12, 16))
+SHIPPED_BETA = 0.5
 JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 BITS = 14
 """Mantissa bits kept of a kernel's scores (relative precision 6e-5); ranks need no more. Other
@@ -275,6 +277,25 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     kept.append(keep(rows[asked]))
     (kept.directory / LOCK).unlink(missing_ok=True)
     return kept.directory
+
+
+def ship(results: Path = RECORDED, out: Path = IN_PACKAGE) -> Path:
+    """Put what is recorded of all cells into the package, joint kernels at β = 0.5 alone.
+
+    Args:
+        results: the folder of the recordings.
+        out: the result directory in the package.
+    """
+    parts = [ResultSet.open(results / name) for name in ("space", *ALONE)]
+    rows = pd.concat([part.read() for part in parts], ignore_index=True)
+    kept = rows[rows["beta"].isna() | (rows["beta"] == SHIPPED_BETA)]
+    (session,) = parts[0].sessions
+    for old in out.glob("*"):
+        old.unlink()
+    shipped = ResultSet.create_or_resume(out, parts[0].configuration, session, parts[0].identity)
+    shipped.append(kept)
+    (out / LOCK).unlink(missing_ok=True)
+    return out
 
 
 def seconds_per_cell(results: ResultSet) -> float:

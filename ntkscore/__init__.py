@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import ntkscore.neighbours  # noqa: F401
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from attacks import fgsm as fgsm
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ntkscore.analysis.paired import difference as difference
     from ntkscore.api.accuracies import correlate as correlate
     from ntkscore.api.accuracies import lookup as lookup
+    from ntkscore.api.recorded import recorded_scores as recorded_scores
     from ntkscore.api.runs import open_results as open_results
     from ntkscore.api.runs import percentiles as percentiles
     from ntkscore.api.runs import rank as rank
@@ -61,6 +62,7 @@ else:
         "difference": "ntkscore.analysis.paired.difference",
         "correlate": "ntkscore.api.accuracies.correlate",
         "lookup": "ntkscore.api.accuracies.lookup",
+        "recorded_scores": "ntkscore.api.recorded.recorded_scores",
         "open_results": "ntkscore.api.runs.open_results",
         "percentiles": "ntkscore.api.runs.percentiles",
         "rank": "ntkscore.api.runs.rank",

@@ -3,6 +3,20 @@
 import os
 from pathlib import Path
 
+RECORDED = Path(__file__).parent / "recorded" / "nasbench201-cifar10"
+"""Scores of all cells of the benchmark, which come with the package; a result directory."""
+
+
+def results_path(path: str | os.PathLike[str]) -> Path:
+    """A result directory; `recorded` is that of the package, where no such folder is at hand.
+
+    Example:
+        >>> results_path("recorded") == RECORDED, results_path("runs/mine").as_posix()
+        (True, 'runs/mine')
+    """
+    chosen = Path(path)
+    return RECORDED if chosen == Path("recorded") and not chosen.exists() else chosen
+
 
 def cache_home() -> Path:
     """The folder of the user's cache that belongs to ntkscore."""

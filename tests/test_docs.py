@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from attacks import ATTACKS
 from ntkscore.cli import app
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.kernels.proxies import NETWORK, SLOPE_SCORES
@@ -58,6 +59,21 @@ def test_the_theorys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     term, _ = capsys.readouterr().out.splitlines()
     assert 0 < float(term) < 3
     assert max(names["trained"].progressive) < 0.2
+
+
+def test_the_how_tos_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ATTACKS, "strong", ATTACKS["pgd"])  # both go with the test
+    monkeypatch.setitem(SCORES, "log_trace", SCORES["trace"])
+    monkeypatch.delitem(SCORES, "log_trace")
+    names: dict[str, Any] = {}
+    for _, code in blocks(ROOT / "docs" / "howto.md"):
+        exec(code, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "strong" and printed[-2].isdigit()
+    assert 0 < float(printed[-1]) < 1
+    SCORES.pop("log_trace", None)
 
 
 @pytest.fixture

@@ -50,16 +50,14 @@ def measured(key: Any, radius: Any, width: int, hidden: int) -> dict[str, Any]:
         jax.tree.structure(change), jax.random.split(way, len(jax.tree.leaves(change)))
     )
     drawn = jax.tree.map(lambda c, k: jax.random.normal(k, c.shape), change, keys)
-    scaled = jax.tree.map(
-        lambda c, d: d * optax.global_norm(c) / optax.global_norm(d), change, drawn
-    )
+    scaled = jax.tree.map(lambda c, d: d * optax.tree.norm(c) / optax.tree.norm(d), change, drawn)
     astray = jax.tree.map(jnp.add, model.params, scaled)
 
     def at(point: Any) -> tuple[Any, Any, Any]:
         of = jax.grad(lambda w: model.apply(w, point[None])[0, 0])
         start = of(model.params)
         apart = [jax.tree.map(jnp.subtract, of(w), start) for w in (run.params, astray)]
-        return optax.global_norm(start), *(optax.global_norm(each) for each in apart)
+        return optax.tree.norm(start), *(optax.tree.norm(each) for each in apart)
 
     start, end, random = lax.map(at, x)
     before, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))

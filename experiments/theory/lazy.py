@@ -57,7 +57,7 @@ def moved(gamma: float) -> Any:
         start, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
         end = model.apply(params, x)
         return {
-            "movement": optax.global_norm(change),
+            "movement": optax.tree.norm(change),
             "kernel": jnp.linalg.norm(after - before) / jnp.linalg.norm(before),
             "linearisation": jnp.linalg.norm(end - start - along) / jnp.linalg.norm(end - start),
         }

@@ -150,10 +150,9 @@ def shape(part: pd.DataFrame) -> tuple[str, float, float]:
     left = np.sum((values - theorem((depth**3, width), a, b, k)) ** 2)
     free = 0.0
     for _, one in means.assign(value=values).groupby("L"):
-        logs = np.log(one["m"])
-        free += float(
-            np.sum((one["value"] - np.polyval(np.polyfit(logs, one["value"], 2), logs)) ** 2)
-        )
+        logs, seen = np.log(one["m"]), one["value"]
+        fitted = np.polyval(np.polyfit(logs, seen, min(2, len(one) - 1)), logs)
+        free += float(np.sum((seen - fitted) ** 2))
     return (
         f"A = {a:.2f}, B = {b:.3f}, κ = {k:.2f}",
         float(1 - left / spread),

@@ -9,6 +9,7 @@ import ntkscore
 from ntkscore.cli import options as o
 from ntkscore.cli.app import app
 from ntkscore.cli.output import stderr
+from ntkscore.paths import results_path
 from ntkscore.spaces import space_class
 
 
@@ -16,7 +17,10 @@ from ntkscore.spaces import space_class
 def explore(
     directories: Annotated[
         list[Path],
-        typer.Argument(help="Result directories of one space, one or more.", metavar="DIR…"),
+        typer.Argument(
+            help="Result directories of one space, one or more; `recorded` for the package's own.",
+            metavar="DIR…",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The page, an .html file.")],
     table: Annotated[
@@ -33,8 +37,8 @@ def explore(
     from ntkscore.explore import write_page
 
     accuracies = ntkscore.load_table(table, dataset) if table else None
-    write_page(
-        directories, out, accuracies, title=title, space=space_class(space) if space else None
-    )
+    places = [results_path(each) for each in directories]
+    own = space_class(space) if space else None
+    write_page(places, out, accuracies, title=title, space=own)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

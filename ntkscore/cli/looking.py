@@ -14,7 +14,7 @@ from ntkscore.cli import options as o
 from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, stderr
 from ntkscore.data.downloads import SOURCES
-from ntkscore.paths import data_home
+from ntkscore.paths import data_home, results_path
 from ntkscore.run import devices
 from ntkscore.spaces import space_class
 from ntkscore.text import parse_fraction
@@ -23,7 +23,11 @@ from ntkscore.text import parse_fraction
 @o.command(app)
 def correlate(
     directory: Annotated[
-        Path, typer.Argument(help="A result directory, or a table whose own metrics to correlate.")
+        Path,
+        typer.Argument(
+            help="A result directory, `recorded` for the package's own, or a table whose own "
+            "metrics to correlate."
+        ),
     ],
     table: o.TablePath,
     dataset: o.Dataset = "cifar10",
@@ -34,6 +38,7 @@ def correlate(
         ),
     ] = "val_pgd_8_acc",
     rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
+    plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
     space: o.OwnSpace = None,
     format: o.OutputFormat = Format.table,
@@ -43,7 +48,10 @@ def correlate(
     from ntkscore.api.runs import space_in
     from ntkscore.cli.display import print_frame
     from ntkscore.cli.sheets import compact_agreement
+    from ntkscore.explore.pictures import agreement_picture, check_picture
 
+    check_picture(plot)
+    directory = results_path(directory)
     radius = None if rho is None else parse_fraction(rho)
     scores, source = comparison.scores_in(directory, dataset, radius)
     accuracies = ntkscore.load_table(table, dataset)
@@ -59,6 +67,11 @@ def correlate(
         note += f"; {absent} networks that the table has no results for are left out"
     printed = compact_agreement(frame) if format is Format.table else frame
     print_frame(printed, format, f"Agreement with {metric} on {dataset}, {len(scores)} cells", note)
+    if plot is not None:
+        # What is free was not in the scores.
+        free = [name for name in frame["score"] if name not in scores and "+" not in name]
+        agreement_picture(frame, free, f"{metric} on {dataset}", plot)
+        stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
 @o.command(app)

@@ -68,6 +68,9 @@ By = Annotated[
         f"log-ranks. {DEFAULT} if left out.",
     ),
 ]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
+]
 Top = Annotated[int, typer.Option(help="Rows of the printed table.")]
 Reference = Annotated[
     Path | None,

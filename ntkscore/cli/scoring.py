@@ -150,6 +150,7 @@ def rank(
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,
     reference: o.Reference = None,
     top: o.Top = 20,
+    plot: o.Plot = None,
     batch: o.BatchSize = None,
     distributed: o.Distributed = False,
     coordinator: o.Coordinator = None,
@@ -167,9 +168,11 @@ def rank(
     """Score many architectures and rank them. Run the same command again to resume."""
     from ntkscore.api import runs
     from ntkscore.cli.display import progress_display
+    from ntkscore.explore.pictures import check_picture
     from ntkscore.run import engine
     from ntkscore.run.selection import select
 
+    check_picture(plot)
     images = ntkscore.load_images(data, data_dir)
     space = space.on(images.task)
     accuracies = None if table is None else ntkscore.load_table(table, images.name)
@@ -203,6 +206,8 @@ def rank(
         )
     if is_first() and not ranked.frame.empty:
         _print_ranking(ranked, images, space, config, out, top, format)
+        if plot is not None:
+            _draw_ranking(ranked, space, plot)
 
 
 @o.command(app)
@@ -290,6 +295,20 @@ def _print_ranking(
         # A genotype string is for programs; it would push the numbers off the terminal.
         frame = frame.head(top).drop(columns="string", errors="ignore")
     print_frame(frame, format, f"Ranked by {ranked.by}, best first", note)
+
+
+def _draw_ranking(ranked: "Ranked", space: Space, plot: Path) -> None:
+    """Draw a ranking beside the first of the space's costs."""
+    from ntkscore.analysis.ranking import LOG_RANKS, PERCENTILE
+    from ntkscore.explore.pictures import ranking_picture
+
+    frame = ranked.frame
+    sums = [name for name in (PERCENTILE, LOG_RANKS) if name in frame]
+    first = space.parse(frame.iloc[0, 1])
+    cost = next(iter(space.costs(first)))
+    value = sums[0] if sums else ranked.by.terms[0]
+    ranking_picture(frame, value, cost, list(space.names(first)), plot)
+    stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
 def _left_in(out: Path) -> str:

@@ -278,7 +278,7 @@ def test_every_score_declares_a_direction_and_a_formula() -> None:
     definitions = all_measures()
     assert set(SCORES) < set(definitions) > set(ASYMMETRIC_SCORES)
     falling = {name for name, measure in definitions.items() if measure.direction == -1}
-    assert falling == DIVIDE | {"flips", "curvature"}
+    assert falling == DIVIDE | {"flips", "curvature", "stability"}
     for name, definition in definitions.items():
         assert definition.direction in ((-1, 1) if name != LOSS else (0,))
         assert definition.direction == direction_of(name) == direction_of(f"robust.{name}")

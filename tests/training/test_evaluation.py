@@ -18,6 +18,8 @@ from ntkscore.errors import InputError
 from ntkscore.training import evaluation
 from ntkscore.training.evaluation import CORRUPTIONS, checks, evaluate
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def brightness(threshold: float = 0.5) -> Model:
     """Tells an image brighter than a threshold to be of class 1."""

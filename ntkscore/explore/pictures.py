@@ -1,0 +1,124 @@
+"""Pictures of what a command prints: a ranking, an agreement."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ntkscore.errors import InputError
+from ntkscore.results.atomic import writing_to
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENDINGS = (".png", ".svg", ".pdf")
+COLOURS = ("#0072B2", "#D55E00", "#9AA0A6")
+"""Of Okabe and Ito's palette: what is shown, what it is held against; and the rest."""
+FIRST, SHOWN = 10, 30
+STYLE: Any = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "font.size": 8,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "ntkscore",
+}
+
+
+def check_picture(path: Path | None) -> None:
+    """Refuse a file that no picture can be written to, before anything is computed.
+
+    Raises:
+        InputError: if it does not end as a picture does, or its folder is missing.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in ENDINGS:
+        raise InputError(
+            f"expected a picture that ends in {', '.join(ENDINGS)}, got {path.name}; rename --plot"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"expected a folder at {path.parent} for --plot, got none; make it")
+
+
+def ranking_picture(
+    frame: pd.DataFrame, value: str, cost: str, names: Sequence[str], path: Path
+) -> None:
+    """Draw every network's score beside its cost, the first ten by name.
+
+    Args:
+        frame: a ranking, best first.
+        value: the column that it is ranked by.
+        cost: the column of the free rival, such as `params`.
+        names: columns that name a network; the last one is written.
+        path: .png, .svg or .pdf.
+    """
+    figure, axis = _blank(4.2)
+    known = frame[np.isfinite(frame[value])]
+    rest, best = known.iloc[FIRST:], known.head(FIRST)
+    axis.plot(rest[cost], rest[value], ".", color=COLOURS[0], ms=4, alpha=0.6)
+    axis.plot(best[cost], best[value], "D", color=COLOURS[1], ms=4)
+    middle = float(known[cost].median())
+    for place, row in enumerate(best.head(3).to_dict("records")):
+        right = row[cost] > middle
+        axis.annotate(
+            str(row[names[-1]]),
+            (row[cost], row[value]),
+            (-6 if right else 6, -2 - 9 * place),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            fontsize=7,
+        )
+    left = len(frame) - len(known)
+    note = f"{len(known):,} networks" + (f", {left:,} without this score" if left else "")
+    axis.set(xlabel=cost, ylabel=value, title=f"{note}; the first {len(best)} in orange")
+    _write(figure, path)
+
+
+def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: Path) -> None:
+    """Draw every score's Spearman with its interval, costs and counts in another colour.
+
+    Args:
+        frame: as `correlate` gives it.
+        costs: names of costs and counts.
+        of: what the scores are correlated with.
+        path: .png, .svg or .pdf.
+    """
+    known = frame[frame["status"] == "ok"].copy()
+    order = known["spearman"].abs().sort_values(ascending=False).index
+    free = known["score"].isin(list(costs))
+    # What is free is shown whatever it is worth.
+    kept = [i for place, i in enumerate(order) if place < SHOWN or free[i]]
+    shown = known.loc[kept[::-1]]
+    figure, axis = _blank(1.2 + 0.16 * len(shown))
+    for place, row in enumerate(shown.to_dict("records")):
+        colour = COLOURS[1] if row["score"] in costs else COLOURS[0]
+        ends = [row["spearman_low"], row["spearman_high"]]
+        axis.plot(ends, [place, place], color=colour, lw=1)
+        axis.plot(row["spearman"], place, "o", color=colour, ms=3.5)
+    axis.axvline(0, color=COLOURS[2], lw=0.6)
+    axis.set_yticks(range(len(shown)), shown["score"])
+    axis.set_ylim(-0.7, len(shown) - 0.3)
+    axis.set_xlabel(f"Spearman with {of}, 95 % interval; costs and counts in orange")
+    _write(figure, path)
+
+
+def _blank(height: float) -> "tuple[Figure, Axes]":
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(5.6, height))
+        return figure, figure.add_subplot()
+
+
+def _write(figure: "Figure", path: Path) -> None:
+    import matplotlib
+
+    dates = {".png": None, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with matplotlib.rc_context(STYLE), writing_to(path):
+        figure.savefig(path, metadata=dates[path.suffix.lower()])

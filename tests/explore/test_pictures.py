@@ -1,0 +1,92 @@
+"""Pictures that commands draw of what they print."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from cells.nasbench201.space import NASBench201
+from ntkscore import recorded_scores
+from ntkscore.analysis.percentiles import SHIPPED
+from ntkscore.analysis.ranking import LOG_RANKS, ranking
+from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.cli import app
+from ntkscore.errors import InputError
+from ntkscore.explore.pictures import agreement_picture, check_picture, ranking_picture
+from ntkscore.results import ResultSet
+
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+@pytest.mark.parametrize("ending", STARTS)
+def test_a_ranking_is_drawn_beside_a_cost_in_any_of_three_forms(
+    ending: str, tmp_path: Path
+) -> None:
+    rows = ResultSet.open(SHIPPED / "small-synthetic").read()
+    frame = ranking(rows[rows["cell"] < 1000], DEFAULT, NASBench201())
+    path = tmp_path / f"picture{ending}"
+    ranking_picture(frame, LOG_RANKS, "params", ["cell", "digits"], path)
+    first = path.read_bytes()
+    assert first.startswith(STARTS[ending]) and len(first) > 5000
+    ranking_picture(frame, LOG_RANKS, "params", ["cell", "digits"], path)
+    assert path.read_bytes() == first
+    if ending == ".svg":
+        text = first.decode()
+        missing = int(frame[LOG_RANKS].isna().sum())
+        assert f"{len(frame) - missing:,} networks" in text and frame["digits"].iloc[0] in text
+
+
+def test_an_agreement_shows_costs_whatever_they_are_worth(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = np.append(rng.uniform(0.2, 0.9, 60), [0.01, np.nan])
+    frame = pd.DataFrame(
+        {
+            "score": [*(f"clean.s{i}" for i in range(60)), "params", "clean.broken"],
+            "spearman": values,
+            "spearman_low": values - 0.1,
+            "spearman_high": values + 0.1,
+            "status": ["ok"] * 61 + ["constant"],
+        }
+    )
+    agreement_picture(frame, ["params"], "accuracy", tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert ">params<" in text.replace("<!-- params -->", ">params<") and "broken" not in text
+    best = frame.loc[values[:60].argmax(), "score"]
+    worst = frame.loc[values[:60].argmin(), "score"]
+    assert f"<!-- {best} -->" in text and f"<!-- {worst} -->" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "a.gif",
+            r"expected a picture that ends in \.png, \.svg, \.pdf, got a\.gif; rename --plot",
+        ),
+        ("none/a.png", r"expected a folder at .*none for --plot, got none; make it"),
+    ],
+)
+def test_files_that_cannot_be_drawn_are_refused_first(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        check_picture(tmp_path / name)
+    given = ["rank", "--cells", "random:2", "--out", str(tmp_path / "run"), "--plot"]
+    result = CliRunner().invoke(app, [*given, str(tmp_path / name)])
+    assert result.exit_code == 2 and not (tmp_path / "run").exists()
+
+
+def test_correlate_draws_the_recorded_scores(tmp_path: Path) -> None:
+    cells = recorded_scores()["cell"].unique()[:40]
+    costs = [NASBench201().costs(NASBench201().parse(cell))["params"] for cell in cells]
+    table = pd.DataFrame({"cell": cells, "clean": np.array(costs) / 2e6})
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    given = ["correlate", "recorded", "--table", str(tmp_path / "mine.csv"), "--metric", "clean"]
+    more = ["--resamples", "20", "--format", "csv", "--plot", str(tmp_path / "a.svg")]
+    result = CliRunner().invoke(app, [*given, *more])
+    assert result.exit_code == 0, result.stderr
+    assert "clean.stability" in result.stdout and "joint_robust@0.5.frobenius" in result.stdout
+    assert "drawn in" in result.stderr
+    assert "Spearman with clean on cifar10" in (tmp_path / "a.svg").read_text()

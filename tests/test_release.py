@@ -1,0 +1,53 @@
+"""What a release says of itself: one version, recorded scores that are the recordings'."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+from typer.testing import CliRunner
+
+import ntkscore
+from ntkscore.cli import app
+from ntkscore.paths import RECORDED, results_path
+from ntkscore.results import ResultSet
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_there_is_one_version() -> None:
+    cited = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    changed = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert cited == [ntkscore.__version__] == changed[:1]
+
+
+def test_version_names_versions_and_devices() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    first, packages, devices = result.stdout.splitlines()
+    assert result.exit_code == 0 and first == f"ntkscore {ntkscore.__version__}"
+    assert re.match(r"Python 3\.\d+\.\d+, jax [\d.]+, jaxlib ", packages)
+    assert devices.startswith("cpu ")
+
+
+def test_recorded_scores_are_the_recordings_at_one_beta() -> None:
+    rows = ntkscore.recorded_scores()
+    recorded = [
+        ResultSet.open(ROOT / "experiments" / "results" / name).read()
+        for name in ("space", "trainability", "perturbations")
+    ]
+    wanted = pd.concat(recorded, ignore_index=True)
+    wanted = wanted[wanted["beta"].isna() | (wanted["beta"] == 0.5)]
+    keys = ["cell", "seed", "kernel", "score"]
+    columns = [*keys, "beta", "value", "status"]
+    one, other = (
+        frame[columns].sort_values(keys).reset_index(drop=True) for frame in (rows, wanted)
+    )
+    pd.testing.assert_frame_equal(one, other)
+    card = (RECORDED.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{len(rows):,} rows" in card and f"{rows['cell'].nunique():,} cells" in card
+
+
+def test_a_folder_named_recorded_goes_before_the_package(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert results_path("recorded") == RECORDED
+    Path("recorded").mkdir()
+    assert results_path("recorded") == Path("recorded")
