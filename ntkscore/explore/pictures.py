@@ -47,13 +47,13 @@ def check_picture(path: Path | None) -> None:
 def ranking_picture(
     frame: pd.DataFrame, value: str, cost: str, names: Sequence[str], path: Path
 ) -> None:
-    """Draw every network's score beside its cost, the first ten by name.
+    """Draw every network's score beside its cost, the first ten in another colour.
 
     Args:
         frame: a ranking, best first.
         value: the column that it is ranked by.
         cost: the column of the free rival, such as `params`.
-        names: columns that name a network; the last one is written.
+        names: columns that name a network; the last one is written at the first.
         path: .png, .svg or .pdf.
     """
     figure, axis = _blank(4.2)
@@ -62,19 +62,19 @@ def ranking_picture(
     axis.plot(rest[cost], rest[value], ".", color=COLOURS[0], ms=4, alpha=0.6)
     axis.plot(best[cost], best[value], "D", color=COLOURS[1], ms=4)
     middle = float(known[cost].median())
-    for place, row in enumerate(best.head(3).to_dict("records")):
+    for row in best.head(1).to_dict("records"):
         right = row[cost] > middle
         axis.annotate(
             str(row[names[-1]]),
             (row[cost], row[value]),
-            (-6 if right else 6, -2 - 9 * place),
+            (-6 if right else 6, 4),
             textcoords="offset points",
             ha="right" if right else "left",
-            fontsize=7,
         )
     left = len(frame) - len(known)
     note = f"{len(known):,} networks" + (f", {left:,} without this score" if left else "")
-    axis.set(xlabel=cost, ylabel=value, title=f"{note}; the first {len(best)} in orange")
+    axis.set(xlabel=cost, ylabel=value)
+    axis.set_title(f"{note}; the first {len(best)} in orange", fontsize=8)
     _write(figure, path)
 
 
@@ -100,10 +100,18 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
         axis.plot(ends, [place, place], color=colour, lw=1)
         axis.plot(row["spearman"], place, "o", color=colour, ms=3.5)
     axis.axvline(0, color=COLOURS[2], lw=0.6)
-    axis.set_yticks(range(len(shown)), shown["score"])
-    axis.set_ylim(-0.7, len(shown) - 0.3)
-    axis.set_xlabel(f"Spearman with {of}, 95 % interval; costs and counts in orange")
+    axis.set_yticks(range(len(shown)), [_short(name) for name in shown["score"]])
+    axis.set(ylim=(-0.7, len(shown) - 0.3), xlim=(-1, 1))
+    axis.grid(axis="x", color=COLOURS[2], lw=0.3)
+    axis.set_xlabel(f"Spearman with {of}")
+    axis.set_title("95 % intervals; costs and counts in orange", fontsize=8)
     _write(figure, path)
+
+
+def _short(name: str) -> str:
+    """A score's name; of a long sum its first term and how many follow."""
+    terms = name.split("+")
+    return name if len(terms) < 3 else f"{terms[0]} + {len(terms) - 1} more"
 
 
 def _blank(height: float) -> "tuple[Figure, Axes]":
@@ -112,7 +120,7 @@ def _blank(height: float) -> "tuple[Figure, Axes]":
     with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(5.6, height))
+        figure = Figure(figsize=(6.2, height))
         return figure, figure.add_subplot()
 
 
