@@ -6,6 +6,7 @@ import matplotlib
 
 from ntkscore.data.datasets import DATASETS
 from ntkscore.data.names import metric_name
+from ntkscore.explore.pictures import STYLE
 
 matplotlib.use("agg")
 from cycler import cycler
@@ -22,16 +23,10 @@ DATASET_LABELS = {
     name: facts.label for name, facts in DATASETS.items() if facts.source and not facts.grey
 }
 
-plt.rcParams |= {
+plt.rcParams |= STYLE | {
     "axes.prop_cycle": cycler(color=COLOURS),
-    "axes.spines.right": False,
-    "axes.spines.top": False,
     "axes.titlesize": "medium",
-    "figure.constrained_layout.use": True,
-    "font.size": 8,
     "legend.frameon": False,
-    "savefig.dpi": 200,
-    "svg.hashsalt": "ntkscore",
 }
 
 

@@ -2,12 +2,15 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 
 from experiments.study import Study
 from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
+from ntkscore.theory.networks import draw_two_layer
 from ntkscore.theory.tasks import Points, area_means, on_sphere
 
 TRAIN = 600
@@ -31,6 +34,13 @@ def split(study: Study, side: int, seed: int, scale: str = "unit") -> tuple[Poin
     order = np.random.default_rng(seed).permutation(len(x))
     train, test = order[:TRAIN], order[TRAIN:]
     return Points(x[train], y[train]), Points(x[test], y[test])
+
+
+def drawn(dimension: int, width: int, seed: int) -> tuple[Any, Any, Any]:
+    """W and a of a network of its own for every size and seed, and a key for its training."""
+    key = jax.random.fold_in(jax.random.key(seed), dimension * width)
+    weights, order = jax.random.split(key)
+    return *draw_two_layer(weights, dimension, width), order
 
 
 @lru_cache

@@ -11,12 +11,12 @@ import pandas as pd
 from attacks import Attack
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.digits import split
+from experiments.theory.digits import drawn, split
 from experiments.theory.setting import panels
 from experiments.theory.statistics import means_by_seed, within
 from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
 from ntkscore.theory.ball import adversarial_training
-from ntkscore.theory.networks import draw_two_layer, two_layer
+from ntkscore.theory.networks import two_layer
 from ntkscore.theory.tasks import Points
 from ntkscore.theory.training import loss_slope, margins
 
@@ -65,9 +65,7 @@ def defended(
     train: Points, test: Points, width: int, seed: int, radius: float, deviation: float
 ) -> dict[str, float]:
     """Clean and robust test accuracy after adversarial training in a ball."""
-    d = train.x.shape[1]
-    weights, order = jax.random.split(jax.random.fold_in(jax.random.key(seed), d * width))
-    w, a = draw_two_layer(weights, d, width)
+    w, a, order = drawn(train.x.shape[1], width, seed)
     x, y, z, labels = (jnp.asarray(each, jnp.float32) for each in (*train, *test))
     end = adversarial_training(
         order,

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.digits import split
+from experiments.theory.digits import drawn, split
 from experiments.theory.setting import lines, panels
 from experiments.theory.statistics import means_by_seed, meets, slope
 from ntkscore.theory.ball import Inside, train_inside
 from ntkscore.theory.lazy import flip_along_gradient
-from ntkscore.theory.networks import draw_two_layer
 from ntkscore.theory.tasks import Points
 
 SIDES, WIDTHS = (5, 7, 10, 14, 20, 28), (500, 1000)
@@ -45,9 +43,7 @@ def trained(
     train: Points, width: int, seed: int, deviations: tuple[float, ...], reduction: str
 ) -> tuple[Inside, np.ndarray]:
     """The last weights inside each ball of one run, and the output weights."""
-    d = train.x.shape[1]
-    weights, order = jax.random.split(jax.random.fold_in(jax.random.key(seed), d * width))
-    w, a = draw_two_layer(weights, d, width)
+    w, a, order = drawn(train.x.shape[1], width, seed)
     x, y = (jnp.asarray(each, jnp.float32) for each in train)
     run = train_inside(order, w, a, x, y, jnp.asarray(deviations), reduction=reduction)
     return run, np.asarray(a, float)

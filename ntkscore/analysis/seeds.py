@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ntkscore.analysis.correlation import bootstrap_interval
+
 RESAMPLES = 2000
 
 
@@ -36,13 +38,9 @@ def over_seeds(
         >>> over_seeds(np.array([1.0, 2.0, 3.0, 4.0]), np.mean)
         Interval(value=2.5, low=1.5, high=3.5)
     """
-    rng = np.random.default_rng(0)
-    count = len(values)
-    drawn = [float(statistic(values[rng.integers(count, size=count)])) for _ in range(resamples)]
-    low, high = (
-        np.nanquantile(drawn, (0.025, 0.975)) if np.isfinite(drawn).any() else (np.nan, np.nan)
-    )
-    return Interval(float(statistic(values)), float(low), float(high))
+    draw = lambda seeds: float(statistic(values[seeds]))  # noqa: E731
+    low, high = bootstrap_interval(draw, len(values), resamples=resamples)
+    return Interval(float(statistic(values)), low, high)
 
 
 def log_slope(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]) -> float:

@@ -11,7 +11,7 @@ import typer
 
 import ntkscore
 from cells.search import METHODS
-from cells.space import Space
+from cells.space import Architecture, Space
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.cli import options as o
 from ntkscore.cli.app import app
@@ -207,7 +207,7 @@ def rank(
     if is_first() and not ranked.frame.empty:
         _print_ranking(ranked, images, space, config, out, top, format)
         if plot is not None:
-            _draw_ranking(ranked, space, plot)
+            _draw_ranking(ranked, space, chosen[0], plot)
 
 
 @o.command(app)
@@ -297,17 +297,14 @@ def _print_ranking(
     print_frame(frame, format, f"Ranked by {ranked.by}, best first", note)
 
 
-def _draw_ranking(ranked: "Ranked", space: Space, plot: Path) -> None:
+def _draw_ranking(ranked: "Ranked", space: Space, architecture: Architecture, plot: Path) -> None:
     """Draw a ranking beside the first of the space's costs."""
     from ntkscore.analysis.ranking import LOG_RANKS, PERCENTILE
     from ntkscore.explore.pictures import ranking_picture
 
-    frame = ranked.frame
-    sums = [name for name in (PERCENTILE, LOG_RANKS) if name in frame]
-    first = space.parse(frame.iloc[0, 1])
-    cost = next(iter(space.costs(first)))
-    value = sums[0] if sums else ranked.by.terms[0]
-    ranking_picture(frame, value, cost, list(space.names(first)), plot)
+    value = next(n for n in (PERCENTILE, LOG_RANKS, ranked.by.terms[0]) if n in ranked.frame)
+    cost = next(iter(space.costs(architecture)))
+    ranking_picture(ranked.frame, value, cost, list(space.names(architecture)), plot)
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 

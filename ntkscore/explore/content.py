@@ -137,13 +137,14 @@ def content_of(
         accuracies = _accuracies(table, keys, where)
         known = int(max(column.values.notna().sum() for column in accuracies))
         told.append(f"accuracies of {known:,} networks from {table.name}")
-    chosen = [c for c in columns if c.score and str(c.score.name) == FIRST]
-    by_run = {c.score.run: c.id for c in reversed(chosen) if c.score}
-    firsts = [*reversed(by_run.values())]
-    measured = [c.id for c in columns if c.score]
-    x, x2 = firsts[:2] if several and len(firsts) > 1 else (LOG_RANKS, "")
-    y = next((c.id for c in accuracies if METRIC in c.id), None)
-    y = y or next((c.id for c in accuracies), None) or [*firsts, *measured][0]
+    by_run: dict[str, str] = {}
+    for column in columns:
+        if column.score and str(column.score.name) == FIRST:
+            by_run.setdefault(column.score.run, column.id)
+    firsts = [*by_run.values()]
+    x, x2 = firsts[:2] if len(firsts) > 1 else (LOG_RANKS, "")
+    wanted = [c.id for c in accuracies if METRIC in c.id] + [c.id for c in accuracies]
+    y, *_ = [*wanted, *firsts, columns[0].id]
     return Content(
         about="; ".join(told) + ". Scores are means over the seeds.",
         names=[[str(v) for v in where.names(a).values()] for a in architectures],
@@ -209,8 +210,8 @@ def _scores(rows: pd.DataFrame, run: str) -> list[Column]:
     for rho in radii:
         frame = score_table(rows[rows["rho"] == rho])
         for name in map(str, frame):
-            # Without an attack a score is the same at every radius.
             score = Score(ScoreName.parse(name, betas), format_rho(rho), run)
+            # Without an attack a score is the same at every radius.
             if rho != radii[0] and score.name.kernel in ("clean", "network"):
                 continue
             label = name if len(radii) == 1 else f"{name}, ρ = {score.rho}"

@@ -42,10 +42,9 @@ def document(content: Content, title: str) -> str:
         ('<!doctype html>', True)
     """
     page = _filled(content, title)
-    others = [c for c in content.columns if c.score and c.score.name.beta not in (None, KEPT_BETA)]
-    if len(page.encode()) <= LIMIT or not others:
+    kept = [c for c in content.columns if not c.score or c.score.name.beta in (None, KEPT_BETA)]
+    if len(page.encode()) <= LIMIT or len(kept) == len(content.columns):
         return page
-    kept = [c for c in content.columns if c not in others]
     about = f"{content.about} Joint kernels are those of β = {KEPT_BETA:g}; others are in the run."
     return _filled(replace(content, columns=kept, about=about), title)
 
@@ -61,9 +60,8 @@ def _filled(content: Content, title: str) -> str:
         "content": json.dumps(_encoded(content), ensure_ascii=False).replace("<", "\\u003c"),
         "script": read("statistics.js") + read("view.js"),
     }
-    page = read("page.html")
-    # The longest last, and nothing is put into what was put in before.
-    pieces = page.split("{{")
+    # Split first, so that nothing is put into what was put in before.
+    pieces = read("page.html").split("{{")
     return pieces[0] + "".join(
         parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
     )

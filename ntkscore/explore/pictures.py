@@ -18,7 +18,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#9AA0A6")
 """Of Okabe and Ito's palette: what is shown, what it is held against; and the rest."""
 FIRST, SHOWN = 10, 30
-STYLE: Any = {
+STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.constrained_layout.use": True,
@@ -26,6 +26,7 @@ STYLE: Any = {
     "savefig.dpi": 200,
     "svg.hashsalt": "ntkscore",
 }
+"""Of every figure, those of the experiments too."""
 
 
 def check_picture(path: Path | None) -> None:
@@ -87,7 +88,7 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
         of: what the scores are correlated with.
         path: .png, .svg or .pdf.
     """
-    known = frame[frame["status"] == "ok"].copy()
+    known = frame[frame["status"] == "ok"]
     order = known["spearman"].abs().sort_values(ascending=False).index
     free = known["score"].isin(list(costs))
     # What is free is shown whatever it is worth.

@@ -153,7 +153,7 @@ def displacements(
 def flip_distances(
     logits: Float[Array, "n o"], pullback: Callable[[Float[Array, "n o"]], Points]
 ) -> Float[Array, "n"]:
-    """|Δ|/‖∇Δ‖ of each point, Δ the first logit less the second; of one output, Δ is that.
+    """|Δ|/‖∇Δ‖ of each point, Δ the largest logit less the second; of one output, Δ is that.
 
     In a network that is linear around the point it is the way to another class.
 

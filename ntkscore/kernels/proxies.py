@@ -145,7 +145,7 @@ NUMBERS: dict[str, Number] = {
     ),
     "flip_distance": Number(
         +1,
-        "mean of |Δ|/‖∇Δ‖, Δ the first logit less the second",
+        "mean of |Δ|/‖∇Δ‖, Δ the largest logit less the second",
         at=("clean",),
         own_passes=True,
         source="Moosavi-Dezfooli et al. (2016), DeepFool; Wang et al. (2022)",

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from cells.model import Model
 from ntkscore.theory.lazy import project_rows
 from ntkscore.theory.networks import two_layer
 from ntkscore.theory.training import Labels, logistic, loss_slope, margins
@@ -25,6 +26,7 @@ Signs = Float[Array, "m"]
 Points = Float[Array, "n d"]
 Reduction = Literal["mean", "sum"]
 """Of the loss over a batch; the sum takes steps that are larger by the size of the batch."""
+REDUCTIONS: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "sum": jnp.sum}
 
 
 class Inside(NamedTuple):
@@ -98,13 +100,11 @@ def train_inside(
         >>> run.status, bool((run.deviation <= balls).all())
         (['ok', 'ok'], True)
     """
-    model = two_layer(weights, a)
-    size = batch if reduction == "mean" else 1
+    model, reduce = two_layer(weights, a), REDUCTIONS[reduction]
 
     def step(i: Array, w: Array) -> Array:
         rows = _batch(key, i, len(x), batch)
-        loss = lambda w: jnp.sum(logistic(margins(model, w, x[rows], y[rows]))) / size  # noqa: E731
-        return w - rate * jax.grad(loss)(w)
+        return w - rate * _gradient(model, w, x[rows], y[rows], reduce)
 
     def leave(run: Any, ball: Array) -> tuple[Any, Inside]:
         def inside(run: Any) -> Array:
@@ -188,8 +188,7 @@ def adversarial_training(
         >>> bool(deviation(end.weights, w) <= 50**0.5 + 1e-5), end.robust
         (True, Array(1., dtype=float32))
     """
-    model = two_layer(weights, a)
-    size = batch if reduction == "mean" else 1
+    model, reduce = two_layer(weights, a), REDUCTIONS[reduction]
     whole = len(x) // batch
 
     def epoch(run: Any) -> Any:
@@ -199,10 +198,8 @@ def adversarial_training(
 
         def step(j: Array, w: Array) -> Array:
             rows = _batch(key, i * whole + j, len(x), batch)
-            loss = lambda w: (  # noqa: E731
-                jnp.sum(logistic(margins(model, w, attacked[rows], y[rows]))) / size
-            )
-            return project_rows(w - rate * jax.grad(loss)(w), weights, ball)
+            slope = _gradient(model, w, attacked[rows], y[rows], reduce)
+            return project_rows(w - rate * slope, weights, ball)
 
         w = lax.fori_loop(0, whole, step, w)
         since = jnp.where(robust > best, 0, since + 1)
@@ -220,6 +217,13 @@ def adversarial_training(
     )
     i, w, robust, _, _ = lax.while_loop(on, epoch, start)
     return Defended(w, i, robust)
+
+
+def _gradient(
+    model: Model, w: Array, x: Array, y: Array, reduce: Callable[[Array], Array]
+) -> Array:
+    """The gradient of the logistic loss of a batch."""
+    return jax.grad(lambda w: reduce(logistic(margins(model, w, x, y))))(w)
 
 
 def _batch(key: Array, step: Array, count: int, batch: int) -> Array:

@@ -125,7 +125,7 @@ class TwoLayer:
         return float(above / (32 * self.points**3 * self.width * spread))
 
     def _speeds(self, residual: float) -> tuple[float, float]:
-        """What R*_w and R*_a go to, for a loss that is never below its bound."""
+        """What R*_w(t) and R*_a(t) go to as t grows."""
         n, m = self.points, self.width
         scale = 2 * np.sqrt(n) / (self.alpha * self.least) * residual
         of_hidden = np.sqrt(n) * self.output_std + self.output_radius()

@@ -142,12 +142,13 @@ const told = ({ n, spearman, kendall }) =>
     : `Spearman ${correlation(spearman)}, Kendall ${correlation(kendall)} over ${count(n, "network")}`;
 
 function tellAgreement() {
-  const lines = [[state.x, ""], ...(state.x2 ? [[state.x2, ""]] : [])].map(([x]) => {
+  const chosen = state.box && selected();
+  const lines = [state.x, state.x2].filter(Boolean).map((x) => {
     const all = agreementOfAll(x, state.y);
     const missing = kept.length - all.n;
     let line = `${x} and ${state.y}: ${told(all)}`;
     if (missing) line += `; ${count(missing, "network")} without one of the two`;
-    if (state.box) line += `. In the selection: ${told(agreement(selected(), x, state.y))}`;
+    if (chosen) line += `. In the selection: ${told(agreement(chosen, x, state.y))}`;
     return line + ".";
   });
   $("agreement").replaceChildren(...lines.map((line) => element("span", { style: "display:block" }, line)));
@@ -266,7 +267,7 @@ function plot(place, x) {
     toolbox: { show: false },
     // A layer of their own, so that a brush on its way does not draw all points again.
     series: [{ type: "scatter", silent: true, zlevel: 1, symbolSize: N > 2000 ? 4 : N > 200 ? 6 : 10, itemStyle: { opacity: 0.75 },
-               data: used.map((i) => [a[i], b[i], colour.of(i), i]), progressive: 0 }],
+               data: used.map((i) => [a[i], b[i], colour.of(i)]), progressive: 0 }],
   }, true);
   chart.used = used;
   chart.x = x;
@@ -403,13 +404,13 @@ function tableColumns() {
   return [...new Set(wanted)].filter((id) => columns.has(id));
 }
 
-function sorted() {
+function sorted(among) {
   const values = columns.get(state.sort).values, way = state.ascending ? 1 : -1;
-  return selected().filter((i) => Number.isFinite(values[i])).sort((i, j) => way * (values[i] - values[j]) || i - j);
+  return among.filter((i) => Number.isFinite(values[i])).sort((i, j) => way * (values[i] - values[j]) || i - j);
 }
 
 function table() {
-  const order = sorted(), ids = tableColumns();
+  const among = selected(), order = sorted(among), ids = tableColumns();
   const head = element("tr", {}, element("th", { scope: "col" }, "rank"), element("th", { scope: "col" }, "network"));
   for (const id of ids) {
     const by = () => { if (state.sort === id) state.ascending = !state.ascending; else { state.sort = id; state.ascending = columns.get(id).direction < 0; } refresh(); };
@@ -429,7 +430,7 @@ function table() {
     return row;
   });
   document.querySelector("#ranking tbody").replaceChildren(...rows);
-  const left = selected().length - order.length;
+  const left = among.length - order.length;
   $("ranking-title").textContent = `${count(order.length, "network")}${state.box ? " in the selection" : ""}` + (left ? `; ${left.toLocaleString("en")} more without ${state.sort}` : "");
   $("more").hidden = order.length <= state.shown;
 }
