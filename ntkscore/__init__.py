@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ntkscore.analysis.paired import difference as difference
     from ntkscore.api.accuracies import correlate as correlate
     from ntkscore.api.accuracies import lookup as lookup
+    from ntkscore.api.rankings import rank_results as rank_results
     from ntkscore.api.recorded import recorded_scores as recorded_scores
     from ntkscore.api.runs import open_results as open_results
     from ntkscore.api.runs import percentiles as percentiles
@@ -62,6 +63,7 @@ else:
         "difference": "ntkscore.analysis.paired.difference",
         "correlate": "ntkscore.api.accuracies.correlate",
         "lookup": "ntkscore.api.accuracies.lookup",
+        "rank_results": "ntkscore.api.rankings.rank_results",
         "recorded_scores": "ntkscore.api.recorded.recorded_scores",
         "open_results": "ntkscore.api.runs.open_results",
         "percentiles": "ntkscore.api.runs.percentiles",

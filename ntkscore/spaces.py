@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, ResidualConvolutional
@@ -79,9 +79,24 @@ def recorded_space(
     cls = cls or SPACES.get(configuration["space"])
     if cls is None:
         return None
+    return from_record(cls, configuration)
+
+
+Choices = TypeVar("Choices")
+
+
+def from_record(cls: type[Choices], configuration: Mapping[str, Any]) -> Choices:
+    """A space, or how networks were scored, from a run's configuration.
+
+    Args:
+        cls: the space's class, or `Config`.
+        configuration: of the run.
+
+    Example:
+        >>> from ntkscore.config import Config
+        >>> from_record(Config, {"samples": 8, "rhos": [0.1, 0.2], "space": "nasbench201"}).rhos
+        (0.1, 0.2)
+    """
     recorded = {f.name: configuration[f.name] for f in options(cls) if f.name in configuration}
-    # JSON has lists alone, and a space is hashable.
-    values: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()
-    }
-    return cls(**values)
+    # JSON has lists alone, and choices are hashable.
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()})

@@ -1,5 +1,6 @@
 """The documentation's examples run, its links lead somewhere, and its commands exist."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from ntkscore.kernels.scores import SCORES
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 NETWORKS = ROOT / "docs" / "networks.md"
-PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.[mi]*[db]")])
 
 
 def blocks(page: Path, language: str = "python") -> list[tuple[str, str]]:
@@ -112,6 +113,14 @@ def test_a_network_of_every_kind_and_a_space_of_ones_own(
     assert "rgb" in result.stdout
     SCORES.pop("log_volume", None)
     sys.modules.pop("stripes", None)
+
+
+def test_the_notebook_holds_no_output() -> None:
+    """`make site` runs it; what it prints of the table belongs to the table."""
+    cells = json.loads((ROOT / "docs" / "first-steps.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 8
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

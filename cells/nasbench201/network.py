@@ -5,8 +5,8 @@ one compiled program serves every cell of a shape, and a weight depends only on 
 place and its operation.
 """
 
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -43,33 +43,18 @@ class ConvNorm(nn.Module):
         return weights
 
 
-class Layer(nn.Module):
-    """Base of the network's parts: initialiser, mode of the normalisation, stored statistics.
+class Convention(NamedTuple):
+    """What all layers of a network have in common.
 
     Attributes:
-        features: output channels.
         init_name: a name in `INITIALIZERS`.
         bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
         measuring: whether this pass measures the statistics of its own images.
     """
 
-    features: int
     init_name: str = "torch"
     bn: str = "calibrated"
     measuring: bool = False
-
-    def stored(self, width: int) -> tuple[Array, Array]:
-        """Stored mean and variance of this layer's normalisation."""
-        return (
-            self.variable(STATISTICS, "mean", jnp.zeros, (width,), DTYPE).value,
-            self.variable(STATISTICS, "var", jnp.ones, (width,), DTYPE).value,
-        )
-
-    def store(self, mean: Array, var: Array) -> None:
-        """Keep the statistics that were measured, where the caller asked for them."""
-        if self.measuring and self.is_mutable_collection(STATISTICS):
-            self.put_variable(STATISTICS, "mean", mean)
-            self.put_variable(STATISTICS, "var", var)
 
     def normalize(
         self, z: Images, weights: dict[str, Array], mean: Array, var: Array
@@ -92,9 +77,34 @@ class Layer(nn.Module):
         z = layers.convolve(x, gain(self.init_name, kernel.shape) * kernel, stride)
         return self.normalize(z, weights, mean, var)
 
-    def common(self) -> dict[str, Any]:
-        """Settings that a part of the network hands on to its own parts."""
-        return {"init_name": self.init_name, "bn": self.bn, "measuring": self.measuring}
+
+class Layer(nn.Module):
+    """Base of the network's parts.
+
+    Attributes:
+        features: output channels.
+        convention: initialiser and normalisation.
+    """
+
+    features: int
+    convention: Convention = Convention()
+
+    def stored(self, width: int) -> tuple[Array, Array]:
+        """Stored mean and variance of this layer's normalisation."""
+        return (
+            self.variable(STATISTICS, "mean", jnp.zeros, (width,), DTYPE).value,
+            self.variable(STATISTICS, "var", jnp.ones, (width,), DTYPE).value,
+        )
+
+    def store(self, mean: Array, var: Array) -> None:
+        """Keep the statistics that were measured, where the caller asked for them."""
+        if self.convention.measuring and self.is_mutable_collection(STATISTICS):
+            self.put_variable(STATISTICS, "mean", mean)
+            self.put_variable(STATISTICS, "var", var)
+
+    def weights(self, shape: tuple[int, int, int, int], norm: bool = True, name: str = "conv"):
+        """The weights of a convolution."""
+        return ConvNorm(shape, self.convention.init_name, norm, name=name)()
 
 
 class Stem(Layer):
@@ -102,8 +112,8 @@ class Stem(Layer):
 
     @nn.compact
     def __call__(self, x: Images) -> Float[Array, "m h w d"]:
-        weights = ConvNorm((3, 3, x.shape[-1], self.features), self.init_name, name="conv")()
-        y, *statistics = self.conv_norm(x, weights, *self.stored(self.features))
+        weights = self.weights((3, 3, x.shape[-1], self.features))
+        y, *statistics = self.convention.conv_norm(x, weights, *self.stored(self.features))
         self.store(*statistics)
         return y
 
@@ -115,11 +125,39 @@ class Convolution(Layer):
 
     @nn.compact
     def __call__(self, x: Images) -> Float[Array, "m h2 w2 d"]:
-        weights = ConvNorm((3, 3, x.shape[-1], self.features), self.init_name, name="conv")()
+        weights = self.weights((3, 3, x.shape[-1], self.features))
         stored = self.stored(self.features)
-        y, *statistics = self.conv_norm(nn.relu(x), weights, *stored, self.stride)
+        y, *statistics = self.convention.conv_norm(nn.relu(x), weights, *stored, self.stride)
         self.store(*statistics)
         return y
+
+
+@partial(jax.jit, static_argnums=0)
+def operate(
+    convention: Convention,
+    digit: Int[Array, ""],
+    x: Images,
+    weights: dict[int, dict[str, Array]],
+    mean: Array,
+    var: Array,
+) -> tuple[Images, Array, Array]:
+    """An edge's operation; also the statistics to store.
+
+    Jitted by itself, so that a network's edges are traced and differentiated once for each shape.
+    """
+
+    def branch(operation: int):
+        def run(x, weights, mean, var):
+            if operation in KERNEL_SIZES:
+                return convention.conv_norm(nn.relu(x), weights[operation], mean, var)
+            if operation == NONE:
+                return jnp.zeros_like(x), mean, var
+            return (x if operation == SKIP else layers.average_pool_3x3(x)), mean, var
+
+        return run
+
+    branches = [branch(operation) for operation in range(len(OPERATIONS))]
+    return jax.lax.switch(digit, branches, x, weights, mean, var)
 
 
 class Edge(Layer):
@@ -127,32 +165,16 @@ class Edge(Layer):
 
     @nn.compact
     def __call__(self, x: Images, digit: Int[Array, ""]) -> Images:
+        width = self.features
         weights = {
-            operation: ConvNorm(
-                (size, size, self.features, self.features),
-                self.init_name,
-                name=OPERATIONS[operation],
-            )()
+            operation: self.weights((size, size, width, width), name=OPERATIONS[operation])
             for operation, size in KERNEL_SIZES.items()
         }
-
-        stored = self.stored(self.features)
+        stored = self.stored(width)
         if self.is_initializing():
             # Drawing the weights needs shapes alone, which no operation changes.
             return x
-
-        def branch(operation: int):
-            def run(x, weights, mean, var):
-                if operation in KERNEL_SIZES:
-                    return self.conv_norm(nn.relu(x), weights[operation], mean, var)
-                if operation == NONE:
-                    return jnp.zeros_like(x), mean, var
-                return (x if operation == SKIP else layers.average_pool_3x3(x)), mean, var
-
-            return run
-
-        branches = [branch(operation) for operation in range(len(OPERATIONS))]
-        y, *statistics = jax.lax.switch(digit, branches, x, weights, *stored)
+        y, *statistics = operate(self.convention, digit, x, weights, *stored)
         self.store(*statistics)
         return y
 
@@ -163,7 +185,7 @@ class CellBlock(Layer):
     @nn.compact
     def __call__(self, x: Images, digits: Int[Array, "6"]) -> tuple[Images, None]:
         nodes = [x]
-        edges = [Edge(self.features, **self.common(), name=f"edge_{e}") for e in range(len(EDGES))]
+        edges = [Edge(self.features, self.convention, name=f"edge_{e}") for e in range(len(EDGES))]
         for target in range(1, 4):
             first, *others = (
                 edges[e](nodes[source], digits[e])
@@ -179,11 +201,11 @@ class Reduction(Layer):
 
     @nn.compact
     def __call__(self, x: Images) -> Float[Array, "m h2 w2 d"]:
-        y = Convolution(self.features, **self.common(), stride=2, name="conv_a")(x)
-        y = Convolution(self.features, **self.common(), name="conv_b")(y)
+        y = Convolution(self.features, self.convention, stride=2, name="conv_a")(x)
+        y = Convolution(self.features, self.convention, name="conv_b")(y)
         shape = (1, 1, x.shape[-1], self.features)
-        kernel = ConvNorm(shape, self.init_name, norm=False, name="downsample")()["kernel"]
-        factor = gain(self.init_name, shape)
+        kernel = self.weights(shape, norm=False, name="downsample")["kernel"]
+        factor = gain(self.convention.init_name, shape)
         return y + layers.convolve(layers.average_pool_2x2(x), factor * kernel)
 
 
@@ -198,13 +220,13 @@ class Head(Layer):
             "shift": self.param("shift", nn.initializers.zeros, (width,), DTYPE),
         }
         mean, var = self.stored(width)
-        y, *statistics = self.normalize(x, weights, mean, var)
+        y, *statistics = self.convention.normalize(x, weights, mean, var)
         self.store(*statistics)
         y = jnp.mean(nn.relu(y), (1, 2))
-        shape = (width, self.features)
-        kernel = self.param("kernel", INITIALIZERS[self.init_name].kernel, shape, DTYPE)
-        bias = self.param("bias", bias_init(self.init_name, width), (self.features,), DTYPE)
-        return layers.dense(y, kernel, bias, None, gain=gain(self.init_name, shape))
+        shape, init_name = (width, self.features), self.convention.init_name
+        kernel = self.param("kernel", INITIALIZERS[init_name].kernel, shape, DTYPE)
+        bias = self.param("bias", bias_init(init_name, width), (self.features,), DTYPE)
+        return layers.dense(y, kernel, bias, None, gain=gain(init_name, shape))
 
 
 class Network(nn.Module):
@@ -247,17 +269,13 @@ class Network(nn.Module):
         """
         mode = NORMALIZATIONS[self.bn]
         measuring = mode.live is not None or (calibrate and mode.calibrates)
-        common: dict[str, Any] = {
-            "init_name": self.init_name,
-            "bn": self.bn,
-            "measuring": measuring,
-        }
+        convention = Convention(self.init_name, self.bn, measuring)
         mean, std = (jnp.asarray(value, images.dtype) for value in (self.mean, self.std))
-        x = Stem(self.channels, **common, name="stem")((images - mean) / std)
+        x = Stem(self.channels, convention, name="stem")((images - mean) / std)
         for stage in range(3):
             width = self.channels << stage
             if stage:
-                x = Reduction(width, **common, name=f"reduction_{stage}")(x)
+                x = Reduction(width, convention, name=f"reduction_{stage}")(x)
             cells = nn.scan(
                 CellBlock,
                 variable_axes={"params": 0, STATISTICS: 0},
@@ -265,8 +283,8 @@ class Network(nn.Module):
                 in_axes=nn.broadcast,  # type: ignore[arg-type]
                 length=self.cells_per_stage,
             )
-            x, _ = cells(width, **common, name=f"stage_{stage}")(x, digits)
-        return Head(self.num_classes, **common, name="head")(x)
+            x, _ = cells(width, convention, name=f"stage_{stage}")(x, digits)
+        return Head(self.num_classes, convention, name="head")(x)
 
 
 def blank_inputs() -> tuple[Array, Array]:

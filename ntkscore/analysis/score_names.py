@@ -211,6 +211,22 @@ def default_for(
     return default_sum(_free(space, architecture), given)
 
 
+def sum_named(
+    by: str, space: Space, architecture: Architecture, betas: Sequence[float]
+) -> ScoreSum:
+    """The score that a text names, or the sum of several.
+
+    Args:
+        by: a score, or several joined by `+`.
+        space, architecture: for the costs and counts that there are.
+        betas: weights of the joint kernels that there are.
+
+    Raises:
+        InputError: if there is no such score.
+    """
+    return ScoreSum.parse(by, betas, _free(space, architecture), space.fewer)
+
+
 def sum_asked(
     by: str | None, space: Space, architecture: Architecture, config: Config
 ) -> ScoreSum | None:
@@ -226,7 +242,7 @@ def sum_asked(
     """
     if by is None:
         return None
-    asked = ScoreSum.parse(by, config.betas, _free(space, architecture), space.fewer)
+    asked = sum_named(by, space, architecture, config.betas)
     own = {name for name, number in NUMBERS.items() if number.own_passes}
     if not config.proxies and (left := [t for t in asked.terms if t.rpartition(".")[2] in own]):
         raise InputError(

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space
-from ntkscore.analysis.frames import given_scores, network_table, pick_rho
+from ntkscore.analysis.frames import network_table, pick_rho
 from ntkscore.analysis.percentiles import Population, population, shipped_population
-from ntkscore.analysis.ranking import ranking
-from ntkscore.analysis.score_names import ScoreSum, default_for, sum_asked
+from ntkscore.analysis.score_names import ScoreSum, sum_asked
+from ntkscore.api.rankings import ranked
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load
 from ntkscore.data.tables import Table
@@ -164,62 +163,6 @@ def percentiles(
             "whole space that was scored like this"
         )
     return among.percentiles(scores)
-
-
-class Ranked(NamedTuple):
-    """A ranking, the score that it is by, and the networks of a reference that it is among."""
-
-    frame: pd.DataFrame
-    by: ScoreSum
-    among: Population | None
-
-
-def ranked(
-    results: ResultSet,
-    architectures: Sequence[Architecture],
-    seeds: Sequence[int],
-    config: Config,
-    by: ScoreSum | None,
-    space: Space,
-    among: Population | None = None,
-) -> Ranked:
-    """Ranking of the given architectures, as far as a result directory has them.
-
-    Of several radii the config's first counts. The default, None, goes without scores that none
-    of the networks gives.
-    """
-    rows = rows_of(results, architectures, seeds, config, space)
-    by = sum_for(rows, by, space, architectures[0], among)
-    if rows.empty:
-        return Ranked(pd.DataFrame(columns=["rank", results.identity[0]]), by, among)
-    return Ranked(ranking(rows, by, space, among), by, among)
-
-
-def sum_for(
-    rows: pd.DataFrame,
-    by: ScoreSum | None,
-    space: Space,
-    architecture: Architecture,
-    among: Population | None,
-) -> ScoreSum:
-    """The score that counts: a reference's, the one asked for, or what rows have of the default."""
-    if among is not None:
-        return among.by
-    return by or default_for(space, architecture, given_scores(rows))
-
-
-def rows_of(
-    results: ResultSet,
-    architectures: Sequence[Architecture],
-    seeds: Sequence[int],
-    config: Config,
-    space: Space,
-) -> pd.DataFrame:
-    """The rows of these architectures and seeds at the config's first radius."""
-    rows = results.read()
-    keys = [space.key(a) for a in architectures]
-    rows = rows[rows[results.identity[0]].isin(keys) & rows["seed"].isin(list(seeds))]
-    return rows if rows.empty else pick_rho(rows, config.rhos[0])
 
 
 def open_results(directory: str | PathLike[str]) -> ResultSet:

@@ -13,7 +13,8 @@ from cells.space import Architecture, Space
 from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.percentiles import Population
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
-from ntkscore.api.runs import open_results, population_for, ranked, rows_of, sum_for
+from ntkscore.api.rankings import ranked, rows_of, sum_for
+from ntkscore.api.runs import open_results, population_for
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load
 from ntkscore.run import engine

@@ -272,7 +272,37 @@ def _field_value(field: Field, hint: Any, given: Any) -> Any:
         ) from None
 
 
+class Given:
+    """Which of a command's parameters were on the command line."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __contains__(self, name: str) -> bool:
+        source = self._context.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    def refuse_others(self, *allowed: str) -> None:
+        """Refuse what has no meaning beside a run that is ranked as it is.
+
+        Raises:
+            InputError: if a parameter was given that is none of the allowed.
+        """
+        for parameter in self._context.command.params:
+            if parameter.name not in allowed and parameter.name in self:
+                raise InputError(
+                    f"expected no {parameter.opts[0]} beside a run that is ranked as it is, got "
+                    "one; leave it out, or name a folder with --out instead of the run"
+                )
+
+
+def _context_parameter() -> list[inspect.Parameter]:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter("context", keyword, annotation=typer.Context)]
+
+
 MAKERS: dict[Any, Maker] = {
+    Given: (_context_parameter, lambda given: Given(given.pop("context"))),
     Config: of_fields(Config, SCORING),
     Recipe: of_fields(Recipe, TRAINING),
     Trial: of_fields(Trial, TRIAL),

@@ -16,7 +16,7 @@ from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import average_pool_2x2, average_pool_3x3, convolve, measure, transposed_convolve
 from cells.nasbench201.cell import KERNEL_SIZES
 from cells.nasbench201.checkpoints import Params, abstract_params
-from cells.nasbench201.network import Convolution, Head, Network, fresh_variables
+from cells.nasbench201.network import Convention, Convolution, Head, Network, fresh_variables
 
 Array = jax.Array
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
@@ -358,10 +358,10 @@ def test_initialisers_have_their_spread(shape: tuple[int, ...]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_layers_draw_with_the_scheme_that_they_are_given(name: str) -> None:
-    convolution = Convolution(24, init_name=name).init(jax.random.key(0), jnp.zeros((1, 4, 4, 40)))[
-        "params"
-    ]["conv"]["kernel"]
-    head = Head(60, init_name=name).init(jax.random.key(0), jnp.zeros((1, 2, 2, 90)))["params"]
+    convolution = Convolution(24, Convention(name)).init(
+        jax.random.key(0), jnp.zeros((1, 4, 4, 40))
+    )["params"]["conv"]["kernel"]
+    head = Head(60, Convention(name)).init(jax.random.key(0), jnp.zeros((1, 2, 2, 90)))["params"]
     for kernel in (convolution, head["kernel"]):
         drawn = INITIALIZERS[name].kernel(jax.random.key(9), kernel.shape, jnp.float32)
         assert float(jnp.std(kernel)) == pytest.approx(float(jnp.std(drawn)), rel=0.05)

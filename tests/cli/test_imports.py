@@ -48,6 +48,7 @@ def test_looking_up_imports_no_jax(tmp_path: Path) -> None:
     table.write_text("cell,cifar10#clean\n2581,0.79\n")
     command = ["lookup", "323133", "--table", str(table)]
     check([command, [*command, "--format", "csv"]], 0, {*JAX, "scipy"})
+    check([["rank", "recorded", "--top", "1"]], 0, JAX)
 
 
 def test_refusing_imports_no_jax(tmp_path: Path) -> None:

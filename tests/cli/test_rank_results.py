@@ -1,0 +1,79 @@
+"""Ranking what a run holds, or the package's own scores, computes nothing."""
+
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tiny import RESIDUAL_OPTIONS, invoke, refused
+
+import ntkscore
+from ntkscore import InputError, Residual, rank_results
+from ntkscore.paths import RECORDED
+from ntkscore.results import ResultSet
+
+
+def printed(*arguments: object) -> pd.DataFrame:
+    text = invoke("rank", *arguments, "--format", "csv").stdout
+    return pd.read_csv(StringIO(text), dtype={"digits": str})
+
+
+def test_the_order_is_that_of_the_means_over_the_seeds() -> None:
+    ranked = rank_results(by="clean.trace")
+    rows = ntkscore.recorded_scores().query("kernel == 'clean' and score == 'trace'")
+    means = rows.groupby("cell")["value"].mean()
+    assert list(ranked["rank"]) == list(range(1, 6467))
+    assert ranked["clean.trace"].dropna().is_monotonic_decreasing
+    assert ranked["clean.trace"].notna().iloc[:6461].all()
+    expected = list(means[ranked["cell"]])
+    assert list(ranked["clean.trace"]) == pytest.approx(expected, nan_ok=True)
+    # Costs are of the network that the benchmark trains, which is wider than the one scored.
+    assert ranked.set_index("cell")["params"][1462] == 1_531_546
+
+
+def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
+    plot = tmp_path / "ranking.svg"
+    by = ("--by", "clean.trace+params")
+    frame = printed("recorded", "--cells", "323133,333333,000000", *by, "--plot", plot)
+    assert list(frame["cell"]) == [1462, 2581]  # the table has no row of its own for the third
+    expected = rank_results("recorded", ["333333", 2581], by="clean.trace+params")
+    pd.testing.assert_frame_equal(
+        frame, expected, check_dtype=False, check_exact=False, check_names=False
+    )
+    assert plot.read_text().startswith("<?xml")
+    table = " ".join(invoke("rank", "recorded", "--top", "3").stdout.split())
+    assert "6466 networks, 5 without this score, cifar10, 16 images, channels 8" in table
+    assert "all scores are in recorded" in table
+
+
+@pytest.mark.slow
+def test_a_run_is_ranked_as_it_ranked_itself(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ("--cells", "0,01,0110", *RESIDUAL_OPTIONS, "--seeds", "2", "--rho", "0.1")
+    first = printed("--out", out, *options, "--rho", "0.2")
+    pd.testing.assert_frame_equal(first, printed(out))
+    by = ("--by", "robust.trace")
+    pd.testing.assert_frame_equal(
+        printed("--out", out, *options, "--rho", "0.2", *by), printed(out, *by)
+    )
+    assert list(rank_results(out, ["01"])["skips"]) == ["01"]
+    assert rank_results(out, space=Residual).columns.tolist() == first.columns.tolist()
+    with pytest.raises(InputError, match=r"got 'clean.zico'; choose one of clean"):
+        rank_results(out, by="clean.zico")
+
+
+def test_refusals(tmp_path: Path) -> None:
+    refused("expected a folder for the results, got none", "rank")
+    refused("expected no --channels beside a run", "rank", "recorded", "--channels", "8")
+    refused("expected no --out beside a run", "rank", "recorded", "--out", tmp_path / "x")
+    refused("expected a results directory with a run.json", "rank", tmp_path)
+    refused("none of them; choose others", "rank", "recorded", "--cells", "000000")
+    refused("got 'clean.snip'; choose one of clean", "rank", "recorded", "--by", "clean.snip")
+    refused("expected a table for the cells", "rank", "recorded", "--cells", "table")
+
+
+def test_a_space_that_the_package_does_not_have_is_named(tmp_path: Path) -> None:
+    text = (RECORDED / "run.json").read_text().replace('"nasbench201"', '"stripes"')
+    (tmp_path / "run.json").write_text(text)
+    assert ResultSet.open(tmp_path).configuration["space"] == "stripes"
+    refused("expected a known space in", "rank", tmp_path)
