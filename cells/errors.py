@@ -13,5 +13,5 @@ class InputError(ValueError):
         ...     Cell.parse("32313")
         ... except InputError as error:
         ...     print(str(error).partition(";")[0])
-        expected a cell index from 0 to 15624, got 32313
+        expected a cell index from 0 to 15624, or six digits such as 323133, got 32313
     """

@@ -5,12 +5,16 @@ import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, ResidualConvolutional
-from cells.space import Space, options
+from cells.space import Space, Task, options
+from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
+
+if TYPE_CHECKING:
+    from ntkscore.results.result_set import ResultSet
 
 SPACES: dict[str, type[Space]] = {
     NASBench201.name: NASBench201,
@@ -80,6 +84,21 @@ def recorded_space(
     if cls is None:
         return None
     return from_record(cls, configuration)
+
+
+def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | None:
+    """The space that a run was about, for its images and their classes, as far as they are known.
+
+    Args:
+        run: its result directory.
+        cls: as for `recorded_space`.
+    """
+    found, images = recorded_space(run.configuration, cls), run.configuration.get("dataset")
+    task = DATASETS[images].task if images in DATASETS else None
+    for session in run.sessions:
+        if "num_classes" in session:
+            task = Task(tuple(session["image_shape"]), session["num_classes"])
+    return found if found is None or task is None else found.on(task)
 
 
 Choices = TypeVar("Choices")

@@ -58,8 +58,8 @@ class Cell:
     def __post_init__(self) -> None:
         if not 0 <= self.index < SIZE:
             raise CellError(
-                f"expected a cell index from 0 to {SIZE - 1}, got {self.index}; there are {SIZE:,} "
-                "cells in NAS-Bench-201, and operations by digits are six"
+                f"expected a cell index from 0 to {SIZE - 1}, or six digits such as 323133, got "
+                f"{self.index}; correct it"
             )
 
     def __index__(self) -> int:

@@ -249,9 +249,10 @@ def _in_a_stage(path: tuple) -> bool:
 @lru_cache
 def _drawing(space: NASBench201) -> Callable[[Hashable, Array], Any]:
     """A compiled function that draws the variables of the space's network from a key."""
-    from cells.nasbench201.network import blank_inputs
 
     def draw(_: Hashable, key: Array) -> Any:
+        from cells.nasbench201.network import blank_inputs  # which imports flax, to trace alone
+
         return space.network.init(key, *blank_inputs())
 
     # Optimising a program that runs once costs four times what it costs to run.

@@ -56,9 +56,12 @@ def scores_in(
     if path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json"))):
         table = load_table(path)
         return table_scores(table, dataset), f"metrics of {table.name}"
-    rows = pick_rho(ResultSet.open(path).read(), rho)
+    results = ResultSet.open(path)
+    rows, scored = pick_rho(results.read(), rho), results.configuration
     seeds = rows["seed"].nunique()
-    return score_table(rows), f"mean of {seeds} seed{'' if seeds == 1 else 's'} in {path}"
+    mean = f"mean of {seeds} seed{'' if seeds == 1 else 's'}"
+    images = f"{scored['samples']} images of {scored['dataset']}"
+    return score_table(rows), f"scores: {mean}, {images}, in {path}"
 
 
 def trained_on(space: Space, dataset: str) -> Space:
@@ -115,9 +118,11 @@ def correlate(
     table.metrics(dataset)
     measured = [key for key in scores.index if table.has(key)]
     if len(measured) < FEWEST:
+        absent = [str(key) for key in scores.index if not table.has(key)]
         raise InputError(
             f"expected at least {FEWEST} networks that {table.name} has results for, got "
-            f"{len(measured)} of {len(scores)}; use a table of the same architectures"
+            f"{len(measured)} of {len(scores)}, none for {', '.join(absent[:3])}"
+            f"{' and others' if len(absent) > 3 else ''}; use a table of the same architectures"
         )
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,9 +52,11 @@ class ScoreName:
         allowed = [name for name, measure in measures.items() if measure.direction]
         kernels = (*joint.KERNELS, NETWORK)
         if kernel not in kernels or score not in allowed:
+            known = [f"{k}.{name}" for k in kernels for name in measures_at(k) or allowed]
+            near = get_close_matches(text, known, 1) or ["robust.lambda_min_normalized"]
             raise InputError(
                 f"expected KERNEL.SCORE with a kernel of {', '.join(kernels)} and a score of "
-                f"{', '.join(allowed)}, got {text!r}; for example robust.lambda_min_normalized"
+                f"{', '.join(allowed)}, got {text!r}; for example {near[0]}"
             )
         if kernel not in joint.JOINT:
             if beta:

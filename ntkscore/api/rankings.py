@@ -12,13 +12,12 @@ from ntkscore.analysis.percentiles import Population, shipped_population
 from ntkscore.analysis.ranking import ranking
 from ntkscore.analysis.score_names import ScoreSum, default_for, sum_named
 from ntkscore.config import Config
-from ntkscore.data.datasets import DATASETS
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.paths import results_path
 from ntkscore.results import ResultSet
 from ntkscore.run.selection import select
-from ntkscore.spaces import from_record, recorded_space
+from ntkscore.spaces import from_record, space_of_run
 
 
 class Ranked(NamedTuple):
@@ -177,11 +176,10 @@ def run_of(
         InputError: if there is no run, or its space is not known.
     """
     results = ResultSet.open(results_path(directory))
-    found = recorded_space(results.configuration, space)
+    found = space_of_run(results, space)
     if found is None:
         raise InputError(
             f"expected a known space in {results.directory}, got "
             f"{results.configuration['space']}; name the one that it was made with as space"
         )
-    facts = DATASETS.get(results.configuration["dataset"])
-    return results, found.on(facts.task) if facts else found
+    return results, found

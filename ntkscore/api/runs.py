@@ -20,7 +20,7 @@ from ntkscore.results import RUN, ResultSet
 from ntkscore.run import engine
 from ntkscore.run.engine import Progress
 from ntkscore.run.selection import select
-from ntkscore.spaces import recorded_space
+from ntkscore.spaces import space_of_run
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
@@ -186,4 +186,4 @@ def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Spa
     """
     if not (Path(source) / RUN).is_file():
         return cls() if cls else None
-    return recorded_space(ResultSet.open(source).configuration, cls)
+    return space_of_run(ResultSet.open(source), cls)

@@ -38,7 +38,7 @@ def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | Non
     if not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
         raise InputError(
             f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; "
-            "divide 8-bit images by 255 and leave the normalisation to mean and std"
+            "divide 8-bit images by 255, and normalise them no further"
         )
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise InputError(

@@ -38,6 +38,9 @@ def correlate(
         ),
     ] = "val_pgd_8_acc",
     rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
+    top: Annotated[
+        int, typer.Option(help="Rows of the printed table, the strongest correlations first.")
+    ] = 25,
     plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
     space: o.OwnSpace = None,
@@ -65,7 +68,11 @@ def correlate(
     )
     if absent := len(scores) - int((frame["n"] + frame["excluded"]).max()):
         note += f"; {absent} networks that the table has no results for are left out"
-    printed = compact_agreement(frame) if format is Format.table else frame
+    if format is Format.table and len(frame) > top:
+        note += f"; {len(frame) - top} more with --top {len(frame)}"
+    printed = frame
+    if format is Format.table:
+        printed = compact_agreement(frame, top, where.fewer if where else ())
     print_frame(printed, format, f"Agreement with {metric} on {dataset}, {len(scores)} cells", note)
     if plot is not None:
         # What is free was not in the scores.

@@ -129,7 +129,7 @@ def rank(
     if is_first() and not ranked.frame.empty:
         _print_ranking(ranked, _describe(images.name, space, config), out, top, format)
         if plot is not None:
-            _draw_ranking(ranked, plot)
+            _draw_ranking(ranked, top, plot)
 
 
 def _rank_results(
@@ -151,7 +151,7 @@ def _rank_results(
     ranked = ranked_results(results, cells, space, by, accuracies)
     _print_ranking(ranked, _describe(dataset, space, config), directory, top, format)
     if plot is not None:
-        _draw_ranking(ranked, plot)
+        _draw_ranking(ranked, top, plot)
 
 
 @o.command(app)
@@ -236,16 +236,17 @@ def _print_ranking(ranked: "Ranked", how: str, where: Path, top: int, format: Fo
     print_frame(frame, format, f"Ranked by {ranked.by}, best first", note)
 
 
-def _draw_ranking(ranked: "Ranked", plot: Path) -> None:
+def _draw_ranking(ranked: "Ranked", top: int, plot: Path) -> None:
     """Draw a ranking beside the first of the space's costs."""
     from ntkscore.analysis.ranking import LOG_RANKS, PERCENTILE
-    from ntkscore.explore.pictures import ranking_picture
+    from ntkscore.explore.pictures import FIRST, ranking_picture
 
     space, frame = ranked.space, ranked.frame
     value = next(n for n in (PERCENTILE, LOG_RANKS, ranked.by.terms[0]) if n in frame)
     best = space.parse(str(frame.iloc[0][list(frame.columns)[1]]))
     cost, names = next(iter(space.costs(best))), list(space.names(best))
-    ranking_picture(frame, value, cost, names, plot)
+    by = "" if value == str(ranked.by) else str(ranked.by)
+    ranking_picture(frame, value, cost, names, plot, by=by, first=min(FIRST, top))
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 

@@ -1,10 +1,12 @@
 """Frames that a person reads: score sheets, and agreement in few columns."""
 
+from collections.abc import Collection
+
 import pandas as pd
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
-from ntkscore.kernels.proxies import all_measures
+from ntkscore.kernels.proxies import all_measures, direction_of
 from ntkscore.kernels.scores import STATUSES
 
 COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
@@ -57,8 +59,17 @@ def failures_in(rows: pd.DataFrame) -> str:
     return "; ".join(f"{status}: {STATUSES[status]}" for status in failed)
 
 
-def compact_agreement(frame: pd.DataFrame) -> pd.DataFrame:
-    """An agreement frame for a terminal: intervals in brackets, columns without news left out."""
+def compact_agreement(frame: pd.DataFrame, top: int, fewer: Collection[str] = ()) -> pd.DataFrame:
+    """An agreement frame for a terminal: intervals in brackets, columns without news left out.
+
+    Args:
+        frame: as `correlate` gives it.
+        top: rows, from the strongest correlation down.
+        fewer: counts of which fewer are better.
+    """
+    strength = frame["spearman"].abs().sort_values(ascending=False, kind="stable")
+    frame = frame.loc[strength.index[:top]]
+    arrows = [ARROWS[direction_of(name, fewer)] for name in frame["score"]]
     interval = [
         f"{row.spearman:.3f} [{row.spearman_low:.3f}, {row.spearman_high:.3f}]"
         if row.status == "ok"
@@ -69,6 +80,7 @@ def compact_agreement(frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "score": frame["score"],
+            "better": arrows,
             "cells": frame["n"],
             "failed": frame["excluded"],
             "Spearman [95 %]": interval,

@@ -208,13 +208,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     ):
         raise InputError(
             f"expected 'images' in {path} of shape (N, H, W, 3), uint8 or float, but they are "
-            f"{_form(images)}: convert them"
+            f"{_form(images)}: bring them into that form"
         )
     if images.dtype != np.uint8:
         if not ((images >= 0) & (images <= 1)).all():
             raise InputError(
                 f"expected 'images' in {path} to be uint8, or finite values in [0, 1], but they "
-                f"are {images.dtype} from {images.min()} to {images.max()}: convert them"
+                f"are {images.dtype} from {images.min()} to {images.max()}: divide them by the "
+                "largest value that a pixel can have"
             )
         arrays["images"] = images.astype(np.float32)
     if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
@@ -242,6 +243,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     required, optional = {"images", "labels"}, {"num_classes", "mean", "std"}
+    if not path.is_file():
+        raise InputError(f"expected an .npz file at {path}, got none there; check the path")
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
@@ -254,8 +257,8 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
             f"({type(error).__name__}: {error}): write it with numpy.savez"
         ) from error
     raise InputError(
-        f"expected the arrays 'images' and 'labels' in {path}, but {sorted(required - names)} "
-        "is missing: write them with numpy.savez"
+        f"expected the arrays 'images' and 'labels' in {path}, got no "
+        f"{' and no '.join(sorted(required - names))}; write both with numpy.savez"
     )
 
 

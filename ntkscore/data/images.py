@@ -127,8 +127,8 @@ def draw_images(
         )
     if samples > total:
         raise InputError(
-            f"expected at most {total} samples, as many as '{images.name}' has images, "
-            f"but {samples} came: ask for fewer"
+            f"expected at most {total} samples, as many as '{images.name}' has images, got "
+            f"{samples}; ask for fewer (--samples, in Python Config(samples={total}))"
         )
     rng = np.random.Generator(np.random.PCG64(seed))
     order = rng.permutation(total)

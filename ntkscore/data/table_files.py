@@ -77,7 +77,7 @@ def read_json(path: Path, variable: str) -> tuple[Any, str]:
         raw = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"expected a readable file at {path}, but {error.strerror or error} came: "
+            f"expected a readable file at {path}, but reading it failed ({error.strerror}): "
             f"{FETCH} or give another path"
         ) from error
     try:

@@ -21,7 +21,7 @@ from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.proxies import direction_of
 from ntkscore.kernels.scores import NOT_GIVEN
 from ntkscore.results import ResultSet
-from ntkscore.spaces import recorded_space
+from ntkscore.spaces import space_of_run
 from ntkscore.text import format_rho
 
 METRIC = "val_pgd_8_acc"
@@ -165,7 +165,7 @@ def _space_of(runs: Sequence[ResultSet], own: type[Space] | None) -> Space:
     """
     spaces = []
     for run in runs:
-        found = recorded_space(run.configuration, own)
+        found = space_of_run(run, own)
         if found is None:
             raise InputError(
                 f"expected a known space in {run.directory}, got {run.configuration.get('space')}; "

@@ -46,9 +46,16 @@ def check_picture(path: Path | None) -> None:
 
 
 def ranking_picture(
-    frame: pd.DataFrame, value: str, cost: str, names: Sequence[str], path: Path
+    frame: pd.DataFrame,
+    value: str,
+    cost: str,
+    names: Sequence[str],
+    path: Path,
+    *,
+    by: str = "",
+    first: int = FIRST,
 ) -> None:
-    """Draw every network's score beside its cost, the first ten in another colour.
+    """Draw every network's score beside its cost, the first in another colour.
 
     Args:
         frame: a ranking, best first.
@@ -56,10 +63,12 @@ def ranking_picture(
         cost: the column of the free rival, such as `params`.
         names: columns that name a network; the last one is written at the first.
         path: .png, .svg or .pdf.
+        by: what the value is the sum of, where it does not say so itself.
+        first: how many come in the other colour.
     """
     figure, axis = _blank(4.2)
     known = frame[np.isfinite(frame[value])]
-    rest, best = known.iloc[FIRST:], known.head(FIRST)
+    rest, best = known.iloc[first:], known.head(first)
     axis.plot(rest[cost], rest[value], ".", color=COLOURS[0], ms=4, alpha=0.6)
     axis.plot(best[cost], best[value], "D", color=COLOURS[1], ms=4)
     middle = float(known[cost].median())
@@ -75,7 +84,9 @@ def ranking_picture(
     left = len(frame) - len(known)
     note = f"{len(known):,} networks" + (f", {left:,} without this score" if left else "")
     axis.set(xlabel=cost, ylabel=value)
-    axis.set_title(f"{note}; the first {len(best)} in orange", fontsize=8)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    what = f"{value} of {by}\n" if by else ""
+    axis.set_title(f"{what}{note}; the first {len(best)} in orange", fontsize=8)
     _write(figure, path)
 
 
@@ -105,7 +116,10 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
     axis.set(ylim=(-0.7, len(shown) - 0.3), xlim=(-1, 1))
     axis.grid(axis="x", color=COLOURS[2], lw=0.3)
     axis.set_xlabel(f"Spearman with {of}")
-    axis.set_title("95 % intervals; costs and counts in orange", fontsize=8)
+    number = len(shown) if len(shown) == len(known) else f"{len(shown)} of {len(known)}"
+    axis.set_title(
+        f"{number} scores, 95 % intervals; costs and counts, all of them, in orange", fontsize=8
+    )
     _write(figure, path)
 
 

@@ -1,19 +1,21 @@
 """From a network and its images to the kernels of clean, attacked and twice attacked points."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from attacks import Attack
+from attacks import ATTACKS, Attack
 from cells.model import Activations, Model
+from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import regroup
-from ntkscore.kernels.joint import ASYMMETRIC, POINTS
+from ntkscore.kernels.joint import ASYMMETRIC, BLOCKS, JOINT, KERNELS, POINTS, block, joint_kernel
 from ntkscore.kernels.own_passes import (
     of_gradients,
     of_perturbations,
@@ -58,6 +60,26 @@ class Stack(NamedTuple):
     numbers: dict[str, Float[Array, "r"]]
     products: dict[str, list[Float[Array, "_ _ _ _"]]]
 
+    def kernel(self, name: str, beta: float = 0.5, radius: int = 0) -> Float[np.ndarray, "n n"]:
+        """One kernel, by its name.
+
+        Args:
+            name: `clean`, `cross`, `robust`, `cross_twice` or `twice`, or of the joint ones
+                `joint_clean` (K_all) or `joint_robust` (K̃_all).
+            beta: weight of adversarial training, for the joint ones.
+            radius: which of the radii, counted from 0.
+
+        Raises:
+            InputError: if there is no such kernel.
+        """
+        gram = np.asarray(self.gram[radius])
+        n = len(gram) // 3
+        if name in BLOCKS:
+            return block(gram, name, n)
+        if name not in JOINT:
+            raise InputError(f"expected one of {', '.join(KERNELS)}, got {name!r}; choose one")
+        return joint_kernel(gram, name, beta, n)
+
 
 def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1]."""
@@ -91,10 +113,10 @@ class _Forward:
 
 def stack(
     model: Model,
-    images: Images,
-    labels: Labels,
-    attack: Callable[[Array], Attack],
-    rhos: Float[Array, "r"],
+    images: Images | Float[np.ndarray, "n ..."],
+    labels: Labels | Int[np.ndarray, "n"],
+    attack: str | Callable[[Array], Attack],
+    rhos: Float[Array, "r"] | Sequence[float],
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",
@@ -109,21 +131,30 @@ def stack(
         model: the network at its weights.
         images: X, N of them, pixels in [0, 1].
         labels: their classes.
-        attack: the attack of a radius.
+        attack: a name such as `fgsm` or `pgd`, or the attack of a radius.
         rhos: the radii, pixel scale [0, 1].
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
         noise: for what measures with passes of their own draw; they are left out without it, as
             they are where a point's logits depend on others.
 
+    Raises:
+        InputError: if there is no attack of the name.
+
     Example:
         >>> import jax.numpy as jnp
-        >>> from attacks import fgsm
         >>> linear = Model(lambda w, x: x @ w, jnp.eye(2))
         >>> x, y = jnp.full((2, 2), 0.5), jnp.array([0, 1])
-        >>> stack(linear, x, y, fgsm, jnp.array([0.1])).gram.shape
-        (1, 6, 6)
+        >>> kernels = stack(linear, x, y, "fgsm", [0.1])
+        >>> kernels.gram.shape, kernels.kernel("joint_robust", beta=0.5).shape
+        ((1, 6, 6), (2, 2))
     """
+    if isinstance(attack, str):
+        if attack not in ATTACKS:
+            raise InputError(f"expected one of {', '.join(ATTACKS)}, got {attack!r}; choose one")
+        attack = ATTACKS[attack]
+    images, labels = jnp.asarray(images), jnp.asarray(labels)
+    rhos = jnp.asarray(rhos, images.dtype)
     gradient, clean = loss_gradient(model, labels), _Forward(model, images)
     noise = None if model.coupled else noise
 

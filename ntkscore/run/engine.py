@@ -256,7 +256,13 @@ def run(
         Scorer(space, config).check(architectures[0], images)
     names = tuple(space.identity(architectures[0])) if architectures else ("cell",)
     kinds = [device.device_kind for device in jax.local_devices()]
-    recorded = {"implementation": config.implementation, "devices": kinds, **(session or {})}
+    recorded = {
+        "implementation": config.implementation,
+        "devices": kinds,
+        "num_classes": data.num_classes,
+        "image_shape": data.task.image_shape,
+        **(session or {}),
+    }
     results = ResultSet.create_or_resume(out, configuration, provenance(recorded), names)
     shared = share(architectures)
     plan = plan_for(space, shared, config, batch)

@@ -3,6 +3,7 @@
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from tiny import RESIDUAL_OPTIONS, invoke, refused
@@ -60,6 +61,16 @@ def test_a_run_is_ranked_as_it_ranked_itself(tmp_path: Path) -> None:
     assert rank_results(out, space=Residual).columns.tolist() == first.columns.tolist()
     with pytest.raises(InputError, match=r"got 'clean.zico'; choose one of clean"):
         rank_results(out, by="clean.zico")
+
+
+@pytest.mark.slow
+def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
+    data = tmp_path / "mine.npz"
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    np.savez(data, images=images, labels=np.arange(4), num_classes=4)
+    options = ("--cells", "0,01", "--data", data, *RESIDUAL_OPTIONS)
+    first = printed("--out", tmp_path / "run", *options)
+    pd.testing.assert_frame_equal(first, printed(tmp_path / "run"))
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_absent_image_sets(tmp_path: Path) -> None:
         load("imagenet16-120", tmp_path)
     with pytest.raises(InputError, match=r"out of synthetic, cifar10, .* but 'svhn' came"):
         load("svhn", tmp_path)
-    with pytest.raises(InputError, match=r"readable \.npz file at gone\.npz, .*\(FileNotFound"):
+    with pytest.raises(InputError, match=r"an \.npz file at gone\.npz, got none there; check"):
         load("gone.npz")
 
 
@@ -224,7 +224,7 @@ def test_npz(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": None}, r"'images' and 'labels' in .* but \['images'\] is missing"),
+        ({"images": None}, r"'images' and 'labels' in .*, got no images; write both"),
         ({"images": np.zeros((2, 8, 8))}, r"shape \(N, H, W, 3\), .* float64 of shape \(2, 8, 8\)"),
         ({"images": np.full((2, 1, 1, 3), 200.0)}, r"values in \[0, 1\], .* from 200\.0 to 200\.0"),
         ({"images": np.full((2, 1, 1, 3), np.nan)}, r"values in \[0, 1\], .* from nan to nan"),
@@ -299,7 +299,9 @@ def test_choices_that_cannot_be_made() -> None:
         draw_images(images, 0, 3, False)
     with pytest.raises(InputError, match=r"seed of at least 0, but 2 and -1 came"):
         draw_images(images, 2, -1, False)
-    with pytest.raises(InputError, match=r"at most 11 samples, .*'made' has .* but 12 came"):
+    with pytest.raises(
+        InputError, match=r"at most 11 samples, .*'made' has .* got 12; ask for fewer"
+    ):
         draw_images(images, 12, 0, False)
     with pytest.raises(
         InputError, match=r"for 7 balanced samples, but 'made' has only 1 of class 0"

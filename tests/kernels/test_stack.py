@@ -12,8 +12,9 @@ from networks import EXACT, error, points, small_model, small_params
 from attacks import ATTACKS, NORMS, fgsm, pgd, twice
 from cells.model import Model
 from cells.nasbench201.space import NASBench201
+from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
-from ntkscore.kernels.joint import POINTS, joint_kernel
+from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
 from ntkscore.kernels.probes import correlation, cross_entropy
 from ntkscore.kernels.stack import Stack, loss_gradient, stack
 
@@ -85,6 +86,20 @@ def test_a_program_leaves_linear_algebra_to_the_host() -> None:
 
     program = jax.jit(compute).lower(jnp.zeros((2, 32, 32, 3), jnp.float32)).as_text()
     assert "dot_general" in program and "lapack" not in program
+
+
+def test_kernels_and_attacks_have_names(double) -> None:
+    named = stack(model(), *data(), "fgsm", list(RHOS))
+    plain = stack(model(), *data(), fgsm, jnp.asarray(RHOS))
+    for radius, gram in enumerate(np.asarray(plain.gram)):
+        kernels = list(every_kernel(gram, N, (0.25,)))
+        for name, _, kernel in kernels:
+            np.testing.assert_array_equal(named.kernel(name, 0.25, radius), kernel)
+        assert len(kernels) == len(KERNELS)
+    with pytest.raises(InputError, match=r"^expected one of clean, .*, got 'adversarial'; choose"):
+        named.kernel("adversarial")
+    with pytest.raises(InputError, match=r"^expected one of fgsm, pgd, got 'cw'; choose one"):
+        stack(model(), *data(), "cw", list(RHOS))
 
 
 def test_one_radius_of_several_is_that_radius_alone(double) -> None:
