@@ -11,7 +11,7 @@ OUT ?= runs/accelerator
 # Files of tests side by side; each process compiles, and takes up to 3 GB.
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: rank quick test check oracles accelerator site dist clean
+.PHONY: rank quick test thorough check oracles accelerator site dist clean
 
 # Rank 64 random cells on the embedded images, at small fidelity.
 rank: $(VENV)/.installed
@@ -19,10 +19,15 @@ rank: $(VENV)/.installed
 
 # The tests that compile no large network: under a minute.
 quick: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not oracle"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not thorough and not oracle"
 
+# All but the longest; the continuous integration runs both.
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# Whole runs killed and resumed, several devices and processes, every theory experiment in small.
+thorough: $(VENV)/.installed
+	$(BIN)/python -m pytest $(PARALLEL) -m thorough
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

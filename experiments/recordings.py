@@ -92,7 +92,7 @@ PROXIES = {"proxies": Recording(MODERATE | {"proxies": True}, "table:1000", 1)}
 ALONE = {group: Recording(MODERATE | {"proxies": True}, alone=group) for group in alone.GROUPS}
 """Of all networks of `space`, what takes a pass of its own and little time."""
 SAMPLES = {
-    "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:448", 1),
+    "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
 }
 
 CALIBRATED_SUM, INSTANCE_LOSS = "calibrated-sum", "instance-loss"

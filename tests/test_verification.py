@@ -27,7 +27,7 @@ def test_a_parity_file_passes(data_dir: Path, x64: bool) -> None:
         assert max(check.error for check in checks) < 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_altered_file_fails_with_exit_code_1(data_dir: Path, tmp_path: Path) -> None:
     arrays = load_parity(data_dir / "parity" / FILE)
     arrays["ntk_trace_all"] = arrays["ntk_trace_all"] * 1.01

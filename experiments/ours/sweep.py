@@ -23,9 +23,9 @@ KERNEL_OF = {metric: "joint_robust" for metric in METRICS} | {"val_acc": "joint_
 TIE = 1e-9
 """Coefficients so close are the same; at β = 0, K_all is the clean kernel whatever the radius."""
 LABELS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
-FLAT = 0.02
+FLAT = 0.015
 """Spearman coefficients so close to the highest count as equal to it: half the standard error of
-one over 448 cells."""
+one over 1,000 cells."""
 
 
 def surface(study: Study, rows: pd.DataFrame) -> Iterator[dict[str, str | float]]:

@@ -68,6 +68,7 @@ def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
             given_params=frame["score"].map(partial),
             recording=scores.recording,
             convention=scores.convention,
+            fidelity=scores.fidelity,
             attack=scores.attack,
             rho=scores.rho,
             metric=metric,
@@ -182,7 +183,9 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         attack=part["attack"].str.upper() + " " + part["rho"].map(format_rho),
     )
     wide = part.pivot(
-        index=["convention", "attack", "score", "n"], columns="metric", values="coefficient"
+        index=["convention", "attack", "fidelity", "score", "n"],
+        columns="metric",
+        values="coefficient",
     )
     return wide[[metric_label(metric) for metric in METRICS]].reset_index()
 
@@ -200,7 +203,7 @@ def run(study: Study) -> Outcome:
         *(part for name in BY_CONVENTION for part in grows_with_radius(scores[name])),
         *(part for fgsm, pgd in PAIRS for part in fgsm_above_pgd(scores[fgsm], scores[pgd])),
     )
-    first = ["recording", "convention", "attack", "rho", "metric", "score"]
+    first = ["recording", "convention", "fidelity", "attack", "rho", "metric", "score"]
     return Outcome(
         frame[[*first, *frame.columns.drop(first)]],
         draw(frame, [title_of(recorded) for recorded in scores.values()]),

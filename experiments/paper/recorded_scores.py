@@ -63,6 +63,12 @@ class RecordedScores:
         return f"{self.rows['bn'].iloc[0]}, {self.rows['output'].iloc[0]}"
 
     @property
+    def fidelity(self) -> str:
+        """Images and channels."""
+        first = self.rows.iloc[0]
+        return f"{first['samples']} images, C = {first['channels']}"
+
+    @property
     def title(self) -> str:
         """Attack, radius, number of cells and of seeds."""
         seeds = count_of(len(self.by_seed), "seed")

@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike
 
 from ntkscore.analysis.correlation import (
     FEWEST,
+    Resamples,
     as_columns,
-    bootstrap_interval,
     check_accuracy,
     check_interval,
+    percentile_interval,
     rank_codes,
     spearman_of_codes,
 )
@@ -96,13 +97,36 @@ def agreement(
     Source:
         Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
+    return _agreement(values, accuracy, direction, _Resampled(resamples, seed), confidence)
+
+
+class _Resampled:
+    """The resamples of the cells that were asked for last: scores mostly share theirs."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count, self.seed = count, seed
+        self._cells: np.ndarray | None = None
+
+    def of(self, cells: np.ndarray, codes: np.ndarray) -> Resamples:
+        if self._cells is None or not np.array_equal(self._cells, cells):
+            self._cells, self._resamples = cells, Resamples(codes, self.count, self.seed)
+        return self._resamples
+
+
+def _agreement(
+    values: ArrayLike,
+    accuracy: ArrayLike,
+    direction: int,
+    resampled: _Resampled,
+    confidence: float,
+) -> Agreement:
     from scipy import stats  # slow to import, and needed here alone
 
     values, accuracy = as_columns(values, accuracy)
     check_accuracy(accuracy)
     if direction not in (+1, -1):
         raise InputError(f"a score's direction must be +1 or -1, but is {direction}; give either")
-    check_interval(resamples, confidence)
+    check_interval(resampled.count, confidence)
     used = np.flatnonzero(np.isfinite(values))
     x, y = values[used], accuracy[used]
     n, excluded = len(used), len(values) - len(used)
@@ -124,13 +148,7 @@ def agreement(
 
     ndcg = _ndcg(y[order], round(0.1 * n))
     x, y = rank_codes(x), rank_codes(y)
-    low, high = bootstrap_interval(
-        lambda cells: spearman_of_codes(x[cells], y[cells]),
-        n,
-        resamples=resamples,
-        seed=seed,
-        confidence=confidence,
-    )
+    low, high = percentile_interval(resampled.of(used, y).spearman(x), confidence)
     by_accuracy = np.argsort(-y, kind="stable")
     top10, top30 = (by_accuracy[: round(fraction * n)] for fraction in (0.1, 0.3))
     return Agreement(
@@ -208,9 +226,9 @@ def agreement_table(
 
     columns = {**scores, **baselines.loc[cells]}
     measured = accuracy.loc[cells].to_numpy()
-    options = {"resamples": resamples, "seed": seed, "confidence": confidence}
+    resampled = _Resampled(resamples, seed)
     rows = [
-        agreement(column.to_numpy(), measured, directions.get(name, +1), **options)
+        _agreement(column.to_numpy(), measured, directions.get(name, +1), resampled, confidence)
         for name, column in columns.items()
     ]
     table = pd.DataFrame(

@@ -50,9 +50,7 @@ def spearman_of_codes(x: np.ndarray, y: np.ndarray) -> float:
     """
     if len(x) < FEWEST:
         return np.nan
-    x, y = centred_ranks(x), centred_ranks(y)
-    scale = np.sqrt((x @ x) * (y @ y))
-    return float(x @ y / scale) if scale > 0 else np.nan
+    return _cosine(centred_ranks(x), centred_ranks(y))
 
 
 def centred_ranks(codes: np.ndarray) -> np.ndarray:
@@ -60,6 +58,39 @@ def centred_ranks(codes: np.ndarray) -> np.ndarray:
     # Counting instead of sorting: linear in the cells, so every resample can be ranked exactly.
     counts = np.bincount(codes)
     return (np.cumsum(counts) - counts / 2 - len(codes) / 2)[codes]
+
+
+class Resamples:
+    """Draws of cells for many scores, and the ranks in each of what these are held against.
+
+    Args:
+        codes: `rank_codes` of the accuracies, shape (cells,).
+        resamples, seed: as for `bootstrap_interval`, which draws the same cells.
+
+    Example:
+        >>> resamples = Resamples(np.array([0, 1, 2, 3, 4]), resamples=2)
+        >>> resamples.spearman(np.array([0, 2, 1, 3, 4])).round(2).tolist()
+        [0.68, 1.0]
+    """
+
+    def __init__(self, codes: np.ndarray, resamples: int, seed: int = 0) -> None:
+        rng, n = np.random.default_rng(seed), len(codes)
+        self.cells = [rng.integers(n, size=n) for _ in range(resamples)]
+        self._ranks = [centred_ranks(codes[drawn]) for drawn in self.cells]
+
+    def spearman(self, codes: np.ndarray) -> np.ndarray:
+        """Spearman's correlation in every resample; NaN where one of the columns is constant.
+
+        Args:
+            codes: `rank_codes` of a score, shape (cells,).
+        """
+        pairs = zip((centred_ranks(codes[drawn]) for drawn in self.cells), self._ranks, strict=True)
+        return np.array([_cosine(x, y) for x, y in pairs])
+
+
+def _cosine(x: np.ndarray, y: np.ndarray) -> float:
+    scale = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / scale) if scale > 0 else np.nan
 
 
 def bootstrap_interval(
@@ -91,7 +122,21 @@ def bootstrap_interval(
     """
     check_interval(resamples, confidence)
     rng = np.random.default_rng(seed)
-    values = np.array([statistic(rng.integers(cells, size=cells)) for _ in range(resamples)])
+    values = [statistic(rng.integers(cells, size=cells)) for _ in range(resamples)]
+    return percentile_interval(np.array(values), confidence)
+
+
+def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
+    """Where the middle share of a statistic's resampled values lies; NaN where none is finite.
+
+    Args:
+        values: one for each resample.
+        confidence: that share, a fraction.
+
+    Example:
+        >>> percentile_interval(np.arange(101.0), 0.5)
+        (25.0, 75.0)
+    """
     # A resample of few cells can be constant, and then says nothing.
     finite = values[np.isfinite(values)]
     if not len(finite):

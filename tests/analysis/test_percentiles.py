@@ -138,6 +138,7 @@ def test_commands_rank_among_a_reference(whole: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_the_package_has_a_reference_for_the_first_steps(tmp_path: Path) -> None:
     """Two cells scored alone lie where they do in the whole space that came with the package."""
     config, space = Config(samples=16), NASBench201(channels=8, cells_per_stage=1)

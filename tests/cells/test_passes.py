@@ -107,6 +107,7 @@ def test_passes_are_those_of_the_network(bn: str, cell: str) -> None:
     assert jax.tree.structure(ours[0]) == jax.tree.structure(theirs[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("attack", "radii"), [("fgsm", [0.01, 0.05]), ("pgd", [0.05])])
 def test_a_stack_by_passes_is_the_stack_without(attack: str, radii: list[float]) -> None:
     """With two radii a forward pass is shared by each radius and with the kernel.

@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_is_no_failure(
     assert run(()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_compilation")
 def test_scores_are_the_same_to_the_last_bit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(attack="pgd", random_start=True, x64=True)

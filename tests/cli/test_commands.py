@@ -73,7 +73,7 @@ def test_rank_prints_every_cell_and_its_parameters(ranked: Path) -> None:
     assert frame["params"].between(73_306, 1_531_546).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rank_prints_the_parameters_of_the_benchmarks_network_for_these_classes(
     tmp_path: Path,
 ) -> None:
@@ -217,7 +217,7 @@ def accuracies(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_residual_networks_from_score_to_correlation(tmp_path: Path, accuracies: Path) -> None:
     """Networks of several depths in one list, from the command line alone."""
     out, cells = tmp_path / "run", ("--cells", "0,01,0110")

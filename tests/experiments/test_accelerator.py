@@ -199,7 +199,7 @@ def test_every_parity_file_is_verified_in_both_precisions(folder: Folder, tmp_pa
     assert len(parts_of("tiny", folder, tmp_path)["verify"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_ranks_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,7 +57,7 @@ def test_the_default_is_what_the_protocol_chose() -> None:
     assert chosen and chosen[1] == str(DEFAULT)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_default_beats_counting_parameters(outcome_of: Callable[[str], Outcome]) -> None:
     """On cells that did not choose it, of two splits."""
     frame = outcome_of("default-score").frame
@@ -67,7 +67,7 @@ def test_the_default_beats_counting_parameters(outcome_of: Callable[[str], Outco
         assert gain["spearman"] > 0.09 and gain["top10"] > 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
     findings: list[Finding] = []
     for name in EXPERIMENTS:

@@ -105,7 +105,7 @@ def test_names_of_recordings() -> None:
         recordings_named(["nothing"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_recording_goes_on_and_keeps_what_figures_use(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +143,7 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
         assert len({seed for _, seed in units}) == recording.seeds, name
         assert len(units) % recording.seeds == 0
     size = sum(path.stat().st_size for path in RECORDED.rglob("*") if path.is_file())
-    assert size < 20e6
+    assert size < 25e6
 
 
 @pytest.mark.slow
@@ -183,14 +183,14 @@ def test_correlations_of_the_ntk_score(outcome_of: Callable[[str], Outcome]) -> 
 @pytest.mark.slow
 def test_the_sweep_over_beta_and_rho(outcome_of: Callable[[str], Outcome]) -> None:
     outcome = outcome_of("sweep")
-    assert set(outcome.frame["cells"]) == {446, 6461}
+    assert set(outcome.frame["cells"]) == {998, 6461}
     rows = outcome.summary.set_index(["kernel", "accuracy", "score"])
     clean = rows.loc["K_all", "clean", "frobenius"]
-    assert (clean["highest"], clean["lowest"]) == (near(0.388), near(0.329))
-    assert (clean["at β"], clean["at ρ × 255"], clean["flat"]) == ("0", "any", "37 of 88 points")
+    assert (clean["highest"], clean["lowest"]) == (near(0.402), near(0.349))
+    assert (clean["at β"], clean["at ρ × 255"], clean["flat"]) == ("1", "16", "3 of 88 points")
     robust = rows.loc["K̃_all", "PGD 8/255", "trace"]
-    assert (robust["highest"], robust["lowest"]) == (near(0.539), near(0.415))
-    assert (robust["at β"], robust["at ρ × 255"], robust["flat ρ × 255"]) == ("1", "1", "1 to 6")
+    assert (robust["highest"], robust["lowest"]) == (near(0.551), near(0.499))
+    assert (robust["at β"], robust["at ρ × 255"], robust["flat ρ × 255"]) == ("1", "16", "1 to 16")
 
 
 @pytest.mark.slow

@@ -235,7 +235,7 @@ def test_an_experiment_of_one_size_is_not_enlarged() -> None:
         enlarge(EXPERIMENTS["sweep"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", SMALL, ids=lambda module: module.__name__)
 def test_every_experiment_gives_a_page(
     module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any

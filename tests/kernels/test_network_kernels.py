@@ -132,6 +132,7 @@ def test_every_initializer_cell_and_kernel(double, init: str, bn: str) -> None:
                 assert error(got, expected[output, parameters]) < EXACT, (cell, output, parameters)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("implementation", "outputs"), [("contraction", ("sum", "loss")), ("ntvp", OUTPUTS)]
 )
@@ -145,6 +146,7 @@ def test_the_other_implementations(
         assert error(got, expected[output, "all"]) < EXACT
 
 
+@pytest.mark.thorough
 def test_kernels_of_images_that_batch_normalisation_couples(double, measured) -> None:
     run, cell = programs(bn="batch"), CELLS[2]
     arguments = *points(), digits(cell)
@@ -165,6 +167,7 @@ def mode_per_image() -> Iterator[str]:
     del NORMALIZATIONS["image"]
 
 
+@pytest.mark.thorough
 def test_a_mode_of_ones_own_has_its_kernel(double, measured, mode_per_image: str) -> None:
     run = programs(bn=mode_per_image)
     images, labels = points()

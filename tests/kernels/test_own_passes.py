@@ -62,6 +62,7 @@ def unstacked(tree: Any) -> dict[str, np.ndarray]:
     return layers
 
 
+@pytest.mark.thorough
 def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
     (x, y), network = points(), model()
     got = jax.jit(lambda x: of_gradients(network, x, y))(x)
@@ -163,6 +164,7 @@ def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
     assert measured("300333", "ntk") == pytest.approx(one, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_zen_is_that_of_the_network_standardised_by_its_own_batch() -> None:
     (x, _), network, key = points(), model(), jax.random.key(3)
     got = jax.jit(lambda x: zen(network.passes.standardized, network.params, x, key))(x)
@@ -201,6 +203,7 @@ def test_zen_is_that_of_the_network_standardised_by_its_own_batch() -> None:
     assert got == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_pullbacks_are_those_of_each_block_by_itself() -> None:
     (x, _), network = points(), model()
     _, kept = network.passes.forward(network.params, x)

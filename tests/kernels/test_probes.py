@@ -92,7 +92,7 @@ def test_the_inside_of_a_cells_network_is_what_passes_through_it(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", CELLS)
 def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) -> None:
     variables, digits = SPACE.draw((), 1, jnp.float64), digits_of(cell)

@@ -60,7 +60,7 @@ def test_the_size_of_a_batch_changes_nothing(one_by_one: pd.DataFrame) -> None:
     same_rows(rows_by(here(1, 3)), one_by_one)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_cells_side_by_side_agree_with_one_after_the_other() -> None:
     """The accelerator's formulation, in float64 because it rounds differently near kinks."""
     exact = Config(samples=4, x64=True)
@@ -68,7 +68,7 @@ def test_cells_side_by_side_agree_with_one_after_the_other() -> None:
     same_rows(together, alone, 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_radii_of_a_cell_together_agree_with_radii_alone() -> None:
     radii = (2 / 255, 8 / 255, 16 / 255)
     together, *alone = (
@@ -225,7 +225,7 @@ def compiled(home: Path) -> set[str]:
     return {path.name for path in home.rglob("*") if path.name.endswith("-cache")}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     home["JAX_COMPILATION_CACHE_DIR"] = ""
@@ -236,7 +236,7 @@ def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
     assert compiled(tmp_path) == first
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
     """Both against one device; of the two processes one is killed, and a rerun completes."""
     told = finish(rank(tmp_path / "one", "random:60", *OPTIONS, JAX_NUM_CPU_DEVICES="1"))
@@ -287,7 +287,7 @@ def test_compiler_options_are_those_of_the_device(monkeypatch: pytest.MonkeyPatc
     assert devices.compiler_options.__wrapped__() == {}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_cores_as_devices_compute_as_one_device_does() -> None:
     """At the size of full fidelity: there XLA's other library for convolutions went wrong."""
     program = """

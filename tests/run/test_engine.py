@@ -160,6 +160,7 @@ def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
     np.testing.assert_allclose(traces, traces["clean"], rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_batch_mode_runs_through(data: ImageSet) -> None:
     images, labels = draw_images(data, 4, 0, False)
     coupled = replace(SPACE, bn="batch")

@@ -148,7 +148,7 @@ OPTIONS = "--channels 2 --cells-per-stage 1 --epochs 1 --batch-size 20 --held-ou
 OPTIONS += "--attack-steps 1"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
     run, dict_file = tmp_path / "run", tmp_path / "weights.npz"
     trained = invoke("train", "323133", "--out", str(run), *OPTIONS.split(), "--format", "json")

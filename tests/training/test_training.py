@@ -193,6 +193,7 @@ class Killed(Exception):
     """Stands for whatever ends a process."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("space", "kills"),
     [(NASBench201(channels=2, cells_per_stage=1), (4, 2)), (Residual(width=8), (2, 4, 1, 5, 3))],
@@ -314,6 +315,7 @@ def test_a_coupled_model_is_no_trainable() -> None:
         Trainable.of(Model(lambda w, x: x - x.mean(0), jnp.ones(1), coupled=True))
 
 
+@pytest.mark.thorough
 def test_trained_weights_are_scored_by_their_running_statistics() -> None:
     images = some_images()
     space = NASBench201(channels=2, cells_per_stage=1)
@@ -339,7 +341,7 @@ print(len(jax.devices()), *np.asarray(trained.state().params[0])[:2, :2].ravel()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_several_devices_share_a_batch() -> None:
     found = {}
     for count in (1, 2):
