@@ -149,7 +149,7 @@ def _rank_results(
     config, dataset = from_record(Config, results.configuration), results.configuration["dataset"]
     accuracies = None if table is None else ntkscore.load_table(table, dataset)
     ranked = ranked_results(results, cells, space, by, accuracies)
-    _print_ranking(ranked, _describe(dataset, space, config), directory, top, format)
+    _print_ranking(ranked, _describe(dataset, space, config), results.directory, top, format)
     if plot is not None:
         _draw_ranking(ranked, top, plot)
 

@@ -13,10 +13,12 @@ COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
 
 
 def title_of(space: Space, architecture: Architecture) -> str:
-    """The names of an architecture, and the costs of the network that is scored."""
+    """The names of an architecture, and the costs of the networks that are scored and trained."""
     names = [f"{name} {value}" for name, value in space.names(architecture).items()]
+    trained = space.trained().costs(architecture)
     costs = [
         f"{value:,.0f} {COST_LABELS.get(name, name)}"
+        + (f" ({trained[name]:,.0f} as trained)" if trained[name] != value else "")
         for name, value in space.costs(architecture).items()
     ]
     return ", ".join([*names, *costs])
