@@ -122,7 +122,10 @@ def test_rank_refuses_a_damaged_part(ranked: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("expected a cell index from 0 to 15624, got 15625", ["score", "15625"]),
+        (
+            "expected a cell index from 0 to 15624, or six digits such as 323133, got 15625",
+            ["score", "15625"],
+        ),
         ("dil_conv", ["score", "|dil_conv~0|+|none~0|none~1|+|none~0|none~1|none~2|"]),
         ("expected six edges", ["score", "|none~0|+|none~0|none~1|"]),
         ("expected rho from 0 to 1, got -1", ["score", "0", "--rho", "-1"]),
