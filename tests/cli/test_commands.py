@@ -243,7 +243,10 @@ def test_residual_networks_from_score_to_correlation(tmp_path: Path, accuracies:
     assert rows["params"]["spearman"] == rows["shortcuts"]["spearman"] == 1
     assert rows["params"]["best_cell"] == "0110"
     assert rows["robust.trace"]["n"] == 3
-    assert "robust.trace" in invoke("correlate", out, "--table", accuracies).stdout
+    table = ("correlate", out, "--table", accuracies, "--top")
+    assert "robust.trace" in invoke(*table, 200).stdout
+    few = invoke(*table, 3).stdout
+    assert "robust.trace" not in few and "71 more with --top 74" in " ".join(few.split())
     named = ("--space", "residual", "--dataset", "cifar10", "--table", accuracies)
     (found,) = json.loads(invoke("lookup", "0110", *named, "--format", "json").stdout)
     assert (found["skips"], found["val_pgd_8_acc"]) == ("0110", 0.4)
