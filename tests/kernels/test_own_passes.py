@@ -92,6 +92,7 @@ def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
     assert got["zico"] == pytest.approx(zico, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_what_is_no_number_stays_none() -> None:
     (x, y), network = points(), model()
     broken = network._replace(apply=lambda w, x: network.apply(w, x) * jnp.nan)
@@ -146,6 +147,7 @@ def test_perturbations_of_a_cell_by_its_passes_are_those_by_its_forward_function
         assert float(fast[name]) == pytest.approx(float(value), rel=1e-9) and float(value) > 0
 
 
+@pytest.mark.thorough
 def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
     x = points()[0]
 

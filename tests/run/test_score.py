@@ -201,7 +201,7 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_network_keeps_its_own_passes() -> None:
     """A cell's network, given as a network of one's own, is scored as the cell is."""
     task = ntkscore.Task((8, 8, 3), 3)

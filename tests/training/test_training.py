@@ -247,6 +247,7 @@ def test_learning_lowers_the_loss_and_beta_leaves_out_what_it_does_not_weigh() -
         assert history["robust_accuracy"].isna().all() == (beta == 0)
 
 
+@pytest.mark.thorough
 def test_a_joint_pass_shares_its_statistics() -> None:
     x, y = batch()
     network = SPACE.trainable("323133")
