@@ -101,6 +101,21 @@ def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | No
     return found if found is None or task is None else found.on(task)
 
 
+def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
+    """The space that a run was about, as `space_of_run` has it.
+
+    Raises:
+        InputError: if it is not known.
+    """
+    found = space_of_run(run, cls)
+    if found is None:
+        raise InputError(
+            f"expected a known space in {run.directory}, got {run.configuration.get('space')}; "
+            "name the Python file that defines it with --space"
+        )
+    return found
+
+
 Choices = TypeVar("Choices")
 
 

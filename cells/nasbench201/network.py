@@ -102,8 +102,10 @@ class Layer(nn.Module):
             self.put_variable(STATISTICS, "mean", mean)
             self.put_variable(STATISTICS, "var", var)
 
-    def weights(self, shape: tuple[int, int, int, int], norm: bool = True, name: str = "conv"):
-        """The weights of a convolution."""
+    def weights(
+        self, shape: tuple[int, int, int, int], norm: bool = True, name: str = "conv"
+    ) -> dict[str, Array]:
+        """The weights of a convolution and of the normalisation behind it."""
         return ConvNorm(shape, self.convention.init_name, norm, name=name)()
 
 

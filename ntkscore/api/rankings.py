@@ -17,7 +17,7 @@ from ntkscore.errors import InputError
 from ntkscore.paths import results_path
 from ntkscore.results import ResultSet
 from ntkscore.run.selection import select
-from ntkscore.spaces import from_record, space_of_run
+from ntkscore.spaces import from_record, known_space
 
 
 class Ranked(NamedTuple):
@@ -176,10 +176,4 @@ def run_of(
         InputError: if there is no run, or its space is not known.
     """
     results = ResultSet.open(results_path(directory))
-    found = space_of_run(results, space)
-    if found is None:
-        raise InputError(
-            f"expected a known space in {results.directory}, got "
-            f"{results.configuration['space']}; name the one that it was made with as space"
-        )
-    return results, found
+    return results, known_space(results, space)

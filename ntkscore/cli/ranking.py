@@ -243,7 +243,7 @@ def _draw_ranking(ranked: "Ranked", top: int, plot: Path) -> None:
 
     space, frame = ranked.space, ranked.frame
     value = next(n for n in (PERCENTILE, LOG_RANKS, ranked.by.terms[0]) if n in frame)
-    best = space.parse(str(frame.iloc[0][list(frame.columns)[1]]))
+    best = space.parse(frame.iloc[0, 1])
     cost, names = next(iter(space.costs(best))), list(space.names(best))
     by = "" if value == str(ranked.by) else str(ranked.by)
     ranking_picture(frame, value, cost, names, plot, by=by, first=min(FIRST, top))

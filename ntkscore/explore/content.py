@@ -21,7 +21,7 @@ from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.proxies import direction_of
 from ntkscore.kernels.scores import NOT_GIVEN
 from ntkscore.results import ResultSet
-from ntkscore.spaces import space_of_run
+from ntkscore.spaces import known_space
 from ntkscore.text import format_rho
 
 METRIC = "val_pgd_8_acc"
@@ -163,15 +163,7 @@ def _space_of(runs: Sequence[ResultSet], own: type[Space] | None) -> Space:
     Raises:
         InputError: if they have several, or one that is not known.
     """
-    spaces = []
-    for run in runs:
-        found = space_of_run(run, own)
-        if found is None:
-            raise InputError(
-                f"expected a known space in {run.directory}, got {run.configuration.get('space')}; "
-                "name the Python file that defines it with --space"
-            )
-        spaces.append(found)
+    spaces = [known_space(run, own) for run in runs]
     if other := next((each for each in spaces if each.name != spaces[0].name), None):
         raise InputError(
             f"expected runs of one space, got {spaces[0].name} and {other.name}; make a page of "
