@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
@@ -130,6 +131,34 @@ def kernel_gradients(
     if stride == 1:
         return out.reshape(-1, size, c, size, d)
     return out.reshape(-1, size, size, c, d).transpose(0, 2, 3, 1, 4)
+
+
+class Slope(NamedTuple):
+    """A convolution and where a gradient meets it; a linear layer is a 1×1 convolution of a pixel.
+
+    Attributes:
+        kernel: the weights, (k, k, c, d).
+        x: what the layer is given, (m, h, w, c).
+        g: the cotangent of what it puts out, (m, h2, w2, d).
+        stride: of the convolution.
+    """
+
+    kernel: Array
+    x: Array
+    g: Array
+    stride: int = 1
+
+    @property
+    def gradients(self) -> Float[Array, "m k k c d"]:
+        """Each image's gradient of the weights."""
+        each = kernel_gradients(self.x, self.g, self.kernel.shape[0], self.stride)
+        return each.transpose(0, 1, 3, 2, 4)
+
+    @property
+    def first(self) -> Float[Array, "m"]:
+        """Each image's gradient of the kernel's first weight alone."""
+        alone = Slope(self.kernel[..., :1, :1], self.x[..., :1], self.g[..., :1], self.stride)
+        return alone.gradients[:, 0, 0, 0, 0]
 
 
 def _flatten_pixels(x: Images) -> Float[Array, "m p c"]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float
 
-from cells.grams import Taps
+from cells.grams import Slope, Taps
 from cells.lazy import Array, PyTree
 
 Points = Float[Array, "m ..."]
@@ -56,6 +56,20 @@ class Passes(Protocol):
             kept: what forward passes over sets of points left.
             cotangent: of the logits of all of them, set after set.
             taps: zeros of the matrices' shapes (`cells.grams.Taps`).
+        """
+        ...
+
+    def layers(
+        self, params: Any, kept: Any, cotangent: Logits, look: Callable[[Slope], PyTree], /
+    ) -> PyTree:
+        """What a function sees of each layer's weights' gradients.
+
+        Args:
+            params, kept, cotangent: as for `gradient`.
+            look: its outputs have one shape for all layers.
+
+        Returns:
+            Its outputs, layers along a new first axis; zeros for layers without weights.
         """
         ...
 

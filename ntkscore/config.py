@@ -38,8 +38,8 @@ class Config:
         random_start: whether PGD begins at a random point of the ball.
         norm: of the attack's ball and steps, `linf` or `l2`.
         betas: weights β of adversarial training in the joint kernels.
-        proxies: also measure what takes passes of its own: GradNorm, SNIP, ZiCo, Zen and AZ-NAS's
-            trainability.
+        proxies: also measure what takes passes of its own: GradNorm, SNIP, ZiCo, Zen, AZ-NAS's
+            trainability, VKDNW's Fisher entropy, and how outputs answer to small changes.
         x64: compute in float64.
         implementation: `layerwise`, `contraction`, `ntvp`, or `auto` for the fastest that is exact.
 
@@ -78,7 +78,7 @@ class Config:
         parse=parse_fraction,
     )
     proxies: bool = option(
-        False, "Also GradNorm, SNIP, ZiCo, Zen and trainability, with passes of their own."
+        False, "Also GradNorm, SNIP, ZiCo, Zen, VKDNW and others, with passes of their own."
     )
     x64: bool = option(False, "Compute in float64.")
     implementation: str = option(

@@ -40,16 +40,7 @@ def back(
     taps: Taps,
 ) -> tuple[Images, Taps]:
     """The gradient in the normalised images, and the contributions where taps are given."""
-    head = params["head"]
-    features = jnp.concatenate([each.features for each in kept])
-    g, parts = layers.pull_dense(
-        features, cotangent, head["kernel"], taps, gain=rules.gain(head["kernel"])
-    )
-    x = jnp.concatenate([each.nodes[-1][-1] for each in kept])
-    norm = rules.norm(head, stored["head"])
-    g = rectified(g[:, None, None] / (x.shape[1] * x.shape[2]), norm(x))
-    g, own = layers.pull_normalization(x, g, norm, taps)
-    parts = add(parts, own)
+    g, parts = back_head(rules, params["head"], stored["head"], kept, cotangent, taps)
     for stage in reversed(range(3)):
         name = f"stage_{stage}"
         nodes = [(each.nodes[stage], each.convolved[stage]) for each in kept]
@@ -174,6 +165,26 @@ def pull_of_cells(
         (weights, statistics, [z for _, z in kept if z is not None]),
     )
     return cell, (NODES * np.arange(cells, dtype=np.int32), leaves)
+
+
+def back_head(
+    rules: Rules,
+    head: Weights,
+    statistics: Any,
+    kept: Sequence[Kept],
+    cotangent: Float[Array, "m o"],
+    taps: Taps,
+) -> tuple[Images, Taps]:
+    """Back through linear layer, mean over the pixels, ReLU, normalisation."""
+    features = jnp.concatenate([each.features for each in kept])
+    g, parts = layers.pull_dense(
+        features, cotangent, head["kernel"], taps, gain=rules.gain(head["kernel"])
+    )
+    x = jnp.concatenate([each.nodes[-1][-1] for each in kept])
+    norm = rules.norm(head, statistics)
+    g = rectified(g[:, None, None] / (x.shape[1] * x.shape[2]), norm(x))
+    g, own = layers.pull_normalization(x, g, norm, taps)
+    return g, add(parts, own)
 
 
 def back_reduce(

@@ -164,12 +164,16 @@ def run_stage(
         y, *kept = lax.switch(digit, branches, nodes, source, *own)
         return add_at(nodes, target, y), tuple(kept)
 
-    first = NODES * np.arange(rules.network.cells_per_stage, dtype=np.int32)[:, None]
-    sources, targets = ((first + ends).ravel() for ends in (SOURCES, TARGETS))
-    digits = jnp.tile(rules.digits, rules.network.cells_per_stage)
     count = NODES * rules.network.cells_per_stage + 1
     nodes = jnp.zeros((count, *x.shape), x.dtype).at[0].set(x)
-    return lax.scan(step, nodes, (sources, targets, digits, weights, statistics))
+    return lax.scan(step, nodes, (*edges_of_stage(rules), weights, statistics))
+
+
+def edges_of_stage(rules: Rules) -> tuple[np.ndarray, np.ndarray, Int[Array, "e"]]:
+    """Source, target and digit of each edge of a stage's cells, in the order of use."""
+    first = NODES * np.arange(rules.network.cells_per_stage, dtype=np.int32)[:, None]
+    sources, targets = ((first + ends).ravel() for ends in (SOURCES, TARGETS))
+    return sources, targets, jnp.tile(rules.digits, rules.network.cells_per_stage)
 
 
 def reduce(

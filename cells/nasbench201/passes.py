@@ -1,19 +1,20 @@
 """NAS-Bench-201's forward pass and its backward passes, apart from each other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from cells.grams import Taps
+from cells.grams import Slope, Taps
 from cells.model import Activations
 from cells.nasbench201.backward import back, pull_blocks
 from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, Images, Kept, Outputs, Rules, Weights, run
 from cells.nasbench201.network import Network
+from cells.nasbench201.slopes import look_back
 
 
 class Passes:
@@ -69,6 +70,16 @@ class Passes:
         """
         g, parts = back(self._rules, params, self.statistics, kept, cotangent, taps)
         return g / jnp.asarray(self._rules.network.std, g.dtype), parts
+
+    def layers(
+        self,
+        params: Weights,
+        kept: Kept,
+        cotangent: Float[Array, "m o"],
+        look: Callable[[Slope], PyTree],
+    ) -> PyTree:
+        """What a function sees of each layer's weights' gradients, layers along the first axis."""
+        return look_back(self._rules, params, self.statistics, kept, cotangent, look)
 
     def pullbacks(
         self, params: Weights, kept: Kept, key: PRNGKeyArray

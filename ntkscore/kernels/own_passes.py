@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,11 +13,14 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from attacks import uniform_in_ball
-from cells.model import Model, Points
+from cells.grams import Slope
+from cells.model import Logits, Model, Points
 from ntkscore.kernels.implementations import PRECISION
 from ntkscore.kernels.parameters import is_scale, is_weight
 from ntkscore.kernels.probes import cross_entropy
 
+Forward = tuple[Logits, Any]
+"""Logits, and what the passes kept (`cells.model.Passes.forward`)."""
 NOISE = 0.01
 """Zen's step, in standard deviations of its input."""
 
@@ -56,31 +60,92 @@ def gradient_moments(model: Model, points: Points, labels: Int[Array, "n"]) -> M
     return Moments(mean, size, deviation)
 
 
-def of_gradients(model: Model, points: Points, labels: Int[Array, "n"]) -> dict[str, Array]:
+def of_gradients(
+    model: Model, points: Points, labels: Int[Array, "n"], forward: Forward | None = None
+) -> dict[str, Array]:
     """Measures of the weights' gradients: `grad_norm`, `snip` and `zico`.
 
     Of convolutions and linear layers alone.
 
     Source: Abdelfattah et al. (2021), "Zero-cost proxies"; Lee et al. (2019), SNIP;
     Li et al. (2023), ZiCo, each point a batch of its own.
+
+    Args:
+        model: the network at its weights.
+        points, labels: what the loss is of.
+        forward: what the model's own passes left there, if they ran.
     """
-    mean, size, deviation = gradient_moments(model, points, labels)
-    total = lambda parts: jnp.asarray(sum(parts))  # noqa: E731
+    if forward is None or model.passes is None:
+        moments = gradient_moments(model, points, labels)
+        weights = _weights(model, model.params)
+        parts = [jax.vmap(_of_layer)(*layer) for layer in zip(weights, *moments, strict=True)]
+        seen = jax.tree.map(lambda *layers: jnp.concatenate(layers), *parts)
+    else:
+        logits, kept = forward
+        slope = jax.grad(lambda logits: jnp.sum(cross_entropy(logits, labels)))(logits)
+        seen = model.passes.layers(model.params, kept, slope, _of_slope)
+    return {name: jnp.sum(part) for name, part in seen.items()}
 
-    def log_ratio(size: Float[Array, "k e"], deviation: Float[Array, "k e"]) -> Array:
-        ratio = jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation))
-        summed = jnp.sum(ratio, 1)
-        # A layer that no gradient reaches is not part of the network; NaN stays.
-        return jnp.sum(jnp.log(jnp.where(summed == 0, 1, summed)))
 
+def _of_slope(slope: Slope) -> dict[str, Float[Array, ""]]:
+    each = slope.gradients.reshape(len(slope.x), -1)
+    moments = jnp.mean(each, 0), jnp.mean(jnp.abs(each), 0), jnp.std(each, 0)
+    return _of_layer(slope.kernel.ravel(), *moments)
+
+
+def _of_layer(
+    weights: Float[Array, "e"],
+    mean: Float[Array, "e"],
+    size: Float[Array, "e"],
+    deviation: Float[Array, "e"],
+) -> dict[str, Float[Array, ""]]:
+    """A layer's part of the measures, from its weights and the moments of their gradients."""
+    ratio = jnp.sum(jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation)))
     return {
-        "grad_norm": total(jnp.sum(jnp.linalg.norm(g, axis=1)) for g in mean),
-        "snip": total(
-            jnp.sum(jnp.abs(w * g))
-            for w, g in zip(_weights(model, model.params), mean, strict=True)
-        ),
-        "zico": total(log_ratio(*both) for both in zip(size, deviation, strict=True)),
+        "grad_norm": jnp.linalg.norm(mean),
+        "snip": jnp.sum(jnp.abs(weights * mean)),
+        # A layer that no gradient reaches is not part of the network; NaN stays.
+        "zico": jnp.log(jnp.where(ratio == 0, 1, ratio)),
     }
+
+
+def fisher(model: Model, points: Points, forward: Forward | None = None) -> Float[Array, "p p"]:
+    """The Fisher information of one weight of every convolution and linear layer, their first.
+
+    The mean over the points of Jᵀ(diag π − ππᵀ)J, J the logits' derivatives and π their softmax.
+    A layer that no gradient reaches leaves zeros.
+
+    Source: Týbl and Neumann (2025), "Training-free neural architecture search through variance of
+    knowledge of deep network weights", VKDNW, where the labels are the network's own.
+
+    Args:
+        model: the network at its weights.
+        points: as many as one likes; the matrix has a rank of at most (classes − 1) for each.
+        forward: what the model's own passes left there, if they ran.
+
+    Example:
+        >>> linear = Model(lambda w, x: x @ w, jnp.zeros((3, 2)))
+        >>> fisher(linear, jnp.ones((1, 3)))  # π = (½, ½)
+        Array([[0.25]], dtype=float32)
+    """
+    passes = None if forward is None else model.passes
+    logits, kept = forward or (model.logits(points), None)
+
+    def derivatives(chosen: Float[Array, "o"]) -> Float[Array, "p n"]:
+        """Of one logit."""
+        if passes is not None:
+            slope = jnp.broadcast_to(chosen, logits.shape)
+            return passes.layers(model.params, kept, slope, lambda slope: slope.first)
+        one = lambda params, x: model.apply(params, x[None])[0] @ chosen  # noqa: E731
+        gradient = lambda x: _weights(model, jax.grad(one)(model.params, x))  # noqa: E731
+        return lax.map(lambda x: jnp.concatenate([g[:, 0] for g in gradient(x)]), points).T
+
+    jacobian = lax.map(derivatives, jnp.eye(logits.shape[1], dtype=logits.dtype))
+    chance = jax.nn.softmax(logits).T
+    product = partial(jnp.einsum, precision=PRECISION)
+    mean = product("on,opn->pn", chance, jacobian)
+    centred = jacobian - mean
+    return product("on,opn,oqn->pq", chance, centred, centred) / len(points)
 
 
 def _weights(model: Model, tree: PyTree) -> list[Float[Array, "_ _"]]:

@@ -136,6 +136,20 @@ NUMBERS: dict[str, Number] = {
         own_passes=True,
         source="Lee and Ham (2024), AZ-NAS",
     ),
+    "fisher_entropy": Number(
+        +1,
+        "entropy of the deciles of the Fisher information's spectrum",
+        at=ATTACKED_ONCE,
+        own_passes=True,
+        source="Týbl and Neumann (2025), VKDNW, a weight a layer",
+    ),
+    "vkdnw": Number(
+        +1,
+        "that entropy, and one for each layer with weights",
+        at=ATTACKED_ONCE,
+        own_passes=True,
+        source="Týbl and Neumann (2025), VKDNW, single",
+    ),
     "stability": Number(
         -1,
         "E‖∇f(x)ᵀ(x − x̂)‖, x̂ uniform within 1 of x",
@@ -210,6 +224,30 @@ def of_pullbacks(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, fl
     return {"trainability": float(np.mean(2 - largest - 1 / (largest + 1e-6)))}
 
 
+def of_fisher(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
+    """`fisher_entropy` and `vkdnw`, of the layers that gradients reach.
+
+    Source: Týbl and Neumann (2025), VKDNW: nats, of the nine deciles between the least and the
+    largest eigenvalue, divided by their sum.
+
+    Args:
+        products: `ntkscore.kernels.own_passes.fisher`, a matrix.
+
+    Example:
+        >>> of_fisher([np.eye(3)[None]])["fisher_entropy"] == np.log(9)  # nine equal deciles
+        True
+    """
+    (matrix,) = products[0].astype(float)
+    reached = np.diag(matrix) != 0
+    if not np.isfinite(matrix).all() or not reached.any():
+        return {"fisher_entropy": np.nan, "vkdnw": np.nan}
+    spectrum = np.linalg.eigvalsh(matrix[np.ix_(reached, reached)])
+    deciles = np.quantile(np.clip(spectrum, 0, None), np.arange(1, 10) / 10)
+    share = deciles[deciles > 0] / np.sum(deciles)
+    entropy = -float(np.sum(share * np.log(share)))
+    return {"fisher_entropy": entropy, "vkdnw": len(spectrum) + entropy}
+
+
 def _finite(matrices: Sequence[np.ndarray]) -> bool:
     return all(np.isfinite(each).all() for each in matrices)
 
@@ -217,6 +255,7 @@ def _finite(matrices: Sequence[np.ndarray]) -> bool:
 REDUCED: dict[str, Callable[[Any], dict[str, float]]] = {
     "features": of_features,
     "pullbacks": of_pullbacks,
+    "fisher": of_fisher,
 }
 """How matrices that a program hands out become measures."""
 

@@ -17,6 +17,7 @@ from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import regroup
 from ntkscore.kernels.joint import ASYMMETRIC, BLOCKS, JOINT, KERNELS, POINTS, block, joint_kernel
 from ntkscore.kernels.own_passes import (
+    fisher,
     of_gradients,
     of_perturbations,
     pullback_products,
@@ -174,7 +175,8 @@ def stack(
             numbers[f"{kernel}.{LOSS}"] = jnp.mean(cross_entropy(forward.logits, labels))
             products |= _features(kernel, forward)
         if noise is not None:
-            numbers |= _gradients(POINTS[1], forwards[1], labels)
+            more = _of_weights(POINTS[1], forwards[1], labels)
+            numbers, products = numbers | more[0], products | more[1]
         for kernel, (before, after) in zip(ASYMMETRIC, itertools.pairwise(forwards), strict=True):
             if before.inside is not None and after.inside is not None:
                 numbers[f"{kernel}.flips"] = flips(before.inside, after.inside)
@@ -226,7 +228,8 @@ def _at_clean(
     if model.unnormalized is not None:
         numbers[f"{NETWORK}.synflow"] = synflow(model, clean.points)
     if noise is not None:
-        numbers |= _gradients(kernel, clean, labels)
+        more = _of_weights(kernel, clean, labels)
+        numbers, products = numbers | more[0], products | more[1]
         key = jax.random.fold_in(noise, PERTURBATIONS)
         found = of_perturbations(model, clean.points, clean.logits, clean.pullback, key)
         numbers |= {f"{kernel}.{name}": number for name, number in found.items()}
@@ -244,10 +247,14 @@ def _features(kernel: str, forward: _Forward) -> dict[str, list[Array]]:
     return {} if inside is None else {f"{kernel}.features": feature_products(inside)}
 
 
-def _gradients(kernel: str, forward: _Forward, labels: Labels) -> dict[str, Array]:
-    """Numbers of the weights' gradients."""
-    found = of_gradients(forward.model, forward.points, labels)
-    return {f"{kernel}.{name}": number for name, number in found.items()}
+def _of_weights(
+    kernel: str, forward: _Forward, labels: Labels
+) -> tuple[dict[str, Array], dict[str, list[Array]]]:
+    """Numbers of the weights' gradients, and the Fisher information."""
+    model, left = forward.model, (forward.logits, forward.kept)
+    found = of_gradients(model, forward.points, labels, left)
+    numbers = {f"{kernel}.{name}": number for name, number in found.items()}
+    return numbers, {f"{kernel}.fisher": [fisher(model, forward.points, left)[None]]}
 
 
 def _states(forward: _Forward) -> Float[Array, "n n"] | None:

@@ -18,6 +18,7 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.own_passes import (
     NOISE,
     displacements,
+    fisher,
     flip_distances,
     of_gradients,
     of_perturbations,
@@ -25,7 +26,7 @@ from ntkscore.kernels.own_passes import (
     zen,
 )
 from ntkscore.kernels.probes import cross_entropy
-from ntkscore.kernels.proxies import of_pullbacks
+from ntkscore.kernels.proxies import of_fisher, of_pullbacks
 from ntkscore.kernels.stack import stack
 
 Array = jax.Array
@@ -93,6 +94,67 @@ def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("bn", ["calibrated", "instance"])
+def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function(bn: str) -> None:
+    x, y = points()
+    space = replace(SPACE, cells_per_stage=1, bn=bn, init="ntk")
+    drawn = space.draw((), 1, jnp.float64)
+
+    def both(code: Array) -> Any:
+        network = space.model((), drawn, code, x)
+        assert network.passes is not None
+        forward = network.passes.forward(network.params, x)
+        return [
+            (of_gradients(network, x, y, left), fisher(network, x, left))
+            for left in (forward, None)
+        ]
+
+    (fast, quick), (plain, naive) = jax.jit(both)(digits())
+    assert fast.keys() == plain.keys() == {"grad_norm", "snip", "zico"}
+    for name, value in plain.items():
+        assert float(fast[name]) == pytest.approx(float(value), rel=1e-7), name
+    # The layers' order differs, and the one has rows for operations that the cell lacks.
+    spectra = [np.linalg.eigvalsh(each)[-8:] for each in (quick, naive)]
+    np.testing.assert_allclose(*spectra, rtol=1e-9)
+    counts = [np.count_nonzero(np.diag(each)) for each in (quick, naive)]
+    # Stem, two reduction blocks of three, head, and the one convolution on a path of each cell;
+    # the first weights of some lead to rectifiers that are off.
+    assert 8 < counts[0] == counts[1] <= 1 + 2 * 3 + 1 + STAGES
+
+
+def test_fisher_is_the_mean_square_of_what_moves_the_labels_log_probability() -> None:
+    rng, x = np.random.default_rng(0), jnp.asarray(np.random.default_rng(1).normal(size=(5, 6)))
+    params = [jnp.asarray(rng.normal(size=shape)) for shape in ((6, 7), (7, CLASSES))]
+    network = Model(lambda w, x: jnp.tanh(x @ w[0]) @ w[1], params)
+
+    def log_chance(first: Array, x: Array, label: int) -> Array:
+        moved = [w.at[0, 0].set(value) for w, value in zip(params, first, strict=True)]
+        return jax.nn.log_softmax(network.apply(moved, x[None])[0])[label]
+
+    first, expected = jnp.stack([w[0, 0] for w in params]), np.zeros((2, 2))
+    for one in x:
+        for label in range(CLASSES):
+            slope = np.asarray(jax.grad(log_chance)(first, one, label))
+            expected += np.exp(log_chance(first, one, label)) * np.outer(slope, slope) / len(x)
+    np.testing.assert_allclose(fisher(network, x), expected, rtol=1e-9)
+
+
+def test_the_fisher_entropy_is_of_the_deciles_of_what_gradients_reach() -> None:
+    spectrum = np.array([0.0, 1.0, 2.0, 7.0, 3.0])
+    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    matrix = np.zeros((7, 7))
+    matrix[1:6, 1:6] = turned @ np.diag(spectrum) @ turned.T
+    # Of five sorted values the decile k lies at the place 0.4 k, counted from 0.
+    deciles = np.array([0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.8, 5.4])
+    share = deciles / deciles.sum()
+    got = of_fisher([matrix[None]])
+    assert got["fisher_entropy"] == pytest.approx(-np.sum(share * np.log(share)))
+    assert got["vkdnw"] == 5 + got["fisher_entropy"]
+    for none in (np.zeros((3, 3)), np.full((3, 3), np.nan)):
+        assert np.isnan(list(of_fisher([none[None]]).values())).all()
+
+
+@pytest.mark.thorough
 def test_what_is_no_number_stays_none() -> None:
     (x, y), network = points(), model()
     broken = network._replace(apply=lambda w, x: network.apply(w, x) * jnp.nan)
@@ -128,6 +190,7 @@ def test_flip_distance_is_the_way_to_the_runner_up_of_a_linear_network() -> None
     assert flip_distances(jnp.zeros((1, 4)), lambda s: s) == 0
 
 
+@pytest.mark.thorough
 def test_perturbations_of_a_cell_by_its_passes_are_those_by_its_forward_function() -> None:
     x, network, key = points()[0], model(), jax.random.key(7)
     passes = network.passes
@@ -258,7 +321,7 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
 
     always = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
     gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("grad_norm", "snip", "zico")}
-    gradients |= {"clean.stability", "clean.flip_distance"}
+    gradients |= {"clean.stability", "clean.flip_distance", "clean.fisher", "robust.fisher"}
     assert {"network.zen", "clean.pullbacks", *gradients} < names(model(), key)
     bare = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((8 * 8 * 3, CLASSES)))
     assert names(bare, key) == always | gradients

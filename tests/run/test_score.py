@@ -48,7 +48,8 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
     more = rows.merge(score("01"), how="outer", indicator=True).query("_merge != 'both'")
     assert (more["_merge"] == "left_only").all() and "proxies" not in rows
     status = more.assign(measure=more["kernel"] + "." + more["score"]).set_index("measure")
-    gradients = {f"{k}.{m}" for k in ("clean", "robust") for m in ("grad_norm", "snip", "zico")}
+    of_weights = ("grad_norm", "snip", "zico", "fisher_entropy", "vkdnw")
+    gradients = {f"{k}.{m}" for k in ("clean", "robust") for m in of_weights}
     missing, moved = (
         {"network.zen", "clean.trainability"},
         {"clean.stability", "clean.flip_distance"},
