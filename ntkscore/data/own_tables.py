@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,9 @@ class Accuracies(NamedTuple):
 
 def key_of(architecture: Hashable) -> Hashable:
     """The key of an architecture: its index if it has one, as a `Cell` does, else itself."""
-    return operator.index(architecture) if isinstance(architecture, SupportsIndex) else architecture
+    # As `isinstance(…, SupportsIndex)`, which takes twenty times as long.
+    has_index = hasattr(architecture, "__index__")
+    return operator.index(architecture) if has_index else architecture  # type: ignore[arg-type]
 
 
 def check_frame(frame: pd.DataFrame, name: str, dataset: str | None) -> Accuracies:

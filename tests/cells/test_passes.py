@@ -92,8 +92,14 @@ def programs(bn: str) -> Any:
 
 @pytest.mark.parametrize(
     ("bn", "cell"),
-    [*(("calibrated", cell) for cell in CELLS)]
-    + [(bn, cell) for bn in ("init", "instance") for cell in CELLS[:2]],
+    [
+        *(("calibrated", cell) for cell in CELLS),
+        *(
+            pytest.param(bn, cell, marks=pytest.mark.thorough)
+            for bn in ("init", "instance")
+            for cell in CELLS[:2]
+        ),
+    ],
 )
 def test_passes_are_those_of_the_network(bn: str, cell: str) -> None:
     clean, _ = points()

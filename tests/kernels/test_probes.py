@@ -141,7 +141,7 @@ def residual(activation: str = "relu") -> tuple[Model, Array, Array]:
     return space.model(space.shape(skips), variables, jnp.asarray(space.encode(skips)), x), x, y
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
     model, x, y = residual()
     got: Stack = stack(model, x, y, fgsm, jnp.asarray([RHO, 2 * RHO]))
