@@ -64,9 +64,12 @@ def logits(
     return layers.dense(features, head["kernel"], head["bias"], None, gain=factor), new
 
 
+def _stored_norm(weights: Tree, stored: Tree) -> Norm:
+    return Norm(weights["scale"], weights["shift"], stored["mean"], stored["var"])
+
+
 def _running_norm(z: Images, weights: Tree, stored: Tree) -> tuple[Images, Tree]:
-    norm = Norm(weights["scale"], weights["shift"], stored["mean"], stored["var"])
-    return norm(z), stored
+    return _stored_norm(weights, stored)(z), stored
 
 
 def _batch_norm(z: Images, weights: Tree, stored: Tree) -> tuple[Images, Tree]:
@@ -91,7 +94,14 @@ class _Part:
     def conv_norm(
         self, x: Images, weights: Tree, stored: Tree, stride: int = 1
     ) -> tuple[Outputs, Tree]:
-        return self.norm(self.convolve(x, weights["kernel"], stride), weights, stored)
+        kernel = weights["kernel"]
+        if self.norm is _batch_norm:
+            return self.norm(self.convolve(x, kernel, stride), weights, stored)
+        # What is known before multiplies the kernel, and no image on either way.
+        norm = _stored_norm(weights, stored)
+        factor = norm.inverse * norm.scale
+        shift = norm.shift - norm.mean * factor
+        return self.convolve(x, kernel * factor, stride) + shift, stored
 
     def reduce(self, x: Images, weights: Tree, stored: Tree) -> tuple[Outputs, Tree]:
         a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
