@@ -92,6 +92,10 @@ def evaluate(
     queries: Annotated[
         int, typer.Option(help="Queries of the Square attack, 5000 in the paper; 0 leaves it out.")
     ] = 0,
+    autoattack: Annotated[
+        bool,
+        typer.Option(help="Also AutoAttack at 8/255, by PyTorch and its authors' package."),
+    ] = False,
     corruptions: Annotated[
         Path | None, typer.Option(help="Folder with CIFAR-10-C; left out if not given.")
     ] = None,
@@ -136,6 +140,7 @@ def evaluate(
                 images.images[chosen],
                 images.labels[chosen],
                 queries=queries,
+                autoattack=autoattack,
                 corruptions=corruptions,
                 seed=seed,
                 report=status.update,

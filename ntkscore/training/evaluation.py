@@ -16,6 +16,7 @@ from attacks.square import SquareAttack
 from cells.model import Model
 from ntkscore.errors import InputError
 from ntkscore.run.devices import compiler_options
+from ntkscore.training.auto_attack import RADIUS, packages, right_after_autoattack
 from ntkscore.training.steps import mean_loss
 
 BATCH = 250
@@ -51,6 +52,7 @@ def evaluate(
     *,
     queries: int = 0,
     radii: Sequence[int] = RADII,
+    autoattack: bool = False,
     corruptions: Path | None = None,
     seed: int = 0,
     report: Callable[[str], None] | None = None,
@@ -63,6 +65,8 @@ def evaluate(
         labels: classes.
         queries: of the Square attack at 3/255, 5,000 in the paper; it is left out at 0.
         radii: of PGD, in grey levels.
+        autoattack: whether to attack by AutoAttack at 8/255 as well, which takes PyTorch and its
+            authors' package.
         corruptions: folder with the official files of CIFAR-10-C; left out if None.
         seed: of random starts, draws and squares.
         report: is told what is computed.
@@ -72,7 +76,8 @@ def evaluate(
         `value`; and one for each of `CHECKS` that can be told, 1 where it holds.
 
     Raises:
-        InputError: if images are missing, or a corrupted file is not of the official form.
+        InputError: if images are missing, a corrupted file is not of the official form, or what
+            AutoAttack takes is not there.
 
     Source: Wu et al. (2024), section 3.1, tables 4 to 6.
 
@@ -88,6 +93,8 @@ def evaluate(
     labels = np.asarray(labels)
     if not len(labels):
         raise InputError("expected at least one image to evaluate on, got none; give some")
+    if autoattack:
+        packages()  # rather now than after the other attacks
     told = report or (lambda what: None)
     ask = _Asking(model, images, labels, seed)
     rights: dict[tuple[str, int], Bool[np.ndarray, n]] = {}
@@ -106,6 +113,11 @@ def evaluate(
     if queries:
         told(f"Square 3/255, {queries} queries")
         rights["square", 3] = ask.square(3 / 255, queries)
+    if autoattack:
+        told(f"AutoAttack {RADIUS}/255")
+        rights["autoattack", RADIUS] = right_after_autoattack(
+            model, images, labels, RADIUS / 255, seed
+        )
     rows = [row for key, right in rights.items() for row in _rows(*key, right, labels)]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}

@@ -1,0 +1,123 @@
+"""AutoAttack, by its authors' own package: PyTorch asks, and the network answers in JAX."""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int
+
+from cells.model import Model
+from ntkscore.errors import InputError
+from ntkscore.run.devices import compiler_options
+
+RADIUS = 8
+"""In grey levels, the benchmark's."""
+FEWEST_CLASSES = 4
+"""That the attack's targeted loss, the difference of logits ratio, is made of."""
+TARGETS = 9
+BATCH = 250
+
+
+def right_after_autoattack(
+    model: Model,
+    images: np.ndarray,
+    labels: Int[np.ndarray, "n"],
+    rho: float,
+    seed: int = 0,
+) -> Bool[np.ndarray, "n"]:
+    """Whether each image is told right at every point that the standard version comes to.
+
+    APGD on the cross-entropy, targeted APGD, targeted FAB and Square with 5,000 queries, each on
+    the images that those before have left.
+
+    Args:
+        model: logits of pixels in [0, 1], each image by itself.
+        images: (N, height, width, colours), uint8 or pixels in [0, 1].
+        labels: classes.
+        rho: radius in the maximum norm, pixel scale [0, 1].
+        seed: of random starts and squares.
+
+    Raises:
+        InputError: if PyTorch or the package is missing, or there are fewer than four classes.
+
+    Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
+    of diverse parameter-free attacks".
+    """
+    torch, package = packages()
+    asked = in_pytorch(model)
+    pixels = np.asarray(images, np.float32) / (255 if images.dtype == np.uint8 else 1)
+    x = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    y = torch.from_numpy(np.asarray(labels, np.int64))
+    classes = asked(x[:1]).shape[1]
+    if classes < FEWEST_CLASSES:
+        raise InputError(
+            f"expected at least {FEWEST_CLASSES} classes for AutoAttack, whose loss compares so "
+            f"many logits, got {classes}; leave it out"
+        )
+    attack = package.AutoAttack(asked, eps=rho, seed=seed, verbose=False, device="cpu")
+    attack.apgd_targeted.n_target_classes = min(TARGETS, classes - 1)
+    attack.fab.n_target_classes = min(TARGETS, classes - 1)
+    moved = attack.run_standard_evaluation(x, y, bs=BATCH)
+    with torch.no_grad():
+        answers = [asked(part).argmax(1) for part in moved.split(BATCH)]
+    return (torch.cat(answers) == y).numpy()
+
+
+def packages() -> tuple[ModuleType, ModuleType]:
+    """PyTorch and `autoattack`.
+
+    Raises:
+        InputError: if one is not installed.
+    """
+    try:
+        import autoattack  # type: ignore[import-not-found]
+        import torch  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise InputError(
+            f"expected PyTorch and the authors' package for AutoAttack, got no {error.name}; run "
+            "pip install torch git+https://github.com/fra31/auto-attack"
+        ) from None
+    return torch, autoattack
+
+
+def in_pytorch(model: Model) -> Any:
+    """A function of a PyTorch tensor, (n, colours, height, width), that can be differentiated once.
+
+    Args:
+        model: logits of pixels in [0, 1], each image by itself.
+    """
+    import torch  # type: ignore[import-not-found]
+
+    dtype = jax.tree.leaves(model.params)[0].dtype
+    options = compiler_options()
+    forward = jax.jit(model.apply, compiler_options=options)
+
+    @jax.jit
+    def backward(params: Any, x: jax.Array, g: jax.Array) -> jax.Array:
+        return jax.vjp(lambda x: model.apply(params, x), x)[1](g)[0]
+
+    def given(tensor: Any) -> jax.Array:
+        """As JAX has it, rows of zeros up to a power of two, so that few shapes are compiled."""
+        rows = tensor.detach().numpy()
+        filled = np.zeros((1 << (len(rows) - 1).bit_length(), *rows.shape[1:]), rows.dtype)
+        filled[: len(rows)] = rows
+        return jnp.asarray(filled, dtype)
+
+    def back(array: jax.Array, like: Any) -> Any:
+        return torch.from_numpy(np.array(array[: len(like)])).to(like.dtype)
+
+    class Logits(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            context.save_for_backward(x)
+            return back(forward(model.params, given(x.permute(0, 2, 3, 1))), x)
+
+        @staticmethod
+        def backward(context: Any, g: Any) -> Any:
+            (x,) = context.saved_tensors
+            slope = backward(model.params, given(x.permute(0, 2, 3, 1)), given(g))
+            return back(slope, x).permute(0, 3, 1, 2)
+
+    return Logits.apply
