@@ -139,7 +139,7 @@ class Slope(NamedTuple):
     Attributes:
         kernel: the weights, (k, k, c, d).
         x: what the layer is given, (m, h, w, c).
-        g: the cotangent of what it puts out, (m, h2, w2, d).
+        g: the cotangent of the convolution of x by the kernel, (m, h2, w2, d).
         stride: of the convolution.
     """
 

@@ -14,7 +14,6 @@ from experiments.ours import (
     default_score,
     fidelity,
     measures,
-    own_passes,
     sweep,
     train_free_search,
 )
@@ -84,9 +83,6 @@ EXPERIMENTS = {
     ),
     "measures": Experiment(
         "Every train-free measure against every accuracy, beside counting", measures.run
-    ),
-    "own-passes": Experiment(
-        "Measures with passes of their own, and published sums of them", own_passes.run
     ),
     "default-score": Experiment(
         "Sums of measures, chosen on half of the cells and tested on the other", default_score.run

@@ -3,57 +3,84 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import lax
 
+from attacks import Attack
 from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images
-from ntkscore.kernels.own_passes import of_perturbations, pullback_products
-from ntkscore.kernels.proxies import of_pullbacks
-from ntkscore.kernels.scores import NOT_FINITE, OK
-from ntkscore.kernels.stack import PERTURBATIONS
+from ntkscore.kernels.own_passes import of_perturbations, pullback_products, zen
+from ntkscore.kernels.reductions import reduced
+from ntkscore.kernels.scores import finite
+from ntkscore.kernels.stack import PERTURBATIONS, loss_gradient
+from ntkscore.kernels.weight_gradients import fisher, of_gradients
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run.engine import configuration_of
 from ntkscore.run.scorer import Scorer
 
-KERNEL = "clean"
 AT_ONCE = 32
+Found = tuple[dict[str, Any], dict[str, list[Any]]]
+"""Numbers, and matrices that `ntkscore.kernels.reductions` makes numbers of, by KERNEL.NAME."""
 
 
-def trainability(model: Model, images: Any, key: Any) -> Any:
-    """The products that it is reduced from."""
+class Setting(NamedTuple):
+    """What a network is measured on, as the stack has it."""
+
+    images: Any
+    labels: Any
+    noise: Any
+    attack: Attack
+
+
+def trainability(model: Model, on: Setting) -> Found:
+    """Products that trainability is reduced from."""
     # Of the two halves of the key, Zen has the first.
-    _, own = jax.random.split(key)
+    _, own = jax.random.split(on.noise)
     assert model.passes is not None
-    _, kept = model.passes.forward(model.params, images)
-    return pullback_products(model.passes.pullbacks(model.params, kept, own))
+    _, kept = model.passes.forward(model.params, on.images)
+    pairs = model.passes.pullbacks(model.params, kept, own)
+    return {}, {"clean.pullbacks": pullback_products(pairs)}
 
 
-def perturbations(model: Model, images: Any, key: Any) -> Any:
+def perturbations(model: Model, on: Setting) -> Found:
     """Stability and the way to another class."""
     passes = model.passes
     assert passes is not None
-    logits, kept = passes.forward(model.params, images)
+    logits, kept = passes.forward(model.params, on.images)
     pullback = lambda s: passes.gradient(model.params, kept, s)  # noqa: E731
-    own = jax.random.fold_in(key, PERTURBATIONS)
-    return of_perturbations(model, images, logits, pullback, own)
+    own = jax.random.fold_in(on.noise, PERTURBATIONS)
+    found = of_perturbations(model, on.images, logits, pullback, own)
+    return {f"clean.{name}": number for name, number in found.items()}, {}
 
 
-Numbers = dict[str, float]
-GROUPS: dict[str, tuple[Callable[..., Any], Callable[[Any], Numbers]]] = {
-    "trainability": (trainability, of_pullbacks),
-    "perturbations": (
-        perturbations,
-        lambda found: {name: float(value) for name, value in found.items()},
-    ),
+def weights(model: Model, on: Setting) -> Found:
+    """Measures of the gradients of weights, Zen, and the Fisher information of the clean images."""
+    passes = model.passes
+    assert passes is not None
+    gradient = loss_gradient(model, on.labels)
+    attacked = on.attack(gradient, on.images, None, gradient(on.images))
+    first, _ = jax.random.split(on.noise)
+    numbers = {"network.zen": zen(passes.standardized, model.params, on.images, first)}
+    forward = passes.forward(model.params, on.images)
+    for kernel, points in (("clean", on.images), ("robust", attacked)):
+        own = forward if points is on.images else passes.forward(model.params, points)
+        found = of_gradients(model, points, on.labels, own)
+        numbers |= {f"{kernel}.{name}": number for name, number in found.items()}
+    return numbers, {"clean.fisher": [fisher(model, on.images, forward)[None]]}
+
+
+GROUPS: dict[str, Callable[[Model, Setting], Found]] = {
+    "trainability": trainability,
+    "perturbations": perturbations,
+    "weights": weights,
 }
-"""Measures that come about together: what a program hands out, and what numbers it becomes."""
+"""Measures that come about together."""
 
 
 def record(
@@ -76,7 +103,7 @@ def record(
     Returns:
         The results, and networks a second, compilation included; None where nothing was missing.
     """
-    compute, reduced = GROUPS[group]
+    compute = GROUPS[group]
     space = space.on(data.task)
     results = ResultSet.create_or_resume(
         out, configuration_of(data, space, config), provenance(), tuple(space.identity(cells[0]))
@@ -87,10 +114,10 @@ def record(
     attack = config.attack_at(rho)
 
     @jax.jit
-    def program(codes: Any, variables: Any, images: Any, key: Any) -> Any:
+    def program(codes: Any, variables: Any, images: Any, labels: Any, key: Any) -> Any:
         # As the stack is given it.
-        noise = jax.random.fold_in(key, 2)
-        one = lambda code: compute(space.model((), variables, code, images), images, noise)  # noqa: E731
+        on = Setting(images, labels, jax.random.fold_in(key, 2), attack)
+        one = lambda code: compute(space.model((), variables, code, images), on)  # noqa: E731
         return lax.map(one, codes)
 
     for seed in seeds:
@@ -101,11 +128,12 @@ def record(
             # A call always has the same shape.
             padded = [*part, *[part[-1]] * (AT_ONCE - len(part))]
             codes = np.stack([space.encode(cell) for cell in padded])
-            found = program(codes, batch.variables, batch.images, batch.key)
+            found = program(codes, batch.variables, batch.images, batch.labels, batch.key)
             arrays = jax.tree.map(np.asarray, found)
             rows = []
             for k, cell in enumerate(part):
-                numbers = reduced(jax.tree.map(lambda array, k=k: array[k], arrays))
+                one, products = jax.tree.map(lambda array, k=k: array[k], arrays)
+                measured = {n: finite(float(v)) for n, v in {**one, **reduced(products)}.items()}
                 rows += [
                     {
                         **space.identity(cell),
@@ -114,12 +142,12 @@ def record(
                         "steps": attack.steps,
                         "step_size": float(attack.step_size),
                         "beta": None,
-                        "kernel": KERNEL,
-                        "score": measure,
-                        "value": value,
-                        "status": OK if np.isfinite(value) else NOT_FINITE,
+                        "kernel": name.split(".")[0],
+                        "score": name.split(".")[1],
+                        "value": measurement.value,
+                        "status": measurement.status,
                     }
-                    for measure, value in numbers.items()
+                    for name, measurement in measured.items()
                 ]
             results.append(rows)
             count += len(part)

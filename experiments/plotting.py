@@ -53,6 +53,8 @@ SCORE_LABELS = {
     "snip": "SNIP",
     "zico": "ZiCo",
     "zen": "Zen",
+    "fisher_entropy": "Fisher entropy",
+    "vkdnw": "VKDNW",
     "flip_distance": "flip distance",
     "path_convs": "convolutions on paths",
     "path_pools": "poolings on paths",

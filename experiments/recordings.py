@@ -87,10 +87,8 @@ class Recording:
 
 
 SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
-PROXIES = {"proxies": Recording(MODERATE | {"proxies": True}, "table:1000", 1)}
-"""Of cells and a seed of `space`, also what takes passes of its own."""
 ALONE = {group: Recording(MODERATE | {"proxies": True}, alone=group) for group in alone.GROUPS}
-"""Of all networks of `space`, what takes a pass of its own and little time."""
+"""Of all networks of `space`, what takes passes of its own."""
 SAMPLES = {
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
 }
@@ -165,7 +163,7 @@ REFERENCES = {"small-synthetic": Recording(SMALL, "distinct", images="synthetic"
 """Whole spaces for percentiles; the terms of the default score go into the package. This one is of
 `make rank`'s fidelity and images."""
 
-RECORDINGS = SPACE | PROXIES | ALONE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
+RECORDINGS = SPACE | ALONE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import pandas as pd
 from typer.testing import CliRunner
 
 import ntkscore
+from experiments.ours.measures import RECORDINGS
 from ntkscore.cli import app
 from ntkscore.paths import RECORDED, results_path
 from ntkscore.results import ResultSet
@@ -31,8 +32,7 @@ def test_version_names_versions_and_devices() -> None:
 def test_recorded_scores_are_the_recordings_at_one_beta() -> None:
     rows = ntkscore.recorded_scores()
     recorded = [
-        ResultSet.open(ROOT / "experiments" / "results" / name).read()
-        for name in ("space", "trainability", "perturbations")
+        ResultSet.open(ROOT / "experiments" / "results" / name).read() for name in RECORDINGS
     ]
     wanted = pd.concat(recorded, ignore_index=True)
     wanted = wanted[wanted["beta"].isna() | (wanted["beta"] == 0.5)]

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from cells import layers
 from cells.grams import Slope
+from cells.layers import InstanceNorm
 from cells.nasbench201.backward import back_head, rectified
 from cells.nasbench201.cell import KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
@@ -79,9 +80,12 @@ def _back_convolution(
     """Back through a normalisation, where there is one, and a convolution; what is seen of it."""
     kernel = weights["kernel"]
     gain = rules.gain(kernel)
-    if "scale" in weights:
+    norm = rules.norm(weights, statistics) if "scale" in weights else None
+    if isinstance(norm, InstanceNorm):
         z = layers.convolve(x, gain * kernel, stride) if z is None else z
-        g, _ = layers.pull_normalization(z, g, rules.norm(weights, statistics), {})
+        g, _ = layers.pull_normalization(z, g, norm, {})
+    elif norm is not None:
+        g = g * (norm.inverse * norm.scale)
     seen = look(Slope(kernel, x, gain * g, stride))
     return layers.transposed_convolve(g, gain * kernel, x, stride), seen
 

@@ -16,14 +16,16 @@ import numpy as np
 import pandas as pd
 import typer
 
+from attacks import fgsm
 from cells.model import Model
-from experiments.alone import perturbations
+from experiments.alone import Setting, perturbations
 from experiments.benchmark.work import FULL, Fidelity, seconds, spread_cells
 from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import evaluate
-from ntkscore.kernels.own_passes import of_gradients, pullback_products, zen
+from ntkscore.kernels.own_passes import pullback_products, zen
 from ntkscore.kernels.probes import correlation, equal_states, feature_products, synflow
-from ntkscore.kernels.proxies import of_features, of_pullbacks
+from ntkscore.kernels.reductions import of_features, of_fisher, of_pullbacks
+from ntkscore.kernels.weight_gradients import fisher, of_gradients
 from ntkscore.run.devices import compiler_options
 from ntkscore.run.scorer import Scorer
 
@@ -31,6 +33,7 @@ MODERATE = Fidelity.of(samples=16, channels=8, cells_per_stage=5)
 Function = Callable[[Model, Any, Any], Any]
 KEY = 0
 FEATURES, TRAINABILITY = "expressivity, progressivity", "trainability"
+FISHER = "fisher_entropy, vkdnw"
 
 
 def inside(model: Model, x: jax.Array) -> Any:
@@ -62,7 +65,19 @@ def noise(model: Model, x: jax.Array, y: jax.Array) -> Any:
 
 def small_changes(model: Model, x: jax.Array, y: jax.Array) -> Any:
     """How the outputs answer to small changes of the images."""
-    return perturbations(model, x, jax.random.key(KEY))
+    return perturbations(model, Setting(x, y, jax.random.key(KEY), fgsm(8 / 255)))
+
+
+def of_weights(model: Model, x: jax.Array, y: jax.Array) -> Any:
+    """Numbers of the weights' gradients."""
+    assert model.passes is not None
+    return of_gradients(model, x, y, model.passes.forward(model.params, x))
+
+
+def information(model: Model, x: jax.Array, y: jax.Array) -> Any:
+    """The Fisher information of a weight a layer."""
+    assert model.passes is not None
+    return [fisher(model, x, model.passes.forward(model.params, x))[None]]
 
 
 MEASURES: dict[str, Function] = {
@@ -73,11 +88,12 @@ MEASURES: dict[str, Function] = {
     "zen": noise,
     TRAINABILITY: signs_back,
     "stability, flip_distance": small_changes,
-    "grad_norm, snip, zico": of_gradients,
+    "grad_norm, snip, zico": of_weights,
+    FISHER: information,
     "the clean kernel": lambda model, x, y: evaluate(model, x, y).gram[0],
 }
 """What a program hands out for each measure."""
-ON_THE_HOST = {FEATURES: of_features, TRAINABILITY: of_pullbacks}
+ON_THE_HOST = {FEATURES: of_features, TRAINABILITY: of_pullbacks, FISHER: of_fisher}
 """What the host reduces it by, where that takes time."""
 
 

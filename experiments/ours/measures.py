@@ -5,7 +5,7 @@ layers, paths, poolings and convolutions on them, depth and receptive field. It 
 "does this know more than counting?".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,16 +13,17 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell
+from experiments.alone import GROUPS
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label, score_label
 from experiments.study import METRIC, METRICS, SPACE, Outcome, Study, sum_named, with_costs
-from ntkscore.analysis.agreement import agreement
+from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.proxies import direction_of
 
-RECORDINGS = ("space", "trainability", "perturbations")
+RECORDINGS = ("space", *GROUPS)
 """Of the same networks: what comes with the kernels, and what was recorded by itself."""
 RESAMPLES = 200
 HELD_EQUAL = (
@@ -40,7 +41,14 @@ SUMS = {
     "params+layers+path_pools+field": "the best sum of counts",
     str(DEFAULT): "the default sum",
 }
-"""Sums that stand beside the measures, and their labels."""
+"""Sums that stand beside the measures, here and in the README, and their labels."""
+PUBLISHED = {
+    "flops+clean.expressivity+clean.progressivity+clean.trainability": "AZ-NAS",
+    "clean.vkdnw+flops+clean.expressivity+clean.trainability+clean.jacov": "VKDNW, aggregate",
+    f"{DEFAULT}+network.zen": "the default sum and Zen",
+}
+"""Sums that others have published, and ours with Zen added."""
+LABELS = PUBLISHED | SUMS
 SHOWN = 24
 """Measures in the report's table and in the figure."""
 
@@ -61,9 +69,9 @@ def recorded(study: Study) -> pd.DataFrame:
 
 
 def measured(study: Study) -> pd.DataFrame:
-    """Means over the seeds of every measure, costs and counts, and `SUMS`; a row per cell."""
+    """Means over the seeds of every measure, costs and counts, and all sums; a row per cell."""
     scores = with_counts(recorded(study))
-    return scores.assign(**{name: sum_named(name).of(scores) for name in SUMS})
+    return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
 
 
 def examine(
@@ -82,36 +90,43 @@ def examine(
         metrics: which accuracies.
         resamples: of the bootstrap.
     """
-    cells = [int(cell) for cell in scores.index]
+    names = list(names or map(str, scores))
     given = scores[list(HELD_EQUAL)].to_numpy()
+    directions = {name: direction_of(name, SPACE.fewer) for name in names}
     for dataset in study.table.datasets:
         for metric in metrics:
-            accuracy = study.table.accuracies(dataset, metric, cells)
-            for measure in names or map(str, scores):
-                values = scores[measure]
-                direction = direction_of(measure, SPACE.fewer)
-                of = agreement(values, accuracy, direction, resamples=resamples, seed=study.seed)
+            accuracy = study.table.accuracies(dataset, metric, list(scores.index))
+            found = agreement_table(
+                scores[names],
+                pd.Series(accuracy, scores.index),
+                directions,
+                scores[[]],
+                resamples=resamples,
+                seed=study.seed,
+            )
+            for measure in names:
+                of = found.loc[measure]
                 counted = {*measure.split("+")} <= {*HELD_EQUAL, *COSTS}
                 yield {
                     "measure": measure,
                     "dataset": dataset,
                     "metric": metric,
-                    "cells": of.n,
-                    "failed": of.excluded,
-                    "spearman": of.spearman,
-                    "low": of.spearman_low,
-                    "high": of.spearman_high,
-                    "kendall": of.kendall,
-                    "top10": of.spearman_top10,
-                    "top30": of.spearman_top30,
-                    "ndcg": of.ndcg,
-                    "best": Cell(cells[of.best_index]).digits if of.best_index is not None else "",
-                    "best_accuracy": of.best_accuracy,
-                    "best_rank": of.best_accuracy_rank,
-                    "first_ten": of.first_ten_accuracy,
+                    "cells": of["n"],
+                    "failed": of["excluded"],
+                    "spearman": of["spearman"],
+                    "low": of["spearman_low"],
+                    "high": of["spearman_high"],
+                    "kendall": of["kendall"],
+                    "top10": of["spearman_top10"],
+                    "top30": of["spearman_top30"],
+                    "ndcg": of["ndcg"],
+                    "best": "" if pd.isna(of["best_cell"]) else Cell(int(of["best_cell"])).digits,
+                    "best_accuracy": of["best_accuracy"],
+                    "best_rank": of["best_accuracy_rank"],
+                    "first_ten": of["first_ten_accuracy"],
                     "beside_counts": np.nan
                     if counted
-                    else partial_spearman(values, accuracy, given, squares=True),
+                    else partial_spearman(scores[measure], accuracy, given, squares=True),
                 }
 
 
@@ -122,7 +137,7 @@ def leading(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in strength.sort_values(ascending=False).index]
 
 
-def draw(frame: pd.DataFrame, sums: Mapping[str, str] = SUMS) -> Figure:
+def draw(frame: pd.DataFrame) -> Figure:
     """A line per measure: agreement over all cells, and what is left beside counting."""
     names, part = leading(frame)[:SHOWN], frame[frame["metric"] == METRIC]
     panels = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
@@ -137,7 +152,7 @@ def draw(frame: pd.DataFrame, sums: Mapping[str, str] = SUMS) -> Figure:
         axis.grid(axis="y", linewidth=0.3)
     falling = set(part.loc[part["spearman"] < 0, "measure"])
     labels = [
-        f"{sums.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
+        f"{LABELS.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
         for name in names
     ]
     axes[0].set_yticks(range(len(names)), labels, fontsize=7)

@@ -33,14 +33,14 @@ def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
     return sum(others, first)
 
 
-def is_weight(path: tuple) -> bool:
+def is_weight(path: tuple, leaf: Array) -> bool:
     """Whether a leaf is a layer's weights, which it also is where no name on its path says."""
-    return KIND_OF_LEAF.get(_last_name(path), "weight") == "weight"
+    return _kind(_last_name(path) or "kernel", leaf) == "weight"
 
 
-def is_scale(path: tuple) -> bool:
+def is_scale(path: tuple, leaf: Array) -> bool:
     """Whether a leaf is a normalisation's scale."""
-    return KIND_OF_LEAF.get(_last_name(path)) == "scale"
+    return _kind(_last_name(path) or "kernel", leaf) == "scale"
 
 
 def kind_of(path: tuple, leaf: Array) -> str:
@@ -56,6 +56,10 @@ def kind_of(path: tuple, leaf: Array) -> str:
             f"{jax.tree_util.keystr(path) or 'a single array'}; choose the parameters 'all', or "
             "name the leaves"
         )
+    return _kind(name, leaf)
+
+
+def _kind(name: str, leaf: Array) -> str:
     # PyTorch's and equinox's normalisations call their scale a weight.
     return "scale" if name == "weight" and leaf.ndim < 2 else KIND_OF_LEAF[name]
 

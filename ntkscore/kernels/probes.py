@@ -130,10 +130,10 @@ def _absolute(params: PyTree) -> tuple[PyTree, PyTree]:
     """The weights' absolute values, and ones for scales; zeros elsewhere in both."""
 
     def weight(path: tuple, leaf: Array) -> Array:
-        return jnp.abs(leaf) if is_weight(path) else jnp.zeros_like(leaf)
+        return jnp.abs(leaf) if is_weight(path, leaf) else jnp.zeros_like(leaf)
 
     def scale(path: tuple, leaf: Array) -> Array:
-        return jnp.full_like(leaf, is_scale(path))
+        return jnp.full_like(leaf, is_scale(path, leaf))
 
     by_path = jax.tree_util.tree_map_with_path
     return by_path(weight, params), by_path(scale, params)

@@ -1,15 +1,15 @@
 """Train-free measures of a network that are no scores of its kernel, each declared once.
 
-They are taken on the kernel's own way: from gradients in the images, from what the rectifiers and
-blocks hand on, from weights alone. `ntkscore.kernels.probes` computes what they are reduced from.
+They are taken from gradients in the images and in the weights, from what the rectifiers and blocks
+hand on, from weights alone: what comes by on the kernel's way in `probes`, the rest in `own_passes`
+and `weight_gradients`. `reductions` makes numbers of matrices.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from cells.errors import InputError
 from ntkscore.kernels import joint
@@ -145,7 +145,7 @@ NUMBERS: dict[str, Number] = {
     ),
     "vkdnw": Number(
         +1,
-        "that entropy, and one for each layer with weights",
+        "fisher_entropy, and one for each layer with weights",
         at=ATTACKED_ONCE,
         own_passes=True,
         source="Týbl and Neumann (2025), VKDNW, single",
@@ -165,99 +165,8 @@ NUMBERS: dict[str, Number] = {
         source="Moosavi-Dezfooli et al. (2016), DeepFool; Wang et al. (2022)",
     ),
 }
-"""Measures that are numbers as a program hands them out, or reduced from matrices by `REDUCED`."""
-
-
-def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, "b"]:
-    """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
-
-    Source: Lee and Ham (2024), AZ-NAS, expressivity.
-
-    Args:
-        products: `ntkscore.kernels.probes.feature_products`, blocks of one shape together.
-
-    Example:
-        >>> feature_entropies([np.eye(3)[None]]).round(6)  # three equal shares: ln 3
-        array([1.098612])
-    """
-
-    def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, "k"]:
-        spectrum = np.linalg.eigvalsh(products.astype(float))
-        share = np.clip(spectrum, 0, None) / np.sum(spectrum, 1, keepdims=True)
-        return -np.sum(share * np.log(share + 1e-8), 1)
-
-    return np.concatenate([entropies(each) for each in products])
-
-
-def of_features(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
-    """`expressivity` and `progressivity` of a network's blocks.
-
-    NaN where a block's features are all equal or not finite; the latter also for a single block.
-
-    Args:
-        products: as for `feature_entropies`.
-    """
-    with np.errstate(invalid="ignore"):
-        entropies = feature_entropies(products) if _finite(products) else np.array([np.nan])
-    rises = np.diff(entropies)
-    return {
-        "expressivity": float(np.sum(entropies)),
-        "progressivity": float(np.min(rises)) if len(rises) else np.nan,
-    }
-
-
-def of_pullbacks(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
-    """`trainability`: 0 where every block hands gradients on at their length, negative elsewhere.
-
-    Source: Lee and Ham (2024), AZ-NAS.
-
-    Args:
-        products: `ntkscore.kernels.own_passes.pullback_products`.
-
-    Example:
-        >>> round(of_pullbacks([np.eye(3)[None]])["trainability"], 5)
-        0.0
-    """
-    if not _finite(products):
-        return {"trainability": np.nan}
-    largest = np.concatenate([np.linalg.norm(each.astype(float), 2, (1, 2)) for each in products])
-    return {"trainability": float(np.mean(2 - largest - 1 / (largest + 1e-6)))}
-
-
-def of_fisher(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
-    """`fisher_entropy` and `vkdnw`, of the layers that gradients reach.
-
-    Source: Týbl and Neumann (2025), VKDNW: nats, of the nine deciles between the least and the
-    largest eigenvalue, divided by their sum.
-
-    Args:
-        products: `ntkscore.kernels.own_passes.fisher`, a matrix.
-
-    Example:
-        >>> of_fisher([np.eye(3)[None]])["fisher_entropy"] == np.log(9)  # nine equal deciles
-        True
-    """
-    (matrix,) = products[0].astype(float)
-    reached = np.diag(matrix) != 0
-    if not np.isfinite(matrix).all() or not reached.any():
-        return {"fisher_entropy": np.nan, "vkdnw": np.nan}
-    spectrum = np.linalg.eigvalsh(matrix[np.ix_(reached, reached)])
-    deciles = np.quantile(np.clip(spectrum, 0, None), np.arange(1, 10) / 10)
-    share = deciles[deciles > 0] / np.sum(deciles)
-    entropy = -float(np.sum(share * np.log(share)))
-    return {"fisher_entropy": entropy, "vkdnw": len(spectrum) + entropy}
-
-
-def _finite(matrices: Sequence[np.ndarray]) -> bool:
-    return all(np.isfinite(each).all() for each in matrices)
-
-
-REDUCED: dict[str, Callable[[Any], dict[str, float]]] = {
-    "features": of_features,
-    "pullbacks": of_pullbacks,
-    "fisher": of_fisher,
-}
-"""How matrices that a program hands out become measures."""
+"""Measures that are numbers as a program hands them out, or reduced from matrices
+(`ntkscore.kernels.reductions`)."""
 
 
 def measures_at(kernel: str) -> dict[str, Measure]:

@@ -16,13 +16,7 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import regroup
 from ntkscore.kernels.joint import ASYMMETRIC, BLOCKS, JOINT, KERNELS, POINTS, block, joint_kernel
-from ntkscore.kernels.own_passes import (
-    fisher,
-    of_gradients,
-    of_perturbations,
-    pullback_products,
-    zen,
-)
+from ntkscore.kernels.own_passes import of_perturbations, pullback_products, zen
 from ntkscore.kernels.probes import (
     correlation,
     cross_entropy,
@@ -33,6 +27,7 @@ from ntkscore.kernels.probes import (
     synflow,
 )
 from ntkscore.kernels.proxies import LOSS, NETWORK
+from ntkscore.kernels.weight_gradients import fisher, of_gradients
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, "n"]
@@ -52,7 +47,7 @@ class Stack(NamedTuple):
         numbers: for each radius, further measures by KERNEL.MEASURE; those that the network can
             give.
         products: for each radius, by KERNEL.NAME, matrices that are reduced to further measures
-            (`ntkscore.kernels.proxies.REDUCED`); likewise.
+            (`ntkscore.kernels.reductions`); likewise.
     """
 
     gram: Float[Array, "r m m"]

@@ -9,6 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from ntkscore.kernels import joint, proxies, scores
+from ntkscore.kernels.reductions import reduced
 from ntkscore.kernels.scores import Measurement
 
 Rows = list[dict[str, Any]]
@@ -64,11 +65,7 @@ def measurements(
             own |= scores.measure(measured.states[i], labels, definitions=proxies.STATE_SCORES)
         for name, measurement in own.items():
             yield kernel, None, name, measurement
-    numbers = dict(measured.numbers)
-    for name, matrices in measured.products.items():
-        kernel, what = name.split(".")
-        reduced = proxies.REDUCED[what](matrices)
-        numbers |= {f"{kernel}.{measure}": value for measure, value in reduced.items()}
+    numbers = {**measured.numbers, **reduced(measured.products)}
     for name, number in proxies.NUMBERS.items():
         for kernel in number.at if own_passes or not number.own_passes else ():
             value = numbers.get(f"{kernel}.{name}")

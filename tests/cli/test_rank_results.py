@@ -79,7 +79,7 @@ def test_refusals(tmp_path: Path) -> None:
     refused("expected no --out beside a run", "rank", "recorded", "--out", tmp_path / "x")
     refused("expected a results directory with a run.json", "rank", tmp_path)
     refused("none of them; choose others", "rank", "recorded", "--cells", "000000")
-    refused("got 'clean.snip'; choose one of clean", "rank", "recorded", "--by", "clean.snip")
+    refused("got 'robust.vkdnw'; choose one of clean", "rank", "recorded", "--by", "robust.vkdnw")
     refused("expected a table for the cells", "rank", "recorded", "--cells", "table")
 
 

@@ -64,7 +64,7 @@ def test_list_names_them_all() -> None:
     lines = invoke("list").splitlines()
     assert [line.split()[0] for line in lines[:-1]] == [*EXPERIMENTS, *THEORY, *TRAINING]
     assert set(NAMES) <= set(EXPERIMENTS)
-    assert lines[-1].startswith("recordings: space, proxies, trainability, perturbations")
+    assert lines[-1].startswith("recordings: space, trainability, perturbations, weights")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.__main__ import EXPERIMENTS
 from experiments.ours import measures
+from experiments.recordings import FINDINGS
 from experiments.report import markdown_table, three_findings, verdict_counts
 from experiments.study import DATASET, METRIC, RECORDED, Finding, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
@@ -25,6 +26,11 @@ ROW = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 ROWS = {row["measure"]: row.groupdict() for row in ROW.finditer(README)}
+
+
+def near(value: float) -> object:
+    """Equal to three digits, as the report states numbers."""
+    return pytest.approx(value, abs=6e-4)
 
 
 def test_the_readme_has_the_measures_that_it_speaks_of() -> None:
@@ -70,7 +76,9 @@ def test_the_default_beats_counting_parameters(outcome_of: Callable[[str], Outco
 @pytest.mark.thorough
 def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
     findings: list[Finding] = []
-    for name in EXPERIMENTS:
+    for name, experiment in EXPERIMENTS.items():
+        if not experiment.run.__module__.startswith("experiments.paper"):
+            continue  # The statements are the paper's.
         outcome = outcome_of(name)
         findings += outcome.findings
         for finding in outcome.findings:
@@ -79,3 +87,19 @@ def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
     assert verdict_counts(findings) in REPORT
     for part in three_findings(findings):
         assert part in REPORT
+
+
+@pytest.mark.thorough
+def test_correlations_of_the_ntk_score(outcome_of: Callable[[str], Outcome]) -> None:
+    outcome = outcome_of("ntk-correlation")
+    assert set(outcome.configuration["recordings"]) == {"space", "radii", *FINDINGS}
+    frame = outcome.frame
+    frame = frame[(frame["recording"] == "space") & (frame["metric"] == "val_pgd_8_acc")]
+    rows = frame.set_index("score")
+    assert rows.loc["robust.frobenius", "n"] == 6461
+    assert rows.loc["robust.frobenius", "spearman"] == near(0.415)
+    assert rows.loc["robust.frobenius", "lowest_seed"] == near(0.372)
+    assert rows.loc["robust.frobenius", "highest_seed"] == near(0.488)
+    assert rows.loc["clean.frobenius", "spearman"] == near(0.420)
+    assert rows.loc["clean.lambda_min_normalized", "given_params"] == near(0.683)
+    assert rows.loc["params", "spearman"] == near(0.820)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, app
 from experiments.contrasts import Contrast, Pair, contrast
-from experiments.ours import conventions, fidelity
+from experiments.ours import conventions, fidelity, measures
 from experiments.ours.sweep import peaks
 from experiments.recordings import (
     RECORDINGS,
@@ -32,10 +32,8 @@ from ntkscore.results.result_set import ResultSet
 from ntkscore.run.engine import choices_of
 
 FROM_SCORES = {
-    "ntk-correlation": {"space", "radii", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
-    "own-passes": {"proxies"},
-    "measures": {"space", "trainability", "perturbations"},
+    "measures": set(measures.RECORDINGS),
     "conventions": set(recordings.CONVENTIONS),
     "fidelity": set(recordings.FIDELITIES),
     "search": {"space", "fidelity/moderate"},
@@ -100,7 +98,7 @@ def test_names_of_recordings() -> None:
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
     with pytest.raises(
-        InputError, match="expected one of space, proxies, trainability, perturbations"
+        InputError, match="expected one of space, trainability, perturbations, weights"
     ):
         recordings_named(["nothing"])
 
@@ -164,20 +162,6 @@ def test_leaves_figure_data_and_record(
 def near(value: float) -> object:
     """Equal to three digits, as the report states numbers."""
     return pytest.approx(value, abs=6e-4)
-
-
-@pytest.mark.slow
-def test_correlations_of_the_ntk_score(outcome_of: Callable[[str], Outcome]) -> None:
-    frame = outcome_of("ntk-correlation").frame
-    frame = frame[(frame["recording"] == "space") & (frame["metric"] == "val_pgd_8_acc")]
-    rows = frame.set_index("score")
-    assert rows.loc["robust.frobenius", "n"] == 6461
-    assert rows.loc["robust.frobenius", "spearman"] == near(0.415)
-    assert rows.loc["robust.frobenius", "lowest_seed"] == near(0.372)
-    assert rows.loc["robust.frobenius", "highest_seed"] == near(0.488)
-    assert rows.loc["clean.frobenius", "spearman"] == near(0.420)
-    assert rows.loc["clean.lambda_min_normalized", "given_params"] == near(0.683)
-    assert rows.loc["params", "spearman"] == near(0.820)
 
 
 @pytest.mark.slow

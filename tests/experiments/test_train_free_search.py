@@ -25,7 +25,7 @@ def test_the_cell_taken_is_the_best_scored_or_the_most_accurate_of_those_looked_
     assert train_free_search.picked(SCORES, accuracy, CELLS, 5) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_way_of_choosing(study: Study, outcome_of: Callable[[str], Outcome]) -> None:
     frame = outcome_of("train-free-search").frame
     assert frame["scored"].max() == 5_234

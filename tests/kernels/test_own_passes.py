@@ -18,16 +18,15 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.own_passes import (
     NOISE,
     displacements,
-    fisher,
     flip_distances,
-    of_gradients,
     of_perturbations,
     pullback_products,
     zen,
 )
 from ntkscore.kernels.probes import cross_entropy
-from ntkscore.kernels.proxies import of_fisher, of_pullbacks
+from ntkscore.kernels.reductions import of_fisher, of_pullbacks
 from ntkscore.kernels.stack import stack
+from ntkscore.kernels.weight_gradients import fisher, of_gradients
 
 Array = jax.Array
 N, CLASSES, STAGES = 3, 4, 3
@@ -94,12 +93,20 @@ def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("bn", ["calibrated", "instance"])
-def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function(bn: str) -> None:
+# A pooling of 2×2 pixels is constant; by its own statistics its gradients are zero, or rounding.
+@pytest.mark.parametrize(("bn", "cell"), [("calibrated", "213104"), ("instance", "213101")])
+def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function(
+    bn: str, cell: str
+) -> None:
     x, y = points()
-    space = replace(SPACE, cells_per_stage=1, bn=bn, init="ntk")
-    drawn = space.draw((), 1, jnp.float64)
+    space, rng = replace(SPACE, bn=bn, init="ntk"), np.random.default_rng(2)
+    # Scales that are not one and shifts that are not zero.
+    drawn = jax.tree.map(
+        lambda leaf: leaf + rng.uniform(-0.3, 0.3, leaf.shape), space.draw((), 1, jnp.float64)
+    )
+    code = jnp.asarray(space.encode(space.parse(cell)))
 
+    @jax.jit
     def both(code: Array) -> Any:
         network = space.model((), drawn, code, x)
         assert network.passes is not None
@@ -109,7 +116,7 @@ def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function
             for left in (forward, None)
         ]
 
-    (fast, quick), (plain, naive) = jax.jit(both)(digits())
+    (fast, quick), (plain, naive) = both(code)
     assert fast.keys() == plain.keys() == {"grad_norm", "snip", "zico"}
     for name, value in plain.items():
         assert float(fast[name]) == pytest.approx(float(value), rel=1e-7), name
@@ -117,9 +124,9 @@ def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function
     spectra = [np.linalg.eigvalsh(each)[-8:] for each in (quick, naive)]
     np.testing.assert_allclose(*spectra, rtol=1e-9)
     counts = [np.count_nonzero(np.diag(each)) for each in (quick, naive)]
-    # Stem, two reduction blocks of three, head, and the one convolution on a path of each cell;
-    # the first weights of some lead to rectifiers that are off.
-    assert 8 < counts[0] == counts[1] <= 1 + 2 * 3 + 1 + STAGES
+    # Stem, two reduction blocks of three, head, and two convolutions of each cell; the first
+    # weights of some lead to rectifiers that are off.
+    assert 8 < counts[0] == counts[1] <= 1 + 2 * 3 + 1 + STAGES * 2 * 2
 
 
 def test_fisher_is_the_mean_square_of_what_moves_the_labels_log_probability() -> None:
@@ -150,7 +157,9 @@ def test_the_fisher_entropy_is_of_the_deciles_of_what_gradients_reach() -> None:
     got = of_fisher([matrix[None]])
     assert got["fisher_entropy"] == pytest.approx(-np.sum(share * np.log(share)))
     assert got["vkdnw"] == 5 + got["fisher_entropy"]
-    for none in (np.zeros((3, 3)), np.full((3, 3), np.nan)):
+    # With one image of two classes the matrix has one eigenvalue that is not rounding.
+    single = np.outer(*[np.linspace(1, 2, 12, dtype=np.float32)] * 2)
+    for none in (np.zeros((3, 3)), np.full((3, 3), np.nan), single):
         assert np.isnan(list(of_fisher([none[None]]).values())).all()
 
 
@@ -315,7 +324,8 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
     (x, y), key = points(), jax.random.key(0)
 
     def names(network: Model, own: Any) -> set[str]:
-        measure = lambda x: stack(network, x, y, fgsm, jnp.asarray([0.05]), noise=own)  # noqa: E731
+        rhos = jnp.asarray([0.05, 0.1])
+        measure = lambda x: stack(network, x, y, fgsm, rhos, noise=own)  # noqa: E731
         got = jax.eval_shape(measure, x)
         return {*got.numbers, *got.products}
 

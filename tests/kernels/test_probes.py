@@ -16,7 +16,7 @@ from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.probes import cross_entropy, equal_states, feature_products, synflow
-from ntkscore.kernels.proxies import feature_entropies, of_features
+from ntkscore.kernels.reductions import feature_entropies, of_features
 from ntkscore.kernels.stack import Stack, stack
 
 Array = jax.Array
