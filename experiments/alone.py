@@ -68,9 +68,9 @@ def weights(model: Model, on: Setting) -> Found:
     first, _ = jax.random.split(on.noise)
     numbers = {"network.zen": zen(passes.standardized, model.params, on.images, first)}
     forward = passes.forward(model.params, on.images)
-    for kernel, points in (("clean", on.images), ("robust", attacked)):
-        own = forward if points is on.images else passes.forward(model.params, points)
-        found = of_gradients(model, points, on.labels, own)
+    there = passes.forward(model.params, attacked)
+    for kernel, points, left in (("clean", on.images, forward), ("robust", attacked, there)):
+        found = of_gradients(model, points, on.labels, left)
         numbers |= {f"{kernel}.{name}": number for name, number in found.items()}
     return numbers, {"clean.fisher": [fisher(model, on.images, forward)[None]]}
 

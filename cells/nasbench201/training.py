@@ -43,10 +43,9 @@ def logits(
             move the running mean and variance, unbiased, by a tenth towards them; else normalise
             by the running ones, and leave them.
     """
-    norm = _batch_norm if train else _running_norm
+    part = _Part(network.init_name, train)
     pixel_mean, pixel_std = (jnp.asarray(v, images.dtype) for v in (network.mean, network.std))
     new: Tree = {}
-    part = _Part(network.init_name, norm)
     x, new["stem"] = part.conv_norm(
         (images - pixel_mean) / pixel_std, params["stem"]["conv"], statistics["stem"]
     )
@@ -58,7 +57,7 @@ def logits(
         step = lambda x, own: part.cell(cell, x, *own)  # noqa: E731
         x, new[name] = lax.scan(step, x, (params[name], statistics[name]))
     head = params["head"]
-    y, new["head"] = norm(x, head, statistics["head"])
+    y, new["head"] = part.norm(x, head, statistics["head"])
     features = jnp.mean(jax.nn.relu(y), (1, 2))
     factor = gain(network.init_name, head["kernel"].shape)
     return layers.dense(features, head["kernel"], head["bias"], None, gain=factor), new
@@ -85,8 +84,9 @@ def _batch_norm(z: Images, weights: Tree, stored: Tree) -> tuple[Images, Tree]:
 class _Part:
     """Parts of a network that share its initialiser's factors and its normalisation."""
 
-    def __init__(self, init: str, norm: Any) -> None:
-        self.init, self.norm = init, norm
+    def __init__(self, init: str, train: bool) -> None:
+        self.init, self.train = init, train
+        self.norm = _batch_norm if train else _running_norm
 
     def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
         return convolve(x, gain(self.init, kernel.shape) * kernel, stride)
@@ -95,7 +95,7 @@ class _Part:
         self, x: Images, weights: Tree, stored: Tree, stride: int = 1
     ) -> tuple[Outputs, Tree]:
         kernel = weights["kernel"]
-        if self.norm is _batch_norm:
+        if self.train:
             return self.norm(self.convolve(x, kernel, stride), weights, stored)
         # What is known before multiplies the kernel, and no image on either way.
         norm = _stored_norm(weights, stored)

@@ -42,7 +42,7 @@ class ImageSet:
     @property
     def pixels(self) -> np.ndarray:
         """All images (N, H, W, C) float32 in [0, 1]."""
-        return _as_pixels(self.images)
+        return as_pixels(self.images)
 
     @property
     def task(self) -> Task:
@@ -142,7 +142,7 @@ def draw_images(
             f"'{images.name}' has only {counts.min()} of class {counts.argmin()}: ask for fewer "
             "samples or for unbalanced ones"
         )
-    return _as_pixels(images.images[chosen]), images.labels[chosen]
+    return as_pixels(images.images[chosen]), images.labels[chosen]
 
 
 def _deal(order: np.ndarray, labels: np.ndarray, class_order: np.ndarray) -> np.ndarray:
@@ -153,7 +153,8 @@ def _deal(order: np.ndarray, labels: np.ndarray, class_order: np.ndarray) -> np.
     return by_class[np.lexsort((class_order[ordered], turn))]
 
 
-def _as_pixels(images: np.ndarray) -> np.ndarray:
+def as_pixels(images: np.ndarray) -> np.ndarray:
+    """Images in float32, pixel scale [0, 1], where integers count grey levels."""
     pixels = images.astype(np.float32)
     return pixels / np.float32(255) if images.dtype == np.uint8 else pixels
 

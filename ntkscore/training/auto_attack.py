@@ -1,5 +1,6 @@
 """AutoAttack, by its authors' own package: PyTorch asks, and the network answers in JAX."""
 
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from cells.model import Model
+from ntkscore.data.images import as_pixels
 from ntkscore.errors import InputError
 from ntkscore.run.devices import compiler_options
 
@@ -45,17 +47,10 @@ def right_after_autoattack(
     Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
     of diverse parameter-free attacks".
     """
-    torch, package = packages()
+    torch, package, classes = check(model, images)
     asked = in_pytorch(model)
-    pixels = np.asarray(images, np.float32) / (255 if images.dtype == np.uint8 else 1)
-    x = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    x = torch.from_numpy(np.ascontiguousarray(as_pixels(images).transpose(0, 3, 1, 2)))
     y = torch.from_numpy(np.asarray(labels, np.int64))
-    classes = asked(x[:1]).shape[1]
-    if classes < FEWEST_CLASSES:
-        raise InputError(
-            f"expected at least {FEWEST_CLASSES} classes for AutoAttack, whose loss compares so "
-            f"many logits, got {classes}; leave it out"
-        )
     attack = package.AutoAttack(asked, eps=rho, seed=seed, verbose=False, device="cpu")
     attack.apgd_targeted.n_target_classes = min(TARGETS, classes - 1)
     attack.fab.n_target_classes = min(TARGETS, classes - 1)
@@ -65,11 +60,14 @@ def right_after_autoattack(
     return (torch.cat(answers) == y).numpy()
 
 
-def packages() -> tuple[ModuleType, ModuleType]:
-    """PyTorch and `autoattack`.
+def check(model: Model, images: np.ndarray) -> tuple[ModuleType, ModuleType, int]:
+    """PyTorch, `autoattack`, and the number of the network's classes.
+
+    Args:
+        model, images: as for `right_after_autoattack`.
 
     Raises:
-        InputError: if one is not installed.
+        InputError: if one of the packages is not installed, or the classes are too few.
     """
     try:
         import autoattack  # type: ignore[import-not-found]
@@ -79,7 +77,14 @@ def packages() -> tuple[ModuleType, ModuleType]:
             f"expected PyTorch and the authors' package for AutoAttack, got no {error.name}; run "
             "pip install torch git+https://github.com/fra31/auto-attack"
         ) from None
-    return torch, autoattack
+    one = jax.ShapeDtypeStruct((1, *images.shape[1:]), jax.tree.leaves(model.params)[0].dtype)
+    classes = jax.eval_shape(model.apply, model.params, one).shape[1]
+    if classes < FEWEST_CLASSES:
+        raise InputError(
+            f"expected at least {FEWEST_CLASSES} classes for AutoAttack, whose loss compares so "
+            f"many logits, got {classes}; leave it out"
+        )
+    return torch, autoattack, classes
 
 
 def in_pytorch(model: Model) -> Any:
@@ -91,11 +96,11 @@ def in_pytorch(model: Model) -> Any:
     import torch  # type: ignore[import-not-found]
 
     dtype = jax.tree.leaves(model.params)[0].dtype
-    options = compiler_options()
-    forward = jax.jit(model.apply, compiler_options=options)
+    compiled = partial(jax.jit, compiler_options=compiler_options())
+    answer = compiled(model.apply)
 
-    @jax.jit
-    def backward(params: Any, x: jax.Array, g: jax.Array) -> jax.Array:
+    @compiled
+    def pull(params: Any, x: jax.Array, g: jax.Array) -> jax.Array:
         return jax.vjp(lambda x: model.apply(params, x), x)[1](g)[0]
 
     def given(tensor: Any) -> jax.Array:
@@ -112,12 +117,12 @@ def in_pytorch(model: Model) -> Any:
         @staticmethod
         def forward(context: Any, x: Any) -> Any:
             context.save_for_backward(x)
-            return back(forward(model.params, given(x.permute(0, 2, 3, 1))), x)
+            return back(answer(model.params, given(x.permute(0, 2, 3, 1))), x)
 
         @staticmethod
         def backward(context: Any, g: Any) -> Any:
             (x,) = context.saved_tensors
-            slope = backward(model.params, given(x.permute(0, 2, 3, 1)), given(g))
+            slope = pull(model.params, given(x.permute(0, 2, 3, 1)), given(g))
             return back(slope, x).permute(0, 3, 1, 2)
 
     return Logits.apply

@@ -16,7 +16,8 @@ from attacks.square import SquareAttack
 from cells.model import Model
 from ntkscore.errors import InputError
 from ntkscore.run.devices import compiler_options
-from ntkscore.training.auto_attack import RADIUS, packages, right_after_autoattack
+from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
+from ntkscore.training.auto_attack import check as check_autoattack
 from ntkscore.training.steps import mean_loss
 
 BATCH = 250
@@ -94,7 +95,7 @@ def evaluate(
     if not len(labels):
         raise InputError("expected at least one image to evaluate on, got none; give some")
     if autoattack:
-        packages()  # rather now than after the other attacks
+        check_autoattack(model, np.asarray(images))  # rather now than after the other attacks
     told = report or (lambda what: None)
     ask = _Asking(model, images, labels, seed)
     rights: dict[tuple[str, int], Bool[np.ndarray, n]] = {}

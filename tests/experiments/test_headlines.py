@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from figures import check_written, near
 
 from experiments.__main__ import EXPERIMENTS
 from experiments.ours import measures
@@ -26,11 +27,6 @@ ROW = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 ROWS = {row["measure"]: row.groupdict() for row in ROW.finditer(README)}
-
-
-def near(value: float) -> object:
-    """Equal to three digits, as the report states numbers."""
-    return pytest.approx(value, abs=6e-4)
 
 
 def test_the_readme_has_the_measures_that_it_speaks_of() -> None:
@@ -90,9 +86,11 @@ def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
 
 
 @pytest.mark.thorough
-def test_correlations_of_the_ntk_score(outcome_of: Callable[[str], Outcome]) -> None:
+def test_correlations_of_the_ntk_score(
+    outcome_of: Callable[[str], Outcome], study: Study, tmp_path: Path
+) -> None:
     outcome = outcome_of("ntk-correlation")
-    assert set(outcome.configuration["recordings"]) == {"space", "radii", *FINDINGS}
+    check_written(outcome, study, "ntk-correlation", {"space", "radii", *FINDINGS}, tmp_path)
     frame = outcome.frame
     frame = frame[(frame["recording"] == "space") & (frame["metric"] == "val_pgd_8_acc")]
     rows = frame.set_index("score")

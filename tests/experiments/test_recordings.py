@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from figures import check_written, near
 from typer.testing import CliRunner
 
 from experiments import recordings
@@ -23,7 +24,7 @@ from experiments.recordings import (
     round_mantissa,
 )
 from experiments.report import markdown_table, overall
-from experiments.study import RECORDED, Finding, Outcome, Study, write_outcome
+from experiments.study import RECORDED, Finding, Outcome, Study
 from ntkscore.analysis.paired import Difference
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
@@ -149,19 +150,7 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
 def test_leaves_figure_data_and_record(
     name: str, outcome_of: Callable[[str], Outcome], study: Study, tmp_path: Path
 ) -> None:
-    outcome = outcome_of(name)
-    paths = write_outcome(outcome, study, name, tmp_path)
-    assert [path.suffix for path in paths] == [".png", ".svg", ".csv", ".json"]
-    assert all(path.stat().st_size > 100 for path in paths)
-    content = json.loads(paths[-1].read_text())
-    assert content["results"] is None
-    assert set(content["configuration"]["recordings"]) == FROM_SCORES[name]
-    assert len(pd.read_csv(paths[-2])) == len(outcome.frame)
-
-
-def near(value: float) -> object:
-    """Equal to three digits, as the report states numbers."""
-    return pytest.approx(value, abs=6e-4)
+    check_written(outcome_of(name), study, name, FROM_SCORES[name], tmp_path)
 
 
 @pytest.mark.slow
