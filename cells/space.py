@@ -269,6 +269,14 @@ class Space(ABC):
         """The architecture as data: an array, or a pytree of arrays, of its shape's form."""
         return np.zeros((), np.int32)
 
+    def needs(self, architecture: Architecture) -> tuple[Any, ...]:
+        """What an architecture computes that others of its shape may leave out, by default nothing.
+
+        Where an accelerator computes networks side by side, those with equal needs, or with needs
+        that follow each other in order, go together (`cells.choice`).
+        """
+        return ()
+
     def trained(self) -> "Space":
         """The space of the networks that would be trained, which scoring may make smaller."""
         return self

@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from cells import layers
+from cells.choice import choose
 from cells.grams import Taps
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
@@ -151,7 +152,7 @@ def pull_of_cells(
             slopes, parts = carry
             source, target, digit, *own = edge
             place = first + source
-            dx, part = lax.switch(digit, branches, place, slopes, target, *own)
+            dx, part = choose(digit, branches, place, slopes, target, *own)
             return (add_at(slopes, source, dx), add(parts, part)), None
 
         slopes = jnp.zeros((NODES + 1, *slope.shape), slope.dtype).at[NODES].set(slope)

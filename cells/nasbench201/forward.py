@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from cells import layers
+from cells.choice import choose
 from cells.initializers import gain
 from cells.layers import AnyNorm, InstanceNorm, Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
@@ -161,7 +162,7 @@ def run_stage(
 
     def step(nodes: Array, edge: Any) -> tuple[Array, Any]:
         source, target, digit, *own = edge
-        y, *kept = lax.switch(digit, branches, nodes, source, *own)
+        y, *kept = choose(digit, branches, nodes, source, *own)
         return add_at(nodes, target, y), tuple(kept)
 
     count = NODES * rules.network.cells_per_stage + 1

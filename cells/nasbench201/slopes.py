@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from cells import layers
+from cells.choice import choose
 from cells.grams import Slope
 from cells.layers import InstanceNorm
 from cells.nasbench201.backward import back_head, rectified
@@ -135,7 +136,7 @@ def _back_stage(
 
     def step(slopes: Array, edge: Any) -> tuple[Array, PyTree]:
         source, target, digit, *own = edge
-        dx, seen = lax.switch(digit, branches, source, at(slopes, target), *own)
+        dx, seen = choose(digit, branches, source, at(slopes, target), *own)
         return add_at(slopes, source, dx), seen
 
     slopes = jnp.zeros_like(nodes).at[-1].set(g)

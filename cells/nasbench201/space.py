@@ -14,7 +14,7 @@ from cells.lazy import Array, jax, jnp
 from cells.model import Model, Trainable
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
-from cells.nasbench201.cell import IMAGE_CHANNELS, Cell, all_cells
+from cells.nasbench201.cell import CONV_1X1, CONV_3X3, IMAGE_CHANNELS, Cell, all_cells
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 from cells.space import Space, Task, check_choices, option
 
@@ -123,6 +123,11 @@ class NASBench201(Space):
     def encode(self, architecture: Cell) -> np.ndarray:
         """The six digits, int32."""
         return np.array(architecture.operations, np.int32)
+
+    def needs(self, architecture: Cell) -> tuple[bool, ...]:
+        """Which edges have a 3×3 convolution, the dearest by far, and which a 1×1 convolution."""
+        dearest_first = (CONV_3X3, CONV_1X1)
+        return tuple(own == op for op in dearest_first for own in architecture.operations)
 
     @property
     def network(self) -> "cells.nasbench201.network.Network":

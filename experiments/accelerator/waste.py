@@ -1,8 +1,7 @@
 """FLOPs that networks side by side compute, beside those that their cells need.
 
-A group of networks runs through one batched program, and a batched choice between operations
-computes all of them: every edge does both of its convolutions, with their per-image gradients and
-Gram matrices, whatever its cell has there.
+A group of networks runs through one batched program, and an edge of it does every convolution that
+one of the cells has there, with its per-image gradients and Gram matrices, for all of them.
 """
 
 from collections.abc import Iterable
@@ -10,18 +9,29 @@ from collections.abc import Iterable
 import numpy as np
 
 from cells import Cell
+from cells.nasbench201.cell import KERNEL_SIZES
 from experiments.benchmark.work import stack_flops
 from ntkscore import Config, NASBench201
 
 
-def group_flops(space: NASBench201, config: Config) -> float:
-    """FLOPs of any one network's stack in a group."""
+def group_flops(
+    cells: Iterable[Cell], space: NASBench201, config: Config, group: int
+) -> np.ndarray:
+    """FLOPs of each cell's stack where so many cells are computed side by side, like with like."""
+    blank = stack_flops(Cell.from_digits("000000"), space, config)
 
-    def flops(digit: str) -> float:
-        return stack_flops(Cell.from_digits(6 * digit), space, config)
+    def together(operations: np.ndarray) -> float:
+        # Costs are sums over edges: those of both convolutions, less what they share once.
+        total = -blank
+        for convolution in KERNEL_SIZES:
+            somewhere = (operations == convolution).any(0)
+            digits = "".join(map(str, np.where(somewhere, convolution, 0)))
+            total += stack_flops(Cell.from_digits(digits), space, config)
+        return total
 
-    # Costs are sums over edges: both convolutions everywhere, and once what all cells share.
-    return flops("2") + flops("3") - flops("0")
+    ordered = np.array([cell.operations for cell in sorted(cells, key=space.needs)])
+    parts = [ordered[start : start + group] for start in range(0, len(ordered), group)]
+    return np.concatenate([np.full(len(part), together(part)) for part in parts])
 
 
 def needed_flops(cells: Iterable[Cell], space: NASBench201, config: Config) -> np.ndarray:

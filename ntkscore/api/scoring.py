@@ -17,8 +17,9 @@ from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.results.rows import Rows, with_constants
-from ntkscore.run.engine import by_shape, choices_of
+from ntkscore.run.engine import choices_of
 from ntkscore.run.scorer import Scorer, dtype_of, precision
+from ntkscore.run.together import by_shape
 
 COUPLING = 1e-3
 """Relative change of an image's logits, alone and in its batch, that rounding explains."""

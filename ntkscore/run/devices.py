@@ -30,8 +30,8 @@ class Plan:
     Attributes:
         devices: those that share the networks of a call.
         group: networks that a device computes side by side. With one, an edge of a cell computes
-            the operation that it has; with more, all five, of which one is kept: five times the
-            arithmetic in large convolutions, against small exact ones.
+            the operation that it has; with more, every operation that one of the networks has
+            there, of which each keeps its own: more arithmetic, in larger convolutions.
         batch: networks per device and call, a multiple of the group.
     """
 

@@ -1,7 +1,7 @@
 """Architectures × seeds → rows on disk: what is computed in which order, what is done already."""
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import share
+from ntkscore.run.together import alike, by_shape
 
 FLUSH_SECONDS = 2.0
 """Seconds after which finished units are written, whatever else goes on."""
@@ -77,16 +78,6 @@ def _smaller_plan_or_raise(plan: Plan, error: Exception) -> Plan:
     return smaller
 
 
-def by_shape(
-    space: Space, architectures: Sequence[Architecture]
-) -> dict[Hashable, list[Architecture]]:
-    """Architectures that share a program, together; each group in the given order."""
-    groups: dict[Hashable, list[Architecture]] = {}
-    for architecture in architectures:
-        groups.setdefault(space.shape(architecture), []).append(architecture)
-    return groups
-
-
 class Computed(NamedTuple):
     """The rows of a call's networks, and the plan that computed them."""
 
@@ -116,7 +107,8 @@ def compute(
         if not missing:
             continue
         images, labels = draw_images(data, config.samples, seed, config.balanced)
-        for shape, left in by_shape(space, missing).items():
+        for shape, sharing in by_shape(space, missing).items():
+            left = alike(space, sharing, scorer.plan.group)
             batch = scorer.batch(images, labels, seed, shape)
             waiting: list[Architecture] = []
             pending = None

@@ -15,6 +15,7 @@ from jaxtyping import Array, PyTree
 
 from attacks import ATTACKS
 from cells import traced
+from cells.choice import NETWORKS
 from cells.model import Model
 from cells.space import Architecture, Space
 from ntkscore.config import Config
@@ -77,9 +78,14 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
         return compute
 
     def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Any, ...]:
-        # A group of one must stay a plain loop: a batched switch computes all its branches.
-        group = plan.group if plan.group > 1 else None
-        return tuple(lax.map(one(shape, *shared), codes, batch_size=group))
+        network = one(shape, *shared)
+        if plan.group == 1:
+            # A plain loop, in which a choice between operations computes the one that it takes.
+            return tuple(lax.map(network, codes))
+        group = jax.vmap(network, axis_name=NETWORKS)
+        split = jax.tree.map(lambda c: c.reshape(-1, plan.group, *c.shape[1:]), codes)
+        stacks = lax.map(group, split)
+        return tuple(jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacks))
 
     mesh = Mesh(np.array(plan.devices), (AXIS,))
 

@@ -104,14 +104,19 @@ def test_a_clock_without_a_finished_call_has_no_pace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_group_computes_five_times_what_the_edges_of_all_cells_need(size: str) -> None:
-    """Costs are sums over edges, so that five uniform cells have the mean of all."""
+def test_a_group_computes_what_one_of_its_cells_has(size: str) -> None:
     space, config = SIZES[size].fidelity.space, SIZES[size].fidelity.config
-    needed = needed_flops([Cell.from_digits(6 * digit) for digit in "01234"], space, config)
-    shared = needed[0]
-    group = group_flops(space, config)
-    assert (group - shared) / (needed - shared).mean() == pytest.approx(5)
-    assert group > needed.max()
+    # Costs are sums over edges, so that five uniform cells have the mean of all.
+    cells = [Cell.from_digits(6 * digit) for digit in "01234"]
+    needed = needed_flops(cells, space, config)
+    assert group_flops(cells, space, config, 1) == pytest.approx(sorted(needed))
+    group, shared = group_flops(cells, space, config, 5), needed[0]
+    assert (group - shared) / (needed - shared).mean() == pytest.approx(np.full(5, 5))
+    # Like with like: the 3×3 convolutions are in one pair, the 1×1 in none of the other.
+    mixed = [Cell.from_digits(digits) for digits in ("300000", "000000", "304000", "100000")]
+    assert group_flops(mixed, space, config, 2) == pytest.approx(
+        needed_flops([mixed[1], mixed[1], mixed[0], mixed[0]], space, config)
+    )
 
 
 @pytest.mark.slow
@@ -150,7 +155,8 @@ def test_the_page_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monke
     write(folder)
     page = folder.page.read_text(encoding="utf-8")
     assert page.count("Not measured.") == 4
-    assert "345 GFLOP a cell, 3.54 times as much" in page
+    assert "112 GFLOP a cell in groups of 16 alike, 1.15 times as much" in page
+    assert "every operation of every edge it would be 3.54 times." in page
     monkeypatch.setenv("NTKSCORE_DATA", str(tmp_path))
     shutil.copytree(RECORDED / "conventions" / "tiny", folder.space)
     write(folder)

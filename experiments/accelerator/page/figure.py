@@ -1,4 +1,4 @@
-"""The page's figure: cells against time, and FLOPs that cells need against those of a group."""
+"""The page's figure: cells against time, and FLOPs that cells need against those of groups."""
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from cells import distinct_cells
 from experiments.accelerator.sizes import Size
 from experiments.accelerator.waste import group_flops, needed_flops
 from experiments.plotting import COLOURS, COLUMN
+from ntkscore.run.devices import GROUP
 
 
 def draw_pace(axis: Axes, calls: pd.DataFrame) -> None:
@@ -27,13 +28,14 @@ def draw_pace(axis: Axes, calls: pd.DataFrame) -> None:
 
 
 def draw_waste(axis: Axes, size: Size) -> None:
-    """A histogram of what the distinct cells need, and a group's constant cost."""
+    """Histograms of what the distinct cells need, and of what is computed in groups."""
     space, config = size.fidelity.space, size.fidelity.config
     needed = needed_flops(distinct_cells(), space, config) / 1e9
-    group = group_flops(space, config) / 1e9
-    axis.hist(needed, bins=40, color=COLOURS[0], label="needed by a cell")
-    axis.axvline(float(np.mean(needed)), color="black", linestyle="--", label="their mean")
-    axis.axvline(group, color=COLOURS[1], label="computed in a group")
+    computed = group_flops(distinct_cells(), space, config, GROUP) / 1e9
+    bins = np.linspace(0, computed.max(), 41)
+    axis.hist(needed, bins, color=COLOURS[0], label="needed by a cell")
+    label = f"computed in groups of {GROUP}"
+    axis.hist(computed, bins, color=COLOURS[1], histtype="step", label=label)
     axis.set_xlabel("GFLOP per cell")
     axis.set_ylabel("distinct cells")
     axis.legend(loc="upper right", bbox_to_anchor=(0.93, 1))

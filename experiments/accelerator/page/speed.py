@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from cells import Cell
 from experiments.accelerator.folder import Folder
 from experiments.accelerator.pace import Pace
@@ -13,6 +11,7 @@ from experiments.accelerator.sizes import Size
 from experiments.accelerator.waste import group_flops, needed_flops
 from experiments.report import markdown_table
 from ntkscore.cli.display import duration
+from ntkscore.run.devices import GROUP
 
 
 def one_cell(folder: Folder) -> Iterator[str]:
@@ -46,22 +45,27 @@ def whole_space(folder: Folder, size: Size, cells: list[Cell]) -> Iterator[str]:
     """
     yield "## The whole space"
     space, config = size.fidelity.space, size.fidelity.config
-    group = group_flops(space, config)
     pace = Pace.of(folder.calls())
     if pace is None:
         yield MISSING
     else:
         sentences = timing(pace)
         if cells and (summaries := folder.read("benchmark")):
-            needed = float(np.mean(needed_flops(cells, space, config)))
+            needed = float(needed_flops(cells, space, config).mean())
+            computed = float(group_flops(cells, space, config, pace.group).mean())
             product = pace.devices * summaries[0]["matrix_product_flops"]
-            sentences.append(share(pace, needed, group, product))
+            sentences.append(share(pace, needed, computed, product))
         yield bullets(sentences)
-    mean = float(np.mean(needed_flops(space.architectures("distinct"), space, config)))
+    distinct, group = space.architectures("distinct"), pace.group if pace else GROUP
+    mean = needed_flops(distinct, space, config).mean()
+    together, anyhow = (
+        group_flops(distinct, space, config, size).mean() for size in (group, len(distinct))
+    )
     yield (
-        f"A distinct cell needs {number(mean / 1e9)} GFLOP on average. Networks side by side "
-        f"compute every operation of every edge: {number(group / 1e9)} GFLOP a cell, "
-        f"{number(group / mean)} times as much."
+        f"A distinct cell needs {number(mean / 1e9)} GFLOP on average. Of networks side by side "
+        f"an edge does what one of them has there: {number(together / 1e9)} GFLOP a cell in groups "
+        f"of {group} alike, {number(together / mean)} times as much; with every operation of every "
+        f"edge it would be {number(anyhow / mean)} times."
     )
 
 
@@ -79,12 +83,12 @@ def timing(pace: Pace) -> list[str]:
     ]
 
 
-def share(pace: Pace, needed: float, group: float, product: float) -> str:
+def share(pace: Pace, needed: float, computed: float, product: float) -> str:
     """A sentence that compares the FLOP/s of a ranking with those of a matrix product."""
     by_need = number(pace.rate * needed / product)
     if pace.group == 1:
         return f"{by_need} of a matrix product's rate"
     return (
         f"{by_need} of a matrix product's rate by the FLOPs that cells need, "
-        f"{number(pace.rate * group / product)} by those that are computed"
+        f"{number(pace.rate * computed / product)} by those that are computed"
     )
