@@ -83,6 +83,14 @@ BatchSize = Annotated[
     int | None,
     _machine("Networks per device and call; chosen from the free memory if left out.", "--batch"),
 ]
+Estimate = Annotated[
+    bool,
+    _machine(
+        "Score a few networks of all sizes, say how long the rest will take, and stop. What is "
+        "done counts.",
+        "--estimate",
+    ),
+]
 Distributed = Annotated[
     bool, _machine("Join the processes that JAX detects (SLURM, TPU…).", "--distributed")
 ]

@@ -54,6 +54,7 @@ def rank(
     top: o.Top = 20,
     plot: o.Plot = None,
     batch: o.BatchSize = None,
+    estimate: o.Estimate = False,
     distributed: o.Distributed = False,
     coordinator: o.Coordinator = None,
     processes: o.Processes = None,
@@ -93,8 +94,14 @@ def rank(
     from ntkscore.api import rankings, runs
     from ntkscore.cli.display import progress_display
     from ntkscore.run import engine
+    from ntkscore.run.estimate import few
     from ntkscore.run.selection import select
 
+    if estimate and (distributed or processes is not None):
+        raise InputError(
+            "expected --estimate in a single process, got several; leave --processes and "
+            "--distributed out, and divide the time by their number"
+        )
     images = ntkscore.load_images(data, data_dir)
     space = space.on(images.task)
     accuracies = None if table is None else ntkscore.load_table(table, images.name)
@@ -107,10 +114,17 @@ def rank(
     if processes is None and not distributed:
         devices.cores_as_devices()
     devices.keep_compiled(traces=True)
+    units = {(space.key(a), s) for a in chosen for s in wanted}
+    part, seeds_of_part = chosen, wanted
+    if estimate:
+        left = units - _finished(out)
+        part = [a for a in chosen if (space.key(a), seed) in left]
+        part = few(space, part, engine.plan_for(space, part, config, batch)) if part else []
+        seeds_of_part = wanted[:1]
     with interruptible(lambda: _left_in(out)), progress_display() as report:
         ended = engine.run(
-            chosen,
-            wanted,
+            part,
+            seeds_of_part,
             images,
             config,
             out,
@@ -119,9 +133,12 @@ def rank(
             report=report,
             batch=batch,
         )
+    missing = len(units - ended.results.finished())
+    if estimate:
+        print(_in_words(len(units), missing, ended.progress.rate))
+        return
     ranked = rankings.ranked(ended.results, chosen, wanted, config, asked, space, among)
-    units = {(space.key(a), s) for a in chosen for s in wanted}
-    if missing := len(units - ended.results.finished()):
+    if missing:
         stderr.print(
             f"{missing} networks are left to other processes; when all have ended, the same "
             "command prints the whole ranking, or computes what one of them has lost"
@@ -257,9 +274,23 @@ def _describe(dataset: str, space: Space, config: Config) -> str:
     return f"{describe_choices(dataset, space, config)}, ρ = {format_rho(config.rhos[0])}"
 
 
-def _left_in(out: Path) -> str:
-    """What a run has left in its folder."""
+def _in_words(total: int, missing: int, rate: float) -> str:
+    """How many networks are left, and how long they take at so many a second."""
+    from ntkscore.cli.display import duration
+
+    left = f"{missing:,} of {total:,} networks are left"
+    if missing and rate:
+        return f"{left}: about {duration(max(missing / rate, 1))} at {rate:.3g} a second"
+    return f"{left}: too few for an estimate" if missing else left
+
+
+def _finished(out: Path) -> set[tuple]:
+    """The networks that a folder has."""
     from ntkscore.results import RUN, ResultSet
 
-    count = len(ResultSet.open(out).finished()) if (out / RUN).exists() else 0
-    return f"{count} networks are on disk"
+    return ResultSet.open(out).finished() if (out / RUN).exists() else set()
+
+
+def _left_in(out: Path) -> str:
+    """What a run has left in its folder."""
+    return f"{len(_finished(out))} networks are on disk"
