@@ -21,9 +21,13 @@ from cells.space import Space, Task, check_choices, option
 if TYPE_CHECKING:
     import cells.nasbench201.network
 
-SAVED_PER_CELL = 24
-"""Activations of a stage's size that one cell of the network keeps for its backward pass, every
-operation of every edge being computed."""
+# Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
+# allots on a CPU, in groups or not (`CompiledMemoryStats`, tests/run/test_devices.py).
+KEPT_PER_CELL = {"calibrated": 3, "init": 3, "instance": 9, "batch": 24}
+"""What a cell keeps for the way back, by normalisation: its nodes, where each image is normalised
+by itself the outputs of six edges, and of a coupled network's edges what every operation needs."""
+AT_WORK = 40
+"""What a pass holds beside that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,13 +241,13 @@ class NASBench201(Space):
         return Passes(plain.network, params, statistics, code).forward(params, points)[0]
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
-        """Bytes for one network, estimated from the activations that its backward pass needs."""
+        """Bytes for one network, estimated from what its passes keep."""
         # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
-        stages = self.cells_per_stage * (1 + 1 / 2 + 1 / 4) + 1
+        stages = 1 + 1 / 2 + 1 / 4
+        activations = stages * (KEPT_PER_CELL[self.bn] * self.cells_per_stage + 1) + AT_WORK
         pixels = self.task.image_shape[0] * self.task.image_shape[1]
-        activations = points * pixels * self.channels * stages * SAVED_PER_CELL
         gradients = points * (4 * self.channels) ** 2 * 9 * 3
-        return int(width * (activations + gradients))
+        return int(width * (activations * points * pixels * self.channels + gradients))
 
 
 def _in_a_stage(path: tuple) -> bool:

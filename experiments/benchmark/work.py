@@ -9,7 +9,7 @@ share.
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,14 +49,20 @@ def spread_cells(count: int = COUNT) -> list[Cell]:
     return [ordered[place] for place in places]
 
 
-def seconds(function: Callable[[], Any], repeats: int = 2) -> float:
-    """The shortest of some runs of a function that returns arrays."""
-    times = []
-    for _ in range(repeats):
+def in_turns(functions: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
+    """Seconds of the shortest run of each function, run in turns; each returns arrays."""
+
+    def once(function: Callable[[], Any]) -> float:
         start = time.perf_counter()
         jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
-    return min(times)
+        return time.perf_counter() - start
+
+    return list(np.min([[once(function) for function in functions] for _ in range(repeats)], 0))
+
+
+def seconds(function: Callable[[], Any], repeats: int = 2) -> float:
+    """Seconds of the shortest of some runs of a function that returns arrays."""
+    return in_turns([function], repeats)[0]
 
 
 def peak_bytes(device: Any) -> int:

@@ -10,17 +10,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 import pytest
 from tiny import CONFIG, OPTIONS, RESIDUAL, RESIDUAL_OPTIONS, SPACE, finish, rows_in, same_rows
 from tiny import start as start_command
 
-from cells import Cell
+import ntkscore
+from cells import Cell, choice
+from cells.nasbench201.space import NASBench201
 from cells.space import Space
 from ntkscore.config import Config
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
 from ntkscore.kernels.proxies import SLOPE_SCORES
+from ntkscore.kernels.stack import stack
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan
@@ -166,6 +171,28 @@ def test_plans() -> None:
     assert (small.group, small.batch) == (4, 16)
     assert devices.plan(10**9, 20, [accelerator(80 * 10**9)]).batch == 32
     assert str(large) == "1 × A GPU, 64 networks per call and device, 16 side by side"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("bn", ["calibrated", "instance"])
+@pytest.mark.parametrize("group", [1, 4])
+def test_memory_is_estimated_on_the_safe_side_of_the_compilers_figure(bn: str, group: int) -> None:
+    data, config = load("synthetic"), Config(samples=16)
+    space = NASBench201(channels=8, cells_per_stage=2, bn=bn).on(data.task)
+    images, labels = ntkscore.draw_images(data, config.samples, 0, False)
+    variables = space.draw((), 0, np.float32)
+
+    def score(code: jax.Array) -> tuple:
+        model = space.model((), variables, code, jnp.asarray(images))
+        return tuple(stack(model, images, labels, config.attack_at, jnp.array([0.03])))
+
+    codes = jnp.stack([jnp.asarray(space.encode(cell)) for cell in CELLS[:group]])
+    several = (
+        jax.vmap(score, axis_name=choice.NETWORKS) if group > 1 else lambda codes: score(codes[0])
+    )
+    allotted = jax.jit(several).lower(codes).compile().memory_analysis().temp_size_in_bytes
+    estimate = group * space.memory((), 3 * config.samples, 4)
+    assert 1 < estimate / allotted < 3
 
 
 def test_plans_where_nobody_knows_the_memory() -> None:
