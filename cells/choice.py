@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int, PyTree
 
-NETWORKS = "side by side"
+SIDE_BY_SIDE = "side by side"
 """Name of the axis along which networks are computed side by side."""
 
 
@@ -20,7 +20,7 @@ def choose(
 
     For a single network this is `lax.switch`, which runs one branch. Batched, a switch runs all of
     them for everybody; where networks are computed side by side (`jax.vmap` with the axis name
-    `NETWORKS`), a branch runs if one of them has its digit, and is left out if none has.
+    `SIDE_BY_SIDE`), a branch runs if one of them has its digit, and is left out if none has.
 
     Args:
         digit: the branch's place.
@@ -33,18 +33,18 @@ def choose(
         >>> pick = lambda digit: choose(digit, [double, square], 3)
         >>> [int(pick(jnp.array(digit))) for digit in (0, 1)]
         [6, 9]
-        >>> jax.vmap(pick, axis_name=NETWORKS)(jnp.array([0, 1, 0])).tolist()
+        >>> jax.vmap(pick, axis_name=SIDE_BY_SIDE)(jnp.array([0, 1, 0])).tolist()
         [6, 9, 6]
     """
     try:
-        lax.axis_size(NETWORKS)
+        lax.axis_size(SIDE_BY_SIDE)
     except NameError:  # this network is alone
         return lax.switch(digit, branches, *operands)
     chosen = branches[0](*operands)
     for place, branch in enumerate(branches[1:], 1):
         own = digit == place
         # The largest along the axis is one value for all networks, so that this stays a condition.
-        anybody = lax.pmax(own.astype(jnp.int32), NETWORKS) > 0
+        anybody = lax.pmax(own.astype(jnp.int32), SIDE_BY_SIDE) > 0
 
         def put(chosen: PyTree, *operands: Any, own: Array = own, branch: Any = branch) -> PyTree:
             return jax.tree.map(partial(jnp.where, own), branch(*operands), chosen)

@@ -272,8 +272,8 @@ class Space(ABC):
     def needs(self, architecture: Architecture) -> tuple[Any, ...]:
         """What an architecture computes that others of its shape may leave out, by default nothing.
 
-        Where an accelerator computes networks side by side, those with equal needs, or with needs
-        that follow each other in order, go together (`cells.choice`).
+        Where an accelerator computes networks side by side, those go together whose needs follow
+        each other when they are sorted (`cells.choice`).
         """
         return ()
 

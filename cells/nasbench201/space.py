@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 # Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
 # allots on a CPU, in groups or not (`CompiledMemoryStats`, tests/run/test_devices.py).
-KEPT_PER_CELL = {"calibrated": 3, "init": 3, "instance": 9, "batch": 24}
-"""What a cell keeps for the way back, by normalisation: its nodes, where each image is normalised
-by itself the outputs of six edges, and of a coupled network's edges what every operation needs."""
+NODES, OUTPUTS = 3, 6
+"""What a cell keeps for the way back: its nodes; and its edges' outputs, where each image is
+normalised by itself."""
+COUPLED = 24
+"""The same where images are coupled: there every operation of every edge is differentiated."""
 AT_WORK = 40
 """What a pass holds beside that."""
 
@@ -244,7 +246,9 @@ class NASBench201(Space):
         """Bytes for one network, estimated from what its passes keep."""
         # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
         stages = 1 + 1 / 2 + 1 / 4
-        activations = stages * (KEPT_PER_CELL[self.bn] * self.cells_per_stage + 1) + AT_WORK
+        mode = NORMALIZATIONS[self.bn]
+        kept = COUPLED if mode.coupled else NODES + OUTPUTS * (mode.live is measure_each)
+        activations = stages * (kept * self.cells_per_stage + 1) + AT_WORK
         pixels = self.task.image_shape[0] * self.task.image_shape[1]
         gradients = points * (4 * self.channels) ** 2 * 9 * 3
         return int(width * (activations * points * pixels * self.channels + gradients))

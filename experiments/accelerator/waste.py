@@ -12,12 +12,13 @@ from cells import Cell
 from cells.nasbench201.cell import KERNEL_SIZES
 from experiments.benchmark.work import stack_flops
 from ntkscore import Config, NASBench201
+from ntkscore.run.together import side_by_side
 
 
 def group_flops(
     cells: Iterable[Cell], space: NASBench201, config: Config, group: int
 ) -> np.ndarray:
-    """FLOPs of each cell's stack where so many cells are computed side by side, like with like."""
+    """FLOPs of a cell's stack where so many are computed side by side, in the order of groups."""
     blank = stack_flops(Cell.from_digits("000000"), space, config)
 
     def together(operations: np.ndarray) -> float:
@@ -29,8 +30,10 @@ def group_flops(
             total += stack_flops(Cell.from_digits(digits), space, config)
         return total
 
-    ordered = np.array([cell.operations for cell in sorted(cells, key=space.needs)])
-    parts = [ordered[start : start + group] for start in range(0, len(ordered), group)]
+    parts = [
+        np.array([cell.operations for cell in part])
+        for part in side_by_side(space, list(cells), group)
+    ]
     return np.concatenate([np.full(len(part), together(part)) for part in parts])
 
 

@@ -133,8 +133,8 @@ def measure(fidelity: Fidelity, cells: list[Cell], device: Any, rivals: bool) ->
         theirs = torch_kernel(space, cell, batch) if rivals else None
         kernels = [lambda cell=cell: clean(cell, batch), *([theirs] if theirs else [])]
         taken = in_turns(kernels, TURNS)
-        costs = int(space.costs(cell)["params"])
-        timing = Timing(cell.digits, costs, taken[0], seconds(lambda cell=cell: stack(cell)))
+        params = int(space.costs(cell)["params"])
+        timing = Timing(cell.digits, params, taken[0], seconds(lambda cell=cell: stack(cell)))
         if theirs:
             reference = theirs().numpy()
             timing.torch_error = float(np.linalg.norm(ours - reference) / np.linalg.norm(reference))

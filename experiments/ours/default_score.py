@@ -9,6 +9,9 @@
 4. `SPLITS` such splits. The default is the sum that is chosen most often, the better one on its
    choosing halves if several are.
 5. The same with fewer terms to choose from, by `FAMILIES`, so that one sees what kernels add.
+
+Measures of the weights' gradients were recorded when the default had been chosen; they are a family
+of their own, which has all terms beside them.
 """
 
 import itertools
@@ -45,6 +48,7 @@ OF_KERNELS = (
     "clean.effective_rank",
 )
 TERMS = COUNTED + PROXIES + OF_KERNELS
+OF_WEIGHTS = ("clean.vkdnw", "clean.fisher_entropy", "clean.zico")
 MOST_TERMS = 5
 SPLITS = 20
 TOP = 0.1
@@ -53,6 +57,7 @@ FAMILIES = {
     "without kernels": COUNTED + PROXIES,
     "kernels and counts": COUNTED + OF_KERNELS,
     "counts alone": COUNTED,
+    "any and the weights' gradients": TERMS + OF_WEIGHTS,
 }
 FIXED = {
     "parameter count": "params",
@@ -141,7 +146,7 @@ def name_of(terms: Sequence[str], member: np.ndarray) -> str:
 
 def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     """A row for each split, family (or fixed sum) and data set: what was chosen, and its worth."""
-    present = [term for term in (*TERMS, "flops") if term in scores]
+    present = [term for term in (*TERMS, *OF_WEIGHTS, "flops") if term in scores]
     values = direct(scores, present).dropna()
     accuracies = study.accuracies(values.index)
     families = {
@@ -204,21 +209,22 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Spearman over all held-out cells against that in their top 10 %, a dot per split."""
-    families = list(dict.fromkeys(frame["family"]))
+    """Spearman over all held-out cells against that in their top 10 %, a mark per split."""
+    marks = {family: (colour, "o") for family, colour in zip(FAMILIES, COLOURS, strict=False)}
+    marks |= {label: (colour, "x") for label, colour in zip(FIXED, COLOURS, strict=False)}
     figure, axes = plt.subplots(1, 3, figsize=(2.6 * COLUMN, 1.1 * COLUMN), sharey=True)
     for axis, (dataset, label) in zip(axes, DATASET_LABELS.items(), strict=True):
-        for colour, family in zip(COLOURS, families, strict=False):
+        for family, (colour, mark) in marks.items():
             part = frame[(frame["family"] == family) & (frame["dataset"] == dataset)]
             axis.plot(
-                part["spearman"], part["top10"], "o", color=colour, markersize=3, label=family
+                part["spearman"], part["top10"], mark, color=colour, markersize=3, label=family
             )
         axis.set_title(label)
     axes[0].set_ylabel("Spearman, top 10 %")
     text = f"Spearman, all cells that did not choose; {metric_label(METRIC)} accuracy"
     figure.supxlabel(text, fontsize="medium")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=(len(families) + 1) // 2)
+    figure.legend(handles, labels, loc="outside upper center", ncols=(len(marks) + 1) // 2)
     return figure
 
 
@@ -241,11 +247,11 @@ def run(study: Study) -> Outcome:
     scores = measured(study)
     frame = pd.DataFrame(splits(study, scores))
     name = chosen(frame, next(iter(FAMILIES)))
-    absent = [term for term in TERMS if term not in scores]
+    absent = [term for term in TERMS + OF_WEIGHTS if term not in scores]
     return Outcome(
         frame,
         draw(frame),
-        settings(study) | {"terms": TERMS, "most_terms": MOST_TERMS, "splits": SPLITS},
+        settings(study) | {"terms": TERMS + OF_WEIGHTS, "most_terms": MOST_TERMS, "splits": SPLITS},
         (
             f"Medians over {SPLITS} random halves of the cells that did not choose; terms were "
             "chosen on the other half, on CIFAR-10 alone. Ranks are among the cells of a half.",

@@ -40,6 +40,7 @@ HELD_EQUAL = (
 SUMS = {
     "params+layers+path_pools+field": "the best sum of counts",
     str(DEFAULT): "the default sum",
+    "params+path_pools+field+robust.expressivity+clean.vkdnw": "the sum chosen with VKDNW",
 }
 """Sums that stand beside the measures, here and in the README, and their labels."""
 PUBLISHED = {

@@ -86,8 +86,7 @@ BatchSize = Annotated[
 Estimate = Annotated[
     bool,
     _machine(
-        "Score a few networks of all sizes, say how long the rest will take, and stop. What is "
-        "done counts.",
+        "Score a few networks of all sizes, keep them, say how long the rest will take, and stop.",
         "--estimate",
     ),
 ]

@@ -96,6 +96,7 @@ def rank(
     from ntkscore.run import engine
     from ntkscore.run.estimate import few
     from ntkscore.run.selection import select
+    from ntkscore.run.together import by_shape
 
     if estimate and (distributed or processes is not None):
         raise InputError(
@@ -117,10 +118,14 @@ def rank(
     units = {(space.key(a), s) for a in chosen for s in wanted}
     part, seeds_of_part = chosen, wanted
     if estimate:
-        left = units - _finished(out)
-        part = [a for a in chosen if (space.key(a), seed) in left]
-        part = few(space, part, engine.plan_for(space, part, config, batch)) if part else []
-        seeds_of_part = wanted[:1]
+        done = _finished(out)
+        left = {s: [a for a in chosen if (space.key(a), s) not in done] for s in wanted}
+        fewest = max(left, key=lambda s: len(left[s]))
+        if not left[fewest]:
+            _print_estimate(len(units), 0, 0.0, 0, format)
+            return
+        plan = engine.plan_for(space, left[fewest], config, batch)
+        part, seeds_of_part = few(space, left[fewest], plan), [fewest]
     with interruptible(lambda: _left_in(out)), progress_display() as report:
         ended = engine.run(
             part,
@@ -135,7 +140,8 @@ def rank(
         )
     missing = len(units - ended.results.finished())
     if estimate:
-        print(_in_words(len(units), missing, ended.progress.rate))
+        programs = len(by_shape(space, chosen))
+        _print_estimate(len(units), missing, ended.progress.rate, programs, format)
         return
     ranked = rankings.ranked(ended.results, chosen, wanted, config, asked, space, among)
     if missing:
@@ -274,14 +280,25 @@ def _describe(dataset: str, space: Space, config: Config) -> str:
     return f"{describe_choices(dataset, space, config)}, ρ = {format_rho(config.rhos[0])}"
 
 
-def _in_words(total: int, missing: int, rate: float) -> str:
-    """How many networks are left, and how long they take at so many a second."""
-    from ntkscore.cli.display import duration
+def _print_estimate(total: int, missing: int, rate: float, programs: int, format: Format) -> None:
+    """Print how many networks are left, and how long they take at so many a second."""
+    import pandas as pd
 
-    left = f"{missing:,} of {total:,} networks are left"
+    from ntkscore.cli.display import duration, print_frame
+
+    seconds = missing / rate if rate else float("nan")
+    if format is not Format.table:
+        row = {"networks": total, "left": missing, "seconds": seconds, "per_second": rate}
+        print_frame(pd.DataFrame([row]), format)
+        return
+    text = f"{missing:,} of {total:,} networks are left"
     if missing and rate:
-        return f"{left}: about {duration(max(missing / rate, 1))} at {rate:.3g} a second"
-    return f"{left}: too few for an estimate" if missing else left
+        text += f": about {duration(max(seconds, 1))} at {rate:.3g} a second"
+        if programs > 1:
+            text += f", and the compilation of {programs} programs where they are new"
+    elif missing:
+        text += "; these were too few to tell the time"
+    print(text)
 
 
 def _finished(out: Path) -> set[tuple]:

@@ -31,7 +31,8 @@ class Plan:
         devices: those that share the networks of a call.
         group: networks that a device computes side by side. With one, an edge of a cell computes
             the operation that it has; with more, every operation that one of the networks has
-            there, of which each keeps its own: more arithmetic, in larger convolutions.
+            there, of which each keeps its own: more arithmetic, in larger convolutions. (A network
+            that is differentiated as a whole computes all operations there are.)
         batch: networks per device and call, a multiple of the group.
     """
 

@@ -16,8 +16,11 @@ from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import share
-from ntkscore.run.together import alike, by_shape
+from ntkscore.run.together import by_shape, in_order
 
+AS_A_WHOLE = 4
+"""Times the memory of a space's estimate where an implementation is asked for that differentiates a
+network as a whole: it keeps what every operation of every edge needs."""
 FLUSH_SECONDS = 2.0
 """Seconds after which finished units are written, whatever else goes on."""
 
@@ -33,7 +36,8 @@ class Progress:
         statuses: rows that this run failed to measure, by status.
         plan: the present layout of networks over devices.
         started: when the first call was finished, which leaves compilation out.
-        first: units of that call.
+        latest: when the last call was finished.
+        first: units of the first call.
     """
 
     total: int
@@ -42,6 +46,7 @@ class Progress:
     done: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     started: float | None = None
+    latest: float = 0.0
     first: int = 0
 
     def count(self, rows: Rows) -> None:
@@ -53,15 +58,16 @@ class Progress:
 
     def mark(self) -> None:
         """Mark the end of a call. Timing starts after the first, to leave out compilation."""
+        self.latest = time.monotonic()
         if self.started is None:
-            self.started, self.first = time.monotonic(), self.done
+            self.started, self.first = self.latest, self.done
 
     @property
     def rate(self) -> float:
         """Units per second after the first, 0 while unknown."""
         if self.started is None or self.done <= self.first:
             return 0.0
-        return (self.done - self.first) / max(time.monotonic() - self.started, 1e-9)
+        return (self.done - self.first) / max(self.latest - self.started, 1e-9)
 
     @property
     def seconds_left(self) -> float:
@@ -108,7 +114,7 @@ def compute(
             continue
         images, labels = draw_images(data, config.samples, seed, config.balanced)
         for shape, sharing in by_shape(space, missing).items():
-            left = alike(space, sharing, scorer.plan.group)
+            left = in_order(space, sharing, scorer.plan.group)
             batch = scorer.batch(images, labels, seed, shape)
             waiting: list[Architecture] = []
             pending = None
@@ -170,6 +176,8 @@ def plan_for(
     """
     points = config.samples * (2 * len(config.rhos) + 1)
     width = 8 if config.x64 else 4
+    if config.implementation not in ("auto", "layerwise"):
+        width *= AS_A_WHOLE
     sizes = [space.memory(shape, points, width) for shape in by_shape(space, architectures)]
     estimates = [size for size in sizes if size is not None]
     return devices.plan(max(estimates, default=None), batch)

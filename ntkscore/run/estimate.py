@@ -7,10 +7,11 @@ import numpy as np
 
 from cells.space import Architecture, Space
 from ntkscore.run.devices import Plan
-from ntkscore.run.together import alike, by_shape
+from ntkscore.run.together import by_shape, side_by_side
 
-CALLS = 8
-"""Calls to the devices that an estimate makes. The first compiles and does not count."""
+CALLS, CALLS_OF_GROUPS = 8, 4
+"""Calls to the devices that an estimate makes, of networks one after the other and side by side.
+The first compiles, and does not count."""
 
 
 def few(space: Space, architectures: Sequence[Architecture], plan: Plan) -> list[Architecture]:
@@ -29,19 +30,24 @@ def few(space: Space, architectures: Sequence[Architecture], plan: Plan) -> list
         >>> sorted(cell.digits.count("3") for cell in chosen)
         [0, 0, 1, 1, 1, 2, 2, 3]
     """
+
+    def cost(group: list[Architecture]) -> float:
+        return sum(next(iter(space.costs(a).values()), 0) for a in group)
+
     sharing = max(by_shape(space, architectures).values(), key=len)
-    ordered = alike(space, sharing, plan.group)
-    groups = [ordered[i : i + plan.group] for i in range(0, len(ordered), plan.group)]
-    groups.sort(key=lambda group: sum(next(iter(space.costs(a).values())) for a in group))
-    count = CALLS * plan.per_call // plan.group
+    groups = sorted(side_by_side(space, sharing, plan.group), key=cost)
+    calls = CALLS if plan.group == 1 else CALLS_OF_GROUPS
+    count = calls * plan.per_call // plan.group
     if len(groups) <= count:
-        return ordered
+        return list(sharing)
     # The middles of equal parts, dealt to the calls to and fro, so that none has the dearer ones.
-    dealt = ((np.arange(count) + 0.5) * len(groups) / count).astype(int).reshape(-1, CALLS)
+    dealt = ((np.arange(count) + 0.5) * len(groups) / count).astype(int).reshape(-1, calls)
     dealt[1::2] = dealt[1::2, ::-1]
-    chosen = []
-    for call in range(CALLS):
-        mixture = [groups[place] for place in dealt[:, call]]
-        random.Random(call).shuffle(mixture)
-        chosen += [architecture for group in mixture for architecture in group]
-    return chosen
+    mixtures = [[a for place in places for a in groups[place]] for places in dealt.T]
+    # What does not count is the most ordinary call.
+    mean = sum(map(cost, mixtures)) / calls
+    mixtures.sort(key=lambda mixture: abs(cost(mixture) - mean))
+    if plan.group == 1:
+        for number, mixture in enumerate(mixtures):
+            random.Random(number).shuffle(mixture)
+    return [architecture for mixture in mixtures for architecture in mixture]

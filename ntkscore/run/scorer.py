@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from attacks import ATTACKS
 from cells import traced
-from cells.choice import NETWORKS
+from cells.choice import SIDE_BY_SIDE
 from cells.model import Model
 from cells.space import Architecture, Space
 from ntkscore.config import Config
@@ -82,7 +82,7 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
         if plan.group == 1:
             # A plain loop, in which a choice between operations computes the one that it takes.
             return tuple(lax.map(network, codes))
-        group = jax.vmap(network, axis_name=NETWORKS)
+        group = jax.vmap(network, axis_name=SIDE_BY_SIDE)
         split = jax.tree.map(lambda c: c.reshape(-1, plan.group, *c.shape[1:]), codes)
         stacks = lax.map(group, split)
         return tuple(jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacks))

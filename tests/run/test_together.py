@@ -8,12 +8,12 @@ from tiny import RESIDUAL
 
 from cells import distinct_cells
 from ntkscore import NASBench201
-from ntkscore.run.together import alike
+from ntkscore.run.together import in_order
 
 SPACE = NASBench201()
 
 
-def of_the_group(cells: list, size: int) -> float:
+def over_needed(cells: list, size: int) -> float:
     """3×3 convolutions that groups compute, over those that cells have."""
     wide = np.array([cell.operations for cell in cells]) == 3
     parts = [wide[start : start + size] for start in range(0, len(wide), size)]
@@ -23,9 +23,9 @@ def of_the_group(cells: list, size: int) -> float:
 @pytest.mark.parametrize("count", [160, 163])
 def test_groups_share_what_they_need(count: int) -> None:
     cells = random.Random(0).sample(distinct_cells(), count)
-    ordered = alike(SPACE, cells, 16)
+    ordered = in_order(SPACE, cells, 16)
     assert sorted(ordered) == sorted(cells)
-    assert of_the_group(ordered, 16) < 0.7 * of_the_group(cells, 16)
+    assert over_needed(ordered, 16) < 0.7 * over_needed(cells, 16)
     # Each full group starts at a multiple of the size, and has neighbours in the order of needs.
     place = {cell: k for k, cell in enumerate(sorted(cells, key=SPACE.needs))}
     for start in range(0, count, 16):
@@ -35,14 +35,17 @@ def test_groups_share_what_they_need(count: int) -> None:
 
 
 def test_the_whole_space_computes_little_that_no_cell_needs() -> None:
-    assert of_the_group(alike(SPACE, list(distinct_cells()), 16), 16) < 1.2
+    assert over_needed(in_order(SPACE, list(distinct_cells()), 16), 16) < 1.2
 
 
 def test_one_by_one_the_order_is_the_given_one() -> None:
     cells = [SPACE.parse(index) for index in (7, 100, 3)]
-    assert alike(SPACE, cells, 1) == cells
+    assert in_order(SPACE, cells, 1) == cells
 
 
-def test_a_space_without_needs_of_its_own_is_taken_as_it_comes() -> None:
-    networks = [RESIDUAL.parse(skips) for skips in ("11", "00", "10")]
-    assert alike(RESIDUAL, networks, 4) == networks
+def test_groups_of_a_space_without_needs_of_its_own_are_those_given() -> None:
+    networks = [RESIDUAL.parse(f"{number:03b}") for number in range(7)]
+    ordered = in_order(RESIDUAL, networks, 2)
+    pairs = {tuple(ordered[start : start + 2]) for start in range(0, 7, 2)}
+    assert pairs == {tuple(networks[start : start + 2]) for start in range(0, 7, 2)}
+    assert ordered[-1] == networks[-1]

@@ -56,16 +56,18 @@ def whole_space(folder: Folder, size: Size, cells: list[Cell]) -> Iterator[str]:
             product = pace.devices * summaries[0]["matrix_product_flops"]
             sentences.append(share(pace, needed, computed, product))
         yield bullets(sentences)
-    distinct, group = space.architectures("distinct"), pace.group if pace else GROUP
+    distinct = space.architectures("distinct")
+    # One after the other, cells take what they need; then it is said of a usual accelerator.
+    group = pace.group if pace and pace.group > 1 else GROUP
     mean = needed_flops(distinct, space, config).mean()
-    together, anyhow = (
-        group_flops(distinct, space, config, size).mean() for size in (group, len(distinct))
+    together, everything = (
+        group_flops(distinct, space, config, count).mean() for count in (group, len(distinct))
     )
     yield (
         f"A distinct cell needs {number(mean / 1e9)} GFLOP on average. Of networks side by side "
         f"an edge does what one of them has there: {number(together / 1e9)} GFLOP a cell in groups "
         f"of {group} alike, {number(together / mean)} times as much; with every operation of every "
-        f"edge it would be {number(anyhow / mean)} times."
+        f"edge it would be {number(everything / mean)} times."
     )
 
 
