@@ -92,9 +92,9 @@ def rank(
         )
 
     from ntkscore.api import rankings, runs
-    from ntkscore.cli.display import progress_display
+    from ntkscore.cli.display import print_estimate, progress_display
     from ntkscore.run import engine
-    from ntkscore.run.estimate import few
+    from ntkscore.run.estimate import few_missing
     from ntkscore.run.selection import select
     from ntkscore.run.together import by_shape
 
@@ -116,20 +116,16 @@ def rank(
         devices.cores_as_devices()
     devices.keep_compiled(traces=True)
     units = {(space.key(a), s) for a in chosen for s in wanted}
-    part, seeds_of_part = chosen, wanted
+    part = chosen, wanted
     if estimate:
-        done = _finished(out)
-        left = {s: [a for a in chosen if (space.key(a), s) not in done] for s in wanted}
-        fewest = max(left, key=lambda s: len(left[s]))
-        if not left[fewest]:
-            _print_estimate(len(units), 0, 0.0, 0, format)
+        if units <= (done := _finished(out)):
+            print_estimate(len(units), 0, 0, 0, format)
             return
-        plan = engine.plan_for(space, left[fewest], config, batch)
-        part, seeds_of_part = few(space, left[fewest], plan), [fewest]
+        plan = engine.plan_for(space, chosen, config, batch)
+        part = few_missing(space, chosen, wanted, done, plan)
     with interruptible(lambda: _left_in(out)), progress_display() as report:
         ended = engine.run(
-            part,
-            seeds_of_part,
+            *part,
             images,
             config,
             out,
@@ -141,7 +137,7 @@ def rank(
     missing = len(units - ended.results.finished())
     if estimate:
         programs = len(by_shape(space, chosen))
-        _print_estimate(len(units), missing, ended.progress.rate, programs, format)
+        print_estimate(len(units), missing, ended.progress.rate, programs, format)
         return
     ranked = rankings.ranked(ended.results, chosen, wanted, config, asked, space, among)
     if missing:
@@ -278,27 +274,6 @@ def _describe(dataset: str, space: Space, config: Config) -> str:
     from ntkscore.cli.sheets import describe_choices
 
     return f"{describe_choices(dataset, space, config)}, ρ = {format_rho(config.rhos[0])}"
-
-
-def _print_estimate(total: int, missing: int, rate: float, programs: int, format: Format) -> None:
-    """Print how many networks are left, and how long they take at so many a second."""
-    import pandas as pd
-
-    from ntkscore.cli.display import duration, print_frame
-
-    seconds = missing / rate if rate else float("nan")
-    if format is not Format.table:
-        row = {"networks": total, "left": missing, "seconds": seconds, "per_second": rate}
-        print_frame(pd.DataFrame([row]), format)
-        return
-    text = f"{missing:,} of {total:,} networks are left"
-    if missing and rate:
-        text += f": about {duration(max(seconds, 1))} at {rate:.3g} a second"
-        if programs > 1:
-            text += f", and the compilation of {programs} programs where they are new"
-    elif missing:
-        text += "; these were too few to tell the time"
-    print(text)
 
 
 def _finished(out: Path) -> set[tuple]:

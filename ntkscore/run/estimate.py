@@ -51,3 +51,22 @@ def few(space: Space, architectures: Sequence[Architecture], plan: Plan) -> list
         for number, mixture in enumerate(mixtures):
             random.Random(number).shuffle(mixture)
     return [architecture for mixture in mixtures for architecture in mixture]
+
+
+def few_missing(
+    space: Space,
+    architectures: Sequence[Architecture],
+    seeds: Sequence[int],
+    done: set[tuple],
+    plan: Plan,
+) -> tuple[list[Architecture], list[int]]:
+    """A few architectures that are missing of a seed, and the seed: the one that has fewest.
+
+    Args:
+        space, architectures, plan: as for `few`.
+        seeds: those of the run.
+        done: keys of architectures, and seeds, that are on disk; something must be missing.
+    """
+    missing = {s: [a for a in architectures if (space.key(a), s) not in done] for s in seeds}
+    seed = max(missing, key=lambda seed: len(missing[seed]))
+    return few(space, missing[seed], plan), [seed]
