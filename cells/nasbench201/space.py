@@ -14,7 +14,14 @@ from cells.lazy import Array, jax, jnp
 from cells.model import Model, Trainable
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
-from cells.nasbench201.cell import CONV_1X1, CONV_3X3, IMAGE_CHANNELS, Cell, all_cells
+from cells.nasbench201.cell import (
+    CONV_1X1,
+    CONV_3X3,
+    EDGES,
+    IMAGE_CHANNELS,
+    Cell,
+    all_cells,
+)
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 from cells.space import Space, Task, check_choices, option
 
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 
 # Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
 # allots on a CPU, in groups or not (`CompiledMemoryStats`, tests/run/test_devices.py).
-NODES, OUTPUTS = 3, 6
+NODES, OUTPUTS = max(target for _, target in EDGES), len(EDGES)
 """What a cell keeps for the way back: its nodes; and its edges' outputs, where each image is
 normalised by itself."""
 COUPLED = 24

@@ -149,8 +149,10 @@ def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     present = [term for term in (*TERMS, *OF_WEIGHTS, "flops") if term in scores]
     values = direct(scores, present).dropna()
     accuracies = study.accuracies(values.index)
+    members = sums_of(present, [term for term in TERMS + OF_WEIGHTS if term in present])
+    # A family's sums are those of all in which no other term stands.
     families = {
-        family: sums_of(present, [term for term in terms if term in present])
+        family: np.flatnonzero(~members[[term not in terms for term in present]].any(0))
         for family, terms in FAMILIES.items()
     }
     fixed = {
@@ -164,12 +166,12 @@ def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
         choosing, held_out = (
             half_of(values, accuracies, np.sort(part)) for part in (order[:middle], order[middle:])
         )
-        for family, members in {**families, **fixed}.items():
-            if members.ndim == 2:
-                by_sum = criterion(choosing, members)
-                member, reached = members[:, by_sum.argmax()], by_sum.max()
-            else:
-                member, reached = members, criterion(choosing, members[:, None])[0]
+        by_sum = criterion(choosing, members)
+        best = {family: own[by_sum[own].argmax()] for family, own in families.items()}
+        candidates = {family: (members[:, place], by_sum[place]) for family, place in best.items()}
+        for label, member in fixed.items():
+            candidates[label] = member, criterion(choosing, member[:, None])[0]
+        for family, (member, reached) in candidates.items():
             for dataset, numbers in worth(held_out, member):
                 yield {
                     "split": split,

@@ -20,7 +20,8 @@ def few(space: Space, architectures: Sequence[Architecture], plan: Plan) -> list
     Args:
         space: whose architectures; of several programs, the one that most of them share is taken.
         architectures: what the run is about.
-        plan: the layout; networks that it computes side by side stay together.
+        plan: the layout; networks that it computes side by side stay together, in calls that the
+            run's own order makes of them (`ntkscore.run.together.in_order`).
 
     Example:
         >>> from ntkscore import NASBench201
