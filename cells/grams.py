@@ -31,20 +31,39 @@ def zero_taps(kinds: Sequence[str], points: Points, groups: int) -> dict[str, Gr
     return {kind: jnp.zeros((groups, size, size), points.dtype) for kind in kinds}
 
 
-def self_product(rows: Points, taps: Taps) -> Gram:
+def regroup(kernel: Float[Array, "m m"], groups: int) -> Gram:
+    """The Gram matrices of R groups (X, X_ρ, X_2ρ), from that of X and R pairs (X_ρ, X_2ρ)."""
+    if groups == 1:
+        return kernel[None]
+    members = per_group(jnp.arange(len(kernel)), groups)
+    return kernel[members[:, :, None], members[:, None, :]]
+
+
+def per_group(values: Array, groups: int) -> Array:
+    """Values (m, …) at X and at R pairs (X_ρ, X_2ρ), regrouped as (r, s, …): (X, X_ρ, X_2ρ)."""
+    n = len(values) // (2 * groups + 1)
+    pairs = values[n:].reshape(groups, 2 * n, *values.shape[1:])
+    clean = jnp.broadcast_to(values[:n], (groups, n, *values.shape[1:]))
+    return jnp.concatenate([clean, pairs], 1)
+
+
+def groups_of(taps: Taps) -> int:
+    """How many groups of points the matrices are of."""
+    return len(next(iter(taps.values())))
+
+
+def self_product(rows: Points, groups: int) -> Gram:
     """The Gram matrix of the rows of an array, one for each group of rows.
 
     Args:
         rows: one for each image.
-        taps: its shapes say which groups there are.
+        groups: R; with one, all rows; else X and R pairs (X_ρ, X_2ρ).
     """
     rows = rows.reshape(rows.shape[0], -1)
-    groups, size, _ = next(iter(taps.values())).shape
     if groups == 1:
         return square(rows)[None]
-    # M = shared + groups · (size − shared) leaves one unknown.
-    shared = (groups * size - len(rows)) // (groups - 1)
-    common, others = rows[:shared], rows[shared:].reshape(groups, size - shared, -1)
+    shared = len(rows) // (2 * groups + 1)
+    common, others = rows[:shared], rows[shared:].reshape(groups, 2 * shared, -1)
     product = partial(jnp.einsum, precision=PRECISION)
     corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
     side = product("rip,jp->rij", others, common)
@@ -71,7 +90,7 @@ def square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
     return jnp.concatenate([above, jnp.concatenate([above[:, half:].T, corner], 1)])
 
 
-def _per_image(function: Callable[..., Array], *arrays: Array) -> Array:
+def per_image(function: Callable[..., Array], *arrays: Array) -> Array:
     """A function of whole batches, applied to a few images at a time where that is faster."""
     count = len(arrays[0])
     size = _divisor(count, CPU_IMAGES)
@@ -88,49 +107,66 @@ def _divisor(count: int, limit: int) -> int:
 
 
 def kernel_gradients(
-    x: Images, g: Float[Array, "m h2 w2 d"], size: int, stride: int
-) -> Float[Array, "m k c k d"]:
+    x: Images,
+    g: Float[Array, "m h2 w2 d"],
+    sides: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    before: tuple[int, int] | None = None,
+    dilation: tuple[int, ...] = (1, 1),
+) -> Float[Array, "m k c k2 d"]:
     """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
 
-    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. For stride 1 the rows are shifted
-    on the input and the columns on the cotangent, so that one product of 3c by 3d matrices does
-    the nine shifts, and six copies are made instead of nine.
+    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. Where the columns have stride 1 the
+    rows are shifted on the input and the columns on the cotangent, so that one product of 3c by 3d
+    matrices does the nine shifts, and six copies are made instead of nine.
 
     Args:
         x: the convolution's input.
         g: the cotangent of its output.
-        size: k, height and width of the kernel.
-        stride: of the convolution.
+        sides: height and width of the kernel.
+        strides: of the convolution.
+        before: rows and columns of padding before the first; half the kernel if left out.
+        dilation: pixels from one row or column of the kernel to the next.
     """
-    pad = size // 2
-    height, width = g.shape[1:3]
+    (rows_before, columns_before) = before or (sides[0] // 2, sides[1] // 2)
 
-    def windows(a: Array, axis: int, count: int, step: int = 1, reverse: bool = False) -> Array:
-        widths = [(0, 0)] * a.ndim
-        widths[axis] = (pad, pad)
-        a = jnp.pad(a, widths)
-        starts = reversed(range(size)) if reverse else range(size)
-        cuts = [
-            lax.slice_in_dim(a, i, i + step * (count - 1) + 1, stride=step, axis=axis)
-            for i in starts
+    def windows(
+        a: Array, axis: int, count: int, starts: Sequence[int], step: int = 1
+    ) -> list[Array]:
+        """`count` entries from each start on, zero outside of the array."""
+        last = step * (count - 1) + 1
+        widths = [(0, 0, 0)] * a.ndim
+        widths[axis] = (-min(starts), max(starts) + last - a.shape[axis], 0)
+        a = lax.pad(a, jnp.zeros((), a.dtype), widths)
+        return [
+            lax.slice_in_dim(a, start, start + last, stride=step, axis=axis)
+            for start in (start - min(starts) for start in starts)
         ]
-        return jnp.concatenate(cuts, -1)
+
+    row_starts = [i * dilation[0] - rows_before for i in range(sides[0])]
+    column_starts = [j * dilation[1] - columns_before for j in range(sides[1])]
 
     def contract(x: Array, g: Array) -> Array:
-        rows = windows(x, 1, height, stride)
-        if stride == 1:
-            columns = windows(g, 2, width, reverse=True)
+        rows = windows(x, 1, g.shape[1], row_starts, strides[0])
+        columns = [g]
+        if strides[1] == 1:
+            columns = windows(g, 2, x.shape[2], [-start for start in column_starts])
         else:
-            rows, columns = windows(rows, 2, width, stride), g
+            rows = [
+                each
+                for row in rows
+                for each in windows(row, 2, g.shape[2], column_starts, strides[1])
+            ]
         # Without the barrier XLA fuses the copies into the product, which it then runs naively.
-        rows, columns = lax.optimization_barrier((_flatten_pixels(rows), _flatten_pixels(columns)))
-        return lax.dot_general(rows, columns, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
+        sides = (_flatten_pixels(jnp.concatenate(cuts, -1)) for cuts in (rows, columns))
+        left, right = lax.optimization_barrier(tuple(sides))
+        return lax.dot_general(left, right, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
 
-    out = _per_image(contract, x, g)
+    out = per_image(contract, x, g)
     c, d = x.shape[-1], g.shape[-1]
-    if stride == 1:
-        return out.reshape(-1, size, c, size, d)
-    return out.reshape(-1, size, size, c, d).transpose(0, 2, 3, 1, 4)
+    if strides[1] == 1:
+        return out.reshape(-1, sides[0], c, sides[1], d)
+    return out.reshape(-1, *sides, c, d).transpose(0, 1, 3, 2, 4)
 
 
 class Slope(NamedTuple):
@@ -151,7 +187,7 @@ class Slope(NamedTuple):
     @property
     def gradients(self) -> Float[Array, "m k k c d"]:
         """Each image's gradient of the weights."""
-        each = kernel_gradients(self.x, self.g, self.kernel.shape[0], self.stride)
+        each = kernel_gradients(self.x, self.g, self.kernel.shape[:2], (self.stride,) * 2)
         return each.transpose(0, 1, 3, 2, 4)
 
     @property

@@ -1,23 +1,17 @@
-"""Layers that can report their part of a Gram matrix.
+"""Layers, and the way back through them.
 
-Every layer takes `taps`, in one of three modes. With None it is an ordinary function,
-differentiable in everything. With a mapping of M×M matrices for M images (`cells.grams.Taps`) the
-parameters count as constants, and the pullback of `taps` is not a derivative but the layer's
-contribution to the Gram matrix of per-image parameter gradients: for the cotangent s of the
-outputs it is
+Beside the cotangent of its input, a layer's pullback hands out its contribution to the Gram matrix
+of per-image parameter gradients: for the cotangent s of the outputs
 
     ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩,   i, j = 1 … M,
 
-summed apart over the three kinds of parameters: `weight` (convolution and linear kernels),
-`scale` and `shift` (of the normalisation; the linear bias is a shift). Since JAX adds up the
-cotangents of a value that is used many times, one backward pass through any network built from
-these layers leaves the whole kernel, and no layer's per-image gradients outlive the layer. With an
-empty mapping the pullback is the gradient in the images alone.
+apart for the three kinds of parameters: `weight` (convolution and linear kernels), `scale` and
+`shift` (of the normalisation; the linear bias is a shift). No layer's per-image gradients outlive
+the layer. With empty `taps` (`cells.grams.Taps`) there are no contributions.
 
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -26,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from cells.grams import PRECISION, Images, Taps, kernel_gradients, self_product
+from cells.grams import PRECISION, Gram, Images, Taps, groups_of, kernel_gradients, self_product
 
 EPSILON = 1e-5
 TINY = 1e-20
@@ -152,44 +146,8 @@ def _transposed_convolve_halving(
     return y.reshape(m, 2 * h, 2 * w, c)
 
 
-def convolution(
-    x: Float[Array, "m h w c"],
-    kernel: Float[Array, "k k c d"],
-    norm: AnyNorm | None,
-    taps: Taps | None,
-    *,
-    stride: int = 1,
-    gain: float = 1.0,
-) -> Float[Array, "m h2 w2 d"]:
-    """Convolution without bias, and a normalisation if there is one.
-
-    Args:
-        x: input images.
-        kernel: the weights; they are multiplied by `gain` before use.
-        norm: the normalisation behind the convolution, or None.
-        taps: see the module's first lines.
-        stride: step in pixels.
-        gain: the forward factor of the NTK parametrisation.
-    """
-    if taps is None:
-        return _convolution(stride, gain, x, kernel, norm)
-    return _tapped_convolution(stride, gain, x, kernel, norm, taps)
-
-
-def _convolution(stride: int, gain: float, x: Images, kernel: Array, norm: AnyNorm | None) -> Array:
-    z = convolve(x, gain * kernel, stride)
-    return z if norm is None else norm(z)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _tapped_convolution(
-    stride: int, gain: float, x: Images, kernel: Array, norm: AnyNorm | None, taps: Taps
-) -> Array:
-    return _convolution(stride, gain, x, kernel, norm)
-
-
-def _convolution_forward(stride, gain, x, kernel, norm, taps):
-    return _convolution(stride, gain, x, kernel, norm), (x, kernel, norm, taps)
+def _product(rows: Array, taps: Taps) -> Gram:
+    return self_product(rows, groups_of(taps))
 
 
 def pull_convolution(
@@ -203,7 +161,7 @@ def pull_convolution(
     gain: float = 1.0,
     z: Float[Array, "m h2 w2 d"] | None = None,
 ) -> tuple[Float[Array, "m h w c"], Taps]:
-    """From the cotangent g of `convolution`'s output to that of x, and the contributions.
+    """From the cotangent g of the output of a convolution and normalisation to that of x.
 
     What lies between the convolution and an `InstanceNorm` is z; it is computed where it was not
     kept. By given statistics the way back does without.
@@ -219,66 +177,36 @@ def pull_convolution(
         return dx, {}
     # A scale of zero hides its channel; as a tiny one it still leaves the channel's own gradient.
     visible = jnp.where(factor == 0, TINY, factor)
-    gradients = kernel_gradients(x, g * (gain * visible), kernel.shape[0], stride)
+    gradients = kernel_gradients(x, g * (gain * visible), kernel.shape[:2], (stride, stride))
     parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["weight"] = self_product(gradients, taps)
+    parts["weight"] = _product(gradients, taps)
     if norm is None:
         return dx, parts
     total = jnp.sum(g, (1, 2))
     # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
     product = jnp.sum(gradients * kernel.transpose(0, 2, 1, 3), (1, 2, 3)) / visible
-    parts["scale"] = self_product((product - total * norm.mean) * norm.inverse, taps)
-    parts["shift"] = self_product(total, taps)
+    parts["scale"] = _product((product - total * norm.mean) * norm.inverse, taps)
+    parts["shift"] = _product(total, taps)
     return dx, parts
 
 
-def _convolution_backward(stride, gain, residuals, g):
-    x, kernel, norm, taps = residuals
-    dx, parts = pull_convolution(x, g, kernel, norm, taps, stride=stride, gain=gain)
-    return dx, None, None, parts
-
-
-_tapped_convolution.defvjp(_convolution_forward, _convolution_backward)
-
-
-@jax.custom_vjp
-def _tapped_norm(x: Images, norm: AnyNorm, taps: Taps) -> Images:
-    return norm(x)
-
-
 def pull_normalization(x: Images, g: Images, norm: AnyNorm, taps: Taps) -> tuple[Images, Taps]:
-    """From the cotangent g of `normalization`'s output to that of x, and the contributions."""
+    """From the cotangent g of a normalisation's output to that of x, and the contributions."""
     standard, pull = jax.vjp(norm.standardize, x)
     (dx,) = pull(g * norm.scale)
     if not taps:
         return dx, {}
     parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["scale"] = self_product(jnp.sum(g * standard, (1, 2)), taps)
-    parts["shift"] = self_product(jnp.sum(g, (1, 2)), taps)
+    parts["scale"] = _product(jnp.sum(g * standard, (1, 2)), taps)
+    parts["shift"] = _product(jnp.sum(g, (1, 2)), taps)
     return dx, parts
 
 
-def _norm_backward(residuals, g):
-    x, norm, taps = residuals
-    dx, parts = pull_normalization(x, g, norm, taps)
-    return dx, None, parts
-
-
-_tapped_norm.defvjp(lambda x, norm, taps: (norm(x), (x, norm, taps)), _norm_backward)
-
-
-def normalization(x: Images, norm: AnyNorm, taps: Taps | None) -> Images:
-    """Normalisation by given statistics, or by each image's own."""
-    return norm(x) if taps is None else _tapped_norm(x, norm, taps)
-
-
-def _dense(x: Array, kernel: Array, bias: Array) -> Array:
+def dense(
+    x: Float[Array, "m c"], kernel: Float[Array, "c o"], bias: Float[Array, "o"]
+) -> Float[Array, "m o"]:
+    """Linear layer."""
     return jnp.matmul(x, kernel, precision=PRECISION) + bias
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _tapped_dense(gain: float, x: Array, kernel: Array, bias: Array, taps: Taps) -> Array:
-    return _dense(x, gain * kernel, bias)
 
 
 def pull_dense(
@@ -294,35 +222,9 @@ def pull_dense(
     if not taps:
         return dx, {}
     parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["shift"] = self_product(g, taps)
-    parts["weight"] = gain**2 * self_product(x, taps) * parts["shift"]
+    parts["shift"] = _product(g, taps)
+    parts["weight"] = gain**2 * _product(x, taps) * parts["shift"]
     return dx, parts
-
-
-def _dense_backward(gain, residuals, g):
-    x, kernel, taps = residuals
-    dx, parts = pull_dense(x, g, kernel, taps, gain=gain)
-    return dx, None, None, parts
-
-
-_tapped_dense.defvjp(
-    lambda gain, x, kernel, bias, taps: (_dense(x, gain * kernel, bias), (x, kernel, taps)),
-    _dense_backward,
-)
-
-
-def dense(
-    x: Float[Array, "m c"],
-    kernel: Float[Array, "c o"],
-    bias: Float[Array, "o"],
-    taps: Taps | None,
-    *,
-    gain: float = 1.0,
-) -> Float[Array, "m o"]:
-    """Linear layer, with `gain` on its kernel."""
-    if taps is None:
-        return _dense(x, gain * kernel, bias)
-    return _tapped_dense(gain, x, kernel, bias, taps)
 
 
 def average_pool_3x3(x: Images) -> Images:

@@ -1,11 +1,11 @@
 """A network at some weights: the one value that attacks, kernels and losses are given."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
-from cells.grams import Slope, Taps
+from cells.grams import Taps
 from cells.lazy import Array, PyTree
 
 Points = Float[Array, "m ..."]
@@ -17,7 +17,7 @@ class Activations(NamedTuple):
 
     Attributes:
         rectified: pairs of how many rectifiers (ReLUs) take an array, (k,), and k such arrays,
-            (k, m, …).
+            (k, m, …), of which the signs alone count.
         features: what the blocks hand on, first to last, (k, m, …, channels).
 
     Example:
@@ -27,15 +27,36 @@ class Activations(NamedTuple):
         (1, 2, 2)
     """
 
-    rectified: Sequence[tuple[Array, Float[Array, "k m ..."]]]
+    rectified: Sequence[tuple[Array, Shaped[Array, "k m ..."]]]
     features: Sequence[Float[Array, "k m ... c"]]
 
 
+@runtime_checkable
+class LayerGradient(Protocol):
+    """The gradients of one layer's weights at m points."""
+
+    @property
+    def kernel(self) -> Array:
+        """The weights."""
+        ...
+
+    @property
+    def gradients(self) -> Float[Array, "m ..."]:
+        """Each point's gradient, of the weights' shape."""
+        ...
+
+    @property
+    def first(self) -> Float[Array, "m"]:
+        """Each point's gradient of the first weight alone."""
+        ...
+
+
+@runtime_checkable
 class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
 
     What a forward pass keeps serves the attack's gradient and the kernel, so that neither runs it
-    again.
+    again. A network whose points meet each other has the first two alone.
     """
 
     def forward(self, params: Any, points: Points, /) -> tuple[Logits, Any]:
@@ -60,9 +81,9 @@ class Passes(Protocol):
         ...
 
     def layers(
-        self, params: Any, kept: Any, cotangent: Logits, look: Callable[[Slope], PyTree], /
+        self, params: Any, kept: Any, cotangent: Logits, look: Callable[[LayerGradient], PyTree], /
     ) -> PyTree:
-        """What a function sees of each layer's weights' gradients.
+        """Apply a function to the gradients of each layer's weights.
 
         Args:
             params, kept, cotangent: as for `gradient`.
@@ -73,21 +94,29 @@ class Passes(Protocol):
         """
         ...
 
-    def activations(self, params: Any, kept: Any) -> Activations:
-        """What a forward pass left of the network's inside."""
+    def activations(self, params: Any, kept: Any) -> Activations | None:
+        """Inputs of the rectifiers and outputs of the blocks; None where there are none."""
         ...
 
     def pullbacks(self, params: Any, kept: Any, key: Array) -> Sequence[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to its input: gradients there, and signs."""
+        """Random signs at each block's output, pulled to its input: gradients there, and signs.
+
+        An empty list where there are no blocks.
+        """
+        ...
+
+    def unnormalized(self, params: Any, points: Points) -> Logits | None:
+        """Logits without normalisations; None where it is not known which these are."""
         ...
 
     def standardized(
         self, params: Any, points: Points, others: Points
-    ) -> tuple[Points, Points, Array]:
+    ) -> tuple[Points, Points, Array] | None:
         """Features before the mean over the pixels at two batches, standardised by the first.
 
         Returns:
-            The features at the two, and Σ ln σ over the normalisations.
+            The features at the two, and Σ ln σ over the normalisations; None where it is not known
+            which these are.
         """
         ...
 
@@ -95,21 +124,14 @@ class Passes(Protocol):
 class Model(NamedTuple):
     """A network at some weights.
 
-    Anybody can make one: two functions and a pytree, of any library or none.
+    Anybody can make one: a function and a pytree, of any library or none. Everything else about
+    the network is derived from a trace of the function.
 
     Attributes:
         apply: logits (m, o) of (params, points (m, …)), differentiable in both.
         params: the weights, any pytree of arrays.
-        tapped: logits of (params, points, taps) where every layer reports its contribution to a
-            Gram matrix (`cells.layers`), which is what the fastest kernel needs; or None.
         coupled: whether a point's logits depend on the other points of its batch.
-        passes: the same network's passes apart, where it has them, which save forward passes.
-        activations: what (params, points) look like inside, for measures of it; or None. The
-            passes have their own.
-        unnormalized: logits of (params, points) without normalisations, for `synflow`; or None.
-            It is `apply` itself where there are none.
-        stacked: whether the first axis of the leaf at a path of the weights counts layers, for
-            measures that look at layers one by one; it never does if left out.
+        passes: a program for the same network that a space brings; None to derive it.
 
     Example:
         >>> import jax.numpy as jnp
@@ -120,18 +142,12 @@ class Model(NamedTuple):
 
     apply: Callable[[Any, Points], Logits]
     params: PyTree
-    tapped: Callable[[Any, Points, Taps | None], Logits] | None = None
     coupled: bool = False
     passes: Passes | None = None
-    activations: Callable[[Any, Points], Activations] | None = None
-    unnormalized: Callable[[Any, Points], Logits] | None = None
-    stacked: Callable[[tuple], bool] | None = None
 
     def logits(self, points: Points) -> Logits:
-        """Logits of points, by the cheapest way to the gradient in the points."""
-        if self.tapped is None:
-            return self.apply(self.params, points)
-        return self.tapped(self.params, points, {})
+        """Logits of points."""
+        return self.apply(self.params, points)
 
 
 class Trainable(NamedTuple):

@@ -15,6 +15,7 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Architecture
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images
+from ntkscore.kernels.implementations import Forward
 from ntkscore.kernels.own_passes import of_perturbations, pullback_products, zen
 from ntkscore.kernels.reductions import reduced
 from ntkscore.kernels.scores import finite
@@ -67,12 +68,12 @@ def weights(model: Model, on: Setting) -> Found:
     attacked = on.attack(gradient, on.images, None, gradient(on.images))
     first, _ = jax.random.split(on.noise)
     numbers = {"network.zen": zen(passes.standardized, model.params, on.images, first)}
-    forward = passes.forward(model.params, on.images)
-    there = passes.forward(model.params, attacked)
-    for kernel, points, left in (("clean", on.images, forward), ("robust", attacked, there)):
-        found = of_gradients(model, points, on.labels, left)
+    sets = (passes.forward(model.params, points) for points in (on.images, attacked))
+    clean, there = (Forward(passes, [logits], [kept]) for logits, kept in sets)
+    for kernel, forward in (("clean", clean), ("robust", there)):
+        found = of_gradients(forward, model.params, on.labels)
         numbers |= {f"{kernel}.{name}": number for name, number in found.items()}
-    return numbers, {"clean.fisher": [fisher(model, on.images, forward)[None]]}
+    return numbers, {"clean.fisher": [fisher(clean, model.params)[None]]}
 
 
 GROUPS: dict[str, Callable[[Model, Setting], Found]] = {

@@ -10,10 +10,9 @@ from attacks import ATTACKS, NORMS, Attack
 from cells.lazy import Array
 from cells.space import check_choices, option, options
 from ntkscore.errors import InputError
-from ntkscore.kernels.implementations import IMPLEMENTATIONS
-from ntkscore.kernels.parameters import PARAMETER_SETS
-from ntkscore.kernels.readouts import READOUTS
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.text import format_rho, parse_fraction
+from ntkscore.trace.parameters import PARAMETER_SETS
 
 
 def _repeated(values: Iterable[float]) -> list[float]:

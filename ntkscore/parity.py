@@ -79,7 +79,7 @@ class Reference:
             for name, value in arrays.items()
             if name.startswith("state_dict/")
         }
-        variables = read_state_dict(state, cell, space_of(arrays).network)
+        variables = read_state_dict(state, cell, space_of(arrays).flax_network)
         cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
         return cls(arrays, cell, cast, dtype)
 

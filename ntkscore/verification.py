@@ -25,10 +25,10 @@ from ntkscore.data.datasets import DATASETS
 from ntkscore.kernels import joint
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
-from ntkscore.kernels.parameters import total
 from ntkscore.kernels.probes import cross_entropy
 from ntkscore.kernels.stack import loss_gradient
 from ntkscore.parity import KERNELS, Reference, load_parity
+from ntkscore.trace.parameters import total
 
 RHO = 8 / 255
 PGD_STEPS, PGD_STEP = 7, 2 / 255

@@ -47,14 +47,13 @@ def small_params() -> dict[str, dict[str, Array]]:
     return params
 
 
-def small(params: Any, images: Array, index: Array, taps: Any = None, gain: float = 0.7) -> Array:
+def small(params: Any, images: Array, index: Array, gain: float = 0.7) -> Array:
     """A small network with every layer, cheap enough to compile for every kernel.
 
     Args:
         params: from `small_params`.
         images: of sides that 2 divides.
         index: which of two branches runs, 0 for pooling or 1 for a strided convolution.
-        taps: see `cells.layers`.
         gain: of every kernel.
     """
 
@@ -64,39 +63,29 @@ def small(params: Any, images: Array, index: Array, taps: Any = None, gain: floa
         mean, var = jnp.asarray(given, images.dtype)
         return Norm(params[name]["scale"], params[name]["shift"], mean, var)
 
-    def convolution(x: Array, kernel: Array, norm: Norm, taps: Any) -> Array:
-        return layers.convolution(jax.nn.relu(x), kernel, norm, taps, stride=2, gain=gain)
+    def convolve(x: Array, name: str, stride: int = 1) -> Array:
+        return layers.convolve(x, gain * params[name]["kernel"], stride)
 
-    def pooled(x: Array, kernel: Array, norm: Norm, taps: Any) -> Array:
+    def pooled(x: Array) -> Array:
         return jnp.concatenate([layers.average_pool_2x2(x), layers.average_pool_2x2(x)[..., :1]], 3)
 
-    x = layers.convolution(images, params["stem"]["kernel"], norm("stem"), taps, gain=gain)
-    y = jax.lax.switch(
-        index,
-        (pooled, convolution),
-        layers.average_pool_3x3(x),
-        params["strided"]["kernel"],
-        norm("strided"),
-        taps,
-    )
-    y += layers.convolution(
-        layers.average_pool_2x2(x), params["shortcut"]["kernel"], None, taps, gain=gain
-    )
-    y = jnp.mean(jax.nn.relu(layers.normalization(y, norm("head"), taps)), (1, 2))
-    return layers.dense(y, params["head"]["kernel"], params["head"]["bias"], taps, gain=gain)
+    def strided(x: Array) -> Array:
+        return norm("strided")(convolve(jax.nn.relu(x), "strided", 2))
+
+    x = norm("stem")(convolve(images, "stem"))
+    y = jax.lax.switch(index, (pooled, strided), layers.average_pool_3x3(x))
+    y += convolve(layers.average_pool_2x2(x), "shortcut")
+    y = jnp.mean(jax.nn.relu(norm("head")(y)), (1, 2))
+    return layers.dense(y, gain * params["head"]["kernel"], params["head"]["bias"])
 
 
 def small_model(params: Any, index: Array) -> Model:
     """`small` with one of its branches."""
-    return Model(
-        lambda params, images: small(params, images, index),
-        params,
-        lambda params, images, taps: small(params, images, index, taps),
-    )
+    return Model(lambda params, images: small(params, images, index), params)
 
 
 def perceptron(params: Any, images: Array) -> Array:
-    """Two layers that report nothing to anybody."""
+    """Two layers with biases, by nobody's library."""
     x = images.reshape(len(images), -1)
     for layer in ("hidden", "out"):
         x = jnp.tanh(x) @ params[layer]["kernel"] + params[layer]["bias"]

@@ -16,10 +16,11 @@ PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
 FLOORS = (
     ("cells.errors", "cells.lazy"),
     ("cells", "attacks"),
-    ("ntkscore.errors", "ntkscore.neighbours", "ntkscore.paths"),
+    ("ntkscore.errors", "ntkscore.neighbours", "ntkscore.paths", "ntkscore.memory"),
     ("ntkscore.text",),
+    ("ntkscore.trace",),
     ("ntkscore.kernels", "ntkscore.data"),
-    ("ntkscore.config", "ntkscore.results"),
+    ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
     ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity", "ntkscore.theory"),
     ("ntkscore.verification", "ntkscore.api", "ntkscore.training", "ntkscore.explore"),
     ("ntkscore",),
@@ -96,6 +97,14 @@ def test_there_is_no_circle() -> None:
 def test_kernels_know_neither_a_space_nor_the_config(module: str) -> None:
     forbidden = ("cells.nasbench201", "cells.residual", "cells.space", "ntkscore.config")
     assert not [name for name in imports(module) if any(is_in(name, f) for f in forbidden)]
+
+
+@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if is_in(m, "ntkscore.trace")])
+def test_a_trace_knows_no_space_no_config_and_no_files(module: str) -> None:
+    forbidden = ("cells.nasbench201", "cells.residual", "cells.space", "ntkscore.config")
+    files = ("os", "io", "pathlib", "pickle", "ntkscore.paths", "ntkscore.data", "ntkscore.results")
+    known = [name for name in imports(module) if any(is_in(name, f) for f in forbidden + files)]
+    assert not known
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def run(
     y, new["head"] = normalize(rules, x, head, stored["head"], measure)
     features = jnp.mean(jax.nn.relu(y), (1, 2))
     factor = rules.gain(head["kernel"])
-    logits = layers.dense(features, head["kernel"], head["bias"], None, gain=factor)
+    logits = layers.dense(features, factor * head["kernel"], head["bias"])
     return logits, Kept(normalised, nodes, middles, features, convolved), new
 
 

@@ -228,7 +228,7 @@ class Head(Layer):
         shape, init_name = (width, self.features), self.convention.init_name
         kernel = self.param("kernel", INITIALIZERS[init_name].kernel, shape, DTYPE)
         bias = self.param("bias", bias_init(init_name, width), (self.features,), DTYPE)
-        return layers.dense(y, kernel, bias, None, gain=gain(init_name, shape))
+        return layers.dense(y, gain(init_name, shape) * kernel, bias)
 
 
 class Network(nn.Module):

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from cells import layers
 from cells.grams import Slope, Taps
 from cells.model import Activations
 from cells.nasbench201.backward import back, pull_blocks
-from cells.nasbench201.cell import KERNEL_SIZES, OPERATIONS
+from cells.nasbench201.cell import IMAGE_CHANNELS, KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, Images, Kept, Outputs, Rules, Weights, run
 from cells.nasbench201.network import Network
 from cells.nasbench201.slopes import look_back
@@ -86,6 +87,17 @@ class Passes:
     ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
         """Random signs at each block's output, pulled to its input: gradients there, and signs."""
         return pull_blocks(self._rules, params, self.statistics, kept, key)
+
+    def unnormalized(self, params: Weights, points: Images) -> Float[Array, "m o"]:
+        """Logits without the images' normaliser and the layers' normalisations."""
+        colours = (0.0,) * IMAGE_CHANNELS, (1.0,) * IMAGE_CHANNELS
+        network = self._rules.network.clone(mean=colours[0], std=colours[1], bn="init")
+        # A variance that ε completes to 1, and a mean of 0, are no normalisation at all.
+        neutral = {"mean": 0.0, "var": 1 - layers.EPSILON}
+        statistics = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: jnp.full_like(leaf, neutral[path[-1].key]), self.statistics
+        )
+        return run(self._rules._replace(network=network), params, statistics, points)[0]
 
     def standardized(
         self, params: Weights, points: Images, others: Images

@@ -23,7 +23,7 @@ from cells.nasbench201.cell import (
     all_cells,
 )
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
-from cells.space import Space, Task, check_choices, option
+from cells.space import Space, check_choices, option
 
 if TYPE_CHECKING:
     import cells.nasbench201.network
@@ -143,7 +143,7 @@ class NASBench201(Space):
         return tuple(own == op for op in dearest_first for own in architecture.operations)
 
     @property
-    def network(self) -> "cells.nasbench201.network.Network":
+    def flax_network(self) -> "cells.nasbench201.network.Network":
         """The flax network, whose normaliser (pixel scale [0, 1]) is built in."""
         from cells.nasbench201.network import Network
 
@@ -163,7 +163,7 @@ class NASBench201(Space):
         from cells.nasbench201.network import STATISTICS
         from cells.nasbench201.passes import Passes
 
-        network, mode, params = self.network, NORMALIZATIONS[self.bn], variables["params"]
+        network, mode, params = self.flax_network, NORMALIZATIONS[self.bn], variables["params"]
         passes = None
         if mode.live in (None, measure_each):
             clean = images if mode.calibrates else None
@@ -185,8 +185,6 @@ class NASBench201(Space):
             params,
             coupled=mode.coupled,
             passes=passes,
-            unnormalized=partial(self._unnormalized, code),
-            stacked=_in_a_stage,
         )
 
     def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
@@ -208,7 +206,7 @@ class NASBench201(Space):
 
         cell = self.parse(architecture)
         variables = self.draw(self.shape(cell), seed, dtype)
-        run = partial(logits, self.network, cell)
+        run = partial(logits, self.flax_network, cell)
         return Trainable(
             partial(run, train=True),
             lambda params, statistics, x: run(params, statistics, x, train=False)[0],
@@ -231,23 +229,9 @@ class NASBench201(Space):
 
         def apply(params: Any, points: Array) -> Any:
             # Of a cell that is known; the passes take any, by its digits as data.
-            return logits(self.network, cell, params, statistics, points, train=False)[0]
+            return logits(self.flax_network, cell, params, statistics, points, train=False)[0]
 
         return model._replace(apply=apply)
-
-    def _unnormalized(self, code: Any, params: Any, points: Array) -> Any:
-        """Logits without the images' normaliser and the layers' normalisations."""
-        from cells.layers import EPSILON
-        from cells.nasbench201.network import STATISTICS, fresh_variables
-        from cells.nasbench201.passes import Passes
-
-        plain = replace(self, bn="init", task=Task(self.task.image_shape, self.task.num_classes))
-        statistics = jax.tree_util.tree_map_with_path(
-            # A variance that ε completes to 1, and a mean of 0, are no normalisation at all.
-            lambda path, leaf: leaf - EPSILON if path[-1].key == "var" else leaf,
-            fresh_variables(params, plain.network)[STATISTICS],
-        )
-        return Passes(plain.network, params, statistics, code).forward(params, points)[0]
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
         """Bytes for one network, estimated from what its passes keep."""
@@ -261,11 +245,6 @@ class NASBench201(Space):
         return int(width * (activations * points * pixels * self.channels + gradients))
 
 
-def _in_a_stage(path: tuple) -> bool:
-    """Whether a leaf of the weights holds one layer of every cell of a stage."""
-    return path[0].key.startswith("stage")
-
-
 @lru_cache
 def _drawing(space: NASBench201) -> Callable[[Hashable, Array], Any]:
     """A compiled function that draws the variables of the space's network from a key."""
@@ -273,7 +252,7 @@ def _drawing(space: NASBench201) -> Callable[[Hashable, Array], Any]:
     def draw(_: Hashable, key: Array) -> Any:
         from cells.nasbench201.network import blank_inputs  # which imports flax, to trace alone
 
-        return space.network.init(key, *blank_inputs())
+        return space.flax_network.init(key, *blank_inputs())
 
     # Optimising a program that runs once costs four times what it costs to run.
     return traced.compiled(draw, (space,), {"xla_backend_optimization_level": 0})

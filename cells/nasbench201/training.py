@@ -60,7 +60,7 @@ def logits(
     y, new["head"] = part.norm(x, head, statistics["head"])
     features = jnp.mean(jax.nn.relu(y), (1, 2))
     factor = gain(network.init_name, head["kernel"].shape)
-    return layers.dense(features, head["kernel"], head["bias"], None, gain=factor), new
+    return layers.dense(features, factor * head["kernel"], head["bias"]), new
 
 
 def _stored_norm(weights: Tree, stored: Tree) -> Norm:
@@ -145,7 +145,7 @@ def _backward(stride: int, kept: tuple[Array, Array], g: Array) -> tuple[Array, 
     if jax.default_backend() != "cpu":
         d_kernel = jax.vjp(lambda k: layers.convolve(x, k, stride), kernel)[1](g)[0]
     elif stride == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
-        d_kernel = jnp.sum(kernel_gradients(x, g, 3, 1), 0).transpose(0, 2, 1, 3)
+        d_kernel = jnp.sum(kernel_gradients(x, g, (3, 3)), 0).transpose(0, 2, 1, 3)
     else:
         d_kernel = by_shifts(x, g, len(kernel), stride)
     return layers.transposed_convolve(g, kernel, x, stride), d_kernel

@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 from cells.errors import InputError
 from cells.lazy import Array, jnp
-from cells.model import Activations, Model
+from cells.model import Model
 from cells.residual.activations import ACTIVATIONS
 from cells.space import Space, check_choices, option
 
@@ -177,15 +177,7 @@ class ResidualSpace(Space):
             logits = jnp.matmul(f.reshape(len(f), -1), weights[-1], precision="highest")
             return logits * self.width**0.5 if self.output_scale == "sqrt_width" else logits
 
-        def inside(weights: Weights, points: Array) -> Activations:
-            before, after = zip(*self.hidden(weights, points, code, shape), strict=True)
-            once = jnp.ones(len(before), jnp.int32)
-            return Activations([(once, jnp.stack(before))], [jnp.stack(after)])
-
-        rectified = set(shape) == {"relu"}
-        return Model(
-            apply, variables, activations=inside if rectified else None, unnormalized=apply
-        )
+        return Model(apply, variables)
 
     def activate(self, name: str, z: Array) -> Array:
         """σ of pre-activations, scaled as the space says."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import jax
 
+from ntkscore.memory import free_memory
 from ntkscore.results.result_set import provenance
-from ntkscore.run.devices import free_memory
 
 
 def describe() -> dict[str, Any]:

@@ -48,7 +48,7 @@ def measure(count: int) -> Iterator[dict[str, str | float]]:
         }
         for images in IMAGES:
             with patch.object(grams, "CPU_IMAGES", images):
-                taken = milliseconds(lambda x, g: grams.kernel_gradients(x, g, 3, 1), x, g)
+                taken = milliseconds(lambda x, g: grams.kernel_gradients(x, g, (3, 3)), x, g)
             choice = f"{images} images at once"
             yield where | {"layer": "gradients", "choice": choice, "milliseconds": taken}
         rows = normal(3, count, 9 * channels**2)

@@ -22,6 +22,7 @@ from experiments.alone import Setting, perturbations
 from experiments.benchmark.work import FULL, Fidelity, seconds, spread_cells
 from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import Forward
 from ntkscore.kernels.own_passes import pullback_products, zen
 from ntkscore.kernels.probes import correlation, equal_states, feature_products, synflow
 from ntkscore.kernels.reductions import of_features, of_fisher, of_pullbacks
@@ -68,20 +69,31 @@ def small_changes(model: Model, x: jax.Array, y: jax.Array) -> Any:
     return perturbations(model, Setting(x, y, jax.random.key(KEY), fgsm(8 / 255)))
 
 
+def forward(model: Model, x: jax.Array) -> Forward:
+    """A forward pass and what it leaves."""
+    assert model.passes is not None
+    logits, kept = model.passes.forward(model.params, x)
+    return Forward(model.passes, [logits], [kept])
+
+
 def of_weights(model: Model, x: jax.Array, y: jax.Array) -> Any:
     """Numbers of the weights' gradients."""
-    assert model.passes is not None
-    return of_gradients(model, x, y, model.passes.forward(model.params, x))
+    return of_gradients(forward(model, x), model.params, y)
 
 
 def information(model: Model, x: jax.Array, y: jax.Array) -> Any:
     """The Fisher information of a weight a layer."""
+    return [fisher(forward(model, x), model.params)[None]]
+
+
+def flow(model: Model, x: jax.Array, y: jax.Array) -> Any:
+    """SynFlow of the network without its normalisations."""
     assert model.passes is not None
-    return [fisher(model, x, model.passes.forward(model.params, x))[None]]
+    return synflow(model.passes, model.params, x)
 
 
 MEASURES: dict[str, Function] = {
-    "synflow": lambda model, x, y: synflow(model, x),
+    "synflow": flow,
     "naswot": lambda model, x, y: equal_states(inside(model, x)),
     FEATURES: lambda model, x, y: feature_products(inside(model, x)),
     "jacov, epe_nas": slopes,

@@ -1,8 +1,7 @@
 """Scores of architectures, or of a network of one's own, in memory."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -16,49 +15,29 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.kernels.checks import check_labels, check_pixels, checked_model
+from ntkscore.kernels.stack import Stack, stack
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run.engine import choices_of
-from ntkscore.run.scorer import Scorer, dtype_of, precision
+from ntkscore.run.scorer import Pending, Scorer, dtype_of, precision
 from ntkscore.run.together import by_shape
-
-COUPLING = 1e-3
-"""Relative change of an image's logits, alone and in its batch, that rounding explains."""
-
-
-def _check_batch(images: np.ndarray) -> None:
-    """Refuse what is no batch of images."""
-    if images.ndim < 2 or len(images) < 2:
-        raise InputError(
-            f"expected at least two images along the first axis, got {images.shape}; stack them"
-        )
 
 
 def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:
     """Number of classes; images and labels that do not fit are refused."""
-    _check_batch(images)
-    if not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
-        raise InputError(
-            f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; "
-            "divide 8-bit images by 255, and normalise them no further"
-        )
-    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-        raise InputError(
-            f"expected {len(images)} labels, whole numbers, got {labels.dtype} of shape "
-            f"{labels.shape}; give one class per image"
-        )
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    if labels.min() < 0 or labels.max() >= classes:
-        raise InputError(
-            f"expected {len(images)} labels from 0 to {classes - 1}, got {labels.min()} to "
-            f"{labels.max()}; check num_classes"
-        )
-    return classes
+    check_pixels(images)
+    known = num_classes is not None or labels.size == 0
+    classes = num_classes if known else int(labels.max()) + 1
+    check_labels(labels, len(images), classes or 0)
+    return classes or 0
 
 
-def _frame(rows: Iterable[Rows], dataset: str, space: Space, config: Config) -> pd.DataFrame:
+def _frame(
+    rows: Iterable[Rows], images: Mapping[str, Any], space: Space, config: Config
+) -> pd.DataFrame:
     frame = pd.DataFrame([row for one in rows for row in one])
     identity = tuple(frame.columns[: list(frame.columns).index("seed")])
-    return with_constants(frame, identity, {"dataset": dataset, **choices_of(space, config)})
+    return with_constants(frame, identity, {**images, **choices_of(space, config)})
 
 
 def score(
@@ -92,9 +71,10 @@ def score(
         dataset: a name for the rows.
 
     Returns:
-        A row per architecture, radius, kernel and score: which architecture and seed, the choices
-        of space and config, then `rho`, `steps`, `step_size`, `beta`, `kernel`, `score`, `value`
-        and `status`. A score that failed is NaN, and its status says why.
+        A row per architecture, radius, kernel and score: which architecture and seed; the images'
+        name, classes and normaliser; the choices of space and config; then `rho`, `steps`,
+        `step_size`, `beta`, `kernel`, `score`, `value` and `status`. A score that failed is NaN,
+        and its status says why.
 
     Raises:
         InputError: if an architecture is none, or images or labels do not fit.
@@ -124,7 +104,9 @@ def score(
     for shape, group in by_shape(space, chosen).items():
         scored = scorer(group, scorer.batch(images, labels, seed, shape))
         by_key |= {space.key(a): rows for a, rows in zip(group, scored, strict=True)}
-    return _frame([by_key[space.key(a)] for a in chosen], dataset, space, config)
+    # Other means, deviations or classes make other numbers of the same images.
+    used = {"dataset": dataset, "num_classes": classes, "mean": task.mean, "std": task.std}
+    return _frame([by_key[space.key(a)] for a in chosen], used, space, config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,75 +173,24 @@ def score_network(
         >>> images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 2, 0])
         >>> rows = score_network(Model(apply, params), images, labels)
         >>> rows["status"].value_counts().to_dict()
-        {'ok': 61, 'not_given': 12}
+        {'ok': 62, 'not_given': 11}
     """
-    if not isinstance(model, Model):
-        raise InputError(
-            f"expected an ntkscore.Model, got {type(model).__name__}; write Model(apply, params), "
-            "where apply gives logits of (params, images)"
-        )
     images, labels = np.asarray(images), np.asarray(labels)
-    _check_batch(images)
-    config = replace(config or Config(), samples=len(images))
+    config = replace(config or Config(), samples=len(images) if images.ndim else 0)
     with precision(config):
-        params = _cast(model.params, dtype_of(config))
-        if not jax.tree.leaves(params) or not all(map(_floating, jax.tree.leaves(params))):
-            raise InputError(
-                "expected weights of floating point, which a kernel differentiates in, got "
-                f"{[str(leaf.dtype) for leaf in jax.tree.leaves(params)] or 'none'}; give these "
-                "alone as params"
-            )
-        points = jax.ShapeDtypeStruct(images.shape, dtype_of(config))
-        logits = jax.eval_shape(_jitted(model.apply), params, points)
-    shape = getattr(logits, "shape", type(logits).__name__)
-    if len(shape) != 2 or shape[0] != len(images):
-        raise InputError(
-            f"expected logits of shape ({len(images)}, classes) from the model, got {shape}; give "
-            "a function of (params, whole batch) that returns one array"
+        key = jax.random.fold_in(jax.random.key(seed), 1)
+        computed = stack(
+            checked_model(model, dtype_of(config)),
+            images.astype(dtype_of(config)),
+            labels,
+            config.attack_at,
+            config.rhos,
+            config.output,
+            config.parameters,
+            config.implementation,
+            key if config.random_start else None,
+            jax.random.fold_in(key, 2) if config.proxies else None,
         )
-    _check_images(images, labels, int(shape[1]))
-    with precision(config):
-        _check_coupling(model, params, jnp.asarray(images, dtype_of(config)))
-    # Without its weights the model is hashable, and other weights find the same program.
-    space = _OneNetwork(network=model._replace(params=None))
-    scorer = Scorer(space, config)
-    batch = scorer.batch(images, labels, seed, variables=params)
-    return _frame(scorer([name], batch), dataset, space, config)
-
-
-def _check_coupling(model: Model, params: PyTree, images: Array) -> None:
-    """Refuse a model that is said to take images one by one, and does not."""
-    if model.coupled:
-        return
-    among, alone = (_jitted(model.apply)(params, x)[0] for x in (images, images[:1]))
-    reach = float(jnp.max(jnp.abs(among)))
-    if not np.allclose(among, alone, rtol=0, atol=COUPLING * reach, equal_nan=True):
-        raise InputError(
-            "expected logits of an image that do not depend on the rest of its batch, got "
-            f"{_few(among)} among {len(images)} images and {_few(alone)} alone; declare it with "
-            "Model(apply, params, coupled=True), or freeze the batch's statistics"
-        )
-
-
-def _few(logits: Array) -> str:
-    return ", ".join(f"{value:.3g}" for value in logits[:3])
-
-
-@lru_cache(maxsize=64)
-def _jitted(apply: Callable) -> Callable:
-    """A compiled function, found again by later calls with the same function."""
-    return jax.jit(apply)
-
-
-def _floating(leaf: Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
-
-
-def _cast(params: PyTree, dtype: Any) -> PyTree:
-    """Weights in the precision of the images; whole numbers stay."""
-
-    def cast(leaf: Any) -> Array:
-        leaf = jnp.asarray(leaf)
-        return leaf.astype(dtype) if _floating(leaf) else leaf
-
-    return jax.tree.map(cast, params)
+    alone = Stack(*jax.tree.map(lambda a: np.asarray(a)[None], tuple(computed)))
+    rows = Pending([{"network": name, "seed": seed}], alone, jnp.asarray(labels), config).rows()
+    return _frame(rows, {"dataset": dataset}, _OneNetwork(network=model), config)

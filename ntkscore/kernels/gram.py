@@ -10,20 +10,29 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from cells.errors import InputError
+from cells.grams import zero_taps
 from cells.model import Model, Points
+from ntkscore.kernels.checks import (
+    check_coupling,
+    check_labels,
+    check_points,
+    checked_model,
+    classes_of,
+    have_values,
+)
 from ntkscore.kernels.implementations import (
-    IMPLEMENTATIONS,
     Evaluation,
-    Forwards,
+    Forward,
     Labels,
     implementation_for,
     layerwise,
 )
-from ntkscore.kernels.parameters import PARAMETER_SETS
-from ntkscore.kernels.readouts import READOUTS
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
+from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.parameters import PARAMETER_SETS, total
 
 
 def evaluate(
@@ -34,7 +43,7 @@ def evaluate(
     parameters: str = "all",
     implementation: str = "auto",
     groups: int = 1,
-    forwards: Forwards | None = None,
+    forward: Forward | None = None,
 ) -> Evaluation:
     """The kernel of points, and what else came about on the way.
 
@@ -47,11 +56,11 @@ def evaluate(
         implementation: a name in `IMPLEMENTATIONS`, or `auto`.
         groups: R; the points are X and R pairs (X_ρ, X_2ρ), and there are R kernels, of
             (X, X_ρ, X_2ρ) each. With one, they are any points.
-        forwards: what the model's own passes left at these points, set after set, if they ran.
+        forward: what the model's passes left at these points, set after set, if they ran.
     """
     compute = implementation_for(model, implementation)
     if compute is layerwise:
-        return layerwise(model, points, labels, output, parameters, groups, forwards)
+        return layerwise(model, points, labels, output, parameters, groups, forward)
     return compute(model, points, labels, output, parameters, groups)
 
 
@@ -68,6 +77,7 @@ def ntk(
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",
+    memory: int | None = None,
 ) -> Float[Array, "m m"]:
     """The neural tangent kernel of a network at M points.
 
@@ -81,6 +91,8 @@ def ntk(
         parameters: which parameters count: `all`, `weights` or `conv_linear`; all but the first
             ask for leaves with names such as `kernel` and `bias`.
         implementation: `auto`, `layerwise`, `contraction` or `ntvp`.
+        memory: bytes that may be held at once; at most half of what there is if left out. More
+            points take more time, and disk where memory does not hold what is kept.
 
     Returns:
         The kernel (M, M), a raw sum over the parameters.
@@ -105,6 +117,12 @@ def ntk(
             raise InputError(
                 f"expected {name} to be one of {', '.join(allowed)}, got {value!r}; choose one"
             )
+    if have_values(getattr(model, "params", ()), points, labels):
+        model = checked_model(model)
+        check_points(np.asarray(points))
+        classes = classes_of(model, jnp.asarray(points))
+        if labels is not None:
+            check_labels(np.asarray(labels), len(points), classes)
     points = jnp.asarray(points)
     if labels is None:
         if output in ("label", "loss"):
@@ -112,7 +130,31 @@ def ntk(
                 f"expected the points' classes for the output {output}, got no labels; pass labels"
             )
         labels = jnp.zeros(len(points), jnp.int32)
+    labels = jnp.asarray(labels, jnp.int32)
+    if implementation_for(model, implementation) is layerwise:
+        passes = passes_at(model, points, memory)
+        check_coupling(model, passes, points)
+        if isinstance(passes, BlockPasses):
+            return _in_blocks(passes, model.params, points, labels, output, parameters)
     # Without its weights the model is hashable, and other weights find the same program.
     functions = model._replace(params=None)
-    labels = jnp.asarray(labels, jnp.int32)
     return _compiled(functions, model.params, points, labels, output, parameters, implementation)
+
+
+def _in_blocks(
+    passes: BlockPasses,
+    params: PyTree,
+    points: Points,
+    labels: Labels,
+    output: str,
+    parameters: str,
+) -> Float[Array, "m m"]:
+    """The kernel of points that go forward and back some at a time."""
+    read, taps = READOUTS[output], zero_taps(PARAMETER_SETS["all"], points, 1)
+    logits = jax.eval_shape(passes.traced.forward, params, points)[0]
+    like = jax.eval_shape(read, logits, labels)
+    gram = jnp.zeros((len(points), len(points)), points.dtype)
+    for k in range(len(like)):
+        own = passes.kernel(params, points, lambda f, y, k=k: read(f, y)[k], labels, taps)
+        gram += total(own, parameters)[0]
+    return gram

@@ -1,16 +1,16 @@
 """Three implementations of the kernel of any network, which must agree.
 
-- `layerwise`: one backward pass for the whole batch. It needs a network whose layers report their
-  own contributions (`Model.passes` or `Model.tapped`). Memory is that of one layer's per-point
-  gradients.
-- `contraction`: the plain Jacobian, point by point, contracted leaf by leaf, in chunks. It needs
-  that a point's logits depend on that point alone.
+- `layerwise`: one backward pass for the whole batch, layer by layer (`ntkscore.trace`). It needs
+  that a point's logits depend on that point alone. Memory is that of the activations, and of one
+  layer's per-point gradients.
+- `contraction`: the plain Jacobian of all points, contracted leaf by leaf, under the same
+  condition. Simple, and the slowest and largest.
 - `ntvp`: vmapped Jacobian-vector products of vector-Jacobian products, for any network, also where
   batch normalisation couples the points. It needs as many backward and forward passes as there are
   points.
 
 Each is a function of (model, points, labels, output, parameters, groups), as
-`ntkscore.kernels.gram.evaluate` explains them.
+`ntkscore.kernels.gram.evaluate` explains them. `ntkscore.kernels.readouts` has their names.
 """
 
 import itertools
@@ -20,23 +20,22 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 
 from cells.errors import InputError
-from cells.grams import Taps, zero_taps
-from cells.lazy import Array, jax, jnp, lax
-from cells.model import Logits, Model, Points
-from ntkscore.kernels.parameters import (
+from cells.grams import Gram, Taps, regroup, zero_taps
+from cells.lazy import Array, PyTree, jax, jnp, lax
+from cells.model import Logits, Model, Passes, Points
+from ntkscore.kernels.readouts import READOUTS, Cotangents
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     join_parameters,
     split_parameters,
     total,
 )
-from ntkscore.kernels.readouts import READOUTS, Cotangents
+from ntkscore.trace.passes import passes_of
 
 Labels = Int[Array, "m"]
-Gram = Float[Array, "r s s"]
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
-CHUNK_BYTES = 2**30
-"""Bytes of per-point gradients in a block of `contraction`, which holds two blocks at once."""
 COLUMNS = 8
 """Columns of the kernel that `ntvp` computes at once."""
 
@@ -55,41 +54,22 @@ class Evaluation(NamedTuple):
     slopes: Points | None = None
 
 
-def regroup(kernel: Float[Array, "m m"], groups: int) -> Gram:
-    """The Gram matrices of R groups (X, X_ρ, X_2ρ), from that of X and R pairs (X_ρ, X_2ρ)."""
-    if groups == 1:
-        return kernel[None]
-    members = per_group(jnp.arange(len(kernel)), groups)
-    return kernel[members[:, :, None], members[:, None, :]]
+class Forward(NamedTuple):
+    """A network's passes, and what its forward passes over sets of points left."""
+
+    passes: Passes
+    logits: Sequence[Float[Array, "n o"]]
+    kept: Sequence[Any]
 
 
-def per_group(values: Array, groups: int) -> Array:
-    """Values (m, …) at X and at R pairs (X_ρ, X_2ρ), regrouped as (r, s, …): (X, X_ρ, X_2ρ)."""
-    n = len(values) // (2 * groups + 1)
-    pairs = values[n:].reshape(groups, 2 * n, *values.shape[1:])
-    clean = jnp.broadcast_to(values[:n], (groups, n, *values.shape[1:]))
-    return jnp.concatenate([clean, pairs], 1)
+def one_by_one(passes: Passes, function: Callable[[Array], PyTree], given: Array) -> PyTree:
+    """A function of passes at each entry of an array; its results along a new first axis.
 
-
-Forwards = Sequence[tuple[Float[Array, "n o"], Any]]
-"""Logits of some sets of points, and what `Passes.forward` kept for the way back."""
-
-
-def _ready_for_the_way_back(
-    model: Model, points: Points, groups: int, forwards: Forwards | None
-) -> tuple[Logits, Callable[[Logits], tuple[Points, Taps]]]:
-    """Logits; and what `Passes.parts` hands out, as a function of their cotangent."""
-    params, taps = model.params, zero_taps(PARAMETER_SETS["all"], points, groups)
-    if (passes := model.passes) is not None:
-        forwards = forwards or [passes.forward(params, points)]
-        logits, kept = zip(*forwards, strict=True)
-        return jnp.concatenate(logits), lambda s: passes.parts(params, kept, s, taps)
-    if (tapped := model.tapped) is None:
-        raise InputError(
-            "expected a model whose layers report their contributions for the implementation "
-            "layerwise, got one without `passes` or `tapped`; choose auto, contraction or ntvp"
-        )
-    return jax.vjp(lambda points, taps: tapped(params, points, taps), points, taps)
+    Passes that are compiled piece by piece run in a loop of Python's, others in a compiled one.
+    """
+    if not isinstance(passes, BlockPasses):
+        return lax.map(function, given)
+    return jax.tree.map(lambda *a: jnp.stack(a), *map(function, given))
 
 
 def layerwise_by_kind(
@@ -98,26 +78,35 @@ def layerwise_by_kind(
     labels: Labels,
     outputs: Sequence[str],
     groups: int = 1,
-    forwards: Forwards | None = None,
+    forward: Forward | None = None,
 ) -> tuple[list[Taps], Logits, Points | None]:
     """For each output, the kernel's parts by kind of parameter; the logits; and the slopes.
 
     The slopes, the gradient in the points, are those of a single reading, else None.
 
     Args:
-        model: with passes or taps.
+        model: the network; its points do not meet each other.
         points, labels, groups: as for the other implementations.
         outputs: readings of the logits, which share one compiled backward pass.
-        forwards: what the model's own passes left at these points, set after set, if they ran.
+        forward: what the model's passes left at these points, set after set, if they ran.
     """
-    logits, pullback = _ready_for_the_way_back(model, points, groups, forwards)
+    if forward is None:
+        passes = passes_of(model, points)
+        first, left = passes.forward(model.params, points)
+        forward = Forward(passes, [first], [left])
+    logits = jnp.concatenate(forward.logits)
+    taps = zero_taps(PARAMETER_SETS["all"], points, groups)
+
+    def pullback(cotangent: Logits) -> tuple[Points, Taps]:
+        return forward.passes.parts(model.params, forward.kept, cotangent, taps)
+
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
     if len(together) == 1:
         slopes, parts = pullback(together[0])
         return [parts], logits, slopes
     # One after the other: vmapped, the passes would hold every class's gradients at once.
-    parts = lax.map(lambda s: pullback(s)[1], together)
+    parts = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
     grams = [
         jax.tree.map(lambda part, a=a, b=b: jnp.sum(part[a:b], 0), parts)
@@ -133,10 +122,10 @@ def layerwise(
     output: str,
     parameters: str,
     groups: int,
-    forwards: Forwards | None = None,
+    forward: Forward | None = None,
 ) -> Evaluation:
     """The kernel by one backward pass (one for each class with the output `trace`)."""
-    (parts,), logits, slopes = layerwise_by_kind(model, points, labels, (output,), groups, forwards)
+    (parts,), logits, slopes = layerwise_by_kind(model, points, labels, (output,), groups, forward)
     return Evaluation(total(parts, parameters), logits, slopes)
 
 
@@ -147,22 +136,9 @@ def contraction(
     output: str,
     parameters: str,
     groups: int,
-    chunk: int | None = None,
 ) -> Evaluation:
-    """The kernel J Jᵀ from the gradients of every point, in blocks of `chunk` points.
-
-    Args:
-        model, points, labels, output, parameters, groups: as for the others.
-        chunk: points whose gradients are held at once; where it is less than all, those of every
-            earlier block are computed again for each block. By default as many as fit into
-            `CHUNK_BYTES`.
-    """
+    """The kernel J Jᵀ from the gradients of every point, which are held all at once."""
     inside, outside = split_parameters(model.params, parameters)
-    m = len(points)
-    if chunk is None:
-        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(inside))
-        chunk = CHUNK_BYTES // max(size, 1)
-    chunk = min(max(chunk, 1), m)
     logits = model.apply(model.params, points)
 
     def gradient(point: Array, cotangent: Float[Array, "o"]) -> list[Array]:
@@ -171,42 +147,10 @@ def contraction(
         _, pullback = jax.vjp(one, inside)
         return [leaf.ravel() for leaf in jax.tree.leaves(pullback(cotangent)[0])]
 
-    gradients = jax.vmap(gradient)
-
-    def product(rows: list[Array], others: list[Array]) -> Array:
-        parts = (jnp.matmul(a, b.T, precision=PRECISION) for a, b in zip(rows, others, strict=True))
+    def kernel(cotangent: Logits) -> Array:
+        rows = jax.vmap(gradient)(points, cotangent)
+        parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
         return sum(parts, jnp.zeros((), points.dtype))
-
-    if chunk == m:
-
-        def kernel(cotangent: Logits) -> Array:
-            rows = gradients(points, cotangent)
-            return product(rows, rows)
-    else:
-        blocks = -(-m // chunk)
-        # The last block is filled up with points that nobody asks for.
-        place = jnp.minimum(jnp.arange(blocks * chunk), m - 1).reshape(blocks, chunk)
-
-        def kernel(cotangent: Logits) -> Array:
-            def rows_of(block: Int[Array, ""]) -> list[Array]:
-                return gradients(points[place[block]], cotangent[place[block]])
-
-            def below(block: Int[Array, ""]) -> Array:
-                """One row of blocks, up to the diagonal; zero behind it."""
-                rows = rows_of(block)
-
-                def fill(other: Int[Array, ""], filled: Array) -> Array:
-                    return filled.at[other].set(product(rows, rows_of(other)))
-
-                empty = jnp.zeros((blocks, chunk, chunk), points.dtype)
-                filled = lax.fori_loop(jnp.zeros_like(block), block, fill, empty)
-                return filled.at[block].set(product(rows, rows))
-
-            triangle = lax.map(below, jnp.arange(blocks))
-            lower = triangle.transpose(0, 2, 1, 3).reshape(blocks * chunk, blocks * chunk)
-            diagonal = jnp.arange(blocks * chunk) // chunk
-            mirrored = jnp.where(diagonal[:, None] >= diagonal[None], lower, lower.T)
-            return mirrored[:m, :m]
 
     grams = regroup(_summed(kernel, READOUTS[output](logits, labels)), groups)
     return Evaluation(grams, logits)
@@ -254,7 +198,7 @@ def _summed(kernel: Callable[[Logits], Array], cotangents: Cotangents) -> Array:
 
 
 Implementation = Callable[..., Evaluation]
-IMPLEMENTATIONS: dict[str, Implementation] = {
+FUNCTIONS: dict[str, Implementation] = {
     "layerwise": layerwise,
     "contraction": contraction,
     "ntvp": ntvp,
@@ -268,11 +212,10 @@ def implementation_for(model: Model, name: str = "auto") -> Implementation:
         InputError: if a model's points are coupled and the implementation takes them for single.
     """
     if name == "auto":
-        reporting = model.passes is not None or model.tapped is not None
-        name = "ntvp" if model.coupled else "layerwise" if reporting else "contraction"
+        name = "ntvp" if model.coupled else "layerwise"
     if model.coupled and name != "ntvp":
         raise InputError(
             "expected the implementation ntvp where one point's gradient depends on all, as with "
             f"bn batch, got {name}; choose auto or ntvp"
         )
-    return IMPLEMENTATIONS[name]
+    return FUNCTIONS[name]

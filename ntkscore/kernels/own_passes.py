@@ -13,18 +13,18 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from attacks import uniform_in_ball
 from cells.model import Model, Points
 from ntkscore.kernels.implementations import PRECISION
-from ntkscore.kernels.parameters import is_scale, is_weight
+from ntkscore.trace.parameters import is_scale, is_weight
 
 NOISE = 0.01
 """Zen's step, in standard deviations of its input."""
 
 
 def zen(
-    standardized: Callable[..., tuple[Points, Points, Array]],
+    standardized: Callable[..., tuple[Points, Points, Array] | None],
     params: PyTree,
     points: Points,
     key: PRNGKeyArray,
-) -> Float[Array, ""]:
+) -> Float[Array, ""] | None:
     """ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, x and x′ Gaussian, f before the mean over the pixels.
 
     Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels.
@@ -48,7 +48,9 @@ def zen(
     keys = jax.random.split(draw, len(leaves))
     weights = jax.tree.unflatten(jax.tree.structure(params), list(map(drawn, paths, leaves, keys)))
     x, other = (jax.random.normal(k, points.shape, points.dtype) for k in (first, second))
-    here, there, deviations = standardized(weights, x, x + NOISE * other)
+    if (found := standardized(weights, x, x + NOISE * other)) is None:
+        return None
+    here, there, deviations = found
     change = jnp.sum(jnp.abs(here - there).reshape(len(here), -1), 1)
     return jnp.log(jnp.mean(change)) + deviations
 

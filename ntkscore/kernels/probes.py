@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from cells.grams import square
-from cells.model import Activations, Model, Points
+from cells.model import Activations, Passes, Points
 from ntkscore.kernels.implementations import PRECISION
-from ntkscore.kernels.parameters import is_scale, is_weight
+from ntkscore.trace.parameters import is_scale, is_weight
 
 TINY = 1e-30
 """Where even the largest entry of a gradient is below it, the gradient counts as zero. Ones of this
@@ -43,29 +43,34 @@ def equal_states(inside: Activations) -> Float[Array, "n n"]:
     Source: Mellor et al. (2021), "Neural architecture search without training".
     """
 
-    def of_layers(count: Int[Array, "k"], x: Float[Array, "k n ..."]) -> Float[Array, "n n"]:
-        def add(total: Array, layer: Any) -> tuple[Array, None]:
-            count, x = layer
-            signs = jnp.where(x > 0, 1, -1).astype(x.dtype).reshape(len(x), -1)
-            # The product counts those in the same state, less the others.
-            same = lambda signs: (signs.shape[1] + square(signs)) / 2  # noqa: E731
-            none = lambda signs: jnp.zeros_like(total)  # noqa: E731
-            return total + count * lax.cond(count > 0, same, none, signs), None
-
-        n = x.shape[1]
-        return lax.scan(add, jnp.zeros((n, n), x.dtype), (count.astype(x.dtype), x))[0]
-
-    first, *others = (of_layers(*each) for each in inside.rectified)
+    first, *others = (_equal_states(*each) for each in inside.rectified)
     return sum(others, first)
+
+
+@jax.jit
+def _equal_states(count: Int[Array, "k"], x: Shaped[Array, "k n ..."]) -> Float[Array, "n n"]:
+    """Of layers of one shape, of which some are there several times and some not at all."""
+    dtype = jnp.zeros(()).dtype
+
+    def add(total: Array, layer: Any) -> tuple[Array, None]:
+        count, x = layer
+        signs = jnp.where(x > 0, 1, -1).astype(dtype).reshape(len(x), -1)
+        # The product counts those in the same state, less the others.
+        same = lambda signs: (signs.shape[1] + square(signs)) / 2  # noqa: E731
+        none = lambda signs: jnp.zeros_like(total)  # noqa: E731
+        return total + count * lax.cond(count > 0, same, none, signs), None
+
+    n = x.shape[1]
+    return lax.scan(add, jnp.zeros((n, n), dtype), (count.astype(dtype), x))[0]
 
 
 def flips(inside: Activations, attacked: Activations) -> Float[Array, ""]:
     """The share of rectifiers, over all points, in another state than at the attacked points."""
-    changed, units = [], []
+    changed, units, dtype = [], [], jnp.zeros(()).dtype
     for (count, x), (_, other) in zip(inside.rectified, attacked.rectified, strict=True):
-        share = jnp.mean((x > 0) != (other > 0), tuple(range(1, x.ndim)), x.dtype)
-        units.append(jnp.sum(count.astype(x.dtype)) * x[0].size)
-        changed.append(jnp.sum(count.astype(x.dtype) * share) * x[0].size)
+        share = jnp.mean((x > 0) != (other > 0), tuple(range(1, x.ndim)), dtype)
+        units.append(jnp.sum(count.astype(dtype)) * x[0].size)
+        changed.append(jnp.sum(count.astype(dtype) * share) * x[0].size)
     return jnp.asarray(sum(changed) / sum(units))
 
 
@@ -77,13 +82,18 @@ def feature_products(inside: Activations) -> list[Float[Array, "_ _ _"]]:
     each other without end (jaxlib 0.10.2, batches of matrices).
     """
 
+    return [_covariances(blocks) for blocks in inside.features]
+
+
+@jax.jit
+def _covariances(blocks: Float[Array, "k n ... c"]) -> Float[Array, "k d d"]:
     def product(features: Float[Array, "n ... c"]) -> Float[Array, "d d"]:
         rows = features.reshape(-1, features.shape[-1])
         rows -= jnp.mean(rows, 0)
         rows = rows if len(rows) < rows.shape[1] else rows.T
         return jnp.matmul(rows, rows.T, precision=PRECISION)
 
-    return [lax.map(product, blocks) for blocks in inside.features]
+    return lax.map(product, blocks)
 
 
 def curvature(before: Points, after: Points, slope: Points, there: Points) -> Float[Array, ""]:
@@ -102,7 +112,7 @@ def curvature(before: Points, after: Points, slope: Points, there: Points) -> Fl
     return jnp.mean(squared(there - slope) / squared(after - before))
 
 
-def synflow(model: Model, points: Points) -> Float[Array, ""]:
+def synflow(passes: Passes, params: PyTree, points: Points) -> Float[Array, ""] | None:
     """ln Σ_θ |θ ∂R/∂θ|, R the summed logits at a point of ones, of the weights' absolute values.
 
     Normalisations and biases are left out. Where θ and ∂R/∂θ are nowhere negative, the sum is the
@@ -111,16 +121,22 @@ def synflow(model: Model, points: Points) -> Float[Array, ""]:
     Source: Tanaka et al. (2020), "Pruning neural networks without any data".
 
     Args:
-        model: with `unnormalized`.
+        passes: of the network.
+        params: its weights.
         points: of which shape and dtype alone count.
+
+    Returns:
+        The logarithm; None where it is not known which the network's normalisations are.
     """
-    flow = model.unnormalized
-    assert flow is not None
-    weights, fixed = _absolute(model.params)
+    weights, fixed = _absolute(params)
+    one = jnp.full_like(points[:1], TINY)
+    if jax.eval_shape(passes.unnormalized, params, one) is None:
+        return None
 
     def log_flow(weights: PyTree) -> Float[Array, ""]:
-        params = jax.tree.map(jnp.add, weights, fixed)
-        return jnp.log(jnp.sum(flow(params, jnp.full_like(points[:1], TINY))))
+        logits = passes.unnormalized(jax.tree.map(jnp.add, weights, fixed), one)
+        assert logits is not None
+        return jnp.log(jnp.sum(logits))
 
     level, rise = jax.jvp(log_flow, (weights,), (weights,))
     return jnp.log(rise) + level - jnp.log(TINY)

@@ -1,4 +1,4 @@
-"""Readings of the logits that a kernel can be of: one entry for each."""
+"""What a kernel is of: readings of the logits; and the names of the ways to compute it."""
 
 from collections.abc import Callable
 
@@ -46,3 +46,6 @@ READOUTS: dict[str, Callable[[Logits, Labels], Cotangents]] = {
     "label": label,
     "loss": loss,
 }
+
+IMPLEMENTATIONS = ("layerwise", "contraction", "ntvp")
+"""Names in `ntkscore.kernels.implementations.FUNCTIONS`."""

@@ -32,20 +32,19 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[n
 
 
 def of_features(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:
-    """`expressivity` and `progressivity` of a network's blocks.
+    """`expressivity` and `progressivity` of a network's blocks; of a single block the first alone.
 
-    NaN where a block's features are all equal or not finite; the latter also for a single block.
+    NaN where a block's features are all equal or not finite.
 
     Args:
         products: as for `feature_entropies`.
     """
+    count = sum(map(len, products))
     with np.errstate(invalid="ignore"):
-        entropies = feature_entropies(products) if _finite(products) else np.array([np.nan])
-    rises = np.diff(entropies)
-    return {
-        "expressivity": float(np.sum(entropies)),
-        "progressivity": float(np.min(rises)) if len(rises) else np.nan,
-    }
+        finite = _finite(products)
+        entropies = feature_entropies(products) if finite else np.full(count, np.nan)
+    found = {"expressivity": float(np.sum(entropies))}
+    return found | ({"progressivity": float(np.min(np.diff(entropies)))} if count > 1 else {})
 
 
 def of_pullbacks(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> dict[str, float]:

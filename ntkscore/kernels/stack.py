@@ -2,19 +2,28 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from attacks import ATTACKS, Attack
-from cells.model import Activations, Model
+from cells.grams import regroup
+from cells.model import Activations, Model, Passes
 from ntkscore.errors import InputError
+from ntkscore.kernels.checks import (
+    check_coupling,
+    check_labels,
+    check_pixels,
+    checked_model,
+    classes_of,
+    have_values,
+)
 from ntkscore.kernels.gram import evaluate
-from ntkscore.kernels.implementations import regroup
+from ntkscore.kernels.implementations import Forward
 from ntkscore.kernels.joint import ASYMMETRIC, BLOCKS, JOINT, KERNELS, POINTS, block, joint_kernel
 from ntkscore.kernels.own_passes import of_perturbations, pullback_products, zen
 from ntkscore.kernels.probes import (
@@ -28,6 +37,8 @@ from ntkscore.kernels.probes import (
 )
 from ntkscore.kernels.proxies import LOSS, NETWORK
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, "n"]
@@ -79,28 +90,28 @@ class Stack(NamedTuple):
 
 def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1]."""
-    return lambda images: _Forward(model, images).loss_gradient(labels)
+    return lambda images: _Pass(model, passes_of(model, images), images).loss_gradient(labels)
 
 
-class _Forward:
-    """A forward pass, with what it left for the way back."""
+class _Pass:
+    """A forward pass over one set of points, with what it left for the way back."""
 
-    def __init__(self, model: Model, points: Images) -> None:
-        self.model, self.points = model, points
-        if (passes := model.passes) is not None:
-            self.logits, self.kept = passes.forward(model.params, points)
-            self.pullback = lambda s: passes.gradient(model.params, self.kept, s)
-        else:
-            self.logits, pullback = jax.vjp(model.logits, points)
-            self.kept, self.pullback = None, lambda s: pullback(s)[0]
+    def __init__(self, model: Model, passes: Passes, points: Images) -> None:
+        self.model, self.passes, self.points = model, passes, points
+        self.logits, self.kept = passes.forward(model.params, points)
+
+    @property
+    def forward(self) -> Forward:
+        return Forward(self.passes, [self.logits], [self.kept])
 
     @cached_property
     def inside(self) -> Activations | None:
-        """What the points look like inside the network, where it says so."""
-        if (passes := self.model.passes) is not None:
-            return passes.activations(self.model.params, self.kept)
-        look = self.model.activations
-        return None if look is None else look(self.model.params, self.points)
+        """Inputs of the rectifiers and outputs of the blocks, where there are any."""
+        return self.passes.activations(self.model.params, self.kept)
+
+    def pullback(self, cotangent: Array) -> Images:
+        """The gradient in the points, from the cotangent of the logits."""
+        return self.passes.gradient(self.model.params, self.kept, cotangent)
 
     def loss_gradient(self, labels: Labels) -> Images:
         summed = lambda logits: jnp.sum(cross_entropy(logits, labels))  # noqa: E731
@@ -118,10 +129,11 @@ def stack(
     implementation: str = "auto",
     key: PRNGKeyArray | None = None,
     noise: PRNGKeyArray | None = None,
+    memory: int | None = None,
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
 
-    Everything clean is computed once. What other measures are taken from comes by.
+    Everything clean is computed once. Also collects the inputs of the other measures.
 
     Args:
         model: the network at its weights.
@@ -133,9 +145,11 @@ def stack(
         key: for the attack's random start.
         noise: for what measures with passes of their own draw; they are left out without it, as
             they are where a point's logits depend on others.
+        memory: as for `ntkscore.ntk`.
 
     Raises:
-        InputError: if there is no attack of the name.
+        InputError: if there is no attack of the name, or network, images, labels or radii do not
+            fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -149,9 +163,14 @@ def stack(
         if attack not in ATTACKS:
             raise InputError(f"expected one of {', '.join(ATTACKS)}, got {attack!r}; choose one")
         attack = ATTACKS[attack]
-    images, labels = jnp.asarray(images), jnp.asarray(labels)
+    if have_values(getattr(model, "params", ()), images, labels, rhos):
+        model, images, labels = _checked(model, images, labels, rhos)
+    images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.asarray(rhos, images.dtype)
-    gradient, clean = loss_gradient(model, labels), _Forward(model, images)
+    passes = passes_at(model, images, memory)
+    check_coupling(model, passes, images)
+    at = partial(_Pass, model, passes)
+    clean, gradient = at(images), lambda images: at(images).loss_gradient(labels)
     noise = None if model.coupled else noise
 
     def attacked(rho: Float[Array, ""]) -> tuple[list[Any], list[Any], dict[str, Any], dict]:
@@ -163,7 +182,7 @@ def stack(
             last = forwards[-1]
             slopes.append(last.loss_gradient(labels))
             points = attack(rho)(gradient, last.points, each, slopes[-1])
-            forwards.append(_Forward(model, points))
+            forwards.append(at(points))
         numbers = {"cross.curvature": curvature(images, forwards[1].points, *slopes)}
         products: dict[str, list[Array]] = {}
         for kernel, forward in zip(POINTS[1:], forwards[1:], strict=True):
@@ -180,10 +199,12 @@ def stack(
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
-    if radii == 1:
+    if radii == 1 or isinstance(passes, BlockPasses):
         # A batch of one radius would batch the network's branches too, and compute all of them.
-        pairs, *rest = attacked(rhos[0])
-        states, numbers, products = jax.tree.map(lambda a: a[None], rest)
+        results = [attacked(rho) for rho in rhos]
+        pairs = [pair for passed, *_ in results for pair in passed]
+        rest = [result[1:] for result in results]
+        states, numbers, products = jax.tree.map(lambda *a: jnp.stack(a), *rest)
     else:
         together, states, numbers, products = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
@@ -194,7 +215,7 @@ def stack(
     states = None if own is None else jnp.stack([repeat(own), *states], 1)
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
-    gram, logits, slopes = evaluate(
+    gram, _, slopes = evaluate(
         model,
         points,
         tiled,
@@ -202,55 +223,84 @@ def stack(
         parameters,
         implementation,
         groups=radii,
-        forwards=None if model.passes is None else [(logits, kept) for _, logits, kept in sets],
+        forward=Forward(passes, [logits for _, logits, _ in sets], [kept for *_, kept in sets]),
     )
     if output != "sum" or slopes is None:  # else the kernel's own pass has been there
-        ones = jnp.ones_like(logits)
-        if (passes := model.passes) is not None:
-            slopes, _ = passes.parts(model.params, [kept for _, _, kept in sets], ones, {})
-        else:
-            (slopes,) = jax.vjp(model.logits, points)[1](ones)
+        back = partial(passes.gradient, model.params)
+        slopes = jnp.concatenate([back(kept, jnp.ones_like(own)) for _, own, kept in sets])
     return Stack(gram, regroup(correlation(slopes), radii), states, numbers, products)
 
 
+def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, Array, np.ndarray]:
+    """Refuse what does not fit before anything is computed."""
+    model, images, labels = checked_model(model), np.asarray(images), np.asarray(labels)
+    check_pixels(images)
+    points = jnp.asarray(images)
+    classes = classes_of(model, points)
+    if classes < 2:
+        raise InputError(
+            "expected logits of at least two classes, since attacks raise the cross-entropy, got "
+            "one; give the network an output for each class"
+        )
+    check_labels(labels, len(images), classes)
+    if wrong := [rho for rho in np.ravel(rhos) if not 0 <= rho <= 1]:
+        raise InputError(
+            f"expected radii from 0 to 1 on the pixel scale, got {wrong[0]:g}; write 8/255 for "
+            "eight grey levels"
+        )
+    return model, points, labels
+
+
 def _at_clean(
-    clean: _Forward, labels: Labels, noise: PRNGKeyArray | None
+    clean: _Pass, labels: Labels, noise: PRNGKeyArray | None
 ) -> tuple[dict[str, Array], dict[str, list[Array]]]:
     """Numbers and products at the clean images, and of the network alone."""
     model, kernel = clean.model, POINTS[0]
     numbers = {f"{kernel}.{LOSS}": jnp.mean(cross_entropy(clean.logits, labels))}
     products = _features(kernel, clean)
-    if model.unnormalized is not None:
-        numbers[f"{NETWORK}.synflow"] = synflow(model, clean.points)
+    if (
+        not model.coupled
+        and (flow := synflow(clean.passes, model.params, clean.points)) is not None
+    ):
+        numbers[f"{NETWORK}.synflow"] = flow
     if noise is not None:
         more = _of_weights(kernel, clean, labels)
         numbers, products = numbers | more[0], products | more[1]
         key = jax.random.fold_in(noise, PERTURBATIONS)
         found = of_perturbations(model, clean.points, clean.logits, clean.pullback, key)
         numbers |= {f"{kernel}.{name}": number for name, number in found.items()}
-        if (passes := model.passes) is not None:
-            first, second = jax.random.split(noise)
-            numbers[f"{NETWORK}.zen"] = zen(passes.standardized, model.params, clean.points, first)
-            pairs = passes.pullbacks(model.params, clean.kept, second)
+        first, second = jax.random.split(noise)
+        energy = zen(clean.passes.standardized, model.params, clean.points, first)
+        if energy is not None:
+            numbers[f"{NETWORK}.zen"] = energy
+        if pairs := clean.passes.pullbacks(model.params, clean.kept, second):
             products[f"{kernel}.pullbacks"] = pullback_products(pairs)
     return numbers, products
 
 
-def _features(kernel: str, forward: _Forward) -> dict[str, list[Array]]:
+def _flow(passes: Passes, params: PyTree, one: Images) -> Array | None:
+    traced = isinstance(passes, BlockPasses)
+    return _compiled_flow(passes.traced, params, one) if traced else synflow(passes, params, one)
+
+
+_compiled_flow = jax.jit(synflow, static_argnums=0)
+
+
+def _features(kernel: str, forward: _Pass) -> dict[str, list[Array]]:
     """Products of the blocks' features, where the network says what they are."""
     inside = forward.inside
     return {} if inside is None else {f"{kernel}.features": feature_products(inside)}
 
 
 def _of_weights(
-    kernel: str, forward: _Forward, labels: Labels
+    kernel: str, forward: _Pass, labels: Labels
 ) -> tuple[dict[str, Array], dict[str, list[Array]]]:
     """Numbers of the weights' gradients, and the Fisher information."""
-    model, left = forward.model, (forward.logits, forward.kept)
-    found = of_gradients(model, forward.points, labels, left)
+    found = of_gradients(forward.forward, forward.model.params, labels)
     numbers = {f"{kernel}.{name}": number for name, number in found.items()}
-    return numbers, {f"{kernel}.fisher": [fisher(model, forward.points, left)[None]]}
+    matrix = fisher(forward.forward, forward.model.params)
+    return numbers, {f"{kernel}.fisher": [matrix[None]]}
 
 
-def _states(forward: _Forward) -> Float[Array, "n n"] | None:
+def _states(forward: _Pass) -> Float[Array, "n n"] | None:
     return None if forward.inside is None else equal_states(forward.inside)

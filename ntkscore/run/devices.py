@@ -11,6 +11,7 @@ from typing import Any
 from cells.lazy import jax
 from cells.traced import keep_traced
 from ntkscore.errors import InputError
+from ntkscore.memory import container_limit, free_memory
 from ntkscore.paths import cache_home
 
 GROUP = 16
@@ -113,33 +114,10 @@ def cores_as_devices() -> None:
 def usable_cores() -> int:
     """Cores that this process may use: its affinity, and its container's quota on Linux."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota, *period = _container_limit("cpu.max").split()
+    quota, *period = container_limit("cpu.max").split()
     if quota.isdecimal() and period:
         return max(min(cores or 1, int(quota) // int(period[0])), 1)
     return cores or 1
-
-
-def _container_limit(name: str) -> str:
-    """Limit that Linux's control group sets on a resource, or "max" where there is none."""
-    try:
-        return Path("/sys/fs/cgroup", name).read_text(encoding="ascii").strip() or "max"
-    except OSError:
-        return "max"
-
-
-def free_memory(device: Any) -> int | None:
-    """Bytes that a device has left, for a CPU the machine's; None where it does not say."""
-    if device.platform == "cpu":
-        try:
-            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (AttributeError, ValueError, OSError):
-            return None
-        limit = _container_limit("memory.max")
-        return min(total, int(limit)) if limit.isdecimal() else total
-    stats = device.memory_stats()
-    if not stats or "bytes_limit" not in stats:
-        return None
-    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
 
 
 def check_batch(batch: int | None) -> None:

@@ -82,7 +82,7 @@ class TrainedNetwork:
             )
         state = self.state(place)
         variables = {"params": state.params, STATISTICS: state.statistics}
-        return write_state_dict(variables, self.architecture, self.space.network, running=True)
+        return write_state_dict(variables, self.architecture, self.space.flax_network, running=True)
 
 
 def train(

@@ -72,7 +72,7 @@ def trained_networks(
     space = space.on(given.task)
     parsed = space.parse(cell)
     state = _read(source)
-    variables = read_state_dict(state, parsed, space.network, running=True)
+    variables = read_state_dict(state, parsed, space.flax_network, running=True)
     model = space.trained_model(parsed, variables["params"], variables[STATISTICS])
     columns = {**space.identity(parsed), "seed": -1, "epochs": -1}
     return Networks([columns], [model], space, images=given)

@@ -23,7 +23,7 @@ from ntkscore.data.tables import load_table
 from ntkscore.kernels import gram
 
 SPACE = NASBench201(task=Task(num_classes=3), channels=4, cells_per_stage=1, bn="init")
-NETWORK = SPACE.network
+NETWORK = SPACE.flax_network
 CONSTANT = 0
 
 Evaluate = Callable[[Params, Cell], tuple[np.ndarray, np.ndarray]]

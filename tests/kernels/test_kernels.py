@@ -31,15 +31,16 @@ from cells.model import Model
 from ntkscore.errors import InputError
 from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.gram import evaluate, ntk
-from ntkscore.kernels.implementations import IMPLEMENTATIONS
-from ntkscore.kernels.parameters import (
+from ntkscore.kernels.implementations import FUNCTIONS
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
+from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     join_parameters,
     kind_of,
     split_parameters,
     total,
 )
-from ntkscore.kernels.readouts import READOUTS
+from ntkscore.trace.passes import passes_of
 
 Array = jax.Array
 READINGS = tuple((output, parameters) for output in READOUTS for parameters in PARAMETER_SETS)
@@ -136,34 +137,15 @@ def test_one_pass_for_several_outputs_gives_each_and_the_logits(double, small_ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("implementation", "chunk"),
-    [
-        *((kernels.contraction, chunk) for chunk in (1, 2, 3, M, M + 5)),
-        *((kernels.ntvp, chunk) for chunk in (1, 3, M)),
-    ],
-)
-def test_any_number_of_points_or_columns_at_once(
-    double, small_kernels, implementation: Callable[..., Any], chunk: int
-) -> None:
+@pytest.mark.parametrize("chunk", [1, 3, M])
+def test_any_number_of_columns_at_once(double, small_kernels, chunk: int) -> None:
     run = jax.jit(
-        lambda params, images, labels: implementation(
+        lambda params, images, labels: kernels.ntvp(
             small_model(params, branch(1)), images, labels, "trace", "weights", 1, chunk
         )
     )
     gram, *_ = run(small_params(), *points())
     assert error(gram[0], small_kernels[1]["trace", "weights"]) < EXACT
-
-
-@pytest.mark.slow
-def test_contraction_holds_as_many_gradients_as_fit(double, monkeypatch) -> None:
-    model, (images, labels) = Model(perceptron, perceptron_params()), points(5, 4)
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
-    expected = naive.kernel(perceptron, model.params, images, labels)
-    for held in (0, 2 * size):
-        monkeypatch.setattr(kernels, "CHUNK_BYTES", held)
-        gram, *_ = jax.jit(lambda: kernels.contraction(model, images, labels, "sum", "all", 1))()
-        assert error(gram[0], expected) < EXACT
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -174,24 +156,33 @@ def test_float32_stays_float32(small_kernels, implementation: str) -> None:
     assert error(got, small_kernels[1]["loss", "all"]) < 1e-4
 
 
-def test_an_empty_mapping_asks_for_the_gradient_in_the_images(double) -> None:
-    @jax.jit
-    def pullback(taps: Any) -> Array:
-        forward = lambda images: small(small_params(), images, branch(1), taps)  # noqa: E731
-        return jax.vjp(forward, points()[0])[1](jnp.eye(M, CLASSES))[0]
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_empty_mapping_asks_for_the_gradient_in_the_images(double, index: int) -> None:
+    images, cotangent = points()[0], jnp.eye(M, CLASSES)
+    zeros = {kind: jnp.zeros((1, M, M)) for kind in PARAMETER_SETS["all"]}
 
-    plain = pullback(None)
-    assert error(pullback({}), plain) < EXACT
-    # The cotangent of the images is also right beside that of the Gram matrices.
-    taps = {kind: jnp.zeros((1, M, M)) for kind in PARAMETER_SETS["all"]}
-    assert error(pullback(taps), plain) < EXACT
+    @jax.jit
+    def pulled(params: Any, images: Array, index: Array) -> list[Array]:
+        model = small_model(params, index)
+        passes = passes_of(model, images)
+        _, kept = passes.forward(params, images)
+        alone, parts = passes.parts(params, [kept], cotangent, {})
+        assert not parts
+        # It is also right beside the Gram matrices, and where nothing else is asked for.
+        beside, _ = passes.parts(params, [kept], cotangent, zeros)
+        plain = jax.vjp(model.logits, images)[1](cotangent)[0]
+        return [plain, alone, beside, passes.gradient(params, kept, cotangent)]
+
+    plain, *got = pulled(small_params(), images, branch(index))
+    for each in got:
+        assert error(each, plain) < EXACT
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("columns", [1, 7, 2 * CPU_COLUMNS, CPU_COLUMNS + 1])
 def test_the_gram_matrix_of_rows(double, count: int, columns: int) -> None:
     rows = jnp.asarray(np.random.default_rng(columns).normal(size=(count, columns)))
-    (got,) = self_product(rows, {"weight": jnp.zeros((1, count, count))})
+    (got,) = self_product(rows, 1)
     assert error(got, rows @ rows.T) < EXACT
 
 
@@ -219,7 +210,7 @@ def test_kernel_gradients_of_each_image(double, count: int, size: int, stride: i
         one = lambda kernel: layers.convolve(x[None], kernel, stride)[0]  # noqa: E731
         return jax.vjp(one, kernel)[1](g)[0]
 
-    got = jax.jit(kernel_gradients, static_argnums=(2, 3))(x, g, size, stride)
+    got = jax.jit(kernel_gradients, static_argnums=(2, 3))(x, g, (size,) * 2, (stride,) * 2)
     assert got.shape == (count, size, 2, size, 3)
     assert error(got.swapaxes(2, 3), expected(x, g)) < EXACT
 
@@ -239,7 +230,7 @@ def perceptron_kernels() -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", PARAMETER_SETS)
-@pytest.mark.parametrize("implementation", ["auto", "contraction", "ntvp"])
+@pytest.mark.parametrize("implementation", ["auto", *IMPLEMENTATIONS])
 def test_kernels_of_a_network_that_is_not_ours(
     double, implementation: str, parameters: str
 ) -> None:
@@ -319,15 +310,31 @@ def test_the_last_telling_name_gives_a_parameters_kind() -> None:
         ({"w": jnp.ones((3, 2))}, r"\['w'\]"),
     ],
 )
-def test_parameters_without_a_telling_name_are_refused(params: Any, came: str) -> None:
+def test_the_others_refuse_parameters_without_a_telling_name(params: Any, came: str) -> None:
     model = Model(lambda params, x: x @ jax.tree.leaves(params)[0], params)
     assert ntk(model, jnp.eye(3)).shape == (3, 3)
     message = (
         r"^expected parameters named kernel, weight, embedding, scale, shift, bias to tell weights "
         rf"from shifts, got {came}; choose the parameters 'all', or name the leaves"
     )
-    with pytest.raises(InputError, match=message):
-        ntk(model, jnp.eye(3), parameters="weights")
+    for implementation in ("contraction", "ntvp"):
+        with pytest.raises(InputError, match=message):
+            ntk(model, jnp.eye(3), parameters="weights", implementation=implementation)
+
+
+@pytest.mark.parametrize("parameters", PARAMETER_SETS)
+def test_layerwise_tells_parameters_without_names_by_their_use(double, parameters: str) -> None:
+    named, (images, labels) = perceptron_params(), points(5, 4)
+    named["out"] |= {"scale": jnp.linspace(0.5, 2, CLASSES)}
+    leaves, tree = jax.tree.flatten(named)
+
+    def scaled(params: Any, x: Array) -> Array:
+        return perceptron(params, x) * params["out"]["scale"]
+
+    model = Model(lambda params, x: scaled(jax.tree.unflatten(tree, params), x), leaves)
+    got = ntk(model, images, labels, "label", parameters, "layerwise")
+    expected = naive.kernel(scaled, named, images, labels, "label", parameters)
+    assert error(got, expected) < EXACT
 
 
 def linear(weights: Array, points: Array) -> Array:
@@ -348,11 +355,6 @@ def linear(weights: Array, points: Array) -> Array:
             "expected the points' classes for the output label, got no labels; pass labels",
         ),
         ({"output": "loss"}, "expected the points' classes for the output loss, got no labels"),
-        (
-            {"implementation": "layerwise"},
-            "expected a model whose layers report their contributions for the implementation "
-            "layerwise, got one without `passes` or `tapped`; choose auto, contraction or ntvp",
-        ),
     ],
 )
 def test_choices_that_do_not_fit_are_refused(choices: dict[str, str], message: str) -> None:
@@ -373,14 +375,11 @@ def test_coupled_points_are_refused_by_what_takes_them_for_single(implementation
 
 
 def test_auto_is_the_fastest_that_is_exact() -> None:
-    plain, tapped = Model(linear, jnp.ones((3, 2))), small_model(small_params(), branch(0))
-    for model, expected in (
-        (plain, kernels.contraction),
-        (tapped, kernels.layerwise),
-        (plain._replace(coupled=True), kernels.ntvp),
-        (tapped._replace(coupled=True), kernels.ntvp),
-    ):
-        assert kernels.implementation_for(model) is expected
+    for model in (Model(linear, jnp.ones((3, 2))), small_model(small_params(), branch(0))):
+        assert kernels.implementation_for(model) is kernels.layerwise
+        assert kernels.implementation_for(model._replace(coupled=True)) is kernels.ntvp
+        for name, implementation in FUNCTIONS.items():
+            assert kernels.implementation_for(model, name) is implementation
 
 
 def test_points_and_labels_may_be_plain_arrays() -> None:
@@ -390,42 +389,43 @@ def test_points_and_labels_may_be_plain_arrays() -> None:
     np.testing.assert_array_equal(ntk(model, points, [0, 1, 1], "label"), expected)
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_the_kernel_is_compiled_once_for_functions_and_shapes(count: int) -> None:
-    chex.clear_trace_counter()
+@pytest.mark.parametrize("implementation", ["auto", "ntvp"])
+def test_the_kernel_is_compiled_once_for_functions_and_shapes(implementation: str) -> None:
+    traces = []
 
-    @chex.assert_max_traces(n=1)
     def counted(weights: Array, points: Array) -> Array:
+        traces.append(points.shape)
         return linear(weights, points)
 
     model, x = Model(counted, jnp.ones((3, 2))), jnp.eye(3)[:2]
-    kernels_of = [
-        ntk(model._replace(params=scale * model.params), scale * x, implementation="ntvp")
-        for scale in range(1, count + 1)
-    ]
-    for scale, kernel in enumerate(kernels_of, 1):
+    for scale in range(1, 5):
+        kernel = ntk(
+            model._replace(params=scale * model.params), scale * x, implementation=implementation
+        )
         np.testing.assert_array_equal(kernel, 2 * scale**2 * np.eye(2))
-    with pytest.raises(AssertionError, match="traced > 1 times"):
-        ntk(model, jnp.eye(3), implementation="ntvp")
-    chex.clear_trace_counter()
+        first = first if scale > 1 else len(traces)
+        assert len(traces) == first
+    ntk(model, jnp.eye(3), implementation=implementation)
+    assert len(traces) > first
 
 
-def test_a_models_logits_are_those_of_its_apply() -> None:
+def test_a_models_logits_are_those_of_its_passes() -> None:
     images = points()[0].astype(jnp.float32)
     params = jax.tree.map(lambda a: a.astype(jnp.float32), small_params())
-    tapped = small_model(params, branch(1))
+    model = small_model(params, branch(1))
+    passes = passes_of(model, images)
 
-    def read(model: Model) -> Any:
+    def read(logits_of: Callable[[Array], Array]) -> Any:
         """Logits, and the gradient of a reading of them in the images."""
 
         def loss(x: Array) -> tuple[Array, Array]:
-            logits = model.logits(x)
+            logits = logits_of(x)
             return jnp.sum(jnp.sin(logits)), logits
 
         slope, logits = jax.jit(jax.grad(loss, has_aux=True))(images)
         return logits, slope
 
-    (logits, slope), plain = read(tapped), read(tapped._replace(tapped=None))
+    (logits, slope), traced = read(model.logits), read(lambda x: passes.forward(params, x)[0])
     assert logits.shape == (M, CLASSES)
     assert float(jnp.max(jnp.abs(slope))) > 1e-3
-    chex.assert_trees_all_close((logits, slope), plain, rtol=1e-3, atol=1e-5)
+    chex.assert_trees_all_close((logits, slope), traced, rtol=1e-3, atol=1e-5)

@@ -20,10 +20,10 @@ from cells.nasbench201.normalization import NORMALIZATIONS, Normalization
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate, ntk
-from ntkscore.kernels.implementations import contraction, implementation_for, layerwise_by_kind
-from ntkscore.kernels.parameters import PARAMETER_SETS, total
+from ntkscore.kernels.implementations import implementation_for, layerwise, layerwise_by_kind
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.parity import KERNELS, Reference, load_parity
+from ntkscore.trace.parameters import PARAMETER_SETS, total
 
 Array = jax.Array
 TASK = Task((SIZE, SIZE, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
@@ -43,7 +43,7 @@ def per_image(z: Array) -> tuple[Array, Array]:
 def programs(init: str = "torch", bn: str = "calibrated") -> SimpleNamespace:
     """The compiled functions of a network; schemes with the same forward pass can share them."""
     space = NASBench201(task=TASK, channels=4, cells_per_stage=1, init=init, bn=bn)
-    network = space.network
+    network = space.flax_network
 
     def parts(variables: Any, images: Array, labels: Array, digits: Array) -> list[dict]:
         model = space.model((), variables, digits, images)
@@ -93,7 +93,7 @@ def variables(init: str) -> dict[str, Any]:
         spread = 0.0 if path[0].key == STATISTICS else 0.5
         return jnp.asarray(centre + spread * rng.normal(size=leaf.shape))
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_variables(programs().space.network))
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(programs().space.flax_network))
 
 
 def factors(init: str) -> Any:
@@ -103,7 +103,7 @@ def factors(init: str) -> Any:
         shape = leaf.shape[1:] if leaf.ndim in (2, 5) and path[0].key != "head" else leaf.shape
         return jnp.asarray(gain(init, shape) if path[-1].key == "kernel" else 1.0)
 
-    params = abstract_variables(programs().space.network)["params"]
+    params = abstract_variables(programs().space.flax_network)["params"]
     return jax.tree_util.tree_map_with_path(factor, params)
 
 
@@ -172,7 +172,7 @@ def test_a_mode_of_ones_own_has_its_kernel(double, measured, mode_per_image: str
     run = programs(bn=mode_per_image)
     images, labels = points()
     model = run.space.model((), measured[CELLS[0]], digits(CELLS[0]), images)
-    assert implementation_for(model) is contraction
+    assert model.passes is None and implementation_for(model) is layerwise
     for cell in CELLS[:3]:
         arguments = measured[cell], images, labels, digits(cell)
         expected = run.naive(*arguments, factors("torch"))

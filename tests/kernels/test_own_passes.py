@@ -14,6 +14,7 @@ from cells import Task
 from cells.model import Model
 from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
 from cells.nasbench201.space import NASBench201
+from ntkscore.kernels.implementations import Forward
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.own_passes import (
     NOISE,
@@ -27,6 +28,7 @@ from ntkscore.kernels.probes import cross_entropy
 from ntkscore.kernels.reductions import of_fisher, of_pullbacks
 from ntkscore.kernels.stack import stack
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.trace.passes import passes_of
 
 Array = jax.Array
 N, CLASSES, STAGES = 3, 4, 3
@@ -50,6 +52,13 @@ def model() -> Any:
     return SPACE.model((), SPACE.draw((), 1, jnp.float64), digits(), points()[0])
 
 
+def passed(network: Model, x: Array) -> Forward:
+    """A forward pass of the network, by its own passes or by those that its trace gives."""
+    passes = passes_of(network, x)
+    logits, kept = passes.forward(network.params, x)
+    return Forward(passes, [logits], [kept])
+
+
 def unstacked(tree: Any) -> dict[str, np.ndarray]:
     """Every layer's tensor by its name, the cells of a stage one by one."""
     layers = {}
@@ -65,7 +74,7 @@ def unstacked(tree: Any) -> dict[str, np.ndarray]:
 @pytest.mark.thorough
 def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
     (x, y), network = points(), model()
-    got = jax.jit(lambda x: of_gradients(network, x, y))(x)
+    got = jax.jit(lambda x: of_gradients(passed(network, x), network.params, y))(x)
 
     def loss(params: Any, one: int) -> Array:
         logits = network.apply(params, x[one : one + 1])
@@ -110,10 +119,10 @@ def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function
     def both(code: Array) -> Any:
         network = space.model((), drawn, code, x)
         assert network.passes is not None
-        forward = network.passes.forward(network.params, x)
+        forwards = [passed(each, x) for each in (network, network._replace(passes=None))]
         return [
-            (of_gradients(network, x, y, left), fisher(network, x, left))
-            for left in (forward, None)
+            (of_gradients(each, network.params, y), fisher(each, network.params))
+            for each in forwards
         ]
 
     (fast, quick), (plain, naive) = both(code)
@@ -143,7 +152,8 @@ def test_fisher_is_the_mean_square_of_what_moves_the_labels_log_probability() ->
         for label in range(CLASSES):
             slope = np.asarray(jax.grad(log_chance)(first, one, label))
             expected += np.exp(log_chance(first, one, label)) * np.outer(slope, slope) / len(x)
-    np.testing.assert_allclose(fisher(network, x), expected, rtol=1e-9)
+    got = jax.jit(lambda x: fisher(passed(network, x), params))(x)
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
 def test_the_fisher_entropy_is_of_the_deciles_of_what_gradients_reach() -> None:
@@ -166,8 +176,9 @@ def test_the_fisher_entropy_is_of_the_deciles_of_what_gradients_reach() -> None:
 @pytest.mark.thorough
 def test_what_is_no_number_stays_none() -> None:
     (x, y), network = points(), model()
-    broken = network._replace(apply=lambda w, x: network.apply(w, x) * jnp.nan)
-    assert np.isnan(list(of_gradients(broken, x, y).values())).all()
+    broken = Model(lambda w, x: network.apply(w, x) * jnp.nan, network.params)
+    found = jax.jit(lambda x: of_gradients(passed(broken, x), network.params, y))(x)
+    assert np.isnan(list(found.values())).all()
 
 
 def test_stability_is_the_mean_of_products_with_the_whole_jacobian() -> None:
@@ -255,7 +266,7 @@ def test_zen_is_that_of_the_network_standardised_by_its_own_batch() -> None:
     assert abs(np.std(taken["x"]) - 1) < 0.1
     assert np.std(taken["other"] - taken["x"]) == pytest.approx(NOISE, rel=0.1)
 
-    plain, ends = SPACE.network.clone(mean=(0.0,) * 3, std=(1.0,) * 3), []
+    plain, ends = SPACE.flax_network.clone(mean=(0.0,) * 3, std=(1.0,) * 3), []
 
     def look(next_fun: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if isinstance(context.module, Head) and context.method_name == "__call__":
@@ -329,10 +340,12 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
         got = jax.eval_shape(measure, x)
         return {*got.numbers, *got.products}
 
-    always = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
+    coupled = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
+    always = {*coupled, "network.synflow"}
     gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("grad_norm", "snip", "zico")}
     gradients |= {"clean.stability", "clean.flip_distance", "clean.fisher", "robust.fisher"}
     assert {"network.zen", "clean.pullbacks", *gradients} < names(model(), key)
     bare = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((8 * 8 * 3, CLASSES)))
     assert names(bare, key) == always | gradients
-    assert names(bare._replace(coupled=True), key) == names(bare, None) == always
+    assert names(bare, None) == always
+    assert names(bare._replace(coupled=True), key) == coupled

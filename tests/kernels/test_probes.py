@@ -18,6 +18,7 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.probes import cross_entropy, equal_states, feature_products, synflow
 from ntkscore.kernels.reductions import feature_entropies, of_features
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.trace.passes import passes_of
 
 Array = jax.Array
 N, CLASSES, RHO = 3, 4, 0.05
@@ -64,7 +65,7 @@ def seen(cell: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[An
     given = {**variables, STATISTICS: model.passes.statistics}
     with monkeypatch.context() as patched, jax.disable_jit(), nn.intercept_methods(watch):
         patched.setattr(nn, "relu", spied)
-        SPACE.network.apply(given, x, digits)
+        SPACE.flax_network.apply(given, x, digits)
     return inputs, outputs, model
 
 
@@ -96,7 +97,9 @@ def test_the_inside_of_a_cells_network_is_what_passes_through_it(
 @pytest.mark.parametrize("cell", CELLS)
 def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) -> None:
     variables, digits = SPACE.draw((), 1, jnp.float64), digits_of(cell)
-    got = synflow(SPACE.model((), variables, digits, points()[0]), points()[0])
+    x, _ = points()
+    model = SPACE.model((), variables, digits, x)
+    got = jax.jit(lambda params, x: synflow(passes_of(model, x), params, x))(model.params, x)
     network = NASBench201(task=Task((8, 8, 3), CLASSES), channels=3, cells_per_stage=2, bn="init")
 
     def change(path: tuple, leaf: Array) -> Array:
@@ -118,7 +121,7 @@ def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) ->
         for (path, s), w in zip(slopes, weights, strict=True)
         if path[-1].key == "kernel"
     )
-    assert got == pytest.approx(float(np.log(total)), rel=1e-9)
+    assert float(got) == pytest.approx(float(np.log(total)), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -128,35 +131,57 @@ def test_synflow_of_a_deep_network_is_in_the_range_of_float32() -> None:
         digits = jnp.asarray(space.encode(space.parse("333333")))
         x = jnp.zeros((1, 32, 32, 3), jnp.float32)
         variables = space.draw((), 0, jnp.float32)
-        got = jax.jit(lambda v, x: synflow(space.model((), v, digits, x), x))(variables, x)
+
+        def flow(variables: Any, x: Array) -> Array | None:
+            model = space.model((), variables, digits, x)
+            return synflow(passes_of(model, x), model.params, x)
+
+        got = jax.jit(flow)(variables, x)
     # The published code computes in double precision for the sake of values such as this one.
     assert np.log(1e38) < float(got) < np.log(1e80)
 
 
+SKIPS = "0110"
+
+
+def residual_space(activation: str = "relu") -> Residual:
+    return Residual(width=16, activation=activation, task=Task((5,), CLASSES))
+
+
 def residual(activation: str = "relu") -> tuple[Model, Array, Array]:
-    space = Residual(width=16, activation=activation, task=Task((5,), CLASSES))
+    space = residual_space(activation)
     x, y = points((5,))
-    skips = space.parse("0110")
+    skips = space.parse(SKIPS)
     variables = space.draw(space.shape(skips), 0, jnp.float64)
     return space.model(space.shape(skips), variables, jnp.asarray(space.encode(skips)), x), x, y
+
+
+def inside(model: Model, x: Array) -> tuple[np.ndarray, list[np.ndarray]]:
+    """What the hidden layers' rectifiers are given; and what they hand on where skips end."""
+    space = residual_space()
+    skips = space.parse(SKIPS)
+    code, names = jnp.asarray(space.encode(skips)), space.activations_of(skips)
+    before, after = zip(*space.hidden(model.params, x, code, names), strict=True)
+    return np.stack(before), [np.asarray(f) for f in after[1:]]
 
 
 @pytest.mark.thorough
 def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
     model, x, y = residual()
-    got: Stack = stack(model, x, y, fgsm, jnp.asarray([RHO, 2 * RHO]))
+    rhos = jnp.asarray([RHO, 2 * RHO])
+    got: Stack = jax.jit(lambda x: stack(model, x, y, fgsm, rhos))(x)
     gradient = jax.grad(lambda x: jnp.sum(cross_entropy(model.logits(x), y)))
     for i, rho in enumerate((RHO, 2 * RHO)):
         parts = [x]
         for _ in range(2):
             parts.append(jnp.clip(parts[-1] + rho * jnp.sign(gradient(parts[-1])), 0, 1))
-        insides: list[Any] = [model.activations(model.params, p) for p in parts]  # type: ignore
-        on = [np.asarray(inside.rectified[0][1]) > 0 for inside in insides]
+        insides = [inside(model, part) for part in parts]
+        on = [before > 0 for before, _ in insides]
         for states, these in zip(got.states[i], on, strict=True):  # type: ignore[index]
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
-        for kernel, inside in zip(POINTS, insides, strict=True):
-            entropies = [entropy(np.asarray(f)) for f in inside.features[0]]
+        for kernel, (_, features) in zip(POINTS, insides, strict=True):
+            entropies = [entropy(f) for f in features]
             products = got.products[f"{kernel}.features"]
             numbers = of_features([np.asarray(each)[i] for each in products])
             assert numbers["expressivity"] == pytest.approx(sum(entropies))
@@ -171,21 +196,29 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
 
 def test_features_that_say_nothing_are_no_numbers() -> None:
     wide, flat = np.eye(3)[None], np.zeros((1, 2, 2))
-    alone = of_features([wide])
-    assert alone["expressivity"] == pytest.approx(np.log(3)) and np.isnan(alone["progressivity"])
+    # Nothing rises from one block to none.
+    assert of_features([wide]) == {"expressivity": pytest.approx(np.log(3))}
     for broken in (flat, np.full((1, 2, 2), np.inf)):
         assert np.isnan([*of_features([wide, broken]).values()]).all()
 
 
 @pytest.mark.slow
-def test_what_a_network_does_not_report_is_left_out_and_not_made_up() -> None:
-    model, x, y = residual("tanh")
-    smooth = stack(model, x, y, fgsm, jnp.asarray([RHO]))
-    assert smooth.states is None and not smooth.products
-    assert set(smooth.numbers) == {
-        *(f"{kernel}.loss" for kernel in ("clean", "robust", "twice")),
-        "cross.curvature",
-        "network.synflow",
-    }
-    bare = Model(model.apply, model.params)
-    assert "network.synflow" not in stack(bare, x, y, fgsm, jnp.asarray([RHO])).numbers
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "swish", "tanh", "softplus"])
+def test_what_a_network_does_not_have_is_left_out_and_not_made_up(activation: str) -> None:
+    model, x, y = residual(activation)
+    rectifies = activation not in ("tanh", "softplus")
+    got = jax.eval_shape(lambda x: stack(model, x, y, fgsm, jnp.asarray([RHO])), x)
+    assert (got.states is not None) == rectifies
+    assert {*got.products} == {f"{kernel}.features" for kernel in POINTS if rectifies}
+    flips = {"cross.flips", "cross_twice.flips"} if rectifies else set()
+    alone = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
+    assert {*got.numbers} == alone | flips | {"network.synflow"}
+
+
+@pytest.mark.slow
+def test_of_points_that_meet_each_other_only_what_takes_no_single_point_is_there() -> None:
+    model, x, y = residual()
+    model = model._replace(coupled=True)
+    coupled = jax.eval_shape(lambda x: stack(model, x, y, fgsm, jnp.asarray([RHO])), x)
+    assert coupled.states is None and not coupled.products
+    assert {*coupled.numbers} == {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}

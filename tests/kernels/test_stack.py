@@ -113,7 +113,7 @@ def test_one_radius_of_several_is_that_radius_alone(double) -> None:
 
 
 def test_the_reading_that_passes_by_has_the_same_slopes(double) -> None:
-    """A network that reports its layers goes back once for the kernel of `sum` and the slopes."""
+    """The passes go back once for the kernel of `sum` and the slopes."""
     x, y = points(N)
 
     @jax.jit

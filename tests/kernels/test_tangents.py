@@ -33,7 +33,7 @@ def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
     digits = jnp.asarray([3, 2, 4, 1, 3, 2], jnp.int32)
     variables = jax.tree.map(
         lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32),
-        abstract_variables(space.network),
+        abstract_variables(space.flax_network),
     )
     model = space.model((), variables, digits, images)
     apply = jax.jit(model.apply)

@@ -50,10 +50,8 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
     status = more.assign(measure=more["kernel"] + "." + more["score"]).set_index("measure")
     of_weights = ("grad_norm", "snip", "zico", "fisher_entropy", "vkdnw")
     gradients = {f"{k}.{m}" for k in ("clean", "robust") for m in of_weights}
-    missing, moved = (
-        {"network.zen", "clean.trainability"},
-        {"clean.stability", "clean.flip_distance"},
-    )
+    missing = {"network.zen"}
+    moved = {"clean.stability", "clean.flip_distance", "clean.trainability"}
     assert set(status.index) == gradients | moved | missing
     assert (status.loc[list(gradients | moved), "status"] == "ok").all()
     assert (status.loc[list(missing), "status"] == "not_given").all()
@@ -62,7 +60,8 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
 def test_rows_have_every_choice_of_space_and_config() -> None:
     rows = score(["01"], seed=3, num_classes=5)
     assert list(rows.columns) == [
-        *("skips", "seed", "dataset", "space", "depth", "width", "activation"),
+        *("skips", "seed", "dataset", "num_classes", "mean", "std"),
+        *("space", "depth", "width", "activation"),
         *("activation_scaling", "output_scale", "samples"),
         *("balanced", "output", "parameters", "attack", "random_start", "norm", "x64", "rho"),
         *("steps", "step_size", "beta", "kernel", "score", "value", "status"),
@@ -83,7 +82,11 @@ def test_rows_have_every_choice_of_space_and_config() -> None:
         (np.zeros((2, 9, 9, 3)), np.zeros(2, int), "with sides that 4 divides"),
         (np.zeros((2, 7, 9, 3)), np.zeros(2, int), "got 7×9; crop or pad the sides"),
         (np.full((2, 8, 8, 3), 255.0), np.zeros(2, int), "expected pixels from 0 to 1, got 255"),
-        (np.full((2, 8, 8, 3), np.nan), np.zeros(2, int), "expected pixels from 0 to 1, got nan"),
+        (
+            np.full((2, 8, 8, 3), np.nan),
+            np.zeros(2, int),
+            "expected pixels from 0 to 1, got NaN or infinity in image 0",
+        ),
         (np.zeros((2, 8, 8, 3)), np.array([0, 3]), "expected 2 labels from 0 to 1"),
         (np.zeros((2, 8, 8, 3)), np.array([0, -1]), "expected 2 labels from 0 to 1, got -1"),
         (np.zeros((2, 8, 8, 3)), np.array([0]), "expected 2 labels"),
@@ -196,7 +199,9 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
 
     images, labels = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 0, 1])
     weights = np.random.default_rng(1).normal(size=(6, 2))
-    with pytest.raises(InputError, match=r"^expected logits of an image .*; declare it with Model"):
+    with pytest.raises(
+        InputError, match=r"^expected logits of an image .*, or declare it with Model"
+    ):
         ntkscore.score_network(ntkscore.Model(apply, weights), images, labels)
     rows = ntkscore.score_network(ntkscore.Model(apply, weights, coupled=True), images, labels)
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()

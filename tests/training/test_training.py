@@ -62,7 +62,7 @@ def test_training_is_the_flax_network_by_batch_and_by_stored_statistics(cell: st
             ("batch", logits),
             ("init", jax.jit(network.evaluate)(params, statistics, pixels)),
         ):
-            flax = replace(SPACE, bn=mode).network
+            flax = replace(SPACE, bn=mode).flax_network
             np.testing.assert_allclose(found, flax.apply(variables, pixels, code), atol=1e-9)
         # Statistics of what the cell does not use stay.
         unused = [e for e, o in enumerate(parsed.operations) if o not in (2, 3)]
@@ -129,7 +129,7 @@ def test_five_steps_are_pytorchs(cell: str, beta: float, torch: ModuleType) -> N
 
         def dict_of(state: State) -> dict[str, np.ndarray]:
             variables = {"params": state.params, STATISTICS: state.statistics}
-            return write_state_dict(variables, SPACE.parse(cell), SPACE.network, running=True)
+            return write_state_dict(variables, SPACE.parse(cell), SPACE.flax_network, running=True)
 
         theirs = torch_network(dict_of(state), cell, torch)
         sgd = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=recipe.decay)
@@ -328,7 +328,7 @@ def test_trained_weights_are_scored_by_their_running_statistics() -> None:
     np.testing.assert_allclose(model.logits(x), plain, atol=1e-4)
     assert model.passes is not None
     again = read_state_dict(
-        trained.state_dict(), trained.architecture, trained.space.network, running=True
+        trained.state_dict(), trained.architecture, trained.space.flax_network, running=True
     )
     np.testing.assert_array_equal(again[STATISTICS]["head"]["var"], state.statistics["head"]["var"])
     assert float(mean_loss(plain, jnp.asarray(images.labels[:4]))) > 0

@@ -1,0 +1,219 @@
+"""What a network and its images must be, before anything is computed of them."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, PyTree
+
+from cells.errors import InputError
+from cells.model import Model, Passes, Points
+from ntkscore.trace.blocks import BlockPasses
+
+COUPLING = 1e-3
+"""Relative change of an image's logits, alone and in its batch, that rounding explains."""
+
+
+def checked_model(model: Any, dtype: Any = None) -> Model:
+    """A network whose weights are arrays of numbers.
+
+    Args:
+        model: what may be a network.
+        dtype: of its weights; their own if left out. Whole numbers stay as they are.
+
+    Raises:
+        InputError: if it is none, or a leaf of its weights is no array of finite real numbers.
+    """
+    if not isinstance(model, Model):
+        raise InputError(
+            f"expected an ntkscore.Model, got {type(model).__name__}; write Model(apply, params), "
+            "where apply gives logits of (params, images)"
+        )
+    if not callable(model.apply):
+        raise InputError(
+            f"expected a function as the first of Model(apply, params), got "
+            f"{type(model.apply).__name__}; swap the two"
+        )
+    params = jax.tree_util.tree_map_with_path(lambda p, x: _leaf(p, x, dtype), model.params)
+    if not any(is_floating(leaf) for leaf in jax.tree.leaves(params)):
+        raise InputError(
+            "expected weights of floating point, which a kernel differentiates in, got "
+            f"{[str(leaf.dtype) for leaf in jax.tree.leaves(params)] or 'none'}; give them as "
+            "Model(apply, params)"
+        )
+    return model._replace(params=params)
+
+
+def have_values(*trees: PyTree) -> bool:
+    """Whether all arrays have values, as they do outside of functions that are being compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def is_floating(leaf: Array) -> bool:
+    """Whether an array is of real numbers in floating point."""
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
+    name = jax.tree_util.keystr(path) or "params"
+    try:
+        array = jnp.asarray(leaf)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"expected arrays as weights, got {type(leaf).__name__} at {name}; leave it out, or "
+            "close over it in apply"
+        ) from None
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise InputError(
+            f"expected real weights, got {array.dtype} at {name}; give real and imaginary parts "
+            "as leaves of their own"
+        )
+    if not is_floating(array):
+        return array
+    if not isinstance(array, Tracer) and not np.isfinite(np.asarray(array)).all():
+        raise InputError(f"expected finite weights, got NaN or infinity at {name}; mend that leaf")
+    return array if dtype is None else array.astype(dtype)
+
+
+def check_pixels(images: np.ndarray) -> None:
+    """Refuse what is no batch of images with pixels in [0, 1].
+
+    Raises:
+        InputError: if there are fewer than two, or a pixel is out of bounds.
+    """
+    check_batch(images)
+    if not np.isfinite(images).all():
+        bad = int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
+        raise InputError(
+            f"expected pixels from 0 to 1, got NaN or infinity in image {bad}; leave it out"
+        )
+    if images.min() < 0 or images.max() > 1:
+        remedy = (
+            "give pixels before any normalisation, which belongs into the network"
+            if images.min() < 0
+            else "divide 8-bit images by 255"
+        )
+        raise InputError(
+            f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; {remedy}"
+        )
+
+
+def check_batch(images: np.ndarray) -> None:
+    """Refuse what is no batch of at least two images.
+
+    Raises:
+        InputError: if it is none.
+    """
+    if images.ndim < 2 or len(images) < 2:
+        raise InputError(
+            f"expected at least two images along the first axis, got {images.shape}; stack them"
+        )
+
+
+def check_points(points: np.ndarray) -> None:
+    """Refuse points that are not finite, and 8-bit images.
+
+    Raises:
+        InputError: if they are.
+    """
+    if not np.isfinite(points).all():
+        bad = int(np.flatnonzero(~np.isfinite(points.reshape(len(points), -1)).all(1))[0])
+        raise InputError(f"expected finite points, got NaN or infinity in point {bad}; mend it")
+    if points.ndim > 2 and points.max() > 1 and points.min() >= 0 and (points % 1 == 0).all():
+        raise InputError(
+            f"expected pixels from 0 to 1, got whole numbers up to {points.max():g}; divide 8-bit "
+            "images by 255"
+        )
+
+
+def check_labels(labels: np.ndarray, count: int, classes: int) -> None:
+    """Refuse labels that do not fit.
+
+    Args:
+        labels: classes of the images.
+        count: of the images.
+        classes: of the network.
+
+    Raises:
+        InputError: if they are not `count` whole numbers from 0 to `classes` − 1.
+    """
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"expected {count} labels, whole numbers, got {labels.dtype} of shape "
+            f"{labels.shape}; give one class per image"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise InputError(
+            f"expected {count} labels from 0 to {classes - 1}, got {labels.min()} to "
+            f"{labels.max()}; check num_classes"
+        )
+
+
+def classes_of(model: Model, points: Points) -> int:
+    """The number of classes, from the shape of the logits alone.
+
+    Raises:
+        InputError: if the network does not take the points, or returns anything but logits.
+    """
+    like = jax.ShapeDtypeStruct(points.shape, points.dtype)
+    try:
+        logits = jax.eval_shape(jitted(model.apply), model.params, like)
+    except InputError:
+        raise
+    except Exception as error:
+        what, *_ = str(error).strip().splitlines() or [""]
+        raise InputError(
+            f"expected apply(params, images) to take images of shape {points.shape} and plain JAX "
+            f"operations inside, got {type(error).__name__}: {what}; call it so yourself to see "
+            "where"
+        ) from error
+    shape = getattr(logits, "shape", type(logits).__name__)
+    if len(shape) != 2 or shape[0] != len(points):
+        raise InputError(
+            f"expected logits of shape ({len(points)}, classes) from the model, got {shape}; give "
+            "a function of (params, whole batch) that returns one array"
+        )
+    return int(shape[1])
+
+
+def check_coupling(model: Model, passes: Passes, points: Array) -> None:
+    """Refuse a model that is said to take points one by one, and does not.
+
+    It is looked at once for a model's function and the shapes.
+
+    Args:
+        model: the network.
+        passes: its passes at these points.
+        points: of which the first two are looked at.
+
+    Raises:
+        InputError: if a point's logits are others alone than in a batch.
+    """
+    if not isinstance(passes, BlockPasses) or passes.uncoupled:
+        return
+    block = passes.split(points)[0]
+    # The trace is that of one point.
+    alone = passes.forward(model.params, block)[0][:2]
+    among = jitted(model.apply)(model.params, points[:2])[: len(alone)]
+    if not np.allclose(among, alone, rtol=0, atol=COUPLING * np.abs(alone).max(), equal_nan=True):
+        raise InputError(
+            "expected logits of an image that do not depend on the rest of its batch, or on "
+            f"chance, got {_few(among[0])} in a batch and {_few(alone[0])} alone; freeze the "
+            "batch's statistics and switch dropout off, or declare it with "
+            "Model(apply, params, coupled=True)"
+        )
+    passes.uncoupled = True
+
+
+def _few(logits: Array) -> str:
+    return ", ".join(f"{value:.3g}" for value in logits[:3])
+
+
+@lru_cache(maxsize=64)
+def jitted(apply: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """A compiled function, found again by later calls with the same function."""
+    return jax.jit(apply)

@@ -1,0 +1,28 @@
+"""How much memory a device or this machine has left."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def container_limit(name: str) -> str:
+    """Limit that Linux's control group sets on a resource, or "max" where there is none."""
+    try:
+        return Path("/sys/fs/cgroup", name).read_text(encoding="ascii").strip() or "max"
+    except OSError:
+        return "max"
+
+
+def free_memory(device: Any) -> int | None:
+    """Bytes that a device has left, for a CPU the machine's; None where it does not say."""
+    if device.platform == "cpu":
+        try:
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            return None
+        limit = container_limit("memory.max")
+        return min(total, int(limit)) if limit.isdecimal() else total
+    stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return None
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)

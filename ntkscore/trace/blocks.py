@@ -1,0 +1,296 @@
+"""Passes over any number of points: compiled piece by piece, block by block, in bounded memory.
+
+Each block of points goes forward and back once, so that time grows with the number of blocks. What
+the kernel is made of is kept for all points, on disk where memory does not hold it, and multiplied
+leaf by leaf. Equal layers share one program.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache, partial
+from itertools import count
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, PyTree, Shaped
+
+from cells.grams import Taps, groups_of
+from cells.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.memory import free_memory
+from ntkscore.trace.contributions import Factors
+from ntkscore.trace.passes import Kept, TracedPasses, WeightGradient, passes_of
+
+BLOCK = 32
+"""Points of a block at most: what stays near a CPU's caches, and enough for an accelerator."""
+DEFAULT_MEMORY = 4 * 2**30
+"""Bytes, where a device does not say how many it has."""
+
+
+class Blocks(NamedTuple):
+    """What forward passes over blocks of points kept.
+
+    Attributes:
+        points: of each block; the last one is filled up.
+        kept: of each block; None where the way back starts with another forward pass.
+        size: how many points there are.
+    """
+
+    points: Sequence[Points]
+    kept: Sequence[Kept | None]
+    size: int
+
+
+class BlockPasses:
+    """A network's passes over points that have values (`cells.model.Passes`).
+
+    Args:
+        traced: the passes to compile.
+        memory: bytes that may be held at once.
+
+    Attributes:
+        uncoupled: whether it has been seen that points do not depend on each other.
+    """
+
+    def __init__(self, traced: TracedPasses, memory: int) -> None:
+        self.traced, self.memory = traced, memory
+        self._forward = jax.jit(traced.forward)
+        self._gradient = jax.jit(self._gradient_of)
+        self._factors = jax.jit(self._factors_of)
+        self._inside = jax.jit(self._inside_of)
+        self._pullbacks = jax.jit(traced.pullbacks)
+        self.standardized, self.unnormalized = traced.standardized, traced.unnormalized
+        self.uncoupled = False
+
+    def _again(self, params: PyTree, points: Points, kept: Kept | None) -> Kept:
+        return self.traced.forward(params, points)[1] if kept is None else kept
+
+    def _gradient_of(
+        self, params: PyTree, points: Points, kept: Kept | None, cotangent: Logits
+    ) -> Points:
+        return self.traced.gradient(params, self._again(params, points, kept), cotangent)
+
+    def _factors_of(
+        self, params: PyTree, points: Points, kept: Kept | None, cotangent: Logits
+    ) -> tuple[Points, list[Factors]]:
+        return self.traced.factors(params, self._again(params, points, kept), cotangent)
+
+    def _inside_of(self, params: PyTree, points: Points, kept: Kept | None) -> Activations | None:
+        return self.traced.activations(params, self._again(params, points, kept))
+
+    @cached_property
+    def bytes_each(self) -> int:
+        """Bytes of all that a forward pass computes at a point: its way back keeps fewer."""
+        program = self.traced.program
+        kinds = (program.values[v] for _, e in program.of_point() for v in e.outputs)
+        return sum(prod(kind.shape) * np.dtype(kind.dtype).itemsize for kind in kinds)
+
+    def split(self, points: Shaped[Array, "m ..."]) -> list[Shaped[Array, "b ..."]]:
+        """Blocks of points, or of labels, of one size; the last is filled up with its last one."""
+        limit = max(1, min(BLOCK, self.memory // (4 * self.bytes_each)))
+        blocks = -(-len(points) // limit)
+        size = -(-len(points) // blocks)
+        missing = blocks * size - len(points)
+        filled = jnp.concatenate([points, jnp.repeat(points[-1:], missing, 0)])
+        return list(filled.reshape(blocks, size, *points.shape[1:]))
+
+    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Kept]:
+        """Logits of points, and what the way back needs."""
+        if isinstance(points, Tracer):  # inside of a loop, which is compiled as a whole
+            return self.traced.forward(params, points)
+        keep = len(points) * self.bytes_each <= self.memory // 4
+        blocks, logits, left = self.split(points), [], []
+        for block in blocks:
+            own, each = self._forward(params, block)
+            logits.append(own)
+            left.append(each if keep else None)
+        size = len(points)
+        return jnp.concatenate(logits)[:size], Blocks(blocks, left, size)
+
+    def _per_block(self, kept: Blocks, cotangent: Logits) -> Iterator[tuple[Any, Any, Logits]]:
+        """The points, what was kept and the cotangents of each block; zeros for those added."""
+        missing = len(kept.points) * len(kept.points[0]) - kept.size
+        filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
+        cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
+        return zip(kept.points, kept.kept, cotangents, strict=True)
+
+    def gradient(self, params: PyTree, kept: Blocks | Kept, cotangent: Logits) -> Points:
+        """The gradient in the points, from the cotangent of their logits."""
+        if isinstance(kept, Kept):
+            return self.traced.gradient(params, kept, cotangent)
+        blocks = self._per_block(kept, cotangent)
+        return jnp.concatenate([self._gradient(params, *own) for own in blocks])[: kept.size]
+
+    def parts(
+        self, params: PyTree, kept: Sequence[Blocks], cotangent: Logits, taps: Taps
+    ) -> tuple[Points, Taps]:
+        """The gradient in the points, and contributions to Gram matrices (`cells.grams.Taps`)."""
+        sizes = [each.size for each in kept]
+        ends = np.cumsum(sizes)
+        own = [cotangent[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        if not taps:
+            sets = zip(kept, own, strict=True)
+            return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
+        results = (
+            (self._factors(params, *block) for block in self._per_block(*each))
+            for each in zip(kept, own, strict=True)
+        )
+        return self._parts(results, sizes, taps)
+
+    def kernel(
+        self,
+        params: PyTree,
+        points: Points,
+        cotangent: Callable[[Logits, Any], Logits],
+        labels: Any,
+        taps: Taps,
+    ) -> Taps:
+        """Contributions to Gram matrices, where nothing is kept but what they are made of.
+
+        Args:
+            params: the weights.
+            points: any number.
+            cotangent: of the logits, from them and the labels.
+            labels: of the points.
+            taps: `cells.grams.Taps`.
+        """
+
+        def results() -> Iterator[tuple[Points, list[Factors]]]:
+            for block, classes in zip(self.split(points), self.split(labels), strict=True):
+                logits, kept = self._forward(params, block)
+                yield self._factors(params, block, kept, cotangent(logits, classes))
+
+        return self._parts([results()], [len(points)], taps)[1]
+
+    def _parts(
+        self, sets: Any, sizes: Sequence[int], taps: Taps
+    ) -> tuple[Points, dict[str, Array]]:
+        """Gram matrices by kind, from the factors of blocks of sets of points."""
+        gradients: list[Array] = []
+        with _keeper(self.memory // 2, sum(sizes)) as keep:
+            factors: list[list[list[Factors]]] = []
+            for blocks, size in zip(sets, sizes, strict=True):
+                slopes, own = zip(*((g, keep(f, len(g))) for g, f in blocks), strict=True)
+                gradients.append(jnp.concatenate(slopes)[:size])
+                factors.append(list(own))
+            total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+            for place, contribution in enumerate(self.traced.contributions):
+                joined = _joined([[block[place] for block in own] for own in factors], sizes)
+                for leaf, gram in contribution.grams(joined, groups_of(taps)).items():
+                    total[self.traced.kinds[leaf]] += gram
+                jax.block_until_ready(total)
+        return jnp.concatenate(gradients), total
+
+    def layers(
+        self,
+        params: PyTree,
+        kept: Blocks,
+        cotangent: Logits,
+        look: Callable[[LayerGradient], PyTree],
+    ) -> PyTree:
+        """What a function sees of each layer's weights' gradients, layers along the first axis."""
+        blocks = [self._factors(params, *own)[1] for own in self._per_block(kept, cotangent)]
+        factors = [
+            _joined([[block[place] for block in blocks]], [kept.size])
+            for place in range(len(self.traced.contributions))
+        ]
+        if not any(kind == "weight" for kind in self.traced.kinds):
+            return self.traced.no_layers(look, kept.size)
+        seen = [_looked(look, *each) for each in self.traced.weight_gradients(params, factors)]
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *seen)
+
+    def pullbacks(self, params: PyTree, kept: Blocks, key: Array) -> list[tuple[Array, Array]]:
+        """Random signs at each block's output, pulled to that of the block before."""
+        points = jnp.concatenate(list(kept.points))[: kept.size]
+        return self._pullbacks(params, Kept(None, {}, points), key)
+
+    def activations(self, params: PyTree, kept: Blocks | Kept) -> Activations | None:
+        """The inputs of all rectifiers, and what the blocks hand on."""
+        if isinstance(kept, Kept):
+            return self.traced.activations(params, kept)
+        pairs = zip(kept.points, kept.kept, strict=True)
+        found = [self._inside(params, *pair) for pair in pairs]
+        if found[0] is None:
+            return None
+        return jax.tree.map(
+            # How many rectifiers take an array is the same in all blocks.
+            lambda *parts: (
+                parts[0] if parts[0].ndim == 1 else jnp.concatenate(parts, 1)[:, : kept.size]
+            ),
+            *found,
+        )
+
+
+@partial(jax.jit, static_argnames=("look", "products", "factor", "place"))
+def _looked(
+    look: Callable[[LayerGradient], PyTree],
+    products: Any,
+    factor: float,
+    place: int,
+    kernel: Array,
+    factors: Factors,
+) -> PyTree:
+    return look(WeightGradient(products, factor, place, kernel, factors))
+
+
+def _joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
+    """One contribution's factors of all points, from those of blocks of sets of points."""
+    whole = [
+        jax.tree.map(lambda *a, size=size: jnp.concatenate(a)[:size], *blocks)
+        for blocks, size in zip(sets, sizes, strict=True)
+    ]
+    return jax.tree.map(lambda *a: jnp.concatenate(a), *whole)
+
+
+@contextmanager
+def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int], list[Factors]]]:
+    """A function that keeps the factors of a block of points until the end: on disk if need be."""
+    with tempfile.TemporaryDirectory(prefix="ntkscore-") as folder:
+        names = count()
+
+        def to_disk(array: Array) -> np.ndarray:
+            file = f"{folder}/{next(names)}.npy"
+            np.save(file, np.asarray(array))
+            return np.load(file, mmap_mode="r")
+
+        def keep(factors: list[Factors], size: int) -> list[Factors]:
+            each = sum(leaf.nbytes for leaf in jax.tree.leaves(factors)) / size
+            return factors if each * points <= memory else jax.tree.map(to_disk, factors)
+
+        yield keep
+
+
+@lru_cache(maxsize=16)
+def _block_passes(
+    apply: Callable[..., Logits], tree: Any, leaves: Any, point: Any, memory: int
+) -> BlockPasses:
+    params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    traced = TracedPasses(Model(apply, params), jax.ShapeDtypeStruct(*point))
+    return BlockPasses(traced, memory)
+
+
+def passes_at(model: Model, points: Points, memory: int | None = None) -> Passes:
+    """A network's passes, compiled piece by piece where weights and points have values.
+
+    Compiled once for a model's function and the shapes.
+
+    Args:
+        model: the network.
+        points: of the shape and dtype of those that it will be given.
+        memory: bytes that may be held at once; at most half of what there is if kept out.
+    """
+    leaves, tree = jax.tree.flatten(model.params)
+    traced = any(isinstance(each, Tracer) for each in (*leaves, points))
+    if traced or model.coupled or model.passes is not None:
+        return passes_of(model, points)
+    if memory is None:
+        there_is = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
+        # A power of two, so that a little more or less in use compiles nothing anew.
+        memory = 2 ** int(np.log2(there_is // 2))
+    shapes = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
+    point = (points.shape[1:], np.dtype(points.dtype))
+    return _block_passes(model.apply, tree, shapes, point, memory)

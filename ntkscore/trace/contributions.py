@@ -1,0 +1,311 @@
+"""What a network's weights contribute to a Gram matrix, leaf by leaf.
+
+For a product (`ntkscore.trace.sites`) with inputs X, cotangents G and positions p, q
+
+    ⟨Σ_p X_pᵀ G_p, Σ_q X′_qᵀ G′_q⟩ = Σ_pq (X_p · X′_q)(G_p · G′_q).
+
+The left side forms each point's gradient and the right side never does. Whichever takes fewer
+multiplications is computed.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from cells.grams import PRECISION, Gram, regroup, self_product
+from ntkscore.trace.program import Constant, Equation, Program, Value
+from ntkscore.trace.sites import Product, Site, sites_of
+
+CHUNK_BYTES = 2**29
+"""Bytes of gradients, or of products of positions, that are held at once."""
+UNCHANGED = frozenset(
+    {"reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p", "neg"}
+    | {"convert_element_type", "optimization_barrier", "stop_gradient"}
+)
+"""Operations that move entries and change none but in sign: the Gram matrix stays the same."""
+
+
+Box = tuple[tuple[int, int], ...]
+"""Limits along each axis."""
+
+
+class Part(NamedTuple):
+    """A weight that is a leaf, or a part of one, times a number.
+
+    Attributes:
+        leaf: its place.
+        factor: the number.
+        box: the part lies within these limits along each axis of the leaf.
+    """
+
+    leaf: int
+    factor: float
+    box: Box
+
+    def apart_from(self, other: "Part") -> bool:
+        """Whether two parts of a leaf have no entry in common."""
+        limits = zip(self.box, other.box, strict=True)
+        return any(a[1] <= b[0] or b[1] <= a[0] for a, b in limits)
+
+
+def part_of(program: Program, value: Value) -> Part | None:
+    """The part of a leaf that a weight is; None where it is computed from leaves otherwise."""
+    if value in program.leaves:
+        whole = tuple((0, size) for size in program.values[value].shape)
+        return Part(program.leaves.index(value), 1.0, whole)
+    equation = program.maker(value)
+    derived = [each for each in equation.values if program.values[each].leaves] if equation else []
+    if equation is None or len(derived) != 1 or (part := part_of(program, derived[0])) is None:
+        return None
+    if equation.name in ("slice", "split"):
+        return (
+            part._replace(box=_cut(equation, value, part.box))
+            if derived[0] in program.leaves
+            else part
+        )
+    sizes = (prod(program.values[each].shape) for each in (derived[0], value))
+    if equation.name in UNCHANGED or (equation.name == "broadcast_in_dim" and len({*sizes}) == 1):
+        return part
+    number = next((each.value for each in equation.inputs if isinstance(each, Constant)), None)
+    if number is None or equation.name not in ("mul", "div"):
+        return None
+    if equation.name == "mul":
+        return part._replace(factor=part.factor * float(number))
+    # A leaf in the denominator is no multiple of itself.
+    first = isinstance(equation.inputs[0], Constant)
+    return None if first else part._replace(factor=part.factor / float(number))
+
+
+def _cut(equation: Equation, value: Value, whole: Box) -> Box:
+    """Where a slice of a leaf, or one of the parts that it is split into, begins and ends."""
+    options = equation.options
+    if equation.name == "slice":
+        return tuple(zip(options["start_indices"], options["limit_indices"], strict=True))
+    axis, place = options["axis"], equation.outputs.index(value)
+    start = int(sum(options["sizes"][:place]))
+    own = (start, start + int(options["sizes"][place]))
+    return (*whole[:axis], own, *whole[axis + 1 :])
+
+
+Factors = tuple[list[Array], list[Array]]
+
+
+class Contribution(NamedTuple):
+    """Sites whose weights come from the same leaves, and with them these leaves' kernel.
+
+    Attributes:
+        leaves: their places.
+        sites: where they meet the point, first to last.
+        part: which part of a leaf it is, where the sites are products by one weight that is one;
+            None where leaves are used in several ways, or through a function of their own.
+    """
+
+    leaves: tuple[int, ...]
+    sites: tuple[Site, ...]
+    part: Part | None
+
+    def rows(
+        self,
+        program: Program,
+        weights: Sequence[Array],
+        found: Mapping[Value, Array],
+        points: Mapping[Value, Array],
+        cotangents: Mapping[Value, Array],
+    ) -> dict[int, Float[Array, "m ..."]]:
+        """Each point's gradients, by leaf; of a part of a leaf, those of the part.
+
+        Args:
+            program: the network.
+            weights: its leaves.
+            found: values that no point takes part in.
+            points: values of the points, (m, …).
+            cotangents: of the sites' outputs, (m, …).
+        """
+        totals: dict[Value, Array] = {}
+        for site in self.sites:
+            own = site.gradients(found, points, cotangents)
+            for value, gradient in zip(site.weights, own, strict=True):
+                totals[value] = totals[value] + gradient if value in totals else gradient
+        if self.part is not None:
+            (gradient,) = totals.values()
+            return {self.part.leaf: gradient * self.part.factor}
+
+        def derived(leaves: Sequence[Array]) -> list[Array]:
+            now = list(weights)
+            for place, leaf in zip(self.leaves, leaves, strict=True):
+                now[place] = leaf
+            everything = program.derive(now, wanted=totals)
+            return [everything[value] for value in totals]
+
+        _, pullback = jax.vjp(derived, [weights[place] for place in self.leaves])
+        (gradients,) = jax.vmap(pullback)(list(totals.values()))
+        return dict(zip(self.leaves, gradients, strict=True))
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """The sites as products, where they are products by one weight."""
+        if self.part is None:
+            return ()
+        return tuple(site.product for site in self.sites if site.product is not None)
+
+    def factors(
+        self,
+        program: Program,
+        weights: Sequence[Array],
+        found: Mapping[Value, Array],
+        points: Mapping[Value, Array],
+        cotangents: Mapping[Value, Array],
+    ) -> Factors:
+        """What the kernel of the leaves is made of, each array with an axis of points.
+
+        Values of the points and cotangents for products, else the gradients of each leaf.
+
+        Args:
+            program, weights, found, points, cotangents: as for `rows`.
+        """
+        if self.part is None:
+            return list(self.rows(program, weights, found, points, cotangents).values()), []
+        # Of networks that compute in fewer bits, the kernel has the weights' own precision.
+        dtype = weights[self.part.leaf].dtype
+        values = [points[site.points[0]].astype(dtype) for site in self.sites]
+        return values, [cotangents[site.outputs[0]].astype(dtype) for site in self.sites]
+
+    def grams(self, factors: Factors, groups: int) -> dict[int, Gram]:
+        """The Gram matrices of each point's gradients, by leaf.
+
+        Args:
+            factors: of all points.
+            groups: as for `cells.grams.self_product`.
+        """
+        if self.part is None:
+            rows, _ = factors
+            grams = [_gram_of_rows(leaf, groups) for leaf in rows]
+            return dict(zip(self.leaves, grams, strict=True))
+        by_positions = cheaper_by_positions(self.products, len(factors[0][0]))
+        gram = gram_of_products(self.products, by_positions, groups, *factors)
+        return {self.part.leaf: gram * self.part.factor**2}
+
+
+_gram_of_rows = jax.jit(self_product, static_argnames="groups")
+
+
+def cheaper_by_positions(products: Sequence[Product], count: int) -> bool:
+    """Whether the kernel of some points takes fewer multiplications without their gradients.
+
+    Args:
+        products: by one weight.
+        count: of the points.
+    """
+    positions = sum(product.positions for product in products)
+    sides = products[0].before, products[0].after
+    return count / 2 * positions**2 * sum(sides) < (positions + count / 2) * prod(sides)
+
+
+@partial(jax.jit, static_argnames=("products", "by_positions", "groups"))
+def gram_of_products(
+    products: tuple[Product, ...],
+    by_positions: bool,
+    groups: int,
+    values: Sequence[Array],
+    cotangents: Sequence[Array],
+) -> Gram:
+    """The Gram matrices of the gradients of a weight that some products share.
+
+    Args:
+        products: all of equal sizes but in their positions.
+        by_positions: whether no gradient is formed.
+        groups: as for `cells.grams.self_product`.
+        values: of the points, for each product (m, …).
+        cotangents: of its output (m, …).
+    """
+    if by_positions:
+        pairs = zip(products, values, cotangents, strict=True)
+        sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in pairs]
+        x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
+        return regroup(_gram_by_positions(x, g), groups)
+    spread = [p.spread(g) for p, g in zip(products, cotangents, strict=True)]
+    first, count, features = products[0], len(values[0]), spread[0].shape[-1]
+    size = count * first.products * first.before * features * spread[0].dtype.itemsize
+    step = -(-features // -(-size // CHUNK_BYTES))
+    total: Gram | None = None
+    for start in range(0, features, step):
+        parts = [
+            p.rows(x, g[..., start : start + step])
+            for p, x, g in zip(products, values, spread, strict=True)
+        ]
+        gram = self_product(sum(parts[1:], parts[0]), groups)
+        # One piece after the other, so that no two are held at once.
+        total = gram if total is None else total + gram
+        total, values, spread = lax.optimization_barrier((total, values, spread))
+    assert total is not None
+    return total
+
+
+def _gram_by_positions(
+    x: Float[Array, "m b p k"], g: Float[Array, "m b p d"]
+) -> Float[Array, "m m"]:
+    """Σ_bpq (X_bp · X′_bq)(G_bp · G′_bq), some rows at a time up to the diagonal."""
+    m, b, p, _ = x.shape
+    fitting = CHUNK_BYTES // (2 * b * p * p * m * x.dtype.itemsize)
+    # Four pieces save three eighths of the products, two a quarter, and compile faster.
+    step = max(1, min(fitting, -(-m // (4 if m > 64 else 2))))
+    below = []
+    for start in range(0, m, step):
+        stop = min(start + step, m)
+        first, second = (
+            jnp.einsum("mbpk,nbqk->bmpnq", each[start:stop], each[:stop], precision=PRECISION)
+            for each in (x, g)
+        )
+        own = jnp.sum(first * second, (0, 2, 4))
+        below.append(jnp.pad(own, ((0, 0), (0, m - stop))))
+    lower, place = jnp.concatenate(below), jnp.arange(m) // step
+    return jnp.where(place[:, None] >= place[None], lower, lower.T)
+
+
+def contributions_of(program: Program) -> list[Contribution]:
+    """All leaves that the logits depend on, those together that are used together."""
+    sites = list(sites_of(program))
+    used: dict[Value, list[Site]] = {}
+    for site in sites:
+        for weight in site.weights:
+            used.setdefault(weight, []).append(site)
+    parts = {weight: part_of(program, weight) for weight in used}
+    places = {weight: {site.place for site in own} for weight, own in used.items()}
+
+    def together(a: Value, b: Value) -> bool:
+        if not places[a].isdisjoint(places[b]):
+            return True
+        if program.values[a].leaves.isdisjoint(program.values[b].leaves):
+            return False
+        one, other = parts[a], parts[b]
+        return one is None or other is None or not one.apart_from(other)
+
+    groups: list[list[Value]] = []
+    for weight in used:
+        joined = [group for group in groups if any(together(weight, each) for each in group)]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(each for group in joined for each in group), weight])
+    return [_contribution(program, group, used, parts) for group in groups]
+
+
+def _contribution(
+    program: Program,
+    weights: list[Value],
+    used: Mapping[Value, list[Site]],
+    parts: Mapping[Value, Part | None],
+) -> Contribution:
+    leaves = sorted(frozenset[int]().union(*(program.values[each].leaves for each in weights)))
+    by_place = {site.place: site for weight in weights for site in used[weight]}
+    sites = tuple(by_place[place] for place in sorted(by_place))
+    alike = {
+        site.product and (site.equation.name, str(site.equation.options["dimension_numbers"]))
+        for site in sites
+    }
+    simple = len(weights) == len(alike) == 1 and None not in alike
+    return Contribution(tuple(leaves), sites, parts[weights[0]] if simple else None)

@@ -1,0 +1,316 @@
+"""What goes on inside a network: its rectifiers, blocks and normalisations, read from its trace."""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ntkscore.trace.program import Constant, Equation, Program, Value
+
+SHAPING = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type"}
+ROOTS = {"rsqrt", "sqrt", "pow"}
+GATES = {"tanh", "erf", "erfc", "logistic", "max", "min", "exp", "expm1", "select_n"} | {
+    "custom_jvp_call",
+    "clamp",
+}
+POINTWISE = (
+    GATES
+    | {"add", "sub", "mul", "div", "neg", "integer_pow", "square", "log1p", "abs", "sign"}
+    | {"ge", "gt", "le", "lt", "convert_element_type", "copy", "stop_gradient"}
+)
+"""Operations on each number by itself."""
+
+
+def rectifiers(program: Program) -> dict[Value, Value]:
+    """The inputs of the network's rectifiers with their outputs, first to last.
+
+    They are max(x, 0); and, by the sign of x, products of x and a function of x alone such as GELU
+    and SiLU, and choices between functions of x such as leaky ReLU and ELU.
+    """
+    found: dict[Value, Value] = {}
+    for _, equation in program.of_point():
+        value = _rectified(program, equation)
+        if value is not None and program.values[value].leaves:
+            found[value] = equation.outputs[0]
+    # Within a gate of x, as in hard swish, a rectifier is no further one.
+    inner = {a for a in found for b in found if a != b and _of_alone(program, a, b)}
+    return {value: output for value, output in found.items() if value not in inner}
+
+
+def _rectified(program: Program, equation: Equation) -> Value | None:
+    """What an equation rectifies, if it rectifies."""
+    if equation.name == "max" and _zero(equation.inputs):
+        return None if _under_a_root(program, equation) else equation.values[0]
+    if equation.name == "custom_jvp_call":
+        inner = list(_equations(equation.options["call_jaxpr"].jaxpr))
+        names = {each.primitive.name for each in inner}
+        rectifies = "max" in names and names <= {"max", "min"}
+        return equation.values[0] if rectifies else None
+    if equation.name == "select_n" and len(equation.values) > 1:
+        maker = program.maker(equation.values[0])
+        if maker is None or maker.name not in ("ge", "gt") or not _zero(maker.inputs):
+            return None
+        x = maker.values[0]
+        return x if all(_of_alone(program, each, x) for each in equation.values[1:]) else None
+    if equation.name == "mul" and len(equation.values) == 2:
+        for one, gate in (equation.values, equation.values[::-1]):
+            x = _unscaled(program, one)
+            if gate != x and program.values[x].of_point and _of_alone(program, gate, x, GATES):
+                return x
+    return None
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        if "jaxpr" in equation.params:
+            yield from _equations(equation.params["jaxpr"].jaxpr)
+        else:
+            yield equation
+
+
+def _zero(inputs: tuple[Value | Constant, ...]) -> bool:
+    constants = [each.value for each in inputs if isinstance(each, Constant)]
+    return any(np.ndim(each) == 0 and each == 0 for each in constants)
+
+
+def _unscaled(program: Program, value: Value) -> Value:
+    """A value before it was cast, or multiplied by a constant."""
+    while (equation := program.maker(value)) is not None and len(equation.values) == 1:
+        scaled = equation.name == "mul" or (
+            equation.name == "div" and isinstance(equation.inputs[1], Constant)
+        )
+        if not scaled and equation.name != "convert_element_type":
+            break
+        (value,) = equation.values
+    return value
+
+
+def _of_alone(program: Program, value: Value, x: Value, through: Collection[str] = ()) -> bool:
+    """Whether a value is a function of each number of x alone, with one of some operations."""
+    pending, seen, met = [value], {x}, not through
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        equation, kind = program.maker(value), program.values[value]
+        if not kind.of_point and not kind.leaves:
+            continue
+        if equation is None or equation.name not in POINTWISE or not kind.of_point:
+            return False
+        met = met or equation.name in through
+        pending += equation.values
+    return met
+
+
+def _under_a_root(program: Program, equation: Equation) -> bool:
+    """Whether the outcome goes to a square root alone, as a variance kept from being negative."""
+    users = [program.equations[place] for place in program.users.get(equation.outputs[0], [])]
+    return bool(users) and all(
+        user.name in ROOTS
+        or (
+            user.name in SHAPING | {"add"}
+            and len(user.values) == 1
+            and _under_a_root(program, user)
+        )
+        for user in users
+    )
+
+
+def blocks(program: Program) -> list[Value]:
+    """What the network's blocks hand on, first to last.
+
+    A block ends where two branches meet that both have weights: where they are added, as at a skip
+    connection, or concatenated. A network without such places has none.
+    """
+    found = []
+    for _, equation in program.of_point():
+        branches = {
+            value
+            for value in equation.values
+            if program.values[value].of_point and program.values[value].leaves
+        }
+        if equation.name not in ("add", "add_any", "concatenate") or len(branches) < 2:
+            continue
+        # Terms of a function of one value, as in GELU, are no branches.
+        if len(set[Value]().union(*(_origins(program, value) for value in branches))) > 1:
+            found.append(equation.outputs[0])
+    return found
+
+
+def _origins(program: Program, value: Value) -> set[Value]:
+    """The values that a value is made of, number by number, by operations without weights."""
+    pending, seen, found = [value], set[Value](), set[Value]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        equation = program.maker(value)
+        if (
+            equation is None
+            or equation.name not in POINTWISE
+            or not all(program.values[each].of_point for each in equation.values)
+        ):
+            found.add(value)
+        else:
+            pending += equation.values
+    return found
+
+
+def hidden(program: Program, names: Collection[str]) -> bool:
+    """Whether branches or loops, which a trace does not follow, have some operation in them."""
+    opaque = (each for _, each in program.of_point() if each.name in ("cond", "while", "scan"))
+    return any(
+        inner.primitive.name in names
+        for equation in opaque
+        for option in equation.options.values()
+        for jaxpr in (option if isinstance(option, tuple | list) else [option])
+        if hasattr(jaxpr, "eqns") or hasattr(jaxpr, "jaxpr")
+        for inner in _all_equations(getattr(jaxpr, "jaxpr", jaxpr))
+    )
+
+
+def _all_equations(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for option in equation.params.values():
+            for inner in option if isinstance(option, tuple | list) else [option]:
+                if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
+                    yield from _all_equations(getattr(inner, "jaxpr", inner))
+
+
+def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
+    """Places of the equations that shift or scale the images by constants; their image's input."""
+    for place, equation in program.of_point():
+        if equation.name not in ("add", "sub", "mul", "div") or len(equation.inputs) != 2:
+            continue
+        output = program.values[equation.outputs[0]]
+        of_point = [
+            k
+            for k, each in enumerate(equation.inputs)
+            if not isinstance(each, Constant) and program.values[each].of_point
+        ]
+        shapes = {output.shape, program.values[equation.values[0]].shape}
+        if not output.leaves and len(of_point) == 1 and len(shapes) == 1:
+            yield place, of_point[0]
+
+
+def channel_axis(program: Program, value: Value) -> int:
+    """The axis of a value that counts features: that of the convolution before it, or the last."""
+    shape = program.values[value].shape
+    while (equation := program.maker(value)) is not None:
+        if equation.name == "conv_general_dilated":
+            return equation.options["dimension_numbers"].out_spec[1]
+        before = [
+            each
+            for each in equation.values
+            if program.values[each].of_point
+            and (program.values[each].shape == shape or equation.name == "concatenate")
+        ]
+        if not before or equation.name == "dot_general":
+            break
+        value = before[0]
+        shape = program.values[value].shape
+    return len(shape) - 1
+
+
+def channels_last(program: Program, value: Value) -> Callable[[Array], Float[Array, "m ... c"]]:
+    """From a value at the points (m, …) to positions and channels."""
+    axis = channel_axis(program, value)
+    return lambda array: jnp.moveaxis(array, 1 + axis, -1)
+
+
+def images(program: Program, value: Value) -> Callable[[Array], Float[Array, "m h w c"]]:
+    """From a value at the points to images; tokens are one row of pixels, a vector is one pixel."""
+    last = channels_last(program, value)
+
+    def image(array: Array) -> Array:
+        array = last(array)
+        sides = [1, 1, *array.shape[1:-1]]
+        height = int(np.prod(sides[:-1]))
+        return array.reshape(len(array), height, sides[-1], array.shape[-1])
+
+    return image
+
+
+class Normalization(NamedTuple):
+    """A normalisation by a mean and a variance: (z − μ) / √(σ² + ε).
+
+    Attributes:
+        root: place of the equation 1/√ or √.
+        centring: place of z − μ; None where there is no mean.
+    """
+
+    root: int
+    centring: int | None
+
+
+def normalizations(program: Program) -> list[Normalization]:
+    """The normalisations: roots of a value plus a small constant that a value is scaled by."""
+    return [
+        Normalization(place, _centring(program, place))
+        for place in sorted(program.live)
+        if program.equations[place].name in ROOTS
+        and program.equations[place].values
+        and _plus_constant(program, place)
+    ]
+
+
+def _plus_constant(program: Program, place: int) -> bool:
+    """Whether the root is that of v + ε."""
+    (value, *_) = program.equations[place].values
+    while (equation := program.maker(value)) is not None and equation.name in SHAPING:
+        if not equation.values:
+            return False
+        value = equation.values[0]
+    return equation is not None and equation.name == "add" and len(equation.values) == 1
+
+
+def _centring(program: Program, root: int) -> int | None:
+    """The difference that meets the root's outcome in a product or quotient."""
+    pending, seen = [program.equations[root].outputs[0]], set[Value]()
+    while pending:
+        value = pending.pop()
+        seen.add(value)
+        for place in program.users.get(value, []):
+            equation = program.equations[place]
+            if equation.name not in SHAPING | {"mul", "div"}:
+                continue
+            for other in equation.values:
+                maker = program.maker(other)
+                if other not in seen and maker is not None and maker.name == "sub":
+                    return program.equations.index(maker)
+            pending += equation.outputs
+    return None
+
+
+def statistics(program: Program) -> frozenset[int]:
+    """Places of leaves that the network only normalises by, as by running means and variances.
+
+    A variance is a leaf under a root, to which a small constant is added; a mean is a leaf that is
+    subtracted from what this root scales.
+    """
+    found = set[int]()
+    for each in normalizations(program):
+        (under, *_) = program.equations[each.root].values
+        variance = _leaf_alone(program, under)
+        if variance is None or program.values[under].of_point:
+            continue
+        found.add(variance)
+        if each.centring is not None:
+            means = (_leaf_alone(program, v) for v in program.equations[each.centring].values)
+            found |= {mean for mean in means if mean is not None}
+    return frozenset(found)
+
+
+def _leaf_alone(program: Program, value: Value) -> int | None:
+    """The one leaf that a value is, but for its shape and a constant added."""
+    while value not in program.leaves:
+        equation = program.maker(value)
+        if equation is None or equation.name not in SHAPING | {"add"} or len(equation.values) != 1:
+            return None
+        (value,) = equation.values
+    return program.leaves.index(value)

@@ -1,0 +1,150 @@
+"""Sets of parameters, by the kinds that the leaves' names tell apart."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cells.errors import InputError
+from cells.lazy import Array, PyTree, jax, jnp
+
+Matrix = TypeVar("Matrix", Array, np.ndarray)
+
+PARAMETER_SETS: dict[str, tuple[str, ...]] = {
+    "all": ("weight", "scale", "shift"),
+    "weights": ("weight", "scale"),
+    "conv_linear": ("weight",),
+}
+"""Kinds of parameters in each set; biases count as shifts."""
+
+KIND_OF_LEAF = {
+    "kernel": "weight",
+    "weight": "weight",
+    "embedding": "weight",
+    "scale": "scale",
+    "shift": "shift",
+    "bias": "shift",
+}
+
+
+def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
+    """The kernel over a set of parameters, from its parts by kind."""
+    first, *others = (parts[kind] for kind in PARAMETER_SETS[parameters])
+    return sum(others, first)
+
+
+def is_weight(path: tuple, leaf: Array) -> bool:
+    """Whether a leaf is a layer's weights, which it also is where no name on its path says."""
+    return _kind(_last_name(path) or "kernel", leaf) == "weight"
+
+
+def is_scale(path: tuple, leaf: Array) -> bool:
+    """Whether a leaf is a normalisation's scale."""
+    return _kind(_last_name(path) or "kernel", leaf) == "scale"
+
+
+def kind_of(path: tuple, leaf: Array) -> str:
+    """The kind of a parameter, from the last name on its path that says one.
+
+    Raises:
+        InputError: if no name on the path does.
+    """
+    kind = kind_or_none(path, leaf)
+    if kind is None:
+        raise InputError(
+            f"expected parameters named {', '.join(KIND_OF_LEAF)} to tell weights from shifts, got "
+            f"{jax.tree_util.keystr(path) or 'a single array'}; choose the parameters 'all', or "
+            "name the leaves"
+        )
+    return kind
+
+
+def kind_or_none(path: tuple, leaf: Any) -> str | None:
+    """The kind of a parameter, from the last name on its path that says one; None where none does.
+
+    Args:
+        path: of the leaf.
+        leaf: the array, of which `ndim` or `shape` alone count.
+    """
+    name = _last_name(path)
+    return _kind(name, leaf) if name else None
+
+
+def _kind(name: str, leaf: Any) -> str:
+    # PyTorch's and equinox's normalisations call their scale a weight.
+    return "scale" if name == "weight" and len(leaf.shape) < 2 else KIND_OF_LEAF[name]
+
+
+def _last_name(path: tuple) -> str:
+    """The last name on a path that says a kind; empty where none does."""
+    names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in reversed(path)]
+    return next((name for name in names if name in KIND_OF_LEAF), "")
+
+
+def split_parameters(params: PyTree, parameters: str) -> tuple[PyTree, PyTree]:
+    """The parameters that the set holds and the others, as two trees with None for what is absent.
+
+    Raises:
+        InputError: if the set is not `all` and a leaf has no name that tells its kind.
+    """
+    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
+    fixed, tree = fixed_leaves(params), jax.tree.structure(params)
+    chosen = [
+        place not in fixed
+        and (parameters == "all" or kind_of(path, leaf) in PARAMETER_SETS[parameters])
+        for place, (path, leaf) in enumerate(zip(paths, leaves, strict=True))
+    ]
+    pairs = list(zip(leaves, chosen, strict=True))
+    inside = jax.tree.unflatten(tree, [leaf if own else None for leaf, own in pairs])
+    outside = jax.tree.unflatten(tree, [None if own else leaf for leaf, own in pairs])
+    return inside, outside
+
+
+def join_parameters(inside: PyTree, outside: PyTree) -> PyTree:
+    """Join the two trees that `split_parameters` made."""
+    return jax.tree.map(
+        lambda a, b: b if a is None else a, inside, outside, is_leaf=lambda leaf: leaf is None
+    )
+
+
+def fixed_leaves(params: PyTree) -> frozenset[int]:
+    """Places of leaves that are no parameters: what a network keeps beside them, held constant.
+
+    They are whole numbers; of flax linen's variables all collections but `params`; of flax nnx's
+    state all variables but `Param`.
+
+    Args:
+        params: as a `Model` has them.
+
+    Example:
+        >>> import numpy as np
+        >>> variables = {"batch_stats": {"mean": np.zeros(2)}, "params": {"scale": np.ones(2)}}
+        >>> fixed_leaves(variables)
+        frozenset({0})
+    """
+    linen = isinstance(params, Mapping) and "params" in params
+    fixed, place = set[int](), 0
+    # Variables of nnx are nodes of their own, which say what they are.
+    for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=_is_variable):
+        leaves = jax.tree.leaves(node)
+        first = getattr(path[0], "key", None) if path else None
+        other = (linen and first != "params") or (_is_variable(node) and not _is_param(node))
+        for leaf in leaves:
+            if other or not jnp.issubdtype(leaf.dtype, np.inexact):
+                fixed.add(place)
+            place += 1
+    return frozenset(fixed)
+
+
+def _is_variable(node: Any) -> bool:
+    return _has_base(node, "Variable")
+
+
+def _is_param(node: Any) -> bool:
+    return _has_base(node, "Param")
+
+
+def _has_base(node: Any, name: str) -> bool:
+    """Whether a class of flax nnx of this name is among a value's, without importing flax."""
+    bases = type(node).__mro__
+    return any(base.__name__ == name and base.__module__.startswith("flax.nnx") for base in bases)

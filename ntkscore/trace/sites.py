@@ -1,0 +1,287 @@
+"""Where weights and the point meet: sites, and the products among them.
+
+A site is an equation with inputs of both kinds. A product, such as a convolution or a matrix
+multiplication, is put as Y_p = X_p W with positions p (pixels, tokens, steps): the gradient of W is
+Σ_p X_pᵀ G_p, G the cotangent of Y. Of any other site the gradient is JAX's own, of that equation
+alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from cells.grams import PRECISION, kernel_gradients
+from ntkscore.trace.program import Equation, Kind, Program, Value, read
+
+
+@dataclass(frozen=True)
+class Product(ABC):
+    """A site that is linear in one weight and in one value of the point.
+
+    It is equal to another one of the same shapes, so that both share compiled programs.
+
+    Attributes:
+        products, positions, before, after: how many independent ones there are (b), positions (p),
+            and features before (k) and after (d).
+    """
+
+    products: int
+    positions: int
+    before: int
+    after: int
+
+    @abstractmethod
+    def inputs(self, x: Array) -> Float[Array, "b p k"]:
+        """From the value at a point to its positions."""
+
+    @abstractmethod
+    def outputs(self, g: Array) -> Float[Array, "b p d"]:
+        """From the cotangent of the output at a point to its positions."""
+
+    @abstractmethod
+    def weight(self, gradient: Float[Array, "b k d"]) -> Array:
+        """From the gradient by features to the weight's shape."""
+
+    def spread(self, g: Float[Array, "m ..."]) -> Float[Array, "m ... d"]:
+        """Cotangents of the output with the features last, for `rows`."""
+        return jax.vmap(self.outputs)(g)
+
+    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ... d"]) -> Float[Array, "m ..."]:
+        """Per-point gradients in any order of their entries, of all features or some.
+
+        Args:
+            x: values at the points.
+            g: from `spread`.
+        """
+        return jnp.einsum("mbpk,mbpd->mbkd", jax.vmap(self.inputs)(x), g, precision=PRECISION)
+
+    def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
+        """Per-point gradients (m, *weight) from values and cotangents."""
+        return jax.vmap(self.weight)(self.rows(x, self.spread(g)))
+
+
+@dataclass(frozen=True)
+class MatrixProduct(Product):
+    """A matrix multiplication of which the point is the left factor, or the right one.
+
+    Attributes:
+        of_point, of_weight: axes that are multiplied one by one, free, and summed over.
+        weight_shape: of the weight.
+        left: whether the point is the left factor.
+    """
+
+    of_point: tuple[tuple[int, ...], ...]
+    of_weight: tuple[tuple[int, ...], ...]
+    weight_shape: tuple[int, ...]
+    left: bool
+
+    @classmethod
+    def of(cls, dimensions: Any, x: Kind, w: Kind, left: bool) -> "MatrixProduct":
+        (cx, cw), (bx, bw) = (pair if left else pair[::-1] for pair in dimensions)
+        (fx, fw) = (
+            tuple(axis for axis in range(len(kind.shape)) if axis not in taken)
+            for kind, taken in ((x, {*cx, *bx}), (w, {*cw, *bw}))
+        )
+        b, p, k = (prod(x.shape[axis] for axis in axes) for axes in (bx, fx, cx))
+        d = prod(w.shape[axis] for axis in fw)
+        axes = tuple(map(tuple, (bx, fx, cx))), tuple(map(tuple, (bw, fw, cw)))
+        return cls(b, p, k, d, *axes, w.shape, left)
+
+    def inputs(self, x: Array) -> Float[Array, "b p k"]:
+        x = x.transpose(*(axis for axes in self.of_point for axis in axes))
+        return x.reshape(self.products, self.positions, self.before)
+
+    def outputs(self, g: Array) -> Float[Array, "b p d"]:
+        if self.left:
+            return g.reshape(self.products, self.positions, self.after)
+        return g.reshape(self.products, self.after, self.positions).swapaxes(1, 2)
+
+    def weight(self, gradient: Float[Array, "b k d"]) -> Array:
+        batch, free, contracted = self.of_weight
+        order = (*batch, *contracted, *free)
+        shape = [self.weight_shape[axis] for axis in order]
+        return gradient.reshape(shape).transpose(np.argsort(order))
+
+
+@dataclass(frozen=True)
+class Convolution(Product):
+    """A convolution of the point by a kernel: each of the kernel's offsets is a shift.
+
+    Attributes:
+        sides: of the kernel.
+        strides, dilation, padding, stretch: by axis; the padding's two ends, and the pixels from
+            one of the input to the next (of a transposed convolution).
+        counts: of the output's pixels, by axis.
+        of_point, of_weight, of_output: axes of batch, pixels and features; of features before and
+            after, and the kernel's sides in between; like the point's.
+    """
+
+    sides: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    stretch: tuple[int, ...]
+    counts: tuple[int, ...]
+    batch: int
+    of_point: tuple[int, ...]
+    of_weight: tuple[int, ...]
+    of_output: tuple[int, ...]
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], x: Kind, w: Kind, out: Kind) -> "Convolution":
+        (n, c, *pixels), (o, i, *taps), (m, d, *places) = options["dimension_numbers"]
+        groups, sides = options["feature_group_count"], tuple(w.shape[axis] for axis in taps)
+        counts = tuple(out.shape[axis] for axis in places)
+        channels, width = x.shape[c] // groups, w.shape[o] // groups
+        return cls(
+            groups,
+            x.shape[n] * prod(counts),
+            channels * prod(sides),
+            width,
+            sides,
+            tuple(options["window_strides"]),
+            tuple(options["rhs_dilation"]),
+            tuple(map(tuple, options["padding"])),
+            tuple(options["lhs_dilation"]),
+            counts,
+            x.shape[n],
+            (n, *pixels, c),
+            (*taps, i, o),
+            (m, *places, d),
+        )
+
+    def inputs(self, x: Array) -> Float[Array, "b p k"]:
+        x = x.transpose(self.of_point)
+        ends = ((*pad, step - 1) for pad, step in zip(self.padding, self.stretch, strict=True))
+        x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
+        cuts = []
+        for offset in np.ndindex(*self.sides):
+            start = [k * step for k, step in zip(offset, self.dilation, strict=True)]
+            stop = [
+                first + (count - 1) * step + 1
+                for first, count, step in zip(start, self.counts, self.strides, strict=True)
+            ]
+            ends = [len(x), *stop, x.shape[-1]]
+            cut = lax.slice(x, [0, *start, 0], ends, [1, *self.strides, 1])
+            cuts.append(cut.reshape(self.positions, self.products, -1))
+        stacked = jnp.stack(cuts, 2).swapaxes(0, 1)
+        return stacked.reshape(self.products, self.positions, self.before)
+
+    def outputs(self, g: Array) -> Float[Array, "b p d"]:
+        g = g.transpose(self.of_output)
+        return g.reshape(self.positions, self.products, self.after).swapaxes(0, 1)
+
+    def weight(self, gradient: Float[Array, "b k d"]) -> Array:
+        gradient = gradient.reshape(self.products, *self.sides, -1, self.after)
+        gradient = jnp.moveaxis(gradient, 0, -2)
+        gradient = gradient.reshape(*gradient.shape[:-2], self.products * self.after)
+        return gradient.transpose(np.argsort(self.of_weight))
+
+    @property
+    def of_images(self) -> bool:
+        """Whether it is an ordinary one of two axes, for which there is a faster way."""
+        return len(self.sides) == 2 and self.batch == self.products == 1 and {*self.stretch} == {1}
+
+    def spread(self, g: Float[Array, "m ..."]) -> Float[Array, "m ... d"]:
+        if not self.of_images:
+            return super().spread(g)
+        return jax.vmap(lambda g: g.transpose(self.of_output)[0])(g)
+
+    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ... d"]) -> Float[Array, "m ..."]:
+        if not self.of_images:
+            return super().rows(x, g)
+        images = jax.vmap(lambda x: x.transpose(self.of_point)[0])(x)
+        before = self.padding[0][0], self.padding[1][0]
+        return kernel_gradients(images, g, self.sides, self.strides, before, self.dilation)
+
+    def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
+        if not self.of_images:
+            return super().gradients(x, g)
+        rows = self.rows(x, self.spread(g)).transpose(0, 1, 3, 2, 4)
+        return rows.transpose(0, *(1 + axis for axis in np.argsort(self.of_weight)))
+
+
+class Site(NamedTuple):
+    """An equation in which weights meet the point.
+
+    Attributes:
+        place: of the equation in the program.
+        equation: the equation itself.
+        weights: its inputs that come from weights alone.
+        points: its inputs that come from the point.
+        outputs: its outputs that have a gradient.
+        product: what it is as a product; None where it is none.
+    """
+
+    place: int
+    equation: Equation
+    weights: tuple[Value, ...]
+    points: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    product: Product | None
+
+    def gradients(
+        self,
+        found: Mapping[Value, Array],
+        points: Mapping[Value, Array],
+        cotangents: Mapping[Value, Array],
+    ) -> list[Float[Array, "m ..."]]:
+        """Each point's gradients of the site's weights.
+
+        Args:
+            found: values that no point takes part in.
+            points: values of the points (m, …), the site's own among them.
+            cotangents: of the site's outputs (m, …), by value.
+        """
+        if self.product is not None:
+            (output,) = self.outputs
+            return [self.product.gradients(points[self.points[0]], cotangents[output])]
+
+        def one(own: list[Array], cotangents: list[Array]) -> list[Array]:
+            known = {**found, **dict(zip(self.points, own, strict=True))}
+
+            def compute(weights: list[Array]) -> list[Array]:
+                now = {**known, **dict(zip(self.weights, weights, strict=True))}
+                out = self.equation(*(read(now, each) for each in self.equation.inputs))
+                named = zip(self.equation.outputs, out, strict=True)
+                return [array for value, array in named if value in self.outputs]
+
+            _, pullback = jax.vjp(compute, [found[each] for each in self.weights])
+            return pullback(cotangents)[0]
+
+        own = [points[each] for each in self.points]
+        return jax.vmap(one)(own, [cotangents[each] for each in self.outputs])
+
+
+def sites_of(program: Program) -> Iterator[Site]:
+    """The equations in which weights meet the point, first to last."""
+    for place, equation in program.of_point():
+        unique = dict.fromkeys(equation.values)
+        kinds = [(value, program.values[value]) for value in unique]
+        weights = tuple(value for value, kind in kinds if kind.of_weights_alone)
+        if weights:
+            points = tuple(value for value, kind in kinds if kind.of_point)
+            product = _product(program, equation, weights, points)
+            outputs = tuple(v for v in equation.outputs if program.values[v].differentiable)
+            yield Site(place, equation, weights, points, outputs, product)
+
+
+def _product(
+    program: Program, equation: Equation, weights: tuple[Value, ...], points: tuple[Value, ...]
+) -> Product | None:
+    if not len(weights) == len(points) == 1:
+        return None
+    x, w, out = (program.values[each] for each in (*points, *weights, *equation.outputs))
+    left = equation.inputs[0] == points[0]
+    if equation.name == "dot_general":
+        return MatrixProduct.of(equation.options["dimension_numbers"], x, w, left)
+    plain = equation.name == "conv_general_dilated" and equation.options["batch_group_count"] == 1
+    return Convolution.of(equation.options, x, w, out) if plain and left else None

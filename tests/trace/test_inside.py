@@ -1,0 +1,294 @@
+"""Rectifiers, blocks and normalisations that a trace finds, in networks of every build."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from networks import EXACT, M, error
+
+from cells.model import Model
+from ntkscore.kernels.probes import synflow
+from ntkscore.trace.passes import TracedPasses, passes_of
+
+Array = jax.Array
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "double")
+
+
+def draw(*shapes: tuple[int, ...]) -> list[Array]:
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
+
+
+def traced(apply: Any, params: Any, points: Array) -> tuple[TracedPasses, Any]:
+    """A network's traced passes, and what its forward pass leaves of its inside."""
+    passes = passes_of(Model(apply, params), points)
+    assert isinstance(passes, TracedPasses)
+    return passes, passes.activations(params, passes.forward(params, points)[1])
+
+
+def same(got: Array, expected: Array) -> None:
+    """Each point's values, which the trace has as a batch of one."""
+    (only,) = got
+    assert only.shape == (len(expected), 1, *expected.shape[1:])
+    assert error(only[:, 0], expected) < EXACT
+
+
+def on(values: Array) -> Array:
+    """Which of a rectifier's inputs are above zero."""
+    return jnp.where(values > 0, 1.0, -1.0)
+
+
+RECTIFIERS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "maximum": lambda x: jnp.maximum(x, 0),
+    "maximum from the left": lambda x: jnp.maximum(0, x),
+    "where": lambda x: jnp.where(x > 0, x, 0),
+    "relu6": jax.nn.relu6,
+    "gelu": jax.nn.gelu,
+    "exact gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "silu": jax.nn.silu,
+    "swish by a tanh": lambda x: x * ((1 + jnp.tanh(x / 2)) / 2),
+    "leaky relu": jax.nn.leaky_relu,
+    "elu": jax.nn.elu,
+    "selu": jax.nn.selu,
+    "mish": jax.nn.mish,
+    "squared relu": lambda x: jax.nn.relu(x) ** 2,
+    "relu by a rule": jax.custom_jvp(lambda x: jnp.maximum(x, 0)),
+}
+RECTIFIERS["relu by a rule"].defjvp(  # type: ignore[attr-defined]
+    lambda primals, tangents: (
+        jnp.maximum(primals[0], 0),
+        jnp.where(primals[0] > 0, tangents[0], 0),
+    )
+)
+OTHERS: dict[str, Callable[[Array], Array]] = {
+    "identity": lambda x: x,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+    "softmax": jax.nn.softmax,
+    "log softmax": jax.nn.log_softmax,
+    "square": jnp.square,
+    "sine": jnp.sin,
+    "layer norm": lambda x: (
+        (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+    ),
+    "variance that is clamped": lambda x: (
+        x
+        * lax.rsqrt(
+            jnp.maximum(0, (x**2).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2) + 1e-5
+        )
+    ),
+    "deviation that is clamped": lambda x: (
+        x
+        / jnp.sqrt(
+            jnp.maximum((x**2).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2, 0.0) + 1e-5
+        )
+    ),
+    "gate by another value": lambda x: x[:, :2] * jax.nn.sigmoid(x[:, 2:]),
+}
+
+
+@pytest.mark.parametrize("name", RECTIFIERS)
+def test_a_rectifiers_input_is_found(name: str) -> None:
+    (first, last), (points,) = draw((5, 4), (4, 3)), draw((M, 5))
+    apply = lambda w, x: RECTIFIERS[name](x @ w[0]) @ w[1]  # noqa: E731
+    _, inside = traced(apply, [first, last], points)
+    ((count, before),) = inside.rectified
+    assert count.tolist() == [1]
+    same(before, on(points @ first))
+    # Of no blocks, the rectified values are the features; what is done with them is no part.
+    (features,) = inside.features
+    after = {"selu": jax.nn.elu, "squared relu": jax.nn.relu}.get(name, RECTIFIERS[name])
+    if name == "selu":
+        after = lambda x: jax.nn.selu(x) / 1.0507009873554804934193349852946  # noqa: E731
+    same(features, after(points @ first))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_does_not_rectify_is_not_taken_for_a_rectifier(name: str) -> None:
+    (first, last), (points,) = draw((5, 4), (4, 3)), draw((M, 5))
+
+    def apply(w: Any, x: Array) -> Array:
+        y = OTHERS[name](x @ w[0])
+        return y @ w[1][: y.shape[1]]
+
+    passes, inside = traced(apply, [first, last], points)
+    assert not passes.rectifiers and inside is None
+
+
+def test_rectifiers_are_found_first_to_last_and_only_behind_weights() -> None:
+    weights, (points,) = draw((5, 4), (4, 4), (4, 3)), draw((M, 5))
+
+    def apply(w: Any, x: Array) -> Array:
+        x = jnp.maximum(x, 0)  # of the point alone
+        y = jax.nn.gelu(jax.nn.relu(x @ w[0]) @ w[1])
+        jax.nn.relu(y)  # goes nowhere
+        return y @ w[2]
+
+    passes, inside = traced(apply, weights, points)
+    first = jnp.maximum(points, 0) @ weights[0]
+    expected = [first, jnp.maximum(first, 0) @ weights[1]]
+    assert len(passes.rectifiers) == 2
+    for (_, got), value in zip(inside.rectified, expected, strict=True):
+        same(got, on(value))
+
+
+def test_a_loop_over_layers_has_a_rectifier_and_a_block_at_each_step() -> None:
+    weights, (points,) = draw((3, 4, 4), (4, 2)), draw((M, 4))
+
+    def apply(w: Any, x: Array) -> Array:
+        x, _ = lax.scan(lambda x, own: (x + jax.nn.relu(x @ own), None), x @ w[0][0], w[0])
+        return x @ w[1]
+
+    passes, inside = traced(apply, weights, points)
+    x, expected = points @ weights[0][0], []
+    for own in weights[0]:
+        expected.append((x @ own, x := x + jnp.maximum(x @ own, 0)))
+    assert len(passes.rectifiers) == len(passes.blocks) == 3
+    for (before, after), (_, got), features in zip(
+        expected, inside.rectified, inside.features, strict=True
+    ):
+        same(got, on(before))
+        same(features, after)
+
+
+def conv(x: Array, kernel: Array, numbers: tuple[str, str, str]) -> Array:
+    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["NHWC", "NCHW"])
+@pytest.mark.parametrize("joined", ["added", "concatenated"])
+def test_blocks_end_where_branches_with_weights_meet(joined: str, first: bool) -> None:
+    """Channels come last in the features, wherever the network has them."""
+    numbers = ("NCHW", "HWIO", "NCHW") if first else ("NHWC", "HWIO", "NHWC")
+    weights, (points,) = draw((1, 1, 2, 3), (3, 3, 3, 3), (3,)), draw((M, 4, 4, 2))
+    given = jnp.moveaxis(points, -1, 1) if first else points
+    axis = 1 if first else 3
+
+    def block(w: Any, x: Array) -> Array:
+        x = conv(x, w[0], numbers)
+        y = conv(jax.nn.relu(x), w[1], numbers)
+        return x + y if joined == "added" else jnp.concatenate([x, y], axis)
+
+    def apply(w: Any, x: Array) -> Array:
+        y = jnp.tanh(block(w, x)) * 2 + 1  # neither constants nor biases make a branch
+        pixels = tuple({1, 2, 3} - {axis})
+        return jnp.mean(y, pixels)[:, :3] + w[2]
+
+    passes, inside = traced(apply, weights, given)
+    assert len(passes.blocks) == 1
+    (features,) = inside.features
+    expected = block(weights, given)
+    same(features, jnp.moveaxis(expected, 1, -1) if first else expected)
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        lambda y, x, w: y + w[1][0],
+        lambda y, x, w: y + x[:, :4],
+        lambda y, x, w: jnp.maximum(y, 0) + 0.1 * jnp.minimum(y, 0),
+        lambda y, x, w: jnp.concatenate([y, x], 1)[:, :4],
+        lambda y, x, w: y * jax.nn.sigmoid(y @ w[1]),
+        lambda y, x, w: y - jnp.mean(y, -1, keepdims=True),
+    ],
+    ids=["bias", "the point", "leaky relu as a sum", "with the point", "gate", "mean"],
+)
+def test_what_joins_no_branches_ends_no_block(joined: Any) -> None:
+    weights, (points,) = draw((5, 4), (4, 4)), draw((M, 5))
+    apply = lambda w, x: joined(x @ w[0], x, w) @ w[1]  # noqa: E731
+    passes, _ = traced(apply, weights, points)
+    assert not passes.blocks
+
+
+# Normalisations
+
+
+def batch_norm(x: Array, own: Any, mean: Array, var: Array) -> Array:
+    return (x - mean) * lax.rsqrt(var + 1e-3) * own["scale"] + own["bias"]
+
+
+def layer_norm(x: Array, own: Any) -> Array:
+    mean = jnp.mean(x, -1, keepdims=True)
+    return (x - mean) / jnp.sqrt(jnp.var(x, -1, keepdims=True) + 1e-5) * own["scale"] + own["bias"]
+
+
+def rms_norm(x: Array, own: Any) -> Array:
+    return x * lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * own["scale"]
+
+
+def flax_norm(x: Array, own: Any) -> Array:
+    """As flax computes it: of mean squares, the scale joined to the root."""
+    mean = jnp.mean(x, -1)
+    var = jnp.maximum(0, jnp.mean(x**2, -1) - mean**2)
+    factor = lax.rsqrt(var + 1e-6)[..., None] * own["scale"]
+    return (x - mean[..., None]) * factor + own["bias"]
+
+
+@pytest.mark.parametrize("name", ["batch", "layer", "rms", "flax"])
+def test_without_normalisations_scales_and_shifts_remain(name: str) -> None:
+    params = {
+        "kernel": draw((5, 4))[0],
+        "norm": {"scale": jnp.linspace(0.5, 2, 4), "bias": jnp.linspace(-1, 1, 4)},
+        "head": {"kernel": draw((4, 3))[0]},
+    }
+    (points,) = draw((M, 5))
+    mean, var = jnp.linspace(-1, 1, 4), jnp.linspace(0.5, 3, 4)
+    norms = {
+        "batch": lambda x, own: batch_norm(x, own, mean, var),
+        "layer": layer_norm,
+        "rms": rms_norm,
+        "flax": flax_norm,
+    }
+
+    def network(norm: Any) -> Callable[[Any, Array], Array]:
+        return lambda w, x: jnp.sin(norm(x @ w["kernel"], w["norm"])) @ w["head"]["kernel"]
+
+    passes, _ = traced(network(norms[name]), params, points)
+    shift = 0 if name == "rms" else 1
+    affine = network(lambda x, own: x * own["scale"] + shift * own["bias"])
+    got = passes.unnormalized(params, points)
+    assert error(got, affine(params, points)) < EXACT
+    assert error(got, network(norms[name])(params, points)) > 0.1
+
+
+def test_a_network_without_normalisations_stays_as_it_is() -> None:
+    """Neither a root of the point alone, nor one without a small constant, normalises."""
+    (kernel,), (points,) = draw((5, 3)), draw((M, 5))
+
+    def apply(w: Array, x: Array) -> Array:
+        return (x / jnp.sqrt(jnp.sum(x**2, -1, keepdims=True))) @ w + jnp.sqrt(jnp.abs(x[:, :3]))
+
+    passes, _ = traced(apply, kernel, points)
+    assert error(passes.unnormalized(kernel, points), apply(kernel, points)) < EXACT
+
+
+def test_normalisations_of_a_branch_are_taken_out_or_refused() -> None:
+    """What a choice between branches computes is no part of the list of equations."""
+    kernel, last = draw((5, 4), (4, 3))
+    (points,) = draw((M, 5))
+    own = {"scale": jnp.linspace(0.5, 2, 4), "bias": jnp.linspace(-1, 1, 4)}
+
+    def apply(w: Any, x: Array) -> Array:
+        ways = (lambda y: layer_norm(y, w["norm"]), lambda y: y)
+        return jax.lax.switch(jnp.asarray(0, jnp.int32), ways, x @ w["kernel"]) @ w["last"]
+
+    params = {"kernel": kernel, "norm": own, "last": last}
+    passes, _ = traced(apply, params, points)
+    got = passes.unnormalized(params, points)
+    expected = ((points @ kernel) * own["scale"] + own["bias"]) @ last
+    assert got is None or error(got, expected) < EXACT
+
+
+def test_synflow_of_a_network_that_normalises_its_images() -> None:
+    """At a point of ones that the images' own normaliser does not move."""
+    (kernel,) = draw((5, 3))
+    scaled = Model(lambda w, x: ((x - 0.5) / 0.2) @ w["kernel"], {"kernel": kernel})
+    flow = synflow(passes_of(scaled, jnp.ones((1, 5))), scaled.params, jnp.ones((1, 5)))
+    assert flow is None or np.isfinite(float(flow))
