@@ -1,0 +1,362 @@
+"""What can be counted on a network's trace: its size, its cost, its layers, what its features see.
+
+Published proxies know much of it: their agreement with accuracies is to be read beside these
+counts, which take neither weights nor images.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from math import inf, isnan, nan, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from ntkscore.trace import field, inside, moves
+from ntkscore.trace.program import Constant, Program
+from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
+
+MOVING = frozenset({"broadcast_in_dim", "optimization_barrier", "mul", "div", "neg"}) | {
+    *("reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p"),
+    *("convert_element_type", "stop_gradient"),
+}
+"""Operations on a weight, and numbers that are none, after which it is the same layer's."""
+HIDDEN = {"pallas_call", "custom_call", "ffi_call", "pure_callback", "io_callback"} | {
+    "custom_linear_solve"
+}
+"""Operations whose inside a trace does not show."""
+
+
+def counts(program: Program) -> dict[str, float]:
+    """What can be counted on a network at one point.
+
+    Of branches that are chosen between while the network runs (`cond`), the one with the most
+    multiply-adds counts. A loop counts as often as it runs; where only the numbers decide how often
+    that is (`while`), and layers or products are in it, `flops`, `depth` and `shortest_path` are
+    NaN, and so they are where a kernel's inside is not in the trace.
+
+    Args:
+        program: the network; leaves that it holds constant, as statistics, are no parameters.
+
+    Returns:
+        `params`: entries of the leaves that the logits depend on.
+        `flops`: multiply-adds of convolutions and matrix products for one point, those of two
+            values of the point, as in attention, among them. A pixel of the padding counts as any
+            other; zeros between the entries of a transposed convolution do not. Operations on
+            single numbers, poolings and normalisations count nothing.
+        `layers`: convolutions and matrix products by weights; one whose weights are used several
+            times counts once.
+        `rectifiers`: as the activation scores count them.
+        `depth`, `shortest_path`: the most and the fewest layers on a path from the point to the
+            logits, one that is used several times counting each time.
+        `field`: the receptive field of the features, in pixels, along the longer side. It is how
+            many pixels wide the part of the image is that one position of the features sees, the
+            widest of all features that have positions: of those before the global pooling or before
+            positions and channels are flattened together. Padding counts as if the image went on,
+            so that the field may be larger than the image. A product over positions, as in
+            attention, sees all of them, whatever its mask. Statistics over all positions, as in
+            normalisations and gates, widen nothing. Without features that have positions, as in a
+            dense network, it is the longest axis of the point; NaN where an equation on positions
+            is not understood.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> def apply(params, x):
+        ...     z = jax.lax.conv(x, params[0], (1, 1), "SAME")
+        ...     return jnp.mean(jax.nn.relu(z), (2, 3)) @ params[1]
+        >>> params = [jnp.ones((8, 3, 5, 5)), jnp.ones((8, 10))]
+        >>> counts(Program(apply, params, jnp.ones((3, 32, 32))))  # doctest: +NORMALIZE_WHITESPACE
+        {'params': 680, 'flops': 614480, 'layers': 2, 'rectifiers': 1, 'depth': 2,
+         'shortest_path': 2, 'field': 5.0}
+    """
+    if isinstance(program.logits, Constant) or not program.values[program.logits].of_point:
+        names = ("params", "flops", "layers", "rectifiers", "depth", "shortest_path", "field")
+        return dict.fromkeys(names, 0)
+    reader, found = _Reader(), dict[Any, Known]()
+    for value in (*program.leaves, *program.constants):
+        kind = program.values[value]
+        leaf = bool(kind.leaves)
+        found[value] = Known(kind.shape, None, leaf, False, ("leaf", value) if leaf else None)
+    point = program.values[program.point].shape
+    found[program.point] = Known(point, whole(point), False, True, None, 0, 0)
+    reader.run(_of_program(program), found)
+    logits = found[program.logits]
+    leaves = program.values[program.logits].leaves
+    widest = reader.widest
+    return {
+        "params": sum(prod(program.values[program.leaves[leaf]].shape) for leaf in leaves),
+        "flops": reader.flops,
+        "layers": len(reader.layers),
+        "rectifiers": len(inside.rectifiers(program)),
+        "depth": logits.most,
+        "shortest_path": logits.fewest,
+        "field": widest if widest != 0 else float(max(point, default=1)),
+    }
+
+
+class Known(NamedTuple):
+    """What is known of a value.
+
+    Attributes:
+        shape: of the array.
+        view: what it sees of the point.
+        trained: whether it depends on weights.
+        of_point: whether it depends on the point.
+        source: which weight it is, if it is one.
+        fewest, most: layers on a path to it from the point.
+    """
+
+    shape: Shape
+    view: View | None
+    trained: bool
+    of_point: bool
+    source: Hashable = None
+    fewest: float = inf
+    most: float = -inf
+
+    @property
+    def operand(self) -> Operand:
+        return Operand(self.shape, self.view, self.trained)
+
+
+class Step(NamedTuple):
+    """An equation of a program, or of a function within one.
+
+    Attributes:
+        name: of the operation.
+        inputs: names of values; or what is known of a number.
+        outputs: names of values.
+        options: such as a convolution's stride.
+        shapes: of the outputs.
+    """
+
+    name: str
+    inputs: tuple[Hashable | Known, ...]
+    outputs: tuple[Hashable, ...]
+    options: Mapping[str, Any]
+    shapes: tuple[Shape, ...]
+
+
+def _of_program(program: Program) -> Iterator[Step]:
+    for place in sorted(program.live):
+        equation = program.equations[place]
+        inputs = tuple(
+            _number(np.shape(each.value)) if isinstance(each, Constant) else each
+            for each in equation.inputs
+        )
+        shapes = tuple(program.values[each].shape for each in equation.outputs)
+        yield Step(equation.name, inputs, equation.outputs, equation.options, shapes)
+
+
+def _of_function(jaxpr: Jaxpr) -> Iterator[Step]:
+    for equation in jaxpr.eqns:
+        inputs = tuple(
+            _number(np.shape(each.val)) if isinstance(each, Literal) else each
+            for each in equation.invars
+        )
+        shapes = tuple(each.aval.shape for each in equation.outvars)  # pyright: ignore
+        outputs = tuple(equation.outvars)
+        yield Step(equation.primitive.name, inputs, outputs, equation.params, shapes)
+
+
+def _number(shape: Shape) -> Known:
+    return Known(shape, None, False, False)
+
+
+class _Reader:
+    """Counts along some equations.
+
+    Attributes:
+        flops: multiply-adds.
+        layers: the weights of layers.
+        widest: of the features' views, in pixels; 0 where no features have positions.
+    """
+
+    def __init__(self, sources: dict[Hashable, int] | None = None) -> None:
+        self.flops: float = 0
+        self.layers: set[Hashable] = set()
+        self.widest = 0.0
+        self._names: dict[Hashable, int] = {} if sources is None else sources
+
+    def _source(self, *made_of: Hashable) -> int:
+        """A short name for a weight, the same for one that is made again in the same way."""
+        return self._names.setdefault(made_of, len(self._names))
+
+    def add(self, other: "_Reader") -> None:
+        """Add what was counted apart."""
+        self.flops += other.flops
+        self.layers |= other.layers
+        self.widest = float(np.maximum(self.widest, other.widest))
+
+    def run(self, steps: Iterable[Step], found: dict[Any, Known]) -> None:
+        """Find what is known of the outputs of equations, from the values that these start from."""
+        for step in steps:
+            given = [each if isinstance(each, Known) else found[each] for each in step.inputs]
+            outputs = self._step(step, given)
+            found |= zip(step.outputs, outputs, strict=True)
+            for each in outputs:
+                if each.of_point and each.most >= 1:
+                    self.widest = float(np.maximum(self.widest, width(each.view)))
+
+    def _step(self, step: Step, given: list[Known]) -> list[Known]:
+        if step.name == "cond":
+            return self._choice(step, given)
+        if step.name == "scan":
+            return self._loop(step, given)
+        if step.name == "while":
+            return self._while(step, given)
+        for each in step.options.values():
+            jaxpr = each.jaxpr if isinstance(each, ClosedJaxpr) else each
+            if isinstance(jaxpr, Jaxpr) and _stands_for(jaxpr, step, given):
+                return self._function(jaxpr, given)
+        return self._operation(step, given)
+
+    def _function(self, jaxpr: Jaxpr, given: Sequence[Known]) -> list[Known]:
+        found: dict[Any, Known] = dict(zip(jaxpr.invars, given, strict=True))
+        found |= {each: _number(each.aval.shape) for each in jaxpr.constvars}  # pyright: ignore
+        self.run(_of_function(jaxpr), found)
+        return [
+            _number(np.shape(each.val)) if isinstance(each, Literal) else found[each]
+            for each in jaxpr.outvars
+        ]
+
+    def _choice(self, step: Step, given: list[Known]) -> list[Known]:
+        """The branch with the most multiply-adds, and of those with the most layers."""
+        index, *inputs = given
+        read = []
+        for branch in step.options["branches"]:
+            reader = _Reader(self._names)
+            outputs = reader._function(branch.jaxpr, inputs)
+            read.append((reader, outputs))
+        largest, outputs = max(read, key=lambda each: (each[0].flops, len(each[0].layers)))
+        self.add(largest)
+        return [self._besides(each, index) for each in outputs]
+
+    def _besides(self, output: Known, index: Known) -> Known:
+        """An output that another value decides on."""
+        if not index.of_point:
+            return output
+        fewest, most = min(output.fewest, index.fewest), max(output.most, index.most)
+        view = UNKNOWN if index.view is not None else output.view
+        return output._replace(of_point=True, fewest=fewest, most=most, view=view)
+
+    def _loop(self, step: Step, given: list[Known]) -> list[Known]:
+        options = step.options
+        consts, carried = options["num_consts"], options["num_carry"]
+        fixed, carry = given[:consts], given[consts : consts + carried]
+        over, handed_out = given[consts + carried :], []
+        order = range(options["length"])
+        for k in reversed(order) if options["reverse"] else order:
+            own = [
+                each._replace(
+                    shape=each.shape[1:],
+                    view=moves.step_of(each.operand, k),
+                    source=None if each.source is None else self._source(each.source, k),
+                )
+                for each in over
+            ]
+            outputs = self._function(options["jaxpr"].jaxpr, [*fixed, *carry, *own])
+            carry = outputs[:carried]
+            handed_out.append(outputs[carried:])
+        if options["reverse"]:
+            handed_out.reverse()
+        if not handed_out:
+            return [*carry, *(_number(shape) for shape in step.shapes[carried:])]
+        return [*carry, *(self._together(each) for each in zip(*handed_out, strict=True))]
+
+    def _together(self, steps: Sequence[Known]) -> Known:
+        """The outputs of a loop's steps as one array."""
+        return Known(
+            (len(steps), *steps[0].shape),
+            moves.stacked([each.operand for each in steps], 0),
+            any(each.trained for each in steps),
+            any(each.of_point for each in steps),
+            self._source("steps", *(each.source for each in steps)),
+            min(each.fewest for each in steps),
+            max(each.most for each in steps),
+        )
+
+    def _while(self, step: Step, given: list[Known]) -> list[Known]:
+        """One run of the body, of which nobody knows how often it runs."""
+        tests, consts = step.options["cond_nconsts"], step.options["body_nconsts"]
+        reader = _Reader(self._names)
+        outputs = reader._function(step.options["body_jaxpr"].jaxpr, given[tests:])
+        carried = given[tests + consts :]
+        self.add(reader)
+        if reader.flops:
+            self.flops = nan
+        known = []
+        for before, after in zip(carried, outputs, strict=True):
+            of_point = any(each.of_point for each in given)
+            trained = any(each.trained for each in given)
+            same = after.view is before.view
+            now = after._replace(
+                view=after.view if same else UNKNOWN, of_point=of_point, trained=trained
+            )
+            known.append(now._replace(fewest=nan, most=nan) if reader.layers else now)
+        return known
+
+    def _operation(self, step: Step, given: list[Known]) -> list[Known]:
+        of_point, trained = (any(getattr(k, a) for k in given) for a in ("of_point", "trained"))
+        if not of_point:
+            sources = self._sources(step, given) if trained else [None] * len(step.outputs)
+            return [
+                Known(shape, None, trained, False, source)
+                for shape, source in zip(step.shapes, sources, strict=True)
+            ]
+        self.flops += _multiplications(step, given)
+        own = [each for each in given if each.of_point]
+        fewest, most = _least(each.fewest for each in own), -_least(-each.most for each in own)
+        if step.name in ("dot_general", "conv_general_dilated", "ragged_dot_general"):
+            weights = [each for each in given if each.trained and not each.of_point]
+            if weights:
+                self.layers.add(weights[0].source)
+                fewest, most = fewest + 1, most + 1
+        views = field.views(step.name, step.options, [each.operand for each in given], step.shapes)
+        return [
+            Known(shape, view, trained, True, None, fewest, most)
+            for shape, view in zip(step.shapes, views, strict=True)
+        ]
+
+    def _sources(self, step: Step, given: list[Known]) -> list[Hashable]:
+        """Which weights the outputs are."""
+        trained = [each for each in given if each.trained]
+        outputs = range(len(step.outputs))
+        if len(trained) == 1 and step.name in MOVING:
+            return [trained[0].source for _ in outputs]
+        sources = [each.source for each in trained]
+        if len(trained) < len(given):
+            # Other numbers take part, of which it is not known whether they are the same elsewhere.
+            return [self._source(each, *sources) for each in step.outputs]
+        options = tuple((name, str(value)) for name, value in sorted(step.options.items()))
+        return [self._source(step.name, options, *sources, k) for k in outputs]
+
+
+def _stands_for(jaxpr: Jaxpr, step: Step, given: Sequence[Known]) -> bool:
+    """Whether a function within an equation is all of it, and not that of two numbers, say."""
+    before, after = (
+        tuple(each.aval.shape for each in some)  # pyright: ignore
+        for some in (jaxpr.invars, jaxpr.outvars)
+    )
+    return before == tuple(each.shape for each in given) and after == step.shapes
+
+
+def _least(numbers: Iterable[float]) -> float:
+    """The least number, or NaN where one is."""
+    found = [*numbers]
+    return nan if any(map(isnan, found)) else min(found)
+
+
+def _multiplications(step: Step, given: Sequence[Known]) -> float:
+    """Multiply-adds of an equation."""
+    options = step.options
+    if step.name == "dot_general":
+        ((over, _), _) = options["dimension_numbers"]
+        return prod(step.shapes[0]) * prod(given[0].shape[axis] for axis in over)
+    if step.name == "conv_general_dilated":
+        _, (_, channels, *sides), _ = options["dimension_numbers"]
+        kernel = given[1].shape
+        taps = kernel[channels] * prod(kernel[axis] for axis in sides)
+        return prod(step.shapes[0]) * taps // prod(options["lhs_dilation"])
+    if step.name == "ragged_dot_general":
+        return prod(step.shapes[0]) * given[0].shape[-1]
+    return nan if step.name in HIDDEN else 0

@@ -1,0 +1,233 @@
+"""How much of an image one position of a network's features sees: its receptive field.
+
+Of every value it is known, entry by entry, from which pixel to which the entry sees the point along
+each of the point's axes. An equation hands that on: a convolution takes the hull over its window, a
+product over positions the hull over all of them. Where an equation is not understood nothing is
+claimed about what comes after it.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ntkscore.trace.moves import MOVES, Rule, of_one
+from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, Whole, finite, joined, made, without
+
+
+def views(
+    name: str, options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    """What the outputs of an equation see, from what its inputs see.
+
+    Args:
+        name, options: of the equation.
+        given: its inputs.
+        shapes: of its outputs.
+    """
+    found = [each.view for each in given if each.view is not None]
+    if not found or all(0 in shape for shape in shapes):
+        return [None] * len(shapes)
+    if any(each is UNKNOWN for each in found):
+        return [UNKNOWN] * len(shapes)
+    if name in POINTWISE:
+        return [joined(found, shapes[0])] * len(shapes)
+    if name in RULES:
+        return RULES[name](options, given, shapes)
+    if any({*each.sees.shape[2:]} - {1} for each in found):
+        return [UNKNOWN] * len(shapes)
+    # Whatever it does, all entries see the same; whether they are positions is not known.
+    alike = np.minimum.reduce([each.sees.reshape(*each.sees.shape[:2]) for each in found])
+    none = (frozenset(),) * len(alike)
+    return [made(alike.reshape(-1, 2, *[1] * len(shape)), none, shape) for shape in shapes]
+
+
+def _reduce(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    """A sum or maximum. Over all positions it is a statistic, and sees nothing."""
+    axes = {*options["axes"]}
+    lost = [bool(own) and own <= axes for own in view.runs]
+    sees = view.sees.copy()
+    sees[lost] = np.inf
+    return without(view._replace(sees=sees), axes, after)
+
+
+def _pad(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    sees = view.sees
+    for axis, (low, high, between) in enumerate(options["padding_config"]):
+        sees = _extended(sees, axis + 2, low, high, between + 1)
+    return made(sees, view.runs, after)
+
+
+def _extended(sees: np.ndarray, axis: int, low: Whole, high: Whole, step: Whole) -> np.ndarray:
+    """Bounds along a padded axis, as if the image went on beyond its border."""
+    if sees.shape[axis] == 1:
+        return sees
+    sees = np.moveaxis(sees, axis, 0)
+    if step > 1:
+        # Zeros between the entries see nothing, nor do those beside them.
+        spread = np.full((step * (len(sees) - 1) + 1, *sees.shape[1:]), np.inf, sees.dtype)
+        spread[::step] = sees
+        sees = spread
+
+    def beyond(edge: np.ndarray, inner: np.ndarray, count: Whole) -> np.ndarray:
+        finite = np.isfinite(edge) & np.isfinite(inner)
+        change = np.subtract(edge, inner, where=finite, out=np.full_like(edge, np.inf))
+        start = np.where(finite, edge, np.inf)
+        steps = np.arange(1, count + 1, dtype=sees.dtype).reshape(-1, *[1] * edge.ndim)
+        return start + steps * change
+
+    before = beyond(sees[0], sees[1], max(low, 0))[::-1]
+    after = beyond(sees[-1], sees[-2], max(high, 0))
+    sees = sees[max(-low, 0) : len(sees) - max(-high, 0)]
+    return np.moveaxis(np.concatenate([before, sees, after]), 0, axis)
+
+
+def _windows(
+    sees: np.ndarray,
+    axis: int,
+    count: Whole,
+    size: Whole,
+    stride: Whole = 1,
+    dilation: Whole = 1,
+    padding: Sequence[Whole] = (0, 0),
+    step: Whole = 1,
+) -> np.ndarray:
+    """The hull over the windows along an axis, of which there are `count`."""
+    if sees.shape[axis] == 1:
+        return sees
+    low, high = padding
+    sees = _extended(sees, axis, low, high, step)
+    starts, offsets = stride * np.arange(count), dilation * np.arange(size)
+    taken = sees.take(starts[:, None] + offsets, axis)
+    return taken.min(axis + 1)
+
+
+def _pool(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    sees = view.sees
+    names = ("window_dimensions", "window_strides", "window_dilation", "padding", "base_dilation")
+    for axis, own in enumerate(zip(*(options[name] for name in names), strict=True)):
+        sees = _windows(sees, axis + 2, after[axis], *own)
+    return made(sees, view.runs, after)
+
+
+def _convolution(
+    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    (shape,), (x, kernel) = shapes, given
+    lhs, rhs, out = options["dimension_numbers"]
+    if options["batch_group_count"] != 1 or x.view is None:
+        return [UNKNOWN]
+    sees = x.view.sees.transpose(0, 1, *(axis + 2 for axis in lhs)).copy()
+    groups, channels = options["feature_group_count"], shape[out[1]]
+    if groups == 1:
+        sees = sees.min(3, keepdims=True)
+    elif sees.shape[3] > 1:
+        sees = sees.reshape(*sees.shape[:3], groups, -1, *sees.shape[4:]).min(4)
+        sees = sees.repeat(channels // groups, 3)
+    names = ("window_strides", "rhs_dilation", "padding", "lhs_dilation")
+    for place, own in enumerate(zip(*(options[name] for name in names), strict=True), 2):
+        stride, dilation, padding, step = own
+        count, size = shape[out[place]], kernel.shape[rhs[place]]
+        sees = _windows(sees, place + 2, count, size, stride, dilation, padding, step)
+    if kernel.view is not None:
+        all_of_it = kernel.view.sees.min(tuple(range(2, kernel.view.sees.ndim)))
+        sees = np.minimum(sees, all_of_it.reshape(*sees.shape[:2], *[1] * len(shape)))
+    sees = sees.transpose(0, 1, *(int(axis) + 2 for axis in np.argsort(out)))
+    # Of a convolution that is depthwise the outputs are channels of the same kind.
+    contracted = {lhs[1]} if x.shape[lhs[1]] > groups else set()
+    dropped, mixed = _contracted(x, contracted)
+    sees[[*dropped]] = np.inf
+    places = {axis: place for axis, place in zip(lhs, out, strict=True) if axis not in contracted}
+    runs = [frozenset(places[axis] for axis in own if axis in places) for own in x.view.runs]
+    runs = [own | {out[1]} if axis in mixed else own for axis, own in enumerate(runs)]
+    return [made(sees, runs, shape)]
+
+
+def _contracted(operand: Operand, axes: set[int]) -> tuple[set[int], set[int]]:
+    """The point's axes that a product over axes of a value drops, and those that it mixes.
+
+    The axis of colours or features has no positions: a product over it leaves those of the others.
+    A product over the positions of each channel mixes them, and its outputs are positions again.
+    """
+    view = operand.view
+    assert view is not None
+    left = [own - axes for own in view.runs]
+    lost = {axis for axis, own in enumerate(view.runs) if own and not left[axis]}
+    single = {axis for axis in lost if (finite(view.sees[axis]).sum(0) >= 0).all()}
+    dropped = single if any(left) else set()
+    alone = prod(size for axis, size in enumerate(operand.shape) if axis not in axes) == 1
+    return dropped, set() if alone else lost - dropped
+
+
+def _product(
+    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    (shape,), sides = shapes, list(zip(given, *options["dimension_numbers"], strict=True))
+    free = [
+        [axis for axis in range(len(each.shape)) if axis not in (*over, *batch)]
+        for each, over, batch in sides
+    ]
+    batches = len(sides[0][2])
+    total = None
+    runs: list[set[int]] = []
+    for side, (each, over, batch) in enumerate(sides):
+        if each.view is None:
+            continue
+        other = given[1 - side]
+        sees, fixed = each.view.sees, other.view is None and not other.trained
+        if fixed and any(sees.shape[axis + 2] > 1 for axis in over):
+            # Numbers that nobody trains may be zero: a resizing sees its neighbourhood alone.
+            return [UNKNOWN]
+        first = batches + (len(free[0]) if side else 0)
+        places = {axis: place for place, axis in enumerate(batch)}
+        places |= {axis: first + place for place, axis in enumerate(free[side])}
+        order = [*batch, *free[side]]
+        kept = sees.transpose(0, 1, *(a + 2 for a in order), *(a + 2 for a in over))
+        kept = kept.min(tuple(range(2 + len(order), kept.ndim))).copy()
+        dropped, mixed = _contracted(each, {*over})
+        kept[[*dropped]] = np.inf
+        sizes = [1] * len(shape)
+        for axis, size in zip(order, kept.shape[2:], strict=True):
+            sizes[places[axis]] = size
+        kept = kept.reshape(*kept.shape[:2], *sizes)
+        total = kept if total is None else np.minimum(total, kept)
+        start = batches + (0 if side else len(free[0]))
+        news = range(start, start + len(free[1 - side])) if other.view is None else ()
+        own = [{places[axis] for axis in old if axis in places} for old in each.view.runs]
+        for axis in mixed:
+            own[axis] |= {*news}
+        runs = [a | b for a, b in zip(runs, own, strict=True)] if runs else own
+    assert total is not None
+    return [made(total, [frozenset(own) for own in runs], shape)]
+
+
+POINTWISE = frozenset[str]() | {
+    *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2"),
+    *("atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "clz", "conj"),
+    *("convert_element_type", "copy", "copy_p", "cos", "cosh", "digamma", "div", "eq", "erf"),
+    *("erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "igamma", "igammac"),
+    *("imag", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
+    *("max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),
+    *("real", "reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left"),
+    *("shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square"),
+    *("stop_gradient", "sub", "tan", "tanh", "xor"),
+}
+"""Operations on each number by itself, or on those in the same place."""
+
+
+STATISTICS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
+
+
+RULES: dict[str, Rule] = {
+    **MOVES,
+    "pad": of_one(_pad),
+    "conv_general_dilated": _convolution,
+    "dot_general": _product,
+    **dict.fromkeys(
+        (*STATISTICS, "argmax", "argmin"),
+        of_one(_reduce),
+    ),
+    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), of_one(_pool)),
+}
+"""How each operation hands on what its inputs see."""

@@ -1,0 +1,185 @@
+"""How equations that move entries, and change none, hand on what these see of the point."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ntkscore.trace.view import (
+    UNKNOWN,
+    Operand,
+    Shape,
+    View,
+    all_runs,
+    cut,
+    differ,
+    made,
+    moved,
+    without,
+)
+
+Rule = Callable[[Mapping[str, Any], Sequence[Operand], Sequence[Shape]], list[View | None]]
+
+
+def of_one(rule: Callable[[Mapping[str, Any], View, Shape, Shape], View | None]) -> Rule:
+    """A rule for equations with one input that counts, and one output."""
+
+    def apply(
+        options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+    ) -> list[View | None]:
+        first, *others = given
+        if first.view is None or any(each.view is not None for each in others):
+            return [UNKNOWN] * len(shapes)
+        return [rule(options, first.view, first.shape, shape) for shape in shapes]
+
+    return apply
+
+
+def _reshape(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    if options.get("dimensions") is not None:
+        return UNKNOWN
+    full, out, blocks = [], [], _blocks(before, after)
+    for old, new in blocks:
+        varies = any(view.sees.shape[axis + 2] > 1 for axis in old)
+        full += [before[axis] if varies else 1 for axis in old]
+        out += [after[axis] if varies else 1 for axis in new]
+    sees = np.broadcast_to(view.sees, (*view.sees.shape[:2], *full)).reshape(
+        *view.sees.shape[:2], *out
+    )
+    # Which part of a split axis the positions are on shows where they differ, and else nowhere.
+    shown = [differ(sees, axis) for axis in range(len(after))]
+    runs = []
+    for point, old_runs in enumerate(view.runs):
+        own = set[int]()
+        for old, new in blocks:
+            if not old_runs.isdisjoint(old):
+                own |= {axis for axis in new if shown[axis][point]} or {*new}
+        runs.append(own)
+    return made(sees, runs, after)
+
+
+def _blocks(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
+    """Axes before and after a reshape that hold the same entries, in the smallest groups."""
+    blocks: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        old, new, sizes = [], [], [1, 1]
+        while not (old or new) or sizes[0] != sizes[1]:
+            if (sizes[0] <= sizes[1] and i < len(before)) or j == len(after):
+                old, sizes[0], i = [*old, i], sizes[0] * before[i], i + 1
+            else:
+                new, sizes[1], j = [*new, j], sizes[1] * after[j], j + 1
+        blocks.append((old, new))
+    return blocks
+
+
+def _transpose(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    order = options["permutation"]
+    sees = view.sees.transpose(0, 1, *(axis + 2 for axis in order))
+    return moved(view, {axis: place for place, axis in enumerate(order)}, sees, after)
+
+
+def _broadcast(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    places = dict(enumerate(options["broadcast_dimensions"]))
+    sizes = [1] * len(after)
+    for axis, place in places.items():
+        sizes[place] = view.sees.shape[axis + 2]
+    return moved(view, places, view.sees.reshape(*view.sees.shape[:2], *sizes), after)
+
+
+def _squeeze(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    return without(view, options["dimensions"], after)
+
+
+def _slice(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    starts, stops = options["start_indices"], options["limit_indices"]
+    cuts = zip(starts, stops, options["strides"] or [1] * len(starts), strict=True)
+    return cut(view, [slice(*each) for each in cuts], after)
+
+
+def _split(
+    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    view, axis, start, parts = given[0].view, options["axis"], 0, []
+    assert view is not None
+    for size, shape in zip(options["sizes"], shapes, strict=True):
+        cuts = [slice(None)] * len(shape)
+        cuts[axis] = slice(start, start + size)
+        parts.append(cut(view, cuts, shape))
+        start += size
+    return parts
+
+
+def _reverse(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+    sees = np.flip(view.sees, tuple(axis + 2 for axis in options["dimensions"]))
+    return made(sees, view.runs, after)
+
+
+def _concatenate(
+    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    axis, found = int(options["dimension"]), [each.view for each in given if each.view is not None]
+    count, rank = len(found[0].sees), len(shapes[0])
+    nothing = np.full((count, 2, *[1] * rank), np.inf, np.float32)
+    parts = [nothing if each.view is None else each.view.sees for each in given]
+    common = np.broadcast_shapes(*(part.take([0], axis + 2).shape for part in parts))
+    full = []
+    for part, each in zip(parts, given, strict=True):
+        sizes = list(common)
+        sizes[axis + 2] = each.shape[axis]
+        full.append(np.broadcast_to(part, sizes))
+    sees, runs = np.concatenate(full, axis + 2), all_runs(found)
+    # Steps or pieces with one position each are put beside each other; channels are not.
+    new = [differs and not own for differs, own in zip(differ(sees, axis), runs, strict=True)]
+    runs = [own | {axis} if is_new else own for own, is_new in zip(runs, new, strict=True)]
+    return [made(sees, runs, shapes[0])]
+
+
+def stacked(steps: Sequence[Operand], axis: int) -> View | None:
+    """What arrays of one shape see, side by side along a new axis."""
+    if all(each.view is None for each in steps) or any(each.view is UNKNOWN for each in steps):
+        return UNKNOWN if any(each.view is UNKNOWN for each in steps) else None
+    parts = []
+    for shape, view, trained in steps:
+        grown = (*shape[:axis], 1, *shape[axis:])
+        options = {"broadcast_dimensions": [k for k in range(len(grown)) if k != axis]}
+        view = None if view is None else _broadcast(options, view, shape, grown)
+        parts.append(Operand(grown, view, trained))
+    shape = (*steps[0].shape[:axis], len(steps), *steps[0].shape[axis:])
+    return _concatenate({"dimension": axis}, parts, [shape])[0]
+
+
+def _stack(
+    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    return [stacked(given, int(options["axis"]))]
+
+
+def step_of(each: Operand, step: int) -> View | None:
+    """What a loop's step sees of what the loop goes over."""
+    if each.view is None or each.view is UNKNOWN:
+        return each.view
+    cuts = [slice(step, step + 1), *[slice(None)] * (len(each.shape) - 1)]
+    view = cut(each.view, cuts, (1, *each.shape[1:]))
+    return None if view is None else without(view, [0], each.shape[1:])
+
+
+def _through(
+    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
+) -> list[View | None]:
+    return [each.view for each in given]
+
+
+MOVES: dict[str, Rule] = {
+    "reshape": of_one(_reshape),
+    "transpose": of_one(_transpose),
+    "broadcast_in_dim": of_one(_broadcast),
+    "squeeze": of_one(_squeeze),
+    "slice": of_one(_slice),
+    "split": _split,
+    "rev": of_one(_reverse),
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "optimization_barrier": _through,
+}
+"""Operations that move entries."""
