@@ -1,0 +1,343 @@
+"""PyTorch modules as models: the same logits and kernels as in PyTorch, and refusals."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ntkscore
+from ntkscore.errors import InputError
+from ntkscore.parity import Reference, load_parity, space_of
+from ntkscore.trace.passes import TracedPasses
+
+POINTS = np.random.default_rng(0).uniform(size=(3, 32, 32, 3))
+"""Images, pixels in [0, 1]."""
+
+
+@pytest.fixture
+def nn(torch: ModuleType) -> ModuleType:
+    """PyTorch's layers; skips where torchax is missing."""
+    pytest.importorskip("torchax", reason="torchax is not installed: see make oracles")
+    torch.manual_seed(0)
+    return torch.nn
+
+
+@pytest.fixture(scope="module")
+def zoo(torch: ModuleType) -> Iterator[Any]:
+    """torchvision's networks."""
+    # Beside a PyTorch without CUDA, its compiled operators are missing; none is needed here.
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield pytest.importorskip("torchvision", reason="torchvision is not installed").models
+
+
+def in_torch(torch: Any, points: np.ndarray) -> Any:
+    """Points as PyTorch takes them."""
+    tensor = torch.tensor(np.asarray(points))
+    return tensor.permute(0, 3, 1, 2) if tensor.ndim == 4 else tensor
+
+
+def jacobian(torch: Any, module: Any, points: np.ndarray) -> np.ndarray:
+    """The gradients of the summed logits, a row for each point, by PyTorch."""
+    params = {
+        name: value.detach() for name, value in module.named_parameters() if value.requires_grad
+    }
+
+    def reading(params: Any, point: Any) -> Any:
+        return torch.func.functional_call(module, params, (point[None],)).sum()
+
+    # One after the other: vmap warns at what it has no rule for, as attention.
+    gradients = [torch.func.grad(reading)(params, point) for point in in_torch(torch, points)]
+    rows = [torch.cat([leaf.reshape(-1) for leaf in each.values()]) for each in gradients]
+    # A long sum in single precision loses what it adds.
+    return torch.stack(rows).double().numpy()
+
+
+def error_of_kernel(torch: Any, module: Any, points: np.ndarray, **options: Any) -> float:
+    """The relative difference of the two kernels."""
+    model = ntkscore.from_torch(module, points, **options)
+    rows = jacobian(torch, module.eval(), points)
+    kernel = rows @ rows.T
+    return float(np.linalg.norm(ntkscore.ntk(model, points) - kernel) / np.linalg.norm(kernel))
+
+
+def randomize(torch: Any, module: Any) -> None:
+    """Weights, shifts and statistics away from the zeros and ones they start at."""
+    with torch.no_grad():
+        for tensor in [*module.parameters(), *module.buffers()]:
+            if tensor.is_floating_point() and bool((tensor == tensor.flatten()[0]).all()):
+                tensor += 0.1 * torch.rand_like(tensor)
+
+
+NETWORKS = {
+    "resnet18": lambda zoo: zoo.resnet18(num_classes=10),
+    "mobilenet_v3_small": lambda zoo: zoo.mobilenet_v3_small(num_classes=10),
+    "densenet": lambda zoo: zoo.DenseNet(8, (2, 3), 16, num_classes=10),
+    "vit": lambda zoo: zoo.VisionTransformer(32, 8, 2, 4, 32, 64, num_classes=10),
+    "swin": lambda zoo: zoo.SwinTransformer([2, 2], 16, [1, 1], [2, 2], [4, 4], num_classes=10),
+    "convnext": lambda zoo: zoo.ConvNeXt(
+        [zoo.convnext.CNBlockConfig(8, 16, 1), zoo.convnext.CNBlockConfig(16, None, 1)],
+        num_classes=10,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation", "double")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_torchvisions_kernels_are_those_of_pytorch(
+    torch: ModuleType, nn: ModuleType, zoo: Any, name: str
+) -> None:
+    module = NETWORKS[name](zoo).double()
+    randomize(torch, module)
+    assert error_of_kernel(torch, module, POINTS) < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation")
+def test_single_precision_is_as_exact(torch: ModuleType, nn: ModuleType, zoo: Any) -> None:
+    module = NETWORKS["vit"](zoo)  # without kinks, at which rounding decides
+    randomize(torch, module)
+    assert error_of_kernel(torch, module, POINTS.astype(np.float32)) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation", "double")
+def test_a_cell_of_the_benchmark_is_the_same_from_either_library(
+    data_dir: Path, torch: ModuleType, nn: ModuleType
+) -> None:
+    from experiments.benchmark import torch_reference
+
+    arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
+    reference, space = Reference.of(arrays, np.float64), space_of(arrays)
+
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.std = torch.tensor(
+                [space.task.mean, space.task.std], dtype=torch.float64
+            )[:, :, None, None]
+            self.network = torch_reference.TorchNetwork(
+                reference.cell, space.channels, space.cells_per_stage, space.task.num_classes
+            )
+
+        def normalized(self, x: Any) -> Any:
+            return (x - self.mean) / self.std
+
+        def forward(self, x: Any) -> Any:
+            return self.network(self.normalized(x))
+
+    module = Normalized().double()
+    state = {k: v for k, v in arrays.items() if k.startswith("state_dict/")}
+    state = {k.removeprefix("state_dict/"): np.asarray(v, float) for k, v in state.items()}
+    torch_reference.load(module.network, state)
+    images = in_torch(torch, np.asarray(reference.images))
+    torch_reference.calibrate(module.network, module.normalized(images))
+    ours = ntkscore.ntk(reference.model(), reference.images)
+    bridged = ntkscore.ntk(ntkscore.from_torch(module, reference.images), reference.images)
+    np.testing.assert_allclose(bridged, ours, rtol=1e-9)
+
+
+@pytest.fixture
+def small(nn: ModuleType) -> Any:
+    """A small network with a normalisation, dropout and two heads, in training mode."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 4),
+        nn.GELU(),
+        nn.Linear(4, 2),
+    )
+
+
+IMAGES = POINTS[:, :6, :6].astype(np.float32)
+
+
+def test_the_module_stays_as_it_is(torch: ModuleType, small: Any) -> None:
+    before = {name: value.clone() for name, value in small.state_dict().items()}
+    model = ntkscore.from_torch(small, IMAGES)
+    logits = model.logits(jnp.asarray(IMAGES))
+    assert all(part.training for part in small.modules())
+    assert all(torch.equal(before[name], value) for name, value in small.state_dict().items())
+    expected = small.eval()(in_torch(torch, IMAGES)).detach().numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
+    with torch.no_grad():
+        for tensor in small.parameters():
+            tensor.zero_()
+    np.testing.assert_array_equal(model.logits(jnp.asarray(IMAGES)), logits)
+
+
+def test_leaves_keep_their_names_and_kinds(small: Any) -> None:
+    model = ntkscore.from_torch(small, IMAGES)
+    shapes = jax.tree.map(jnp.shape, model.params)
+    assert shapes == {
+        "0": {"weight": (4, 3, 3, 3)},
+        "1": {"weight": (4,), "bias": (4,)},
+        "6": {"weight": (4, 4), "bias": (4,)},
+        "8": {"weight": (2, 4), "bias": (2,)},
+    }
+    passes = TracedPasses(model, jax.ShapeDtypeStruct(IMAGES.shape[1:], jnp.float32))
+    assert Counter(passes.kinds) == {"weight": 3, "scale": 1, "shift": 3}
+    assert len(passes.rectifiers) == 2  # ReLU and GELU
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_images_have_their_channels_last_unless_told(
+    torch: ModuleType, small: Any, channels_last: bool
+) -> None:
+    given = IMAGES if channels_last else IMAGES.transpose(0, 3, 1, 2)
+    model = ntkscore.from_torch(small, torch.tensor(given), channels_last=channels_last)
+    expected = small.eval()(in_torch(torch, IMAGES)).detach().numpy()
+    np.testing.assert_allclose(model.logits(jnp.asarray(given)), expected, atol=1e-6)
+
+
+def test_training_takes_the_statistics_of_the_batch(torch: ModuleType, small: Any) -> None:
+    model = ntkscore.from_torch(small, IMAGES, training=True)
+    assert model.coupled
+    small.eval()[1].train()
+    expected = small(in_torch(torch, IMAGES)).detach().numpy()
+    for _ in range(2):  # no statistics are kept between the calls
+        np.testing.assert_allclose(model.logits(jnp.asarray(IMAGES)), expected, atol=1e-6)
+    assert not ntkscore.from_torch(small, IMAGES).coupled
+    assert ntkscore.ntk(model, IMAGES).shape == (3, 3)
+
+
+def test_a_normalisation_without_statistics_couples_the_points(nn: ModuleType) -> None:
+    norm = nn.BatchNorm1d(3, track_running_stats=False)
+    assert ntkscore.from_torch(norm, np.zeros((2, 3), np.float32)).coupled
+
+
+FEATURES = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+
+
+def test_shared_weights_are_one_leaf(torch: ModuleType, nn: ModuleType) -> None:
+    layer = nn.Linear(4, 4)
+    module = nn.Sequential(layer, nn.Tanh(), layer)
+    model = ntkscore.from_torch(module, FEATURES)
+    assert set(model.params) == {"0"}
+    assert error_of_kernel(torch, module, FEATURES) < 1e-5
+    other = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4, bias=False))
+    other[2].weight = other[0].weight
+    assert error_of_kernel(torch, other, FEATURES) < 1e-5
+
+
+def test_frozen_weights_are_constants(torch: ModuleType, nn: ModuleType) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    module[0].requires_grad_(False)
+    assert set(ntkscore.from_torch(module, FEATURES).params) == {"2"}
+    assert error_of_kernel(torch, module, FEATURES) < 1e-5
+    module.requires_grad_(False)
+    with pytest.raises(InputError, match=r"require a gradient, got none; .*requires_grad_\(True\)"):
+        ntkscore.from_torch(module, FEATURES)
+
+
+def test_what_modules_hold_beside_parameters(torch: ModuleType, nn: ModuleType) -> None:
+    """Buffers, plain tensors, and weights that are computed from others."""
+
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+            self.register_buffer("kept", torch.arange(3.0))
+            self.plain = torch.arange(3.0) + 1
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) * self.plain + self.kept + torch.ones(3)
+
+    module = Holder()
+    assert error_of_kernel(torch, module, FEATURES) < 1e-5
+    leaves = jax.tree.leaves(ntkscore.from_torch(module, FEATURES).params)
+    assert sorted(leaf.shape for leaf in leaves) == [(3,), (3, 1), (3, 4)]
+
+
+def test_other_dtypes_are_kept(torch: ModuleType, nn: ModuleType) -> None:
+    for dtype in ("float16", "bfloat16"):
+        module = nn.Linear(4, 2).to(getattr(torch, dtype))
+        model = ntkscore.from_torch(module, jnp.zeros((1, 4), dtype))
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(model.params)} == {dtype}
+        assert model.logits(jnp.zeros((1, 4), dtype)).dtype == dtype
+    with pytest.raises(
+        InputError, match=r"^expected float64 to be on .* weight in float64.*module\.float\(\)"
+    ):
+        ntkscore.from_torch(nn.Linear(4, 2).double(), FEATURES)
+
+
+# PyTorch's compiler meets PyTorch's own deprecated names when it is imported.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_what_torch_compile_returns(torch: ModuleType, nn: ModuleType) -> None:
+    module = torch.compile(nn.Linear(4, 2))
+    assert set(ntkscore.from_torch(module, FEATURES).params) == {"weight", "bias"}
+
+
+def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"^expected a torch.nn.Module, got 3 of type int; give an instance"
+    ):
+        ntkscore.from_torch(3, FEATURES)
+    with pytest.raises(InputError, match=r"of type type; give an instance"):
+        ntkscore.from_torch(nn.Linear, FEATURES)
+    with pytest.raises(
+        InputError,
+        match=r"got \(3, 3, 6, 6\) float32, which it is given as \(3, 6, 3, 6\): .*channels_last=",
+    ):
+        ntkscore.from_torch(small, IMAGES.transpose(0, 3, 1, 2))
+    with pytest.raises(InputError, match=r"lazy module; call the module once$"):
+        ntkscore.from_torch(nn.LazyLinear(2), FEATURES)
+
+    class Returns(nn.Module):
+        def __init__(self, what: Any) -> None:
+            super().__init__()
+            self.layer, self.what = nn.Linear(4, 2), what
+
+        def forward(self, x: Any) -> Any:
+            return self.what(self.layer(x))
+
+    outside = torch.ones(2)
+    with pytest.raises(InputError, match=r"^expected tensors .* holds by name, .* as buffers$"):
+        ntkscore.from_torch(Returns(lambda out: out + outside), FEATURES)
+    for what, got in (
+        (lambda out: {"logits": out}, "a dict"),
+        (lambda out: (out, out), "a tuple"),
+        (lambda out: out.sum(1), r"a tensor \(3,\)"),
+    ):
+        with pytest.raises(
+            InputError, match=rf"^expected logits \(3, classes\) .* got {got}; wrap it in a module"
+        ):
+            ntkscore.from_torch(Returns(what), FEATURES)
+    with pytest.raises(InputError, match=r"^expected operations that torchax .* knows, got "):
+        ntkscore.from_torch(Returns(lambda out: torch.special.airy_ai(out)), FEATURES)
+
+
+def test_the_documentations_example_runs(nn: ModuleType) -> None:
+    page = Path(__file__).parents[1] / "docs" / "networks.md"
+    (code,) = re.findall(r"```python needs=torchax\n(.*?)```", page.read_text(), re.DOTALL)
+    names: dict[str, Any] = {"ntkscore": ntkscore, "images": IMAGES, "labels": np.arange(3)}
+    exec(code, names)
+    assert {"clean", "robust"} <= set(names["rows"]["kernel"])
+
+
+@pytest.mark.parametrize("name", ["torch", "torchax"])
+def test_without_the_packages_one_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)  # a stand-in where it is missing
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        InputError,
+        match=rf"^expected PyTorch and torchax, got no {name}; run pip install 'ntkscore\[torch\]'",
+    ):
+        ntkscore.from_torch(None, FEATURES)
