@@ -1,0 +1,1 @@
+"""Networks that nothing here was written for, and what their traces give."""

@@ -1,0 +1,136 @@
+"""Seconds and memory of a network's kernel: ours, the plain Jacobian's, and PyTorch's.
+
+Run as `python -m experiments.networks.speed --network resnet18 --points 16 50 150`. Times are of
+the second run of each, in turns in one process; the most memory in use is that of a process which
+runs one method alone. PyTorch is left out where it is not installed.
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from experiments.benchmark.work import in_turns
+from experiments.networks.residual import stages_of
+from experiments.networks.setting import CLASSES, Scale
+from experiments.networks.table import error, markdown, plain_kernel
+from experiments.networks.tokens import PATCH
+from experiments.networks.zoo import NETWORKS
+from ntkscore import ntk
+
+CHOICES = ("resnet18", "wide-resnet", "vit")
+METHODS = ("ours", "jacobian", "torch")
+TOLERANCE = 1e-3
+"""Relative error that float32 leaves between two ways of computing a kernel."""
+
+
+def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
+    """A function that computes the kernel in PyTorch, of the same weights and images."""
+    import torch  # type: ignore[import-not-found]
+
+    from experiments.networks import torch_networks
+
+    model, points = NETWORKS[name](scale)
+    leaves = jax.tree_util.tree_leaves_with_path(model.params)
+    weights = {".".join(e.key for e in path): np.asarray(leaf) for path, leaf in leaves}
+    if name == "resnet18":
+        filters = weights["conv_init.kernel"].shape[-1]
+        network = torch_networks.ResNet(filters, stages_of(scale), CLASSES)
+    elif name == "wide-resnet":
+        filters = 2 * weights["conv_init.kernel"].shape[-1]
+        network = torch_networks.WideResNet(filters, scale.stages(3), scale.layers(4), CLASSES)
+    else:
+        width, tokens = weights["cls"].shape[-1], weights["pos_embedding"].shape[1] - 1
+        heads = weights["encoderblock_0.MultiHeadDotProductAttention_0.query.bias"].shape[0]
+        network = torch_networks.VisionTransformer(
+            width, scale.layers(6), heads, PATCH, tokens, CLASSES
+        )
+    torch_networks.load(network, weights)
+    images = torch.tensor(np.asarray(points)).permute(0, 3, 1, 2).contiguous()
+    return lambda: torch_networks.kernel(network, images).numpy()
+
+
+def kernel_by(method: str, name: str, scale: Scale) -> Callable[[], Any]:
+    """A function that computes the kernel by one of the methods."""
+    if method == "torch":
+        return torch_kernel(name, scale)
+    model, points = NETWORKS[name](scale)
+    compute = ntk if method == "ours" else plain_kernel
+    return lambda: compute(model, points)
+
+
+def peak(method: str, name: str, scale: Scale) -> float:
+    """GiB of memory in use at most, in a process that runs one method twice; NaN where it fails."""
+    given = json.dumps({"method": method, "name": name, "scale": scale[:4]})
+    command = [sys.executable, "-m", "experiments.networks.speed", "--peak-of", given]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return float(done.stdout) if done.returncode == 0 else math.nan
+
+
+def _print_peak(given: str) -> None:
+    asked = json.loads(given)
+    compute = kernel_by(asked["method"], asked["name"], Scale(*asked["scale"]))
+    for _ in range(2):
+        jax.block_until_ready(compute())
+    print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30)
+
+
+def measure(name: str, scales: Sequence[Scale]) -> Iterator[dict[str, str | float]]:
+    """A row for each number of points.
+
+    Raises:
+        ValueError: if two methods give different kernels.
+    """
+    methods = [each for each in METHODS if each != "torch" or importlib.util.find_spec("torch")]
+    # A process starts with the memory of the one that it comes from, so that these come first.
+    peaks = [{method: peak(method, name, scale) for method in methods} for scale in scales]
+    for scale, memory in zip(scales, peaks, strict=True):
+        running = [method for method in methods if not math.isnan(memory[method])]
+        functions = [kernel_by(method, name, scale) for method in running]
+        first, *others = (function() for function in functions)
+        for method, other in zip(running[1:], others, strict=True):
+            if error(other, first) > TOLERANCE:
+                raise ValueError(
+                    f"expected one kernel of {name}, got another by {method}, "
+                    f"{error(other, first):.1e} away; compare the two networks"
+                )
+        seconds = dict(zip(running, in_turns(functions, 1), strict=True))
+        row: dict[str, str | float] = {"network": name, "points": scale.points}
+        row |= {f"{method} (s)": seconds.get(method, math.nan) for method in methods}
+        row |= {f"{method} (GiB)": memory[method] for method in methods}
+        for unit, found in (("time", seconds), ("memory", memory)):
+            for method in methods[1:]:
+                ratio = found.get(method, math.nan) / found.get("ours", math.nan)
+                row[f"{method} / ours, {unit}"] = ratio
+        yield row
+        jax.clear_caches()
+
+
+def main() -> None:
+    """Time the kernels of one network, or of all three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", nargs="+", choices=CHOICES, default=CHOICES)
+    parser.add_argument("--points", nargs="+", type=int, default=(16, 50, 150))
+    parser.add_argument("--width", type=float, default=1.0, help="of the published width")
+    parser.add_argument("--depth", type=float, default=1.0, help="of the published depth")
+    parser.add_argument("--side", type=int, default=32, help="of the images, in pixels")
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.peak_of:
+        return _print_peak(given.peak_of)
+    for name in given.network:
+        scales = [Scale(given.width, given.depth, given.side, points) for points in given.points]
+        print(markdown(pd.DataFrame(measure(name, scales))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Kernels of networks that nothing here was written for, against plain Jacobians."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from networks import EXACT, error
+
+from experiments.networks.setting import TINY
+from experiments.networks.table import plain_kernel
+from experiments.networks.zoo import NETWORKS
+from ntkscore.kernels.gram import ntk
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+
+# Steps of a loop, one for each pixel: few enough to unroll, and too many.
+SIDES = {"pixel-lstm": (3, 9)}
+# Of two networks that differ in their library or normalisation, one is enough for most days.
+THOROUGH = ("resnet18-batch", "nnx-resnet18", "wide-resnet-batch")
+CASES = [
+    pytest.param(name, side, marks=[pytest.mark.thorough] * (name in THOROUGH))
+    for name in NETWORKS
+    for side in SIDES.get(name, (TINY.side,))
+]
+
+
+@pytest.mark.parametrize(("name", "side"), CASES)
+def test_the_kernel_is_that_of_the_jacobian(double, name: str, side: int) -> None:
+    # Flax's normalisations ask which type float32 and float64 share.
+    with jax.numpy_dtype_promotion("standard"):
+        model, points = NETWORKS[name](TINY._replace(side=side, dtype=jnp.float64))
+        assert error(ntk(model, points), plain_kernel(model, points)) < EXACT
