@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ntkscore.api.scoring import score as score
     from ntkscore.api.scoring import score_network as score_network
     from ntkscore.api.search import search as search
+    from ntkscore.bridges import from_torch as from_torch
     from ntkscore.config import Config as Config
     from ntkscore.data.downloads import fetch as fetch
     from ntkscore.data.images import draw_images as draw_images
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ntkscore.kernels.proxies import add_score as add_score
     from ntkscore.kernels.scores import measure as measure
     from ntkscore.kernels.stack import stack as stack
+    from ntkscore.trace.anatomy import anatomy as anatomy
 else:
     PLACES = {
         "fgsm": "attacks.fgsm",
@@ -71,6 +73,7 @@ else:
         "score": "ntkscore.api.scoring.score",
         "score_network": "ntkscore.api.scoring.score_network",
         "search": "ntkscore.api.search.search",
+        "from_torch": "ntkscore.bridges.from_torch",
         "Config": "ntkscore.config.Config",
         "fetch": "ntkscore.data.downloads.fetch",
         "draw_images": "ntkscore.data.images.draw_images",
@@ -83,6 +86,7 @@ else:
         "add_score": "ntkscore.kernels.proxies.add_score",
         "measure": "ntkscore.kernels.scores.measure",
         "stack": "ntkscore.kernels.stack.stack",
+        "anatomy": "ntkscore.trace.anatomy.anatomy",
     }
     """Where each public name is defined: as above, for whoever runs the code."""
 

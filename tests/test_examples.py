@@ -15,6 +15,8 @@ import ntkscore
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SLOW = {"ntkscore.api.runs", "ntkscore.api.scoring"}
 """Modules whose examples compile a network."""
+NEEDS = {"ntkscore.bridges": "torchax"}
+"""Modules whose examples take a package that is not always installed: see `make oracles`."""
 
 
 def modules() -> Iterator[str]:
@@ -35,12 +37,17 @@ def examples(name: str) -> list[doctest.DocTest]:
 WITH_EXAMPLES = [name for name in modules() if examples(name)]
 
 
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """The marks of a module's examples."""
+    wanted = {"slow": name in SLOW, "oracle": name in NEEDS}
+    return [getattr(pytest.mark, mark) for mark, applies in wanted.items() if applies]
+
+
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in WITH_EXAMPLES],
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in WITH_EXAMPLES])
 def test_examples_print_what_they_say(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} is not installed: see make oracles")
     # What an example writes belongs nowhere else.
     monkeypatch.chdir(tmp_path)
     runner, said = doctest.DocTestRunner(optionflags=FLAGS), []
