@@ -172,7 +172,7 @@ class BlockPasses:
         """Gram matrices by kind, from the factors of blocks of sets of points."""
         gradients: list[Array] = []
         with _keeper(self.memory // 2, sum(sizes)) as keep:
-            factors: list[list[list[Factors]]] = []
+            factors: list[list[Any]] = []
             for blocks, size in zip(sets, sizes, strict=True):
                 slopes, own = zip(*((g, keep(f, len(g))) for g, f in blocks), strict=True)
                 gradients.append(jnp.concatenate(slopes)[:size])
@@ -225,19 +225,20 @@ class BlockPasses:
         )
 
 
-@partial(jax.jit, static_argnames=("look", "products", "factor", "place"))
+@partial(jax.jit, static_argnames=("look", "products", "factor", "place", "offset"))
 def _looked(
     look: Callable[[LayerGradient], PyTree],
     products: Any,
     factor: float,
     place: int,
+    offset: int,
     kernel: Array,
     factors: Factors,
 ) -> PyTree:
-    return look(WeightGradient(products, factor, place, kernel, factors))
+    return look(WeightGradient(products, factor, place, offset, kernel, factors))
 
 
-def _joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
+def _joined(sets: Sequence[Any], sizes: Sequence[int]) -> Factors:
     """One contribution's factors of all points, from those of blocks of sets of points."""
     whole = [
         jax.tree.map(lambda *a, size=size: jnp.concatenate(a)[:size], *blocks)
@@ -247,7 +248,7 @@ def _joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
 
 
 @contextmanager
-def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int], list[Factors]]]:
+def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int], Any]]:
     """A function that keeps the factors of a block of points until the end: on disk if need be."""
     with tempfile.TemporaryDirectory(prefix="ntkscore-") as folder:
         names = count()
@@ -257,7 +258,7 @@ def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int],
             np.save(file, np.asarray(array))
             return np.load(file, mmap_mode="r")
 
-        def keep(factors: list[Factors], size: int) -> list[Factors]:
+        def keep(factors: list[Factors], size: int) -> Any:
             each = sum(leaf.nbytes for leaf in jax.tree.leaves(factors)) / size
             return factors if each * points <= memory else jax.tree.map(to_disk, factors)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -146,6 +147,18 @@ class Contribution(NamedTuple):
         _, pullback = jax.vjp(derived, [weights[place] for place in self.leaves])
         (gradients,) = jax.vmap(pullback)(list(totals.values()))
         return dict(zip(self.leaves, gradients, strict=True))
+
+    def first_entry(self, program: Program, leaf: int) -> int:
+        """The place, in a leaf that is flattened, of the first entry that the sites take."""
+        weights = {weight for site in self.sites for weight in site.weights}
+        parts = [part_of(program, weight) for weight in weights]
+        starts = [
+            tuple(start for start, _ in part.box)
+            for part in parts
+            if part is not None and part.leaf == leaf
+        ]
+        shape = program.values[program.leaves[leaf]].shape
+        return int(np.ravel_multi_index(min(starts), shape)) if starts and shape else 0
 
     @property
     def products(self) -> tuple[Product, ...]:

@@ -63,6 +63,7 @@ class WeightGradient(NamedTuple):
         products: the layer's uses, where it is one of products alone.
         factor: what the layer's kernel is multiplied by in them.
         place: of the layer's gradients among the factors, where there are no products.
+        offset: of the layer's first weight in these gradients.
         kernel: the layer's weights.
         factors: what its gradients are made of.
     """
@@ -70,6 +71,7 @@ class WeightGradient(NamedTuple):
     products: tuple[Product, ...]
     factor: float
     place: int
+    offset: int
     kernel: Array
     factors: Factors
 
@@ -86,7 +88,7 @@ class WeightGradient(NamedTuple):
     def first(self) -> Float[Array, "m"]:
         values, cotangents = self.factors
         if not self.products:
-            return values[self.place].reshape(len(values[self.place]), -1)[:, 0]
+            return values[self.place].reshape(len(values[self.place]), -1)[:, self.offset]
         uses = zip(self.products, values, cotangents, strict=True)
         first, *others = (
             jnp.sum(jax.vmap(p.inputs)(x)[:, 0, :, 0] * jax.vmap(p.outputs)(g)[:, 0, :, 0], 1)
@@ -260,7 +262,7 @@ class TracedPasses:
 
     def no_layers(self, look: Callable[[WeightGradient], PyTree], count: int) -> PyTree:
         """What a function sees of no layer at all: arrays without entries."""
-        some = WeightGradient((), 1.0, 0, jnp.zeros(1), ([jnp.zeros((count, 1))], []))
+        some = WeightGradient((), 1.0, 0, 0, jnp.zeros(1), ([jnp.zeros((count, 1))], []))
         like = jax.eval_shape(lambda: look(some))
         return jax.tree.map(lambda a: jnp.zeros((0, *a.shape), a.dtype), like)
 
@@ -279,7 +281,8 @@ class TracedPasses:
                     factor = each.part.factor
                     value = found[each.sites[0].weights[0]]
                     kernel = value.astype(kernel.dtype) / factor
-                yield WeightGradient(each.products, factor, place, kernel, own)
+                offset = each.first_entry(self.program, leaf)
+                yield WeightGradient(each.products, factor, place, offset, kernel, own)
 
     def activations(self, params: PyTree, kept: Kept) -> Activations | None:
         """The signs of all rectifiers' inputs, and what the blocks hand on; else the rectifiers.

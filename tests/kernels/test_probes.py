@@ -112,7 +112,7 @@ def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) ->
 
     def flow(params: Any) -> Array:
         given = {"params": params, STATISTICS: statistics}
-        return jnp.sum(network.network.apply(given, jnp.ones((1, 8, 8, 3)), digits))
+        return jnp.sum(network.flax_network.apply(given, jnp.ones((1, 8, 8, 3)), digits))
 
     slopes = jax.tree_util.tree_leaves_with_path(jax.grad(flow)(params))
     weights = jax.tree.leaves(params)
