@@ -119,7 +119,7 @@ class Contribution(NamedTuple):
         points: Mapping[Value, Array],
         cotangents: Mapping[Value, Array],
     ) -> dict[int, Float[Array, "m ..."]]:
-        """Each point's gradients, by leaf; of a part of a leaf, those of the part.
+        """Each point's gradients, by leaf, of leaves that are no product's weight.
 
         Args:
             program: the network.
@@ -133,9 +133,6 @@ class Contribution(NamedTuple):
             own = site.gradients(found, points, cotangents)
             for value, gradient in zip(site.weights, own, strict=True):
                 totals[value] = totals[value] + gradient if value in totals else gradient
-        if self.part is not None:
-            (gradient,) = totals.values()
-            return {self.part.leaf: gradient * self.part.factor}
 
         def derived(leaves: Sequence[Array]) -> list[Array]:
             now = list(weights)
