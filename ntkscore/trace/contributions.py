@@ -43,11 +43,13 @@ class Part(NamedTuple):
         leaf: its place.
         factor: the number.
         box: the part lies within these limits along each axis of the leaf.
+        in_place: whether it is all that lies there, in the order of the leaf.
     """
 
     leaf: int
     factor: float
     box: Box
+    in_place: bool = True
 
     def apart_from(self, other: "Part") -> bool:
         """Whether two parts of a leaf have no entry in common."""
@@ -65,14 +67,13 @@ def part_of(program: Program, value: Value) -> Part | None:
     if equation is None or len(derived) != 1 or (part := part_of(program, derived[0])) is None:
         return None
     if equation.name in ("slice", "split"):
-        return (
-            part._replace(box=_cut(equation, value, part.box))
-            if derived[0] in program.leaves
-            else part
-        )
+        if not part.in_place:
+            return part
+        steps = {*(equation.options.get("strides") or ())} - {1}
+        return part._replace(box=_cut(equation, value, part.box), in_place=not steps)
     sizes = (prod(program.values[each].shape) for each in (derived[0], value))
     if equation.name in UNCHANGED or (equation.name == "broadcast_in_dim" and len({*sizes}) == 1):
-        return part
+        return part._replace(in_place=False)
     number = next((each.value for each in equation.inputs if isinstance(each, Constant)), None)
     if number is None or equation.name not in ("mul", "div"):
         return None
@@ -83,15 +84,19 @@ def part_of(program: Program, value: Value) -> Part | None:
     return None if first else part._replace(factor=part.factor / float(number))
 
 
-def _cut(equation: Equation, value: Value, whole: Box) -> Box:
-    """Where a slice of a leaf, or one of the parts that it is split into, begins and ends."""
+def _cut(equation: Equation, value: Value, box: Box) -> Box:
+    """Where in a leaf a slice of a part of it lies, or one of the pieces that it is split into."""
     options = equation.options
     if equation.name == "slice":
-        return tuple(zip(options["start_indices"], options["limit_indices"], strict=True))
+        ends = zip(options["start_indices"], options["limit_indices"], strict=True)
+        return tuple(
+            (first + start, first + stop)
+            for (first, _), (start, stop) in zip(box, ends, strict=True)
+        )
     axis, place = options["axis"], equation.outputs.index(value)
-    start = int(sum(options["sizes"][:place]))
+    start = box[axis][0] + int(sum(options["sizes"][:place]))
     own = (start, start + int(options["sizes"][place]))
-    return (*whole[:axis], own, *whole[axis + 1 :])
+    return (*box[:axis], own, *box[axis + 1 :])
 
 
 Factors = tuple[list[Array], list[Array]]
