@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from jaxtyping import Float
 
-from cells.lazy import Array, jax, jnp, lax
+from ntkscore.lazy import Array, jax, jnp, lax
 
 Images = Float[Array, "n ..."]
 """Points of any shape; images are (n, height, width, channel)."""

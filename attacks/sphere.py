@@ -9,7 +9,7 @@ from numbers import Real
 from jaxtyping import Float
 
 from attacks.core import Gradient, Images, project_to_sphere
-from cells.lazy import Array, jnp, lax
+from ntkscore.lazy import Array, jnp, lax
 
 
 def project_to_cap(z: Images, x: Images, rho: float | Array) -> Images:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 
 from attacks.core import Images
-from cells.lazy import Array, jax, jnp, lax
+from ntkscore.lazy import Array, jax, jnp, lax
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Of 10,000 queries those after which the share of pixels is halved."""

@@ -1,6 +1,5 @@
 """Architectures and the networks they make; the names here need no JAX."""
 
-from cells.errors import InputError as InputError
 from cells.nasbench201.canonical import canonical as canonical
 from cells.nasbench201.canonical import distinct_cells as distinct_cells
 from cells.nasbench201.cell import EDGES as EDGES
@@ -12,3 +11,4 @@ from cells.nasbench201.cell import all_cells as all_cells
 from cells.space import Space as Space
 from cells.space import Task as Task
 from cells.space import option as option
+from ntkscore.errors import InputError as InputError

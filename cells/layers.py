@@ -7,7 +7,7 @@ of per-image parameter gradients: for the cotangent s of the outputs
 
 apart for the three kinds of parameters: `weight` (convolution and linear kernels), `scale` and
 `shift` (of the normalisation; the linear bias is a shift). No layer's per-image gradients outlive
-the layer. With empty `taps` (`cells.grams.Taps`) there are no contributions.
+the layer. With empty `taps` (`ntkscore.grams.Taps`) there are no contributions.
 
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from cells.grams import PRECISION, Gram, Images, Taps, groups_of, kernel_gradients, self_product
+from ntkscore.grams import PRECISION, Gram, Images, Taps, groups_of, kernel_gradients, self_product
 
 EPSILON = 1e-5
 TINY = 1e-20

@@ -1,7 +1,7 @@
 """A search space: architectures by name, their costs, their encoding as data, their networks.
 
-A space of your own is a frozen dataclass that inherits from `Space`: seven short methods, and
-`score`, `rank` and resuming work on it, from the library and from the command line
+A space of your own is a frozen dataclass that inherits from `Space`: a name and four short methods,
+and `score`, `rank` and resuming work on it, from the library and from the command line
 (`--space FILE.py`). Its fields, declared with `option`, become the command line's options, the
 columns of its rows and the entries of a run's record.
 """
@@ -10,18 +10,21 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import isnan
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cells.errors import InputError
-from cells.lazy import jax, jnp
+from ntkscore.errors import InputError
+from ntkscore.lazy import Lazy, jax, jnp
 
 if TYPE_CHECKING:
     from jaxtyping import Array
 
-    from cells.model import Model, Trainable
+    from ntkscore.model import Model, Trainable
 
+reading = Lazy("ntkscore.trace.anatomy")
 S = TypeVar("S", bound="Space")
 Architecture = Any
 """An architecture: whatever its space's `parse` returns, hashable, and equal for equal networks."""
@@ -153,13 +156,25 @@ class Space(ABC):
     def identity(self, architecture: Architecture) -> dict[str, str | int]:
         """Columns that say which architecture a row is of; the first is a name for `parse`."""
 
-    @abstractmethod
     def costs(self, architecture: Architecture) -> dict[str, float]:
-        """Free rivals of a score by name, such as the number of parameters: larger is better."""
+        """Free rivals of a score by name, such as the number of parameters: larger is better.
+
+        By default `params` and `flops`, counted on the network's trace (`ntkscore.anatomy`).
+        """
+        counted = _counted(self, self.key(architecture))
+        return {name: counted[name] for name in ("params", "flops") if name in counted}
 
     def structure(self, architecture: Architecture) -> dict[str, float]:
-        """What can be counted on an architecture beside its costs, by name; by default nothing."""
-        return {}
+        """What can be counted on an architecture beside its costs, by name.
+
+        By default what else is counted on the network's trace: its layers, depth, receptive field.
+        Nothing where the space has `costs` of its own.
+        """
+        if type(self).costs is not Space.costs:
+            return {}
+        costs = self.costs(architecture)
+        counted = _counted(self, self.key(architecture)).items()
+        return {name: number for name, number in counted if name not in costs}
 
     @abstractmethod
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
@@ -220,7 +235,7 @@ class Space(ABC):
             >>> network.evaluate(network.params, (), jnp.ones((2, 32, 32, 3))).shape
             (2, 10)
         """
-        from cells.model import Trainable
+        from ntkscore.model import Trainable
 
         blank = np.zeros((1, *self.task.image_shape))
         return Trainable.of(self.network(architecture, blank, seed, dtype))
@@ -308,3 +323,11 @@ class Space(ABC):
     def columns(self) -> Mapping[str, Any]:
         """Columns that all rows of a run share: the space's name and its options."""
         return {"space": self.name, **self.choices()}
+
+
+@cache
+def _counted(space: Space, key: str | int) -> dict[str, float]:
+    """What is counted on an architecture's network, without what its trace does not show."""
+    blank = np.zeros((1, *space.task.image_shape), np.float32)
+    counts = reading.anatomy(space.network(key, blank), blank).counts
+    return {name: float(number) for name, number in counts.items() if not isnan(number)}

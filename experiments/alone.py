@@ -10,7 +10,6 @@ import numpy as np
 from jax import lax
 
 from attacks import Attack
-from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture
 from ntkscore.config import Config
@@ -21,6 +20,7 @@ from ntkscore.kernels.reductions import reduced
 from ntkscore.kernels.scores import finite
 from ntkscore.kernels.stack import PERTURBATIONS, loss_gradient
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.model import Model
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run.engine import configuration_of
 from ntkscore.run.scorer import Scorer

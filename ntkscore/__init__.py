@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cells import Space as Space
     from cells import Task as Task
     from cells import option as option
-    from cells.model import Activations as Activations
-    from cells.model import Model as Model
     from cells.nasbench201.space import NASBench201 as NASBench201
     from cells.residual import Residual as Residual
     from ntkscore.analysis.agreement import agreement as agreement
@@ -47,6 +45,8 @@ if TYPE_CHECKING:
     from ntkscore.kernels.proxies import add_score as add_score
     from ntkscore.kernels.scores import measure as measure
     from ntkscore.kernels.stack import stack as stack
+    from ntkscore.model import Activations as Activations
+    from ntkscore.model import Model as Model
     from ntkscore.trace.anatomy import anatomy as anatomy
 else:
     PLACES = {
@@ -57,8 +57,8 @@ else:
         "Space": "cells.Space",
         "Task": "cells.Task",
         "option": "cells.option",
-        "Activations": "cells.model.Activations",
-        "Model": "cells.model.Model",
+        "Activations": "ntkscore.model.Activations",
+        "Model": "ntkscore.model.Model",
         "NASBench201": "cells.nasbench201.space.NASBench201",
         "Residual": "cells.residual.Residual",
         "agreement": "ntkscore.analysis.agreement.agreement",

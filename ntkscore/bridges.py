@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 
 
 def from_torch(

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from attacks import ATTACKS, NORMS, Attack
-from cells.lazy import Array
 from cells.space import check_choices, option, options
 from ntkscore.errors import InputError
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
+from ntkscore.lazy import Array
 from ntkscore.text import format_rho, parse_fraction
 from ntkscore.trace.parameters import PARAMETER_SETS
 

@@ -1,3 +1,17 @@
-"""The one error that a user of ntkscore is meant to read."""
+"""The one error that a user is meant to read."""
 
-from cells.errors import InputError as InputError
+
+class InputError(ValueError):
+    """Something given from outside cannot be used.
+
+    The message is one sentence that says what was expected, what came and what to do;
+    the command line prints it and exits with code 2.
+
+    Example:
+        >>> from cells import Cell
+        >>> try:
+        ...     Cell.parse("32313")
+        ... except InputError as error:
+        ...     print(str(error).partition(";")[0])
+        expected a cell index from 0 to 15624, or six digits such as 323133, got 32313
+    """

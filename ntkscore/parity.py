@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from cells.lazy import Array, jax, jnp
-from cells.model import Model
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
+from ntkscore.lazy import Array, jax, jnp
+from ntkscore.model import Model
 
 KERNELS: dict[str, tuple[str, str]] = {
     "ntk_sum_weights": ("sum", "weights"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from cells import layers
 from cells.layers import Norm
-from cells.model import Model
+from ntkscore.model import Model
 
 Array = jax.Array
 M, CLASSES, SIZE = 4, 3, 8

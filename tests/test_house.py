@@ -14,11 +14,12 @@ PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
 
 # From the ground up: a room may import from itself and from the rooms before it.
 FLOORS = (
-    ("cells.errors", "cells.lazy"),
-    ("cells", "attacks"),
-    ("ntkscore.errors", "ntkscore.neighbours", "ntkscore.paths", "ntkscore.memory"),
-    ("ntkscore.text",),
+    ("ntkscore.errors", "ntkscore.lazy", "ntkscore.paths", "ntkscore.memory"),
+    ("ntkscore.grams", "ntkscore.traced", "ntkscore.text"),
+    ("ntkscore.model",),
     ("ntkscore.trace",),
+    ("cells", "attacks"),
+    ("ntkscore.neighbours",),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
     ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity", "ntkscore.theory"),

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from cells import layers
 from cells.choice import choose
-from cells.grams import Taps
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
     NODES,
@@ -30,6 +29,7 @@ from cells.nasbench201.forward import (
     at,
     by_edge,
 )
+from ntkscore.grams import Taps
 
 
 def back(

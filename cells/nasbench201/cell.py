@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import SupportsIndex
 
-from cells.errors import InputError
+from ntkscore.errors import InputError
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NONE, SKIP, CONV_1X1, CONV_3X3, AVG_POOL = range(5)

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from cells import layers
-from cells.grams import Images
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, IMAGE_CHANNELS, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.normalization import NORMALIZATIONS
+from ntkscore.grams import Images
 
 STATISTICS = "batch_stats"
 DTYPE = jnp.float32

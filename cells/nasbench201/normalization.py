@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from jaxtyping import Float
 
-from cells.grams import Images
-from cells.lazy import Array
+from ntkscore.grams import Images
+from ntkscore.lazy import Array
 
 Statistic = Float[Array, "*m c"]
 

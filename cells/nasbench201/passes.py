@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.grams import Slope, Taps
-from cells.model import Activations
 from cells.nasbench201.backward import back, pull_blocks
 from cells.nasbench201.cell import IMAGE_CHANNELS, KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, Images, Kept, Outputs, Rules, Weights, run
 from cells.nasbench201.network import Network
 from cells.nasbench201.slopes import look_back
+from ntkscore.grams import Slope, Taps
+from ntkscore.model import Activations
 
 
 class Passes:
@@ -61,7 +61,7 @@ class Passes:
     def parts(
         self, params: Weights, kept: Sequence[Kept], cotangent: Float[Array, "m o"], taps: Taps
     ) -> tuple[Images, Taps]:
-        """The gradient in the images, and contributions to Gram matrices (`cells.grams.Taps`).
+        """The gradient in the images, and contributions to Gram matrices (`ntkscore.grams.Taps`).
 
         Args:
             params: as in the forward passes.

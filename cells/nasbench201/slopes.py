@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, PyTree
 
 from cells import layers
 from cells.choice import choose
-from cells.grams import Slope
 from cells.layers import InstanceNorm
 from cells.nasbench201.backward import back_head, rectified
 from cells.nasbench201.cell import KERNEL_SIZES, NONE, OPERATIONS, SKIP
@@ -25,6 +24,7 @@ from cells.nasbench201.forward import (
     by_edge,
     edges_of_stage,
 )
+from ntkscore.grams import Slope
 
 Look = Callable[[Slope], PyTree]
 

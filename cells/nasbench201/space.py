@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cells import traced
-from cells.errors import InputError
 from cells.initializers import INITIALIZERS
-from cells.lazy import Array, jax, jnp
-from cells.model import Model, Trainable
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
 from cells.nasbench201.cell import (
@@ -24,6 +20,10 @@ from cells.nasbench201.cell import (
 )
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 from cells.space import Space, check_choices, option
+from ntkscore import traced
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array, jax, jnp
+from ntkscore.model import Model, Trainable
 
 if TYPE_CHECKING:
     import cells.nasbench201.network

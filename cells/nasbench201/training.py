@@ -13,11 +13,11 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from cells import layers
-from cells.grams import PRECISION, Images, kernel_gradients
 from cells.initializers import gain
 from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
 from cells.nasbench201.network import Network
+from ntkscore.grams import PRECISION, Images, kernel_gradients
 
 MOMENTUM = 0.1
 """Share of a batch's statistics in the running ones after it, PyTorch's default."""

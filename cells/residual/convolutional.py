@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from cells.errors import InputError
-from cells.lazy import Array, jax, jnp
 from cells.residual.networks import ResidualSpace, Skips, Weights, on_the_sphere
 from cells.space import option
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array, jax, jnp
 
 VARIANCES = ("1/m", "1/(κm)")
 

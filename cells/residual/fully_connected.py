@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from cells.lazy import Array, jax, jnp
 from cells.residual.networks import ResidualSpace, Skips, Weights, on_the_sphere
+from ntkscore.lazy import Array, jax, jnp
 
 
 @dataclass(frozen=True, kw_only=True)

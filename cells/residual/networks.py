@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cells.errors import InputError
-from cells.lazy import Array, jnp
-from cells.model import Model
 from cells.residual.activations import ACTIVATIONS
 from cells.space import Space, check_choices, option
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array, jnp
+from ntkscore.model import Model
 
 SCALINGS = ("width", "literal")
 OUTPUT_SCALES = ("literal", "sqrt_width")

@@ -1,4 +1,4 @@
-"""Milliseconds of single layers, for the choices that `cells.grams` and `cells.layers` make.
+"""Milliseconds of single layers, for the choices that `ntkscore.grams` and `cells.layers` make.
 
 Run as `python -m experiments.benchmark.layers`. On a CPU: how many images have their patches at
 once, how many columns of the per-image gradients are multiplied at once, and how the convolution
@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import pandas as pd
 import typer
 
-from cells import grams, layers
+from cells import layers
 from experiments.benchmark.work import seconds
+from ntkscore import grams
 
 STAGES = ((32, 16), (16, 32), (8, 64))
 """Side and channels of each stage."""

@@ -17,7 +17,6 @@ import pandas as pd
 import typer
 
 from attacks import fgsm
-from cells.model import Model
 from experiments.alone import Setting, perturbations
 from experiments.benchmark.work import FULL, Fidelity, seconds, spread_cells
 from ntkscore import draw_images, load_images
@@ -27,6 +26,7 @@ from ntkscore.kernels.own_passes import pullback_products, zen
 from ntkscore.kernels.probes import correlation, equal_states, feature_products, synflow
 from ntkscore.kernels.reductions import of_features, of_fisher, of_pullbacks
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.run.scorer import Scorer
 

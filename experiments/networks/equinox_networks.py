@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from cells.model import Model
 from experiments.networks.setting import CLASSES, Network, Scale, drawn, images_of
+from ntkscore.model import Model
 
 
 class Block(eqx.Module):

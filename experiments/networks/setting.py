@@ -10,7 +10,7 @@ from flax import linen as nn
 from flax import nnx
 from jaxtyping import Array, Float, PyTree
 
-from cells.model import Model
+from ntkscore.model import Model
 
 CLASSES = 10
 SPREAD = 0.1

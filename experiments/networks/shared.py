@@ -9,8 +9,8 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import PyTree
 
-from cells.model import Model
 from experiments.networks.setting import CLASSES, Network, Scale, drawn, images_of, of_linen
+from ntkscore.model import Model
 
 
 class Tied(nn.Module):

@@ -18,10 +18,10 @@ import pandas as pd
 import typer
 from jaxtyping import Array, Float
 
-from cells.model import Model, Points
 from experiments.networks.setting import CLASSES, TINY, Scale
 from experiments.networks.zoo import NETWORKS
 from ntkscore import ntk, score_network
+from ntkscore.model import Model, Points
 from ntkscore.trace.contributions import cheaper_by_positions
 from ntkscore.trace.passes import TracedPasses
 

@@ -10,10 +10,10 @@ import pandas as pd
 from jax import lax
 from scipy.stats import spearmanr
 
-from cells.model import Model
 from cells.residual import ResidualConvolutional
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import by_seed, lines, of_width, panels
+from ntkscore.model import Model
 from ntkscore.theory.energies import label_energy_binary, margin_energy
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.tasks import Points, margin

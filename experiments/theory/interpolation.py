@@ -14,10 +14,10 @@ from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
 from attacks import pgd
-from cells.model import Model
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import panels
+from ntkscore.model import Model
 from ntkscore.theory.training import logistic, loss_slope, margins
 
 N, STEPS, RATE, TRIES, SEEDS = 80, 3000, 0.02, 3, 3

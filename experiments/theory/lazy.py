@@ -10,12 +10,12 @@ import optax
 import pandas as pd
 
 from attacks import CapAttack
-from cells.model import Model
 from cells.residual import Residual
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import by_seed, lines, of_width, panels
 from experiments.theory.statistics import slope, within
 from ntkscore.kernels.gram import evaluate
+from ntkscore.model import Model
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.tasks import margin
 from ntkscore.theory.training import steps

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from attacks import CapAttack, twice
-from cells.model import Model
 from cells.residual.networks import ResidualSpace
 from cells.space import Task
 from experiments.plotting import COLOURS, COLUMN
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.joint import every_kernel
+from ntkscore.model import Model
 from ntkscore.theory.tasks import Points
 from ntkscore.theory.training import loss_slope
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import pandas as pd
 
-from cells.model import Model
 from cells.residual import ACTIVATIONS
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import lines, panels
 from experiments.theory.statistics import slope, within
+from ntkscore.model import Model
 from ntkscore.theory.arcs import Arcs
 from ntkscore.theory.bounds import theorem51_width
 from ntkscore.theory.convergence import projected_descent, regret

@@ -10,12 +10,12 @@ import optax
 import pandas as pd
 
 from attacks import CapAttack, twice
-from cells.model import Model
 from cells.residual import Residual
 from experiments.plotting import COLOURS
 from experiments.study import Finding, Outcome, Study, Verdict
 from experiments.theory.setting import by_seed, of_width, panels
 from ntkscore.kernels.joint import joint_kernel
+from ntkscore.model import Model
 from ntkscore.theory.energies import leading_term, margin_energy
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.tasks import Points, on_sphere, tradeoff

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from cells.model import Model
 from cells.nasbench201.cell import Cell
 from experiments.ours.train_free_search import scores_of_distinct
 from experiments.plotting import COLOURS
@@ -19,6 +18,7 @@ from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.analysis.seeds import Interval
 from ntkscore.api.scoring import score_network
 from ntkscore.config import Config
+from ntkscore.model import Model
 from ntkscore.training.evaluation import evaluate
 
 RANDOM, SEED, IMAGES = 2, 0, 32

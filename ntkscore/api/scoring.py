@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, PyTree
 
-from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.checks import check_labels, check_pixels, checked_model
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run.engine import choices_of
 from ntkscore.run.scorer import Pending, Scorer, dtype_of, precision

@@ -10,8 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
-from cells.errors import InputError
-from cells.model import Model, Passes, Points
+from ntkscore.errors import InputError
+from ntkscore.model import Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
 
 COUPLING = 1e-3

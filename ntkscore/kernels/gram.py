@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from cells.errors import InputError
-from cells.grams import zero_taps
-from cells.model import Model, Points
+from ntkscore.errors import InputError
+from ntkscore.grams import zero_taps
 from ntkscore.kernels.checks import (
     check_coupling,
     check_labels,
@@ -31,6 +30,7 @@ from ntkscore.kernels.implementations import (
     layerwise,
 )
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
+from ntkscore.model import Model, Points
 from ntkscore.trace.blocks import BlockPasses, passes_at
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 
@@ -102,7 +102,7 @@ def ntk(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from cells.model import Model
+        >>> from ntkscore.model import Model
         >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
         >>> ntk(linear, jnp.eye(3)[:2])
         Array([[2., 0.],

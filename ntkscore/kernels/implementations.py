@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 
-from cells.errors import InputError
-from cells.grams import Gram, Taps, regroup, zero_taps
-from cells.lazy import Array, PyTree, jax, jnp, lax
-from cells.model import Logits, Model, Passes, Points
+from ntkscore.errors import InputError
+from ntkscore.grams import Gram, Taps, regroup, zero_taps
 from ntkscore.kernels.readouts import READOUTS, Cotangents
+from ntkscore.lazy import Array, PyTree, jax, jnp, lax
+from ntkscore.model import Logits, Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,

@@ -11,8 +11,8 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from attacks import uniform_in_ball
-from cells.model import Model, Points
 from ntkscore.kernels.implementations import PRECISION
+from ntkscore.model import Model, Points
 from ntkscore.trace.parameters import is_scale, is_weight
 
 NOISE = 0.01
@@ -32,7 +32,7 @@ def zen(
     Source: Lin et al. (2021), Zen-NAS, algorithm 1, with the norm of NASLib.
 
     Args:
-        standardized: of the network's passes (`cells.model.Passes`).
+        standardized: of the network's passes (`ntkscore.model.Passes`).
         params: of which shapes alone count, as of the points.
         points: as many are drawn.
         key: of the draws.

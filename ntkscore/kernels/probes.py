@@ -11,9 +11,9 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
-from cells.grams import square
-from cells.model import Activations, Passes, Points
+from ntkscore.grams import square
 from ntkscore.kernels.implementations import PRECISION
+from ntkscore.model import Activations, Passes, Points
 from ntkscore.trace.parameters import is_scale, is_weight
 
 TINY = 1e-30

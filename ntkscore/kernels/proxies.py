@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from cells.errors import InputError
+from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES, Measure, Score, Spectrum
 

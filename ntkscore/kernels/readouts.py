@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from jaxtyping import Float, Int
 
-from cells.lazy import Array, jax, jnp
+from ntkscore.lazy import Array, jax, jnp
 
 Logits = Float[Array, "m o"]
 Labels = Int[Array, "m"]

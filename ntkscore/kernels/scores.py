@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from cells.errors import InputError
+from ntkscore.errors import InputError
 
 Kernel = Float[np.ndarray, "n n"]
 

@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from attacks import ATTACKS, Attack
-from cells.grams import regroup
-from cells.model import Activations, Model, Passes
 from ntkscore.errors import InputError
+from ntkscore.grams import regroup
 from ntkscore.kernels.checks import (
     check_coupling,
     check_labels,
@@ -37,6 +36,7 @@ from ntkscore.kernels.probes import (
 )
 from ntkscore.kernels.proxies import LOSS, NETWORK
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.model import Activations, Model, Passes
 from ntkscore.trace.blocks import BlockPasses, passes_at
 from ntkscore.trace.passes import passes_of
 

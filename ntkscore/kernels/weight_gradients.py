@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from cells.model import LayerGradient
 from ntkscore.kernels.implementations import PRECISION, Forward, one_by_one
 from ntkscore.kernels.probes import cross_entropy
+from ntkscore.model import LayerGradient
 
 OF_GRADIENTS = ("grad_norm", "snip", "zico")
 
@@ -80,7 +80,7 @@ def fisher(forward: Forward, params: PyTree) -> Float[Array, "p p"]:
         params: the weights that it was run at.
 
     Example:
-        >>> from cells.model import Model
+        >>> from ntkscore.model import Model
         >>> from ntkscore.trace.passes import passes_of
         >>> linear, x = Model(lambda w, x: x @ w, jnp.zeros((3, 2))), jnp.ones((1, 3))
         >>> passes = passes_of(linear, x)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import PyTree
 
-from cells.lazy import jax
 from ntkscore.errors import InputError
+from ntkscore.lazy import jax
 from ntkscore.results.atomic import publish, writing_to
 
 Tree = TypeVar("Tree", bound=PyTree)

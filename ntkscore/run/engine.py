@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, NamedTuple
 
-from cells.lazy import jax
 from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images
 from ntkscore.errors import InputError
+from ntkscore.lazy import jax
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices

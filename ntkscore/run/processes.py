@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from cells.lazy import jax
 from ntkscore.errors import InputError
+from ntkscore.lazy import jax
 
 HEARTBEAT_SECONDS = 30
 """Seconds without a heartbeat after which a process counts as lost."""

@@ -14,14 +14,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from attacks import ATTACKS
-from cells import traced
 from cells.choice import SIDE_BY_SIDE
-from cells.model import Model
 from cells.space import Architecture, Space
+from ntkscore import traced
 from ntkscore.config import Config
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.model import Model
 from ntkscore.results.rows import Measured, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.theory.tasks import circle, lifted
 from ntkscore.theory.training import logistic
 

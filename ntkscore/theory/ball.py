@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from cells.model import Model
+from ntkscore.model import Model
 from ntkscore.theory.lazy import project_rows
 from ntkscore.theory.networks import two_layer
 from ntkscore.theory.training import Labels, logistic, loss_slope, margins

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from cells.model import Model
+from ntkscore.model import Model
 from ntkscore.theory.training import logistic, margins
 
 Perturb = Callable[[PyTree], Array]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cells.errors import InputError
 from cells.residual import Residual, ResidualConvolutional, Skips
 from cells.residual.activations import ACTIVATIONS
 from cells.residual.networks import ResidualSpace
+from ntkscore.errors import InputError
 from ntkscore.theory.gaussian import mean, moments
 
 OFF = 1e-5

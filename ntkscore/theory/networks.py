@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from cells.errors import InputError
-from cells.model import Model
 from cells.residual.activations import ACTIVATIONS
+from ntkscore.errors import InputError
+from ntkscore.model import Model
 
 
 def deep_network(

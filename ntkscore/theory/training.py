@@ -15,8 +15,8 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.results.checkpoints import Checkpoints, fingerprint
 from ntkscore.theory.infinite_width import check_on_sphere
 from ntkscore.theory.tasks import check_labels

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import numpy as np
 
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.trace.contributions import UNCHANGED, Contribution, cheaper_by_positions
 from ntkscore.trace.counts import counts
 from ntkscore.trace.passes import TracedPasses

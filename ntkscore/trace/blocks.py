@@ -19,9 +19,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, PyTree, Shaped
 
-from cells.grams import Taps, groups_of
-from cells.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
+from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace.contributions import Factors
 from ntkscore.trace.passes import Kept, TracedPasses, WeightGradient, passes_of
 
@@ -46,7 +46,7 @@ class Blocks(NamedTuple):
 
 
 class BlockPasses:
-    """A network's passes over points that have values (`cells.model.Passes`).
+    """A network's passes over points that have values (`ntkscore.model.Passes`).
 
     Args:
         traced: the passes to compile.
@@ -128,7 +128,7 @@ class BlockPasses:
     def parts(
         self, params: PyTree, kept: Sequence[Blocks], cotangent: Logits, taps: Taps
     ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to Gram matrices (`cells.grams.Taps`)."""
+        """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
         sizes = [each.size for each in kept]
         ends = np.cumsum(sizes)
         own = [cotangent[end - size : end] for size, end in zip(sizes, ends, strict=True)]
@@ -156,7 +156,7 @@ class BlockPasses:
             points: any number.
             cotangent: of the logits, from them and the labels.
             labels: of the points.
-            taps: `cells.grams.Taps`.
+            taps: `ntkscore.grams.Taps`.
         """
 
         def results() -> Iterator[tuple[Points, list[Factors]]]:

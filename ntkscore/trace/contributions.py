@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from cells.grams import PRECISION, Gram, regroup, self_product
+from ntkscore.grams import PRECISION, Gram, regroup, self_product
 from ntkscore.trace.program import Constant, Equation, Program, Value
 from ntkscore.trace.sites import Product, Site, sites_of
 
@@ -196,7 +196,7 @@ class Contribution(NamedTuple):
 
         Args:
             factors: of all points.
-            groups: as for `cells.grams.self_product`.
+            groups: as for `ntkscore.grams.self_product`.
         """
         if self.part is None:
             rows, _ = factors
@@ -235,7 +235,7 @@ def gram_of_products(
     Args:
         products: all of equal sizes but in their positions.
         by_positions: whether no gradient is formed.
-        groups: as for `cells.grams.self_product`.
+        groups: as for `ntkscore.grams.self_product`.
         values: of the points, for each product (m, …).
         cotangents: of its output (m, …).
     """

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cells.errors import InputError
-from cells.lazy import Array, PyTree, jax, jnp
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array, PyTree, jax, jnp
 
 Matrix = TypeVar("Matrix", Array, np.ndarray)
 

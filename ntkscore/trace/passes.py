@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from cells.grams import Taps, groups_of
-from cells.model import Activations, Logits, Model, Passes, Points
 from ntkscore.errors import InputError
+from ntkscore.grams import Taps, groups_of
+from ntkscore.model import Activations, Logits, Model, Passes, Points
 from ntkscore.trace import inside
 from ntkscore.trace.contributions import Contribution, Factors, contributions_of
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
@@ -57,7 +57,7 @@ class Kept(NamedTuple):
 
 
 class WeightGradient(NamedTuple):
-    """The gradients of a layer's weights at some points (`cells.model.LayerGradient`).
+    """The gradients of a layer's weights at some points (`ntkscore.model.LayerGradient`).
 
     Attributes:
         products: the layer's uses, where it is one of products alone.
@@ -206,7 +206,7 @@ class TracedPasses:
     def parts(
         self, params: PyTree, kept: Sequence[Kept], cotangent: Logits, taps: Taps
     ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to Gram matrices (`cells.grams.Taps`)."""
+        """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
         gradients, factors, start = [], [], 0
         for each in kept:
             stop = start + len(each.points)

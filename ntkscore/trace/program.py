@@ -126,14 +126,30 @@ class Program:
         self.values.append(Kind(like.shape, like.dtype, leaves, of_point))
         return len(self.values) - 1
 
+    def _constant(self, array: Any) -> Value | Constant:
+        """An array that the network closes over."""
+        array = jnp.asarray(array)
+        numeric = not jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended)
+        if array.size == 1 and numeric and not isinstance(array, jax.core.Tracer):
+            return Constant(array)
+        value = self._new(array, frozenset(), False)
+        self.constants[value] = array
+        return value
+
+    def _known(self, atom: Value | Constant) -> Constant | None:
+        """The number or array that stands there, if it is one."""
+        if isinstance(atom, Constant):
+            return atom
+        array = self.constants.get(atom)
+        return None if array is None or isinstance(array, jax.core.Tracer) else Constant(array)
+
     def _inline(
         self, closed: ClosedJaxpr, given: Sequence[Value | Constant]
     ) -> list[Value | Constant]:
         """Append a function's equations; its outputs."""
         known: dict[Any, Value | Constant] = dict(zip(closed.jaxpr.invars, given, strict=True))
         for variable, constant in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-            known[variable] = value = self._new(variable.aval, frozenset(), False)
-            self.constants[value] = jnp.asarray(constant)
+            known[variable] = self._constant(constant)
 
         def read(atom: Any) -> Value | Constant:
             return Constant(atom.val) if isinstance(atom, Literal) else known[atom]
@@ -153,10 +169,14 @@ class Program:
             closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
             return self._inline(closed, inputs)
         kinds = [self.values[each] for each in inputs if not isinstance(each, Constant)]
+        given = [self._known(each) for each in inputs]
         small = all(variable.aval.size == 1 for variable in equation.outvars)
-        if inputs and not kinds and small:
+        if inputs and None not in given and small:
             # Numbers that functions are given are read as if they stood there themselves.
-            return [Constant(out) for out in _function(equation, jaxpr)(*map(_value, inputs))]
+            with jax.ensure_compile_time_eval():
+                return [Constant(out) for out in _function(equation, jaxpr)(*map(_value, given))]
+        if name == "cond" and isinstance(inputs[0], Constant):
+            return self._inline(options["branches"][int(inputs[0].value)], inputs[1:])
         leaves = frozenset[int]().union(*(kind.leaves for kind in kinds))
         of_point = any(kind.of_point for kind in kinds)
         if name == "scan" and leaves and of_point and options["length"] <= LONGEST_LOOP:
@@ -296,8 +316,8 @@ def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
     return lambda *given: list(function(*(given[k] for k in places.values())))
 
 
-def _value(constant: Value | Constant) -> Any:
-    assert isinstance(constant, Constant)
+def _value(constant: Constant | None) -> Any:
+    assert constant is not None
     return constant.value
 
 

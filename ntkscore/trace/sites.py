@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from cells.grams import PRECISION, kernel_gradients
+from ntkscore.grams import PRECISION, kernel_gradients
 from ntkscore.trace.program import Equation, Kind, Program, Value, read
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 from jaxtyping import Array, PyTree
 
-from cells.grams import Taps
-from cells.model import Logits, Model, Points
+from ntkscore.grams import Taps
+from ntkscore.model import Logits, Model, Points
 
 
 class WholePasses:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from cells.model import Model
 from ntkscore.data.images import as_pixels
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 
 RADIUS = 8

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Int
 
 from attacks import Attack, fgsm
 from attacks.square import SquareAttack
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack

@@ -13,8 +13,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int
 
-from cells.model import Trainable
 from ntkscore.errors import InputError
+from ntkscore.model import Trainable
 from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.optimizer import optimizer

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pandas as pd
 
-from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.results.checkpoints import RUN, Checkpoints
 from ntkscore.spaces import recorded_space
 from ntkscore.training.fit import HISTORY, Fitted, Moment, fit, split, untrained

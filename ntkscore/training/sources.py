@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cells.model import Model
 from cells.nasbench201.checkpoints import load_pth, read_state_dict
 from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.training.runs import TrainedNetwork, open_trained
 
 

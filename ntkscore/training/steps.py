@@ -10,8 +10,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from attacks import Attack
-from cells.model import Trainable
 from ntkscore.kernels.probes import cross_entropy
+from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
 
 Images = Float[Array, "n h w c"]

@@ -12,9 +12,9 @@ from networks import CLASSES, EXACT, SIZE, digits, error, points
 
 from attacks import ATTACKS
 from cells import Task
-from cells.grams import zero_taps
 from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.space import NASBench201
+from ntkscore.grams import zero_taps
 from ntkscore.kernels.stack import stack
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 

@@ -11,8 +11,8 @@ from networks import error
 from scipy import special
 
 from cells import Task
-from cells.errors import InputError
 from cells.residual import ACTIVATIONS, Residual, ResidualConvolutional, Skips
+from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
 
 TASK = Task((4, 4, 3), 5)

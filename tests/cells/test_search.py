@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from cells import Cell, distinct_cells
-from cells.errors import InputError
 from cells.nasbench201.canonical import canonical
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from cells.search import METHODS, visit
+from ntkscore.errors import InputError
 
 CELLS, RESIDUAL = NASBench201(), Residual(depth=8)
 

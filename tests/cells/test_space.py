@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from cells import Cell, Task, distinct_cells, option
-from cells.errors import InputError
-from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
+from ntkscore.errors import InputError
+from ntkscore.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)

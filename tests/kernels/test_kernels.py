@@ -25,14 +25,14 @@ from networks import (
 )
 
 from cells import layers
-from cells.grams import CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from cells.layers import transposed_convolve
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.grams import CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import FUNCTIONS
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
+from ntkscore.model import Model
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     join_parameters,

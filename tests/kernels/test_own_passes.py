@@ -11,7 +11,6 @@ import pytest
 
 from attacks import fgsm, uniform_in_ball
 from cells import Task
-from cells.model import Model
 from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
 from cells.nasbench201.space import NASBench201
 from ntkscore.kernels.implementations import Forward
@@ -28,6 +27,7 @@ from ntkscore.kernels.probes import cross_entropy
 from ntkscore.kernels.reductions import of_fisher, of_pullbacks
 from ntkscore.kernels.stack import stack
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
 
 Array = jax.Array

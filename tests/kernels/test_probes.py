@@ -10,7 +10,6 @@ import pytest
 
 from attacks import fgsm
 from cells import Task
-from cells.model import Model
 from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
@@ -18,6 +17,7 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.probes import cross_entropy, equal_states, feature_products, synflow
 from ntkscore.kernels.reductions import feature_entropies, of_features
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
 
 Array = jax.Array

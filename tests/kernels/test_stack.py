@@ -10,13 +10,13 @@ import pytest
 from networks import EXACT, error, points, small_model, small_params
 
 from attacks import ATTACKS, NORMS, fgsm, pgd, twice
-from cells.model import Model
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
 from ntkscore.kernels.probes import correlation, cross_entropy
 from ntkscore.kernels.stack import Stack, loss_gradient, stack
+from ntkscore.model import Model
 
 Array = jax.Array
 N, D, HIDDEN, CLASSES = 4, 6, 5, 3

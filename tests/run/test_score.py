@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import RESIDUAL, SPACE
+from tiny import RESIDUAL, SPACE, invoke
 
 import ntkscore
 from cells.residual import Residual
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 RNG = np.random.default_rng(0)
 IMAGES, LABELS = RNG.uniform(size=(4, 8, 8, 3)), np.array([0, 1, 2, 0])
 OWN = Path(__file__).with_name("own_space.py")
+PLAIN = OWN.with_name("plain_space.py")
 
 
 def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: Any) -> pd.DataFrame:
@@ -137,6 +138,25 @@ def test_a_space_of_ones_own_is_one_short_file() -> None:
         line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
     ]
     assert set(imported) <= {"ntkscore", "jax", "jax.numpy", "numpy", "dataclasses"}
+
+
+def test_a_space_is_counted_by_the_traces_of_its_networks() -> None:
+    space = space_class(str(PLAIN))().on(ntkscore.Task((8, 8, 3), 4))
+    by_hand = {"params": 8 * 3 + 8 * 8 * 25 + 8 * 4, "flops": 64 * (8 * 3 + 8 * 8 * 25) + 8 * 4}
+    counted = {"layers": 3, "rectifiers": 2, "depth": 3, "shortest_path": 3, "field": 5}
+    assert space.costs((8, 1, 5)) == by_hand
+    assert space.structure((8, 1, 5)) == counted
+    assert space_class(str(OWN))().structure((8, "relu")) == {}
+
+
+@pytest.mark.slow
+def test_a_space_without_costs_is_ranked_by_the_default(tmp_path: Path) -> None:
+    options = ["--space", PLAIN, "--cells", "8x1x1,8x3x5,8x5x3,8x5x5"]
+    options += ["--samples", "4", "--out", tmp_path / "run"]
+    first, *rows = invoke("rank", *options, "--format", "csv").stdout.splitlines()
+    terms = ["field", "network.synflow", "clean.lambda_min_normalized", "params", "flops"]
+    assert first.split(",") == ["rank", "network", "sum of log-ranks", *terms]
+    assert [row.split(",")[1] for row in rows][-1] == "8x1x1"
 
 
 @pytest.mark.slow

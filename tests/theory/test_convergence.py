@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells.model import Model
 from cells.residual import ACTIVATIONS
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.theory.arcs import Arcs
 from ntkscore.theory.convergence import Regret, project_to_ball, projected_descent, regret
 from ntkscore.theory.networks import deep_network, two_layer_network

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from cells.errors import InputError
 from cells.residual import Residual
+from ntkscore.errors import InputError
 from ntkscore.theory.energies import (
     eigen_term,
     label_energy_binary,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cells import Task
-from cells.errors import InputError
 from cells.residual import Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace
+from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
 from ntkscore.theory.infinite_width import deep_ntk, infinite_ntk
 from ntkscore.theory.networks import deep_network

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from attacks import project_to_cap
-from cells.errors import InputError
 from cells.residual import ACTIVATIONS, Residual
+from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.theory.infinite_width import infinite_ntk
 from ntkscore.theory.least_eigenvalue import lower_bound, lower_bound_at, printed_bound

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells.errors import InputError
+from ntkscore.errors import InputError
 from ntkscore.kernels.own_passes import displacements
 from ntkscore.theory.networks import INITIALISATIONS, fully_connected_network
 from ntkscore.theory.stability import (

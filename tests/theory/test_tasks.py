@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from cells.errors import InputError
 from ntkscore.data.images import load
+from ntkscore.errors import InputError
 from ntkscore.theory.tasks import area_means, circle, lifted, margin, tradeoff, two_classes
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from attacks import CapAttack
 from cells import Task
-from cells.errors import InputError
-from cells.model import Model
 from cells.residual import Residual
+from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.theory import training
 from ntkscore.theory.bounds import corollary_step, theorem1_width, theorem_step
 from ntkscore.theory.tasks import Points, margin, tradeoff

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from networks import EXACT, error, perceptron, perceptron_params, points, small, small_params
 
-from cells.model import Model
 from ntkscore import ntk
 from ntkscore.kernels.stack import stack
+from ntkscore.model import Model
 from ntkscore.trace import blocks
 from ntkscore.trace.blocks import BlockPasses, passes_at
 from ntkscore.trace.passes import TracedPasses, passes_of

@@ -10,8 +10,8 @@ import pytest
 from jax import lax
 from networks import EXACT, M, error
 
-from cells.model import Model
 from ntkscore.kernels.probes import synflow
+from ntkscore.model import Model
 from ntkscore.trace.passes import TracedPasses, passes_of
 
 Array = jax.Array

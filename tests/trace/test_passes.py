@@ -11,9 +11,9 @@ import pytest
 from jax import lax
 from networks import CLASSES, EXACT, M, error
 
-from cells.grams import zero_taps
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.grams import zero_taps
+from ntkscore.model import Model
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 from ntkscore.trace.passes import TracedPasses, passes_of
 

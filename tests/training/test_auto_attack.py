@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells.model import Model
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.training.auto_attack import in_pytorch, right_after_autoattack
 from ntkscore.training.evaluation import evaluate
 

@@ -12,9 +12,9 @@ import pytest
 from tiny import invoke, refused
 
 from attacks.square import SquareAttack
-from cells.model import Model
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.training import evaluation
 from ntkscore.training.evaluation import CORRUPTIONS, checks, evaluate
 

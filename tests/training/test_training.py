@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells.model import Model, Trainable
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
 from cells.nasbench201.network import STATISTICS
@@ -23,6 +22,7 @@ from cells.residual import Residual
 from cells.space import Task
 from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
+from ntkscore.model import Model, Trainable
 from ntkscore.training import fit as fitting
 from ntkscore.training.fit import Diverged, fit, split
 from ntkscore.training.optimizer import optimizer

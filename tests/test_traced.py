@@ -10,8 +10,8 @@ import pytest
 from tiny import RESIDUAL, SPACE
 
 import ntkscore
-from cells import traced
 from cells.nasbench201 import space as nasbench201
+from ntkscore import traced
 from ntkscore.config import Config
 from ntkscore.run import scorer
 

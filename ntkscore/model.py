@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Shaped
 
-from cells.grams import Taps
-from cells.lazy import Array, PyTree
+from ntkscore.grams import Taps
+from ntkscore.lazy import Array, PyTree
 
 Points = Float[Array, "m ..."]
 Logits = Float[Array, "m o"]
@@ -76,7 +76,7 @@ class Passes(Protocol):
             params: as in the forward passes.
             kept: what forward passes over sets of points left.
             cotangent: of the logits of all of them, set after set.
-            taps: zeros of the matrices' shapes (`cells.grams.Taps`).
+            taps: zeros of the matrices' shapes (`ntkscore.grams.Taps`).
         """
         ...
 

@@ -8,6 +8,17 @@ JAX from here and uses it inside functions only. Every other module imports it a
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+
+class Lazy:
+    """A module that is imported when something of it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
 if TYPE_CHECKING:
     import jax as jax
     import jax.numpy as jnp
@@ -15,16 +26,6 @@ if TYPE_CHECKING:
     from jax import lax as lax
     from jaxtyping import PyTree as PyTree
 else:
-
-    class Lazy:
-        """A module that is imported when something of it is first used."""
-
-        def __init__(self, name: str) -> None:
-            self._name = name
-
-        def __getattr__(self, attribute: str) -> Any:
-            return getattr(import_module(self._name), attribute)
-
     jax, jnp, lax = Lazy("jax"), Lazy("jax.numpy"), Lazy("jax.lax")
 
     class ArrayType(type):

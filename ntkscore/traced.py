@@ -12,14 +12,13 @@ import os
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import lru_cache, partial
-from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from cells.lazy import PyTree, jax
+from ntkscore.lazy import PyTree, jax
 
 OURS = ("attacks", "cells", "ntkscore")
 LIBRARIES = ("jax", "jaxlib", "flax", "optax")
@@ -121,7 +120,7 @@ def _source() -> str:
     """A digest of every module of these packages."""
     digest = hashlib.sha256()
     for package in OURS:
-        for folder in import_module(package).__path__:
+        for folder in find_spec(package).submodule_search_locations:
             for file in sorted(Path(folder).rglob("*.py")):
                 digest.update(file.read_bytes())
     return digest.hexdigest()

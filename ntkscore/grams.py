@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from cells.lazy import Array, jax, jnp, lax
+from ntkscore.lazy import Array, jax, jnp, lax
 
 Images = Float[Array, "m h w c"]
 Points = Float[Array, "m ..."]
