@@ -120,7 +120,8 @@ def _source() -> str:
     """A digest of every module of these packages."""
     digest = hashlib.sha256()
     for package in OURS:
-        for folder in find_spec(package).submodule_search_locations:
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
             for file in sorted(Path(folder).rglob("*.py")):
                 digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree
 
@@ -129,8 +130,8 @@ class Program:
     def _constant(self, array: Any) -> Value | Constant:
         """An array that the network closes over."""
         array = jnp.asarray(array)
-        numeric = not jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended)
-        if array.size == 1 and numeric and not isinstance(array, jax.core.Tracer):
+        numeric = not jnp.issubdtype(array.dtype, jax.dtypes.extended)
+        if array.size == 1 and numeric and not isinstance(array, Tracer):
             return Constant(array)
         value = self._new(array, frozenset(), False)
         self.constants[value] = array
@@ -141,7 +142,7 @@ class Program:
         if isinstance(atom, Constant):
             return atom
         array = self.constants.get(atom)
-        return None if array is None or isinstance(array, jax.core.Tracer) else Constant(array)
+        return None if array is None or isinstance(array, Tracer) else Constant(array)
 
     def _inline(
         self, closed: ClosedJaxpr, given: Sequence[Value | Constant]
