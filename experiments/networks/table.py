@@ -22,8 +22,8 @@ from experiments.networks.setting import CLASSES, TINY, Scale
 from experiments.networks.zoo import NETWORKS
 from ntkscore import ntk, score_network
 from ntkscore.model import Model, Points
-from ntkscore.trace.contributions import cheaper_by_positions
 from ntkscore.trace.passes import TracedPasses
+from ntkscore.trace.products import cheaper_by_positions
 
 COUNT = 150
 """Points at which a rule is chosen: X and two attacks of it, fifty images each."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.grams import zero_taps
+from ntkscore.grams import square, zero_taps
 from ntkscore.kernels.checks import (
     check_coupling,
     check_labels,
@@ -78,6 +78,8 @@ def ntk(
     parameters: str = "all",
     implementation: str = "auto",
     memory: int | None = None,
+    projections: int | None = None,
+    seed: int = 0,
 ) -> Float[Array, "m m"]:
     """The neural tangent kernel of a network at M points.
 
@@ -93,6 +95,12 @@ def ntk(
         implementation: `auto`, `layerwise`, `contraction` or `ntvp`.
         memory: bytes that may be held at once; at most half of what there is if left out. More
             points take more time, and disk where memory does not hold what is kept.
+        projections: S, to estimate the kernel of thousands of points: each point's gradient is
+            projected on so many random numbers, and of the gradients nothing else is kept. An entry
+            k(x, x′) is right in the mean, with a standard deviation of at most
+            √((k(x, x) k(x′, x′) + k(x, x′)²) / S). The rank is S at most, so that scores of single
+            eigenvalues want S far above M. Exact if left out.
+        seed: of the projections.
 
     Returns:
         The kernel (M, M), a raw sum over the parameters.
@@ -131,11 +139,25 @@ def ntk(
             )
         labels = jnp.zeros(len(points), jnp.int32)
     labels = jnp.asarray(labels, jnp.int32)
+    if projections is not None:
+        if projections < 1:
+            raise InputError(
+                f"expected at least one projection, got {projections}; 4096 leave an error of "
+                "about 2 % of the kernel's diagonal"
+            )
+        possible = implementation in ("auto", "layerwise") and not model.coupled
+        if not possible or not have_values(model.params, points):
+            raise InputError(
+                "expected, for projections, the implementation layerwise, images that do not "
+                "depend on each other, and a call outside of jax.jit; leave projections out"
+            )
+        model, implementation = model._replace(passes=None), "layerwise"
     if implementation_for(model, implementation) is layerwise:
         passes = passes_at(model, points, memory)
         check_coupling(model, passes, points)
         if isinstance(passes, BlockPasses):
-            return _in_blocks(passes, model.params, points, labels, output, parameters)
+            sizes = (parameters, projections, seed)
+            return _in_blocks(passes, model.params, points, labels, output, *sizes)
     # Without its weights the model is hashable, and other weights find the same program.
     functions = model._replace(params=None)
     return _compiled(functions, model.params, points, labels, output, parameters, implementation)
@@ -148,13 +170,19 @@ def _in_blocks(
     labels: Labels,
     output: str,
     parameters: str,
+    projections: int | None,
+    seed: int,
 ) -> Float[Array, "m m"]:
     """The kernel of points that go forward and back some at a time."""
-    read, taps = READOUTS[output], zero_taps(PARAMETER_SETS["all"], points, 1)
+    read, kinds = READOUTS[output], PARAMETER_SETS[parameters]
     logits = jax.eval_shape(passes.traced.forward, params, points)[0]
-    like = jax.eval_shape(read, logits, labels)
     gram = jnp.zeros((len(points), len(points)), points.dtype)
-    for k in range(len(like)):
-        own = passes.kernel(params, points, lambda f, y, k=k: read(f, y)[k], labels, taps)
-        gram += total(own, parameters)[0]
+    for k in range(len(jax.eval_shape(read, logits, labels))):
+        given = (params, points, lambda f, y, k=k: read(f, y)[k], labels)
+        if projections is None:
+            own = passes.kernel(*given, zero_taps(PARAMETER_SETS["all"], points, 1))
+            gram += total(own, parameters)[0]
+        else:
+            key = jax.random.fold_in(jax.random.key(seed), k)
+            gram += square(passes.projected(*given, kinds, projections, key))
     return gram

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attacks import ATTACKS, Attack
 from ntkscore.errors import InputError
@@ -276,14 +276,6 @@ def _at_clean(
         if pairs := clean.passes.pullbacks(model.params, clean.kept, second):
             products[f"{kernel}.pullbacks"] = pullback_products(pairs)
     return numbers, products
-
-
-def _flow(passes: Passes, params: PyTree, one: Images) -> Array | None:
-    traced = isinstance(passes, BlockPasses)
-    return _compiled_flow(passes.traced, params, one) if traced else synflow(passes, params, one)
-
-
-_compiled_flow = jax.jit(synflow, static_argnums=0)
 
 
 def _features(kernel: str, forward: _Pass) -> dict[str, list[Array]]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.trace.contributions import UNCHANGED, Contribution, cheaper_by_positions
+from ntkscore.trace.contributions import UNCHANGED, Contribution
 from ntkscore.trace.counts import counts
 from ntkscore.trace.passes import TracedPasses
+from ntkscore.trace.products import cheaper_by_positions
 from ntkscore.trace.program import Program, Value
 
 if TYPE_CHECKING:

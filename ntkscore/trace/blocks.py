@@ -5,19 +5,21 @@ the kernel is made of is kept for all points, on disk where memory does not hold
 leaf by leaf. Equal layers share one program.
 """
 
+import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from itertools import count
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, PyTree, Shaped
+from jaxtyping import Array, Float, PyTree, Shaped
 
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
@@ -25,10 +27,14 @@ from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Po
 from ntkscore.trace.contributions import Factors
 from ntkscore.trace.passes import Kept, TracedPasses, WeightGradient, passes_of
 
+Item = TypeVar("Item")
 BLOCK = 32
 """Points of a block at most: what stays near a CPU's caches, and enough for an accelerator."""
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
+PATIENCE = 5.0
+"""Seconds between two messages on long work."""
+log = logging.getLogger("ntkscore")
 
 
 class Blocks(NamedTuple):
@@ -48,6 +54,9 @@ class Blocks(NamedTuple):
 class BlockPasses:
     """A network's passes over points that have values (`ntkscore.model.Passes`).
 
+    Blocks, and then leaves, go to this process's devices in turn. Long work tells the logger
+    `ntkscore` how far it is, at the level `INFO`.
+
     Args:
         traced: the passes to compile.
         memory: bytes that may be held at once.
@@ -65,6 +74,13 @@ class BlockPasses:
         self._pullbacks = jax.jit(traced.pullbacks)
         self.standardized, self.unnormalized = traced.standardized, traced.unnormalized
         self.uncoupled = False
+        self.devices = jax.local_devices()
+
+    def _at(self, place: int, arrays: PyTree) -> PyTree:
+        """Arrays on one of the devices, which are taken in turn."""
+        if len(self.devices) == 1:
+            return arrays
+        return jax.device_put(arrays, self.devices[place % len(self.devices)])
 
     def _again(self, params: PyTree, points: Points, kept: Kept | None) -> Kept:
         return self.traced.forward(params, points)[1] if kept is None else kept
@@ -104,26 +120,29 @@ class BlockPasses:
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
         blocks, logits, left = self.split(points), [], []
-        for block in blocks:
-            own, each = self._forward(params, block)
-            logits.append(own)
+        for place, block in enumerate(_told(blocks, "blocks forward")):
+            own, each = self._forward(*self._at(place, (params, block)))
+            logits.append(self._at(0, own))
             left.append(each if keep else None)
         size = len(points)
         return jnp.concatenate(logits)[:size], Blocks(blocks, left, size)
 
-    def _per_block(self, kept: Blocks, cotangent: Logits) -> Iterator[tuple[Any, Any, Logits]]:
-        """The points, what was kept and the cotangents of each block; zeros for those added."""
+    def _per_block(self, params: PyTree, kept: Blocks, cotangent: Logits) -> Iterator[tuple]:
+        """The weights, points, what was kept and cotangents of a block; zeros for those added."""
         missing = len(kept.points) * len(kept.points[0]) - kept.size
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
         cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
-        return zip(kept.points, kept.kept, cotangents, strict=True)
+        blocks = list(zip(kept.points, kept.kept, cotangents, strict=True))
+        for place, block in enumerate(_told(blocks, "blocks back")):
+            yield self._at(place, (params, *block))
 
     def gradient(self, params: PyTree, kept: Blocks | Kept, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
         if isinstance(kept, Kept):
             return self.traced.gradient(params, kept, cotangent)
-        blocks = self._per_block(kept, cotangent)
-        return jnp.concatenate([self._gradient(params, *own) for own in blocks])[: kept.size]
+        blocks = self._per_block(params, kept, cotangent)
+        found = [self._at(0, self._gradient(*own)) for own in blocks]
+        return jnp.concatenate(found)[: kept.size]
 
     def parts(
         self, params: PyTree, kept: Sequence[Blocks], cotangent: Logits, taps: Taps
@@ -136,7 +155,7 @@ class BlockPasses:
             sets = zip(kept, own, strict=True)
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
         results = (
-            (self._factors(params, *block) for block in self._per_block(*each))
+            (self._factors(*block) for block in self._per_block(params, *each))
             for each in zip(kept, own, strict=True)
         )
         return self._parts(results, sizes, taps)
@@ -159,12 +178,51 @@ class BlockPasses:
             taps: `ntkscore.grams.Taps`.
         """
 
-        def results() -> Iterator[tuple[Points, list[Factors]]]:
-            for block, classes in zip(self.split(points), self.split(labels), strict=True):
-                logits, kept = self._forward(params, block)
-                yield self._factors(params, block, kept, cotangent(logits, classes))
+        results = self._there_and_back(params, points, cotangent, labels)
+        return self._parts([results], [len(points)], taps)[1]
 
-        return self._parts([results()], [len(points)], taps)[1]
+    def _there_and_back(
+        self,
+        params: PyTree,
+        points: Points,
+        cotangent: Callable[[Logits, Any], Logits],
+        labels: Any,
+    ) -> Iterator[tuple[Points, list[Factors]]]:
+        blocks = list(zip(self.split(points), self.split(labels), strict=True))
+        for place, block in enumerate(_told(blocks, "blocks forward and back")):
+            weights, own, classes = self._at(place, (params, *block))
+            logits, kept = self._forward(weights, own)
+            yield self._factors(weights, own, kept, cotangent(logits, classes))
+
+    def projected(
+        self,
+        params: PyTree,
+        points: Points,
+        cotangent: Callable[[Logits, Any], Logits],
+        labels: Any,
+        kinds: Collection[str],
+        size: int,
+        key: Array,
+    ) -> Float[Array, "m s"]:
+        """Each point's gradients in the weights, projected on some numbers; nothing else is kept.
+
+        Args:
+            params, points, cotangent, labels: as for `kernel`.
+            kinds: of the weights that count.
+            size: how many numbers.
+            key: of the projection (`ntkscore.trace.products.projection`).
+        """
+        found = []
+        for _, factors in self._there_and_back(params, points, cotangent, labels):
+            total = jnp.zeros((), points.dtype)
+            for place, own in enumerate(factors):
+                contribution = self.traced.contributions[place]
+                leaves = contribution.projected(own, jax.random.fold_in(key, place), size)
+                for leaf, rows in leaves.items():
+                    if self.traced.kinds[leaf] in kinds:
+                        total += rows
+            found.append(self._at(0, jax.block_until_ready(total)))
+        return jnp.concatenate(found)[: len(points)]
 
     def _parts(
         self, sets: Any, sizes: Sequence[int], taps: Taps
@@ -175,13 +233,14 @@ class BlockPasses:
             factors: list[list[Any]] = []
             for blocks, size in zip(sets, sizes, strict=True):
                 slopes, own = zip(*((g, keep(f, len(g))) for g, f in blocks), strict=True)
-                gradients.append(jnp.concatenate(slopes)[:size])
+                gradients.append(jnp.concatenate(self._at(0, slopes))[:size])
                 factors.append(list(own))
             total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-            for place, contribution in enumerate(self.traced.contributions):
-                joined = _joined([[block[place] for block in own] for own in factors], sizes)
-                for leaf, gram in contribution.grams(joined, groups_of(taps)).items():
-                    total[self.traced.kinds[leaf]] += gram
+            for place, contribution in enumerate(_told(self.traced.contributions, "layers")):
+                own = self._at(place, [[block[place] for block in own] for own in factors])
+                grams = contribution.grams(_joined(own, sizes), groups_of(taps))
+                for leaf, gram in grams.items():
+                    total[self.traced.kinds[leaf]] += self._at(0, gram)
                 jax.block_until_ready(total)
         return jnp.concatenate(gradients), total
 
@@ -193,7 +252,9 @@ class BlockPasses:
         look: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
         """What a function sees of each layer's weights' gradients, layers along the first axis."""
-        blocks = [self._factors(params, *own)[1] for own in self._per_block(kept, cotangent)]
+        blocks = [
+            self._at(0, self._factors(*own)[1]) for own in self._per_block(params, kept, cotangent)
+        ]
         factors = [
             _joined([[block[place] for block in blocks]], [kept.size])
             for place in range(len(self.traced.contributions))
@@ -213,7 +274,10 @@ class BlockPasses:
         if isinstance(kept, Kept):
             return self.traced.activations(params, kept)
         pairs = zip(kept.points, kept.kept, strict=True)
-        found = [self._inside(params, *pair) for pair in pairs]
+        found = [
+            self._at(0, self._inside(*self._at(place, (params, *pair))))
+            for place, pair in enumerate(pairs)
+        ]
         if found[0] is None:
             return None
         return jax.tree.map(
@@ -223,6 +287,16 @@ class BlockPasses:
             ),
             *found,
         )
+
+
+def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """Items one by one, with a message now and then of how many are done."""
+    last = time.monotonic()
+    for done, item in enumerate(items):
+        yield item
+        if time.monotonic() - last > PATIENCE:
+            last = time.monotonic()
+            log.info("%d of %d %s", done + 1, len(items), what)
 
 
 @partial(jax.jit, static_argnames=("look", "products", "factor", "place", "offset"))

@@ -1,30 +1,23 @@
-"""What a network's weights contribute to a Gram matrix, leaf by leaf.
-
-For a product (`ntkscore.trace.sites`) with inputs X, cotangents G and positions p, q
-
-    ⟨Σ_p X_pᵀ G_p, Σ_q X′_qᵀ G′_q⟩ = Σ_pq (X_p · X′_q)(G_p · G′_q).
-
-The left side forms each point's gradient and the right side never does. Whichever takes fewer
-multiplications is computed.
-"""
+"""What a network's weights contribute to a Gram matrix, leaf by leaf."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from math import prod
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
-from ntkscore.grams import PRECISION, Gram, regroup, self_product
+from ntkscore.grams import Gram, self_product
+from ntkscore.trace.products import (
+    cheaper_by_positions,
+    gram_of_products,
+    projected_products,
+    projection,
+)
 from ntkscore.trace.program import Constant, Equation, Program, Value
 from ntkscore.trace.sites import Product, Site, sites_of
 
-CHUNK_BYTES = 2**29
-"""Bytes of gradients, or of products of positions, that are held at once."""
 UNCHANGED = frozenset(
     {"reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p", "neg"}
     | {"convert_element_type", "optimization_barrier", "stop_gradient"}
@@ -206,81 +199,24 @@ class Contribution(NamedTuple):
         gram = gram_of_products(self.products, by_positions, groups, *factors)
         return {self.part.leaf: gram * self.part.factor**2}
 
+    def projected(self, factors: Factors, key: Array, size: int) -> dict[int, Float[Array, "m s"]]:
+        """Each point's gradients, by leaf, projected on some numbers (`projection`).
+
+        Args:
+            factors: of some points.
+            key: of the leaf's projection.
+            size: how many numbers.
+        """
+        if self.part is None:
+            rows, _ = factors
+            keys = jax.random.split(key, len(rows))
+            own = [projection(*each, size) for each in zip(rows, keys, strict=True)]
+            return dict(zip(self.leaves, own, strict=True))
+        own = projected_products(self.products, *factors, key, size)
+        return {self.part.leaf: own * self.part.factor}
+
 
 _gram_of_rows = jax.jit(self_product, static_argnames="groups")
-
-
-def cheaper_by_positions(products: Sequence[Product], count: int) -> bool:
-    """Whether the kernel of some points takes fewer multiplications without their gradients.
-
-    Args:
-        products: by one weight.
-        count: of the points.
-    """
-    positions = sum(product.positions for product in products)
-    sides = products[0].before, products[0].after
-    return count / 2 * positions**2 * sum(sides) < (positions + count / 2) * prod(sides)
-
-
-@partial(jax.jit, static_argnames=("products", "by_positions", "groups"))
-def gram_of_products(
-    products: tuple[Product, ...],
-    by_positions: bool,
-    groups: int,
-    values: Sequence[Array],
-    cotangents: Sequence[Array],
-) -> Gram:
-    """The Gram matrices of the gradients of a weight that some products share.
-
-    Args:
-        products: all of equal sizes but in their positions.
-        by_positions: whether no gradient is formed.
-        groups: as for `ntkscore.grams.self_product`.
-        values: of the points, for each product (m, …).
-        cotangents: of its output (m, …).
-    """
-    if by_positions:
-        pairs = zip(products, values, cotangents, strict=True)
-        sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in pairs]
-        x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
-        return regroup(_gram_by_positions(x, g), groups)
-    spread = [p.spread(g) for p, g in zip(products, cotangents, strict=True)]
-    first, count, features = products[0], len(values[0]), spread[0].shape[-1]
-    size = count * first.products * first.before * features * spread[0].dtype.itemsize
-    step = -(-features // -(-size // CHUNK_BYTES))
-    total: Gram | None = None
-    for start in range(0, features, step):
-        parts = [
-            p.rows(x, g[..., start : start + step])
-            for p, x, g in zip(products, values, spread, strict=True)
-        ]
-        gram = self_product(sum(parts[1:], parts[0]), groups)
-        # One piece after the other, so that no two are held at once.
-        total = gram if total is None else total + gram
-        total, values, spread = lax.optimization_barrier((total, values, spread))
-    assert total is not None
-    return total
-
-
-def _gram_by_positions(
-    x: Float[Array, "m b p k"], g: Float[Array, "m b p d"]
-) -> Float[Array, "m m"]:
-    """Σ_bpq (X_bp · X′_bq)(G_bp · G′_bq), some rows at a time up to the diagonal."""
-    m, b, p, _ = x.shape
-    fitting = CHUNK_BYTES // (2 * b * p * p * m * x.dtype.itemsize)
-    # Four pieces save three eighths of the products, two a quarter, and compile faster.
-    step = max(1, min(fitting, -(-m // (4 if m > 64 else 2))))
-    below = []
-    for start in range(0, m, step):
-        stop = min(start + step, m)
-        first, second = (
-            jnp.einsum("mbpk,nbqk->bmpnq", each[start:stop], each[:stop], precision=PRECISION)
-            for each in (x, g)
-        )
-        own = jnp.sum(first * second, (0, 2, 4))
-        below.append(jnp.pad(own, ((0, 0), (0, m - stop))))
-    lower, place = jnp.concatenate(below), jnp.arange(m) // step
-    return jnp.where(place[:, None] >= place[None], lower, lower.T)
 
 
 def contributions_of(program: Program) -> list[Contribution]:
