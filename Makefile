@@ -8,8 +8,8 @@ EXTRAS ?= dev
 SIZE ?= full
 MINUTES ?= 10
 OUT ?= runs/accelerator
-# Files of tests side by side; each process compiles, and takes up to 3 GB.
-PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
+# Groups of tests side by side (`tests/conftest.py`); each process compiles, and takes up to 3 GB.
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadgroup
 
 .PHONY: rank quick test thorough check oracles accelerator site dist clean
 
@@ -21,11 +21,12 @@ rank: $(VENV)/.installed
 quick: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not thorough and not oracle"
 
-# All but the longest; the continuous integration runs both.
+# All but the longest.
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# Whole runs killed and resumed, several devices and processes, every theory experiment in small.
+# The longest, before a release: runs killed and resumed, several devices and processes, every
+# theory experiment in small.
 thorough: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL) -m thorough
 
@@ -36,7 +37,7 @@ check: $(VENV)/.installed
 
 # The tests that compare with PyTorch and neural-tangents, which have an environment of their own.
 oracles: $(ORACLES)/.installed
-	$(ORACLES)/bin/python -m pytest -m oracle
+	$(ORACLES)/bin/python -m pytest $(PARALLEL) -m oracle
 
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed

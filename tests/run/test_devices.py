@@ -103,7 +103,7 @@ def test_radii_of_a_cell_together_agree_with_radii_alone() -> None:
     same_rows(together, expected, 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_radii_together_agree_with_radii_alone() -> None:
     radii = (2 / 255, 8 / 255, 16 / 255)
     together, *alone = (

@@ -78,6 +78,7 @@ def test_one_compilation_serves_all_cells_radii_and_scorers(
         rows_of(other, batch, CELLS[0])
 
 
+@pytest.mark.thorough
 def test_three_calls_of_score_compile_once(data: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call makes its own `Scorer`; the program is shared between them."""
     count_traces(monkeypatch)
@@ -202,7 +203,13 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in (signal.SIGKILL, signal.SIGTERM)),
+    ],
+)
 def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start("rank", "--cells", "random:3000", "--out", out, *OPTIONS)
@@ -222,6 +229,7 @@ def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path)
         assert "the same command goes on from there" in errors
 
 
+@pytest.mark.thorough
 def test_parity_holds_through_the_engine(data_dir: Path) -> None:
     """Two cells in one call: the file's kernel, attacks included, from the engine's program."""
     arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")

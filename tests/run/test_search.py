@@ -68,6 +68,7 @@ def test_a_space_without_neighbours_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_a_killed_search_goes_on_to_the_same_end(tmp_path: Path) -> None:
     options = [*RESIDUAL_OPTIONS, "--budget", 12, "--out"]
     whole = invoke("search", *options, tmp_path / "whole", "--format", "csv").stdout

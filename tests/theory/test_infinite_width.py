@@ -68,10 +68,10 @@ def test_convolutional_kernels_are_the_reference(size: int, variance: str) -> No
 @pytest.mark.parametrize(
     ("space", "name"),
     [
-        (Residual(activation="tanh"), "11"),
+        pytest.param(Residual(activation="tanh"), "11", marks=pytest.mark.thorough),
         (Residual(), "010:swish,relu,tanh,softplus"),
-        (Residual(activation="sigmoid"), "1"),
-        (ResidualConvolutional(filter_size=3), "10"),
+        pytest.param(Residual(activation="sigmoid"), "1", marks=pytest.mark.thorough),
+        pytest.param(ResidualConvolutional(filter_size=3), "10", marks=pytest.mark.thorough),
         (ResidualConvolutional(filter_size=3, hidden_variance="1/(κm)", activation="swish"), "1"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
         algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weight_on_attacks_trades_clean_for_robust_accuracy() -> None:
     x, y = tradeoff(1000, 20, np.random.default_rng(0))
     model = network(64, 20, jnp.float32)

@@ -69,6 +69,7 @@ def test_terms_are_of_the_joint_kernels() -> None:
     assert step_size("scaled", terms, 30, 16) == scaled_step(energy, largest, 16, 30)
 
 
+@pytest.mark.thorough
 def test_a_trial_is_repeatable_and_goes_on(tmp_path: Path) -> None:
     first = run_trial(SPACE, "10", SMALL, seed=3)
     assert run_trial(SPACE, "10", SMALL, seed=3, out=tmp_path / "run") == first

@@ -1,5 +1,8 @@
 """Points in blocks: any number of them, in bounded memory, with the same numbers."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from networks import EXACT, error, perceptron, perceptron_params, points, small, small_params
 
 from ntkscore import ntk
+from ntkscore.errors import InputError
 from ntkscore.kernels.stack import stack
 from ntkscore.model import Model
 from ntkscore.trace import blocks
@@ -20,6 +24,8 @@ from ntkscore.trace.passes import TracedPasses, passes_of
 COUNT, RADII = 7, (0.02, 0.05)
 LITTLE = 2**14
 """Bytes that hold neither what a forward pass leaves nor what the kernel is made of."""
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def convolutional() -> Model:
@@ -61,7 +67,7 @@ def test_little_memory_takes_the_disk_and_leaves_the_numbers(monkeypatch) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("blocks_of_three")
-@pytest.mark.parametrize("memory", [None, LITTLE])
+@pytest.mark.parametrize("memory", [pytest.param(None, marks=pytest.mark.thorough), LITTLE])
 def test_a_stack_in_blocks_is_that_of_the_traced_passes(memory: int | None) -> None:
     """Measures too: the traced passes run inside of one compiled program."""
     x, y = points(COUNT)
@@ -84,3 +90,85 @@ def test_passes_are_in_blocks_where_points_have_values() -> None:
     assert passes_at(model, x) is passes_at(model, x + 1)
     jax.eval_shape(lambda x: seen.append(passes_at(model, x)), x)
     assert isinstance(seen[0], TracedPasses) and isinstance(passes_of(model, x), TracedPasses)
+
+
+@pytest.mark.usefixtures("blocks_of_three")
+@pytest.mark.parametrize("output", ["sum", "trace"])
+def test_projections_are_right_in_the_mean_and_err_as_they_say(output: str) -> None:
+    x, _ = points(COUNT)
+    dense = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
+    model, size, draws = convolutional() if output == "sum" else dense, 64, 30
+    exact = np.asarray(ntk(model, x, output=output))
+    drawn = [ntk(model, x, output=output, projections=size, seed=seed) for seed in range(draws)]
+    squares = np.diag(exact)
+    # Of several outputs each has projections of its own, and the errors partly cancel.
+    bound = np.sqrt((np.outer(squares, squares) + exact**2) / size)
+    errors = np.stack(drawn) - exact
+    assert (abs(errors.mean(0)) < 4 * bound / np.sqrt(draws)).all()
+    # A standard deviation from 30 draws has an error of an eighth.
+    spread = np.sqrt((errors**2).mean(0))
+    assert (spread < 1.4 * bound).all() and (spread > 0.2 * bound).any()
+    few = ntk(model, x[:3], output=output, projections=size, seed=0)
+    assert error(few, drawn[0][:3, :3]) < EXACT
+
+
+@pytest.mark.usefixtures("double")
+def test_projections_have_the_parameters_that_are_asked_for() -> None:
+    x, _ = points(3)
+    model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
+    for parameters in ("weights", "conv_linear"):
+        exact = ntk(model, x, parameters=parameters)
+        drawn = ntk(model, x, parameters=parameters, projections=2**16)
+        assert error(drawn, exact) < 0.03
+
+
+def test_projections_are_refused_where_there_are_none() -> None:
+    x, _ = points(3)
+    model = convolutional()
+    with pytest.raises(InputError, match="expected at least one projection, got 0"):
+        ntk(model, x, projections=0)
+    with pytest.raises(InputError, match="the implementation layerwise"):
+        ntk(model, x, projections=8, implementation="ntvp")
+    with pytest.raises(InputError, match=r"outside of jax\.jit"):
+        jax.jit(lambda x: ntk(model, x, projections=8))(x)
+
+
+@pytest.mark.usefixtures("blocks_of_three")
+def test_long_work_says_how_far_it_is(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(blocks, "PATIENCE", 0.0)
+    caplog.set_level("INFO", "ntkscore")
+    ntk(convolutional(), points(COUNT)[0])
+    assert "2 of 3 blocks forward and back" in caplog.messages
+    layers = [message for message in caplog.messages if message.endswith("layers")]
+    assert layers[-1].split()[0] == layers[-1].split()[2]
+
+
+DEVICES = """
+import jax, numpy as np
+import ntkscore
+from ntkscore.trace import blocks
+
+blocks.BLOCK = 2
+rng = np.random.default_rng(0)
+params = [rng.normal(size=size) for size in ((12, 8), (8, 3))]
+model = ntkscore.Model(lambda w, x: jax.nn.relu(x @ w[0]) @ w[1], params)
+x, y = rng.uniform(size=(7, 12)), np.arange(7) % 3
+kernels = ntkscore.stack(model, x, y, "fgsm", [0.1], memory=MEMORY)
+everything = [ntkscore.ntk(model, x), ntkscore.ntk(model, x, projections=16), *kernels[:3]]
+print(jax.local_device_count(), *(float(np.sum(np.square(each))) for each in everything))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [pytest.param("None", marks=pytest.mark.thorough), "2**10"])
+def test_devices_share_the_blocks(memory: str) -> None:
+    found = []
+    for count in (1, 3):
+        flags = f"--xla_force_host_platform_device_count={count}"
+        settings = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "1"}
+        command = [sys.executable, "-c", DEVICES.replace("MEMORY", memory)]
+        ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
+        devices, *numbers = ran.stdout.split()
+        assert int(devices) == count
+        found.append([float(number) for number in numbers])
+    np.testing.assert_allclose(*found, rtol=1e-10)
