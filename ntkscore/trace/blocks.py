@@ -21,6 +21,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
@@ -34,6 +35,8 @@ DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
 PATIENCE = 5.0
 """Seconds between two messages on long work."""
+SHOWN = 3
+"""Unused leaves that a warning names."""
 log = logging.getLogger("ntkscore")
 
 
@@ -82,6 +85,16 @@ class BlockPasses:
             return arrays
         return jax.device_put(arrays, self.devices[place % len(self.devices)])
 
+    def _check(self, params: PyTree, points: Points, logits: Logits) -> None:
+        """Refuse logits that are not finite, and say where that comes from."""
+        wrong = np.flatnonzero(~np.isfinite(logits).all(1))
+        if wrong.size:
+            origin = self.traced.origin(params, points[wrong[0]])
+            raise InputError(
+                f"expected finite logits, got {np.asarray(logits)[wrong[0]].tolist()}; what is not "
+                f"finite first comes from {origin}: mend the network there, or its weights"
+            )
+
     def _again(self, params: PyTree, points: Points, kept: Kept | None) -> Kept:
         return self.traced.forward(params, points)[1] if kept is None else kept
 
@@ -122,6 +135,7 @@ class BlockPasses:
         blocks, logits, left = self.split(points), [], []
         for place, block in enumerate(_told(blocks, "blocks forward")):
             own, each = self._forward(*self._at(place, (params, block)))
+            self._check(params, block, own)
             logits.append(self._at(0, own))
             left.append(each if keep else None)
         size = len(points)
@@ -189,9 +203,11 @@ class BlockPasses:
         labels: Any,
     ) -> Iterator[tuple[Points, list[Factors]]]:
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
-        for place, block in enumerate(_told(blocks, "blocks forward and back")):
-            weights, own, classes = self._at(place, (params, *block))
+        for place, pair in enumerate(_told(blocks, "blocks forward and back")):
+            block, _ = pair
+            weights, own, classes = self._at(place, (params, *pair))
             logits, kept = self._forward(weights, own)
+            self._check(params, block, logits)
             yield self._factors(weights, own, kept, cotangent(logits, classes))
 
     def projected(
@@ -345,6 +361,10 @@ def _block_passes(
 ) -> BlockPasses:
     params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     traced = TracedPasses(Model(apply, params), jax.ShapeDtypeStruct(*point))
+    if unused := [jax.tree_util.keystr(path) for path in traced.unused]:
+        more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
+        names = ", ".join(unused[:SHOWN])
+        log.warning("the logits do not depend on params%s%s, which add nothing", names, more)
     return BlockPasses(traced, memory)
 
 

@@ -130,6 +130,12 @@ class TracedPasses:
         self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
 
+    @property
+    def unused(self) -> list[tuple]:
+        """Paths to weights on which the logits do not depend."""
+        used = self.fixed.union(*(each.leaves for each in self.contributions))
+        return [path for leaf, path in enumerate(self.program.paths) if leaf not in used]
+
     def _kind(self, leaf: int) -> str:
         """The kind of a leaf: by its name, or by what is done with it."""
         program = self.program
@@ -171,6 +177,24 @@ class TracedPasses:
                 start = lax.stop_gradient(array) if value in cut else array
                 known[value] = start + zeros[value] if zeros and value in zeros else start
         return {**known, **{value: before[value] for value in cut}}
+
+    def origin(self, params: PyTree, point: Array) -> str:
+        """Where a value that is not finite first comes about at a point, in some words."""
+        weights, paths = jax.tree.leaves(params), self.program.paths
+        known = {**self.program.derive(weights), self.program.point: point}
+        named = dict(zip(self.program.leaves, paths, strict=True))
+        made = {v: e for e in self.program.equations for v in e.outputs}
+        for value, array in known.items():
+            if value in made and not _is_finite(array):
+                return f"the operation {made[value].name} on weights"
+        for _, equation in self.program.of_point():
+            out = equation(*(read(known, each) for each in equation.inputs))
+            known |= zip(equation.outputs, out, strict=True)
+            if not all(map(_is_finite, out)):
+                taken = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
+                among = f" with {', '.join(taken)}" if taken else ""
+                return f"the operation {equation.name} of shape {out[0].shape}{among}"
+        return "none of its operations alone"
 
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
         kinds = {value: self.program.values[value] for value in values}
@@ -359,3 +383,7 @@ def _fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) ->
     """Whether the pixels of one are as many as those of the other, or a multiple."""
     sides = zip(left.shape[1:3], right.shape[1:3], strict=True)
     return all(a >= b and a % b == 0 for a, b in sides)
+
+
+def _is_finite(array: Array) -> bool:
+    return not jnp.issubdtype(array.dtype, jnp.inexact) or bool(jnp.isfinite(array).all())

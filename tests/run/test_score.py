@@ -213,6 +213,33 @@ def test_what_is_no_model_is_refused(model: ntkscore.Model, message: str) -> Non
         ntkscore.score_network(model, np.full((4, 6), 0.5), np.array([0, 1, 0, 1]))
 
 
+def test_logits_that_are_not_finite_are_traced_to_where_they_come_from() -> None:
+    def by_a_root(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jnp.exp(x) @ (jnp.sqrt(weights["scale"]) * weights["kernel"])
+
+    def by_a_logarithm(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jnp.log(x @ weights["kernel"] - weights["scale"])
+
+    weights = {"kernel": np.eye(6)[:, :2], "scale": -np.ones(2)}
+    images, labels = np.full((4, 6), 0.5), np.array([0, 1, 0, 1])
+    model = ntkscore.Model(by_a_root, weights)
+    with pytest.raises(InputError, match=r"logits, got \[nan, nan\].* sqrt on weights: mend"):
+        ntkscore.score_network(model, images, labels)
+    weights = {"kernel": np.eye(6)[:, :2], "scale": np.ones(2)}
+    for compute in (ntkscore.ntk, lambda *given: ntkscore.stack(*given, "fgsm", [0.1])):
+        with pytest.raises(
+            InputError, match=r"comes from the operation log of shape \(1, 2\): mend"
+        ):
+            compute(ntkscore.Model(by_a_logarithm, weights), images, labels)
+
+
+def test_weights_that_the_logits_do_not_depend_on_are_named(caplog) -> None:
+    weights = {"kernel": np.ones((6, 2)), "dead": np.ones(3)}
+    model = ntkscore.Model(lambda weights, x: x @ weights["kernel"], weights)
+    ntkscore.ntk(model, np.full((4, 6), 0.5))
+    assert "the logits do not depend on params['dead'], which add nothing" in caplog.messages
+
+
 def test_a_dependence_on_the_batch_must_be_declared() -> None:
     def apply(weights: jax.Array, x: jax.Array) -> jax.Array:
         return (x - x.mean(0)) @ weights
