@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 FILE = "cell_00173_c4_n1.npz"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("x64", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("x64", [False, True])
 def test_a_parity_file_passes(data_dir: Path, x64: bool) -> None:
     checks = list(verify(data_dir / "parity" / FILE, x64))
     assert len(checks) == 26

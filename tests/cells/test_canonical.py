@@ -139,6 +139,7 @@ def test_number_of_functions() -> None:
     assert list(cells) == sorted(cells)
 
 
+@pytest.mark.thorough
 def test_canonical_is_idempotent_and_the_lowest_of_its_class() -> None:
     classes = defaultdict(list)
     for cell in all_cells():
@@ -169,6 +170,7 @@ def test_cells_equal_by_hand(a: str, b: str, equal: bool) -> None:
     assert (canonical(Cell.from_digits(a)) == canonical(Cell.from_digits(b))) is equal
 
 
+@pytest.mark.thorough
 def test_a_shared_convolution_is_not_two(evaluate: Evaluate, params: Params) -> None:
     """3599 uses one convolution twice; index 0, tied to it, has its logits but not its kernel."""
     shared, two = Cell(3599), Cell(0)

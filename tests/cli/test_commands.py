@@ -44,7 +44,7 @@ def test_help_names_every_command() -> None:
         assert "--help" in invoke(command, "--help").stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_score_prints_json_alone() -> None:
     result = invoke("score", "2581", "421211", *OPTIONS, "--format", "json")
     rows = json.loads(result.stdout)
@@ -194,7 +194,7 @@ def test_an_unwritable_directory(tmp_path: Path) -> None:
     refused(str(tmp_path / "file"), "rank", "--cells", "0", "--out", out, *OPTIONS)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_norm_of_an_attack_is_an_option() -> None:
     options = (*RESIDUAL_OPTIONS, "--rho", "0.5", "--format", "csv")
     l2, linf = (

@@ -19,6 +19,7 @@ def printed(*arguments: object) -> pd.DataFrame:
     return pd.read_csv(StringIO(text), dtype={"digits": str})
 
 
+@pytest.mark.thorough
 def test_the_order_is_that_of_the_means_over_the_seeds() -> None:
     ranked = rank_results(by="clean.trace")
     rows = ntkscore.recorded_scores().query("kernel == 'clean' and score == 'trace'")
@@ -47,7 +48,7 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     assert "all scores are in" in table and RECORDED.name in table
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_is_ranked_as_it_ranked_itself(tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--cells", "0,01,0110", *RESIDUAL_OPTIONS, "--seeds", "2", "--rho", "0.1")

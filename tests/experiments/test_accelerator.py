@@ -146,7 +146,7 @@ def test_the_page_says_what_was_measured(
     assert not list(folder.path.glob("*.svg"))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_page_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path)
     with pytest.raises(InputError, match=r"^expected a folder with a settings.json, got .*; give"):

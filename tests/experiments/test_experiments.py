@@ -152,7 +152,7 @@ def ring(size: int) -> np.ndarray:
     return np.stack([(places - 1) % size, (places + 1) % size], axis=1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_neighbours_differ_on_one_edge() -> None:
     neighbours = searchers.cell_neighbours()
     assert neighbours.shape == (SIZE, 24)

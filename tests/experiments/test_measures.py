@@ -81,7 +81,7 @@ def test_the_table_has_every_measure_and_accuracy(outcome_of: Callable[[str], Ou
     assert abs(pgd.loc["clean.frobenius", "beside_counts"]) < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_cell_chooses_and_is_tested(outcome_of: Callable[[str], Outcome]) -> None:
     outcome = outcome_of("default-score")
     frame, families = outcome.frame, {*default_score.FAMILIES, *default_score.FIXED}

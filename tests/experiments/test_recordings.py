@@ -146,14 +146,20 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FROM_SCORES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] * (name not in ("measures", "fidelity")))
+        for name in FROM_SCORES
+    ],
+)
 def test_leaves_figure_data_and_record(
     name: str, outcome_of: Callable[[str], Outcome], study: Study, tmp_path: Path
 ) -> None:
     check_written(outcome_of(name), study, name, FROM_SCORES[name], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_sweep_over_beta_and_rho(outcome_of: Callable[[str], Outcome]) -> None:
     outcome = outcome_of("sweep")
     assert set(outcome.frame["cells"]) == {998, 6461}
@@ -166,7 +172,7 @@ def test_the_sweep_over_beta_and_rho(outcome_of: Callable[[str], Outcome]) -> No
     assert (robust["at β"], robust["at ρ × 255"], robust["flat ρ × 255"]) == ("1", "16", "1 to 16")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_conventions_that_flip_or_move_a_correlation(
     outcome_of: Callable[[str], Outcome],
 ) -> None:

@@ -198,6 +198,7 @@ def test_correlations_are_scipys_with_ties_too(browser: Any, whole: Path) -> Non
         assert page.run("return String(spearman([1, 1, 1], [1, 2, 3]))") == "NaN"
 
 
+@pytest.mark.thorough
 def test_a_brush_selects_and_its_correlation_stands_beside_that_of_all(
     browser: Any, whole: Path
 ) -> None:
@@ -250,6 +251,7 @@ def test_a_heading_sorts_and_sorts_the_other_way(browser: Any, whole: Path) -> N
         assert len(page.all("#ranking tbody tr")) == 250
 
 
+@pytest.mark.thorough
 def test_the_sum_is_the_default_of_the_command_line_and_moves_with_its_sliders(
     browser: Any, whole: Path
 ) -> None:
@@ -306,6 +308,7 @@ def test_an_address_leads_to_its_view(browser: Any, whole: Path) -> None:
         assert page.view["x"] == "sum of log-ranks" and "box" not in page.view
 
 
+@pytest.mark.thorough
 def test_the_keyboard_walks_through_plot_and_table(browser: Any, whole: Path) -> None:
     with Page(browser, whole, x="params", y=Y) as page:
         plot = page.find("#plot-1")
@@ -352,6 +355,7 @@ def test_the_pointer_shows_the_network_under_it(browser: Any, whole: Path) -> No
         assert distance < 3
 
 
+@pytest.mark.thorough
 def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     evil = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked=2'>"
     values = pd.Series([1.0, 3.0, 2.0])
@@ -400,6 +404,7 @@ def test_joint_kernels_have_a_map_and_two_runs_two_plots(browser: Any, tmp_path:
         assert f"β 0.5, ρ 4/255: {wanted:.3f}" in told.replace("−", "-")
 
 
+@pytest.mark.thorough
 def test_the_page_goes_on_drawing_while_the_brush_moves(browser: Any, whole: Path) -> None:
     """Frames of this machine are printed, not judged; the selection is of where the brush ends."""
     with Page(browser, whole, x="params", y=Y) as page:

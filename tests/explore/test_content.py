@@ -112,6 +112,7 @@ def test_a_large_page_leaves_out_joint_kernels_and_says_so(
     assert betas == {0.5} and "Joint kernels are those of β = 0.5" in content["about"]
 
 
+@pytest.mark.thorough
 def test_two_pages_of_one_run_are_equal(tmp_path: Path) -> None:
     for name in ("a.html", "b.html"):
         write_page([RUN], tmp_path / name)
@@ -164,6 +165,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [each.name for each in out.parent.iterdir()] == ["page.html"]
 
 
+@pytest.mark.thorough
 def test_the_table_of_the_benchmark_is_found(data_dir: Path) -> None:
     found = content_of([RUN], load_table(data_dir / "nas-robbench-201"))
     assert found.y == "cifar10 val_pgd_8_acc"

@@ -331,6 +331,7 @@ def test_trainability_compares_what_leaves_a_block_with_what_entered() -> None:
     assert of_pullbacks([np.asarray(got)])["trainability"] == pytest.approx(np.mean(score))
 
 
+@pytest.mark.thorough
 def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them() -> None:
     (x, y), key = points(), jax.random.key(0)
 

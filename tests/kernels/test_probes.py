@@ -75,7 +75,7 @@ def entropy(features: np.ndarray) -> float:
     return -float(np.sum(share * np.log(share + 1e-8)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", CELLS[:1])
 def test_the_inside_of_a_cells_network_is_what_passes_through_it(
     cell: str, monkeypatch: pytest.MonkeyPatch

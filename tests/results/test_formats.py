@@ -148,6 +148,7 @@ def test_an_old_directory_refuses_what_it_was_not_made_with(
         ResultSet.create_or_resume(old, other, {}, ("skips",))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["conventions/tiny", "conventions/tiny-bn-batch", "radii"])
 def test_the_repositorys_recordings_read_as_they_were_written(name: str) -> None:
     (part,) = parts(RECORDED / name)

@@ -314,7 +314,7 @@ def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
     same_rows(rows_in(out), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_three_devices_take_networks_of_any_space(tmp_path: Path, one_by_one: pd.DataFrame) -> None:
     names = ",".join(skips.pattern for skips in NETWORKS)
     finish(rank(tmp_path / "three", names, *RESIDUAL_OPTIONS, JAX_NUM_CPU_DEVICES="3"))

@@ -29,7 +29,7 @@ def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: An
     return ntkscore.score(architectures, IMAGES, LABELS, space=space, **choices)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_list_keeps_its_order_and_its_duplicates() -> None:
     names = ["0110", "0", "01", "0", "1"]
     rows = score(names)

@@ -64,7 +64,10 @@ def test_squares_add_up_to_the_second_moment(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("a", "b", "covariance"), [(1.0, 1.0, 0.5), (0.7, 1.6, -0.6)])
+@pytest.mark.parametrize(
+    ("a", "b", "covariance"),
+    [pytest.param(1.0, 1.0, 0.5, marks=pytest.mark.thorough), (0.7, 1.6, -0.6)],
+)
 def test_moments_are_integrals(name: str, a: float, b: float, covariance: float) -> None:
     sigma = ACTIVATIONS[name]
     value = lambda z: float(sigma(np.array([z]))[0])  # noqa: E731

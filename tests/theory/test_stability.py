@@ -26,6 +26,7 @@ def test_a_gated_product_has_its_chi_squared_moments() -> None:
     assert (scaled**2).mean() == pytest.approx(q**2 / 4 + 5 * q / 4, rel=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("initialisation", INITIALISATIONS)
 @pytest.mark.parametrize(("layers", "m"), [(2, 16), (4, 32)])
 def test_second_moments_are_exact_and_means_close(initialisation: str, layers: int, m: int) -> None:

@@ -39,6 +39,7 @@ def minus(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.subtract, a, b)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("double")
 def test_the_steps_are_those_of_a_plain_loop_and_keep_the_regret_identity() -> None:
     model, (x, y), beta = network(), points(), 0.3

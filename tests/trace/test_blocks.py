@@ -65,9 +65,9 @@ def test_little_memory_takes_the_disk_and_leaves_the_numbers(monkeypatch) -> Non
     assert y.shape == (COUNT,)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("blocks_of_three")
-@pytest.mark.parametrize("memory", [pytest.param(None, marks=pytest.mark.thorough), LITTLE])
+@pytest.mark.parametrize("memory", [None, LITTLE])
 def test_a_stack_in_blocks_is_that_of_the_traced_passes(memory: int | None) -> None:
     """Measures too: the traced passes run inside of one compiled program."""
     x, y = points(COUNT)
