@@ -183,7 +183,7 @@ def test_one_of_several_spaces_in_a_file_is_named(tmp_path: Path) -> None:
     assert space_class(f"{path}:A").__name__ == "A"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_compilation")
 def test_a_file_with_ones_own_space_is_an_argument(tmp_path: Path) -> None:
     own, out = ("--space", OWN, "--samples", "4"), tmp_path / "run"

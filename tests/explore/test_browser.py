@@ -165,7 +165,9 @@ class Page:
         self.wait(lambda: "box" in self.view)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "dark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["light", "dark"]
+)
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_it_draws_all_cells_without_a_word_in_the_console(
     browser: Any, whole: Path, size: tuple[int, int], dark: bool

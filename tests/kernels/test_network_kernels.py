@@ -116,7 +116,13 @@ def measured() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("bn", ["calibrated", "init"])
-@pytest.mark.parametrize("init", INITIALIZERS)
+@pytest.mark.parametrize(
+    "init",
+    [
+        pytest.param(init, marks=[pytest.mark.thorough] * (init not in ("torch", "he")))
+        for init in INITIALIZERS
+    ],
+)
 def test_every_initializer_cell_and_kernel(double, init: str, bn: str) -> None:
     # Schemes without a factor in the forward pass differ in their numbers alone.
     run = programs("torch" if gain(init, (3, 3, 4, 4)) == 1 else init, bn)

@@ -64,14 +64,14 @@ def test_convolutional_kernels_are_the_reference(size: int, variance: str) -> No
     np.testing.assert_allclose(got, CONVOLUTIONAL[size, variance], atol=6e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("space", "name"),
     [
-        pytest.param(Residual(activation="tanh"), "11", marks=pytest.mark.thorough),
+        (Residual(activation="tanh"), "11"),
         (Residual(), "010:swish,relu,tanh,softplus"),
-        pytest.param(Residual(activation="sigmoid"), "1", marks=pytest.mark.thorough),
-        pytest.param(ResidualConvolutional(filter_size=3), "10", marks=pytest.mark.thorough),
+        (Residual(activation="sigmoid"), "1"),
+        (ResidualConvolutional(filter_size=3), "10"),
         (ResidualConvolutional(filter_size=3, hidden_variance="1/(κm)", activation="swish"), "1"),
     ],
 )

@@ -93,7 +93,7 @@ def test_passes_are_in_blocks_where_points_have_values() -> None:
 
 
 @pytest.mark.usefixtures("blocks_of_three")
-@pytest.mark.parametrize("output", ["sum", "trace"])
+@pytest.mark.parametrize("output", ["sum", pytest.param("trace", marks=pytest.mark.thorough)])
 def test_projections_are_right_in_the_mean_and_err_as_they_say(output: str) -> None:
     x, _ = points(COUNT)
     dense = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))

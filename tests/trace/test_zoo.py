@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
 # Steps of a loop, one for each pixel: few enough to unroll, and too many.
 SIDES = {"pixel-lstm": (3, 9)}
 # Of two networks that differ in their library or normalisation, one is enough for most days.
-THOROUGH = ("resnet18-batch", "nnx-resnet18", "wide-resnet-batch")
+THOROUGH = (
+    *("resnet18-batch", "nnx-resnet18", "wide-resnet-batch", "scanned-vit", "repeated"),
+    *("standardised", "equinox-gru"),
+)
 CASES = [
     pytest.param(name, side, marks=[pytest.mark.thorough] * (name in THOROUGH))
     for name in NETWORKS

@@ -178,6 +178,7 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
         assert sentence in " ".join(invoke(*arguments, code=2).stderr.split())
 
 
+@pytest.mark.thorough
 def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     from cells.nasbench201.checkpoints import write_state_dict
     from cells.nasbench201.space import NASBench201
