@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 reading = Lazy("ntkscore.trace.anatomy")
 S = TypeVar("S", bound="Space")
+COSTS = ("params", "flops")
+"""Names of the costs, a score's free rivals, that each space of the library has."""
 Architecture = Any
 """An architecture: whatever its space's `parse` returns, hashable, and equal for equal networks."""
 
@@ -162,7 +164,7 @@ class Space(ABC):
         By default `params` and `flops`, counted on the network's trace (`ntkscore.anatomy`).
         """
         counted = _counted(self, self.key(architecture))
-        return {name: counted[name] for name in ("params", "flops") if name in counted}
+        return {name: counted[name] for name in COSTS if name in counted}
 
     def structure(self, architecture: Architecture) -> dict[str, float]:
         """What can be counted on an architecture beside its costs, by name.
@@ -172,9 +174,8 @@ class Space(ABC):
         """
         if type(self).costs is not Space.costs:
             return {}
-        costs = self.costs(architecture)
-        counted = _counted(self, self.key(architecture)).items()
-        return {name: number for name, number in counted if name not in costs}
+        counted = _counted(self, self.key(architecture))
+        return {name: number for name, number in counted.items() if name not in COSTS}
 
     @abstractmethod
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:

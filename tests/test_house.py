@@ -15,7 +15,7 @@ PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
 # From the ground up: a room may import from itself and from the rooms before it.
 FLOORS = (
     ("ntkscore.errors", "ntkscore.lazy", "ntkscore.paths", "ntkscore.memory"),
-    ("ntkscore.grams", "ntkscore.traced", "ntkscore.text"),
+    ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text"),
     ("ntkscore.model",),
     ("ntkscore.trace",),
     ("cells", "attacks"),

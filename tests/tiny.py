@@ -65,6 +65,17 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
     )
 
 
+def printed_on_devices(count: int, program: str, **environment: str) -> str:
+    """What a program of Python prints, in a process with so many CPU devices."""
+    flags = f"--xla_force_host_platform_device_count={count}"
+    environ = os.environ | {"XLA_FLAGS": flags} | environment
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
 def finish(process: subprocess.Popen) -> str:
     """Wait for a command that must succeed; what it said on stderr."""
     _, errors = process.communicate(timeout=300)

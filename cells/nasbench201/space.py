@@ -20,7 +20,7 @@ from cells.nasbench201.cell import (
 )
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 from cells.space import Space, check_choices, option
-from ntkscore import traced
+from ntkscore import program_cache
 from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model, Trainable
@@ -255,4 +255,4 @@ def _drawing(space: NASBench201) -> Callable[[Hashable, Array], Any]:
         return space.flax_network.init(key, *blank_inputs())
 
     # Optimising a program that runs once costs four times what it costs to run.
-    return traced.compiled(draw, (space,), {"xla_backend_optimization_level": 0})
+    return program_cache.compiled(draw, (space,), {"xla_backend_optimization_level": 0})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cells.space import Architecture, Space
+from cells.space import COSTS, Architecture, Space
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-4
 """Relative difference of a score between two runs, or of a recorded one, that rounding explains."""
-COSTS = ("params", "flops")
-"""Names of the costs, a score's free rivals, that each space of the library has."""
 
 
 @dataclass(frozen=True)

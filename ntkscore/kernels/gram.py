@@ -156,8 +156,8 @@ def ntk(
         passes = passes_at(model, points, memory)
         check_coupling(model, passes, points)
         if isinstance(passes, BlockPasses):
-            sizes = (parameters, projections, seed)
-            return _in_blocks(passes, model.params, points, labels, output, *sizes)
+            chosen = (output, parameters, projections, seed)
+            return _in_blocks(passes, model.params, points, labels, *chosen)
     # Without its weights the model is hashable, and other weights find the same program.
     functions = model._replace(params=None)
     return _compiled(functions, model.params, points, labels, output, parameters, implementation)

@@ -12,7 +12,7 @@ from ntkscore.errors import InputError
 from ntkscore.lazy import jax
 from ntkscore.memory import container_limit, free_memory
 from ntkscore.paths import cache_home
-from ntkscore.traced import keep_traced
+from ntkscore.program_cache import keep_traced
 
 GROUP = 16
 """Networks whose operations run side by side on an accelerator, where memory allows it."""
@@ -85,7 +85,7 @@ def keep_compiled(traces: bool = False) -> None:
 
     Args:
         traces: keep what was traced as well, in a process that runs nobody else's code
-            (`ntkscore.traced`).
+            (`ntkscore.program_cache`).
     """
     if not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))

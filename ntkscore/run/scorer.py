@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from attacks import ATTACKS
 from cells.choice import SIDE_BY_SIDE
 from cells.space import Architecture, Space
-from ntkscore import traced
+from ntkscore import program_cache
 from ntkscore.config import Config
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
@@ -101,7 +101,7 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
 
     layout = (len(plan.devices), plan.devices[0].device_kind, plan.group, plan.batch)
     options = {} if in_a_run else compiler_options()
-    return traced.compiled(compute, (space, config, layout, registered), options)
+    return program_cache.compiled(compute, (space, config, layout, registered), options)
 
 
 @dataclass(frozen=True)

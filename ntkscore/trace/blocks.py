@@ -85,6 +85,12 @@ class BlockPasses:
             return arrays
         return jax.device_put(arrays, self.devices[place % len(self.devices)])
 
+    def _shared(self, params: PyTree, blocks: Sequence[tuple], what: str) -> Iterator[tuple]:
+        """The weights and each block's arrays, on the devices in turn; told as `_told` does."""
+        weights = [self._at(k, params) for k in range(min(len(self.devices), len(blocks)))]
+        for place, block in enumerate(_told(blocks, what)):
+            yield weights[place % len(weights)], *self._at(place, block)
+
     def _check(self, params: PyTree, points: Points, logits: Logits) -> None:
         """Refuse logits that are not finite, and say where that comes from."""
         wrong = np.flatnonzero(~np.isfinite(logits).all(1))
@@ -133,13 +139,14 @@ class BlockPasses:
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
         blocks, logits, left = self.split(points), [], []
-        for place, block in enumerate(_told(blocks, "blocks forward")):
-            own, each = self._forward(*self._at(place, (params, block)))
-            self._check(params, block, own)
+        for given in self._shared(params, [(block,) for block in blocks], "blocks forward"):
+            own, each = self._forward(*given)
             logits.append(self._at(0, own))
             left.append(each if keep else None)
         size = len(points)
-        return jnp.concatenate(logits)[:size], Blocks(blocks, left, size)
+        together = jnp.concatenate(logits)[:size]
+        self._check(params, points, together)
+        return together, Blocks(blocks, left, size)
 
     def _per_block(self, params: PyTree, kept: Blocks, cotangent: Logits) -> Iterator[tuple]:
         """The weights, points, what was kept and cotangents of a block; zeros for those added."""
@@ -147,8 +154,7 @@ class BlockPasses:
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
         cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
         blocks = list(zip(kept.points, kept.kept, cotangents, strict=True))
-        for place, block in enumerate(_told(blocks, "blocks back")):
-            yield self._at(place, (params, *block))
+        return self._shared(params, blocks, "blocks back")
 
     def gradient(self, params: PyTree, kept: Blocks | Kept, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
@@ -191,7 +197,6 @@ class BlockPasses:
             labels: of the points.
             taps: `ntkscore.grams.Taps`.
         """
-
         results = self._there_and_back(params, points, cotangent, labels)
         return self._parts([results], [len(points)], taps)[1]
 
@@ -203,12 +208,12 @@ class BlockPasses:
         labels: Any,
     ) -> Iterator[tuple[Points, list[Factors]]]:
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
-        for place, pair in enumerate(_told(blocks, "blocks forward and back")):
-            block, _ = pair
-            weights, own, classes = self._at(place, (params, *pair))
+        for weights, own, classes in self._shared(params, blocks, "blocks forward and back"):
             logits, kept = self._forward(weights, own)
-            self._check(params, block, logits)
-            yield self._factors(weights, own, kept, cotangent(logits, classes))
+            result = self._factors(weights, own, kept, cotangent(logits, classes))
+            # Reading the logits waits for them, so the way back is on its way by then.
+            self._check(weights, own, logits)
+            yield result
 
     def projected(
         self,
@@ -289,10 +294,9 @@ class BlockPasses:
         """The inputs of all rectifiers, and what the blocks hand on."""
         if isinstance(kept, Kept):
             return self.traced.activations(params, kept)
-        pairs = zip(kept.points, kept.kept, strict=True)
+        pairs = list(zip(kept.points, kept.kept, strict=True))
         found = [
-            self._at(0, self._inside(*self._at(place, (params, *pair))))
-            for place, pair in enumerate(pairs)
+            self._at(0, self._inside(*given)) for given in self._shared(params, pairs, "blocks")
         ]
         if found[0] is None:
             return None

@@ -180,20 +180,18 @@ class TracedPasses:
 
     def origin(self, params: PyTree, point: Array) -> str:
         """Where a value that is not finite first comes about at a point, in some words."""
-        weights, paths = jax.tree.leaves(params), self.program.paths
-        known = {**self.program.derive(weights), self.program.point: point}
-        named = dict(zip(self.program.leaves, paths, strict=True))
-        made = {v: e for e in self.program.equations for v in e.outputs}
-        for value, array in known.items():
-            if value in made and not _is_finite(array):
-                return f"the operation {made[value].name} on weights"
-        for _, equation in self.program.of_point():
-            out = equation(*(read(known, each) for each in equation.inputs))
-            known |= zip(equation.outputs, out, strict=True)
-            if not all(map(_is_finite, out)):
-                taken = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
-                among = f" with {', '.join(taken)}" if taken else ""
-                return f"the operation {equation.name} of shape {out[0].shape}{among}"
+        program = self.program
+        named = dict(zip(program.leaves, program.paths, strict=True))
+        known = self._run(program.derive(jax.tree.leaves(params)), point)
+        for value, array in known.items():  # in the order in which they were computed
+            equation = program.maker(value)
+            if equation is None or _is_finite(array):
+                continue
+            if not program.values[value].of_point:
+                return f"the operation {equation.name} on weights"
+            taken = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
+            among = f" with {', '.join(taken)}" if taken else ""
+            return f"the operation {equation.name} of shape {array.shape}{among}"
         return "none of its operations alone"
 
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:

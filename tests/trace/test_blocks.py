@@ -1,8 +1,5 @@
 """Points in blocks: any number of them, in bounded memory, with the same numbers."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +9,7 @@ import naive
 import numpy as np
 import pytest
 from networks import EXACT, error, perceptron, perceptron_params, points, small, small_params
+from tiny import printed_on_devices
 
 from ntkscore import ntk
 from ntkscore.errors import InputError
@@ -164,11 +162,8 @@ print(jax.local_device_count(), *(float(np.sum(np.square(each))) for each in eve
 def test_devices_share_the_blocks(memory: str) -> None:
     found = []
     for count in (1, 3):
-        flags = f"--xla_force_host_platform_device_count={count}"
-        settings = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "1"}
-        command = [sys.executable, "-c", DEVICES.replace("MEMORY", memory)]
-        ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=True)
-        devices, *numbers = ran.stdout.split()
+        program = DEVICES.replace("MEMORY", memory)
+        devices, *numbers = printed_on_devices(count, program, JAX_ENABLE_X64="1").split()
         assert int(devices) == count
         found.append([float(number) for number in numbers])
     np.testing.assert_allclose(*found, rtol=1e-10)

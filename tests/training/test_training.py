@@ -1,8 +1,5 @@
 """Training against the flax network and PyTorch; resuming; refusals; devices."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import printed_on_devices
 
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
@@ -347,14 +345,8 @@ print(len(jax.devices()), *np.asarray(trained.state().params[0])[:2, :2].ravel()
 def test_several_devices_share_a_batch() -> None:
     found = {}
     for count in (1, 2):
-        environment = os.environ | {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
-            "PYTHONPATH": str(Path(__file__).parent),
-        }
-        out = subprocess.run(
-            [sys.executable, "-c", SHARDED], env=environment, capture_output=True, text=True
-        )
-        devices, *weights = out.stdout.split()
-        assert int(devices) == count, out.stderr
+        here = str(Path(__file__).parent)
+        devices, *weights = printed_on_devices(count, SHARDED, PYTHONPATH=here).split()
+        assert int(devices) == count
         found[count] = np.array(weights, float)
     np.testing.assert_allclose(found[1], found[2], atol=1e-5)

@@ -11,7 +11,7 @@ from tiny import RESIDUAL, SPACE
 
 import ntkscore
 from cells.nasbench201 import space as nasbench201
-from ntkscore import traced
+from ntkscore import program_cache
 from ntkscore.config import Config
 from ntkscore.run import scorer
 
@@ -23,7 +23,7 @@ VALUES = jnp.arange(3.0)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where traces are kept during the test."""
-    monkeypatch.setattr(traced, "_folder", tmp_path)
+    monkeypatch.setattr(program_cache, "_folder", tmp_path)
     forget()
     yield tmp_path
     forget()
@@ -49,7 +49,7 @@ def counting() -> tuple[Callable, list[int]]:
 def run(described: tuple, exponent: int = 2, x: jax.Array = VALUES) -> int:
     """Traces that a new start needs for a program."""
     function, traces = counting()
-    result = traced.compiled(function, described, {})(exponent, {"x": x})
+    result = program_cache.compiled(function, described, {})(exponent, {"x": x})
     np.testing.assert_array_equal(result, x**exponent)
     return len(traces)
 
@@ -74,7 +74,7 @@ def test_another_program_has_another_name(folder: Path) -> None:
 
 def test_other_source_has_another_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(()) == 1
-    monkeypatch.setattr(traced, "_source", lambda: "an edited module")
+    monkeypatch.setattr(program_cache, "_source", lambda: "an edited module")
     assert run(()) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_written_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(traced, "_folder", tmp_path / "file" / "traced")
+    monkeypatch.setattr(program_cache, "_folder", tmp_path / "file" / "traced")
     assert run(()) == 1
 
 
@@ -136,7 +136,7 @@ def test_scores_are_the_same_to_the_last_bit(folder: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr(scorer, "stack", untraceable)
         second = rows()
-    monkeypatch.setattr(traced, "_folder", None)
+    monkeypatch.setattr(program_cache, "_folder", None)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(first, rows())
 
