@@ -1,5 +1,6 @@
 """Training against the flax network and PyTorch; resuming; refusals; devices."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -345,8 +346,9 @@ print(len(jax.devices()), *np.asarray(trained.state().params[0])[:2, :2].ravel()
 def test_several_devices_share_a_batch() -> None:
     found = {}
     for count in (1, 2):
-        here = str(Path(__file__).parent)
-        devices, *weights = printed_on_devices(count, SHARDED, PYTHONPATH=here).split()
+        here = Path(__file__).parent
+        path = os.pathsep.join(map(str, (here, here.parent)))
+        devices, *weights = printed_on_devices(count, SHARDED, PYTHONPATH=path).split()
         assert int(devices) == count
         found[count] = np.array(weights, float)
     np.testing.assert_allclose(found[1], found[2], atol=1e-5)
