@@ -1,13 +1,4 @@
-"""Layers, and the way back through them.
-
-Beside the cotangent of its input, a layer's pullback hands out its contribution to the Gram matrix
-of per-image parameter gradients: for the cotangent s of the outputs
-
-    ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩,   i, j = 1 … M,
-
-apart for the three kinds of parameters: `weight` (convolution and linear kernels), `scale` and
-`shift` (of the normalisation; the linear bias is a shift). No layer's per-image gradients outlive
-the layer. With empty `taps` (`ntkscore.grams.Taps`) there are no contributions.
+"""Layers, and the cotangents of the inputs of those without weights.
 
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
@@ -20,11 +11,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ntkscore.grams import PRECISION, Gram, Images, Taps, groups_of, kernel_gradients, self_product
+from ntkscore.grams import PRECISION, Images
 
 EPSILON = 1e-5
-TINY = 1e-20
-"""A scale so small that its square is nothing beside any other."""
 
 
 class Norm(NamedTuple):
@@ -146,85 +135,11 @@ def _transposed_convolve_halving(
     return y.reshape(m, 2 * h, 2 * w, c)
 
 
-def _product(rows: Array, taps: Taps) -> Gram:
-    return self_product(rows, groups_of(taps))
-
-
-def pull_convolution(
-    x: Float[Array, "m h w c"],
-    g: Float[Array, "m h2 w2 d"],
-    kernel: Float[Array, "k k c d"],
-    norm: AnyNorm | None,
-    taps: Taps,
-    *,
-    stride: int = 1,
-    gain: float = 1.0,
-    z: Float[Array, "m h2 w2 d"] | None = None,
-) -> tuple[Float[Array, "m h w c"], Taps]:
-    """From the cotangent g of the output of a convolution and normalisation to that of x.
-
-    What lies between the convolution and an `InstanceNorm` is z; it is computed where it was not
-    kept. By given statistics the way back does without.
-    """
-    if isinstance(norm, InstanceNorm):
-        z = convolve(x, gain * kernel, stride) if z is None else z
-        dz, parts = pull_normalization(z, g, norm, taps)
-        dx, own = pull_convolution(x, dz, kernel, None, taps, stride=stride, gain=gain)
-        return dx, {kind: part + own[kind] for kind, part in parts.items()}
-    factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
-    dx = transposed_convolve(g * factor, gain * kernel, x, stride)
-    if not taps:
-        return dx, {}
-    # A scale of zero hides its channel; as a tiny one it still leaves the channel's own gradient.
-    visible = jnp.where(factor == 0, TINY, factor)
-    gradients = kernel_gradients(x, g * (gain * visible), kernel.shape[:2], (stride, stride))
-    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["weight"] = _product(gradients, taps)
-    if norm is None:
-        return dx, parts
-    total = jnp.sum(g, (1, 2))
-    # Σ g z over the pixels, from z = kernel ∗ x, without keeping or recomputing z.
-    product = jnp.sum(gradients * kernel.transpose(0, 2, 1, 3), (1, 2, 3)) / visible
-    parts["scale"] = _product((product - total * norm.mean) * norm.inverse, taps)
-    parts["shift"] = _product(total, taps)
-    return dx, parts
-
-
-def pull_normalization(x: Images, g: Images, norm: AnyNorm, taps: Taps) -> tuple[Images, Taps]:
-    """From the cotangent g of a normalisation's output to that of x, and the contributions."""
-    standard, pull = jax.vjp(norm.standardize, x)
-    (dx,) = pull(g * norm.scale)
-    if not taps:
-        return dx, {}
-    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["scale"] = _product(jnp.sum(g * standard, (1, 2)), taps)
-    parts["shift"] = _product(jnp.sum(g, (1, 2)), taps)
-    return dx, parts
-
-
 def dense(
     x: Float[Array, "m c"], kernel: Float[Array, "c o"], bias: Float[Array, "o"]
 ) -> Float[Array, "m o"]:
     """Linear layer."""
     return jnp.matmul(x, kernel, precision=PRECISION) + bias
-
-
-def pull_dense(
-    x: Float[Array, "m c"],
-    g: Float[Array, "m o"],
-    kernel: Float[Array, "c o"],
-    taps: Taps,
-    *,
-    gain: float = 1.0,
-) -> tuple[Float[Array, "m c"], Taps]:
-    """From the cotangent g of `dense`'s output to that of x, and the contributions."""
-    dx = jnp.matmul(g, gain * kernel.T, precision=PRECISION)
-    if not taps:
-        return dx, {}
-    parts = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-    parts["shift"] = _product(g, taps)
-    parts["weight"] = gain**2 * _product(x, taps) * parts["shift"]
-    return dx, parts
 
 
 def average_pool_3x3(x: Images) -> Images:

@@ -14,9 +14,8 @@ Gram = Float[Array, "r s s"]
 """R Gram matrices, of R groups of S images that have their first images in common: M = shared +
 R·(S − shared) images in all. One group holds all images."""
 Taps = Mapping[str, Gram]
-"""An argument of a network whose pullback is not a derivative but the layers' contributions to
-Gram matrices (`cells.layers`), by kind of parameter. An empty one asks for the gradient in the
-points alone, at the price of a backward pass without weight gradients."""
+"""Zeros of the shapes of the layers' contributions to Gram matrices (`cells.pullbacks`), by kind of
+parameter. An empty one asks for the gradient in the points alone."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"

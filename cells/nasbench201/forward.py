@@ -8,6 +8,7 @@ The network itself is `cells.nasbench201.network`; the tests hold these passes a
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -67,11 +68,19 @@ def by_cell(leaves: PyTree) -> Weights:
     return {f"edge_{e}": pick(e) for e in range(len(EDGES))}
 
 
-class Rules(NamedTuple):
-    """A network's settings and its cell: what its passes go by."""
+@dataclass(frozen=True)
+class Rules:
+    """A network's settings and its cell, and what its layers compute.
+
+    Attributes:
+        network: width, depth, initialiser, normalisation and the images' normaliser.
+        digits: the cell.
+        measure: whether every normalisation's statistics are measured on the images at hand.
+    """
 
     network: Network
-    digits: Int[Array, "6"]
+    digits: Int[Array, "6"] | np.ndarray
+    measure: bool = False
 
     @property
     def instance(self) -> bool:
@@ -88,69 +97,61 @@ class Rules(NamedTuple):
             return InstanceNorm(weights["scale"], weights["shift"])
         return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
 
+    def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
+        """The normalised images and the statistics after them."""
+        if self.measure:
+            # What is calibrated is frozen: no gradient knows how it came about.
+            mean, var = lax.stop_gradient(layers.measure(z))
+            statistics = {"mean": mean, "var": var}
+        return self.norm(weights, statistics)(z), statistics
 
-def run(
-    rules: Rules, params: Weights, stored: Any, images: Images, measure: bool = False
-) -> tuple[Float[Array, "m o"], Kept, Any]:
-    """Logits, what is kept, and the statistics, measured on these images if one asks for it."""
-    new = {}
-    mean, std = (jnp.asarray(v, images.dtype) for v in (rules.network.mean, rules.network.std))
-    normalised = (images - mean) / std
-    stem = params["stem"]["conv"]
-    x, new["stem"], _ = conv_norm(rules, normalised, stem, stored["stem"], measure)
-    nodes, middles, convolved = [], [], []
-    for stage in range(3):
-        if stage:
-            name = f"reduction_{stage}"
-            x, middle, new[name] = reduce(rules, x, params[name], stored[name], measure)
-            middles.append(middle)
-        name = f"stage_{stage}"
-        weights, statistics = by_edge(params[name]), by_edge(stored[name])
-        filled, (statistics, outputs) = run_stage(rules, x, weights, statistics, measure)
-        new[name] = by_cell(statistics)
-        nodes.append(filled)
-        convolved.append(outputs)
-        x = filled[-1]
-    head = params["head"]
-    y, new["head"] = normalize(rules, x, head, stored["head"], measure)
-    features = jnp.mean(jax.nn.relu(y), (1, 2))
-    factor = rules.gain(head["kernel"])
-    logits = layers.dense(features, factor * head["kernel"], head["bias"])
-    return logits, Kept(normalised, nodes, middles, features, convolved), new
+    def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
+        """A convolution by a kernel as it is stored."""
+        return layers.convolve(x, self.gain(kernel) * kernel, stride)
 
+    def conv_norm(
+        self, x: Images, weights: Weights, statistics: Weights, stride: int = 1
+    ) -> tuple[Outputs, Weights, Outputs]:
+        """Convolution and normalisation, the statistics, and what lay between the two."""
+        z = self.convolve(x, weights["kernel"], stride)
+        return *self.normalize(z, weights, statistics), z
 
-def normalize(
-    rules: Rules, z: Images, weights: Weights, statistics: Weights, measure: bool
-) -> tuple[Images, Weights]:
-    """The normalised images and the statistics, measured on them if one asks for it."""
-    if measure:
-        # What is calibrated is frozen: no gradient knows how it came about.
-        mean, var = lax.stop_gradient(layers.measure(z))
-        statistics = {"mean": mean, "var": var}
-    return rules.norm(weights, statistics)(z), statistics
+    def reduce(
+        self, x: Images, weights: Weights, stored: Weights
+    ) -> tuple[Outputs, Outputs, Weights]:
+        """Output of a reduction block, what lies between its convolutions, and its statistics."""
+        a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
+        middle, first, _ = self.conv_norm(jax.nn.relu(x), a, stored["conv_a"], 2)
+        y, second, _ = self.conv_norm(jax.nn.relu(middle), b, stored["conv_b"])
+        shortcut = self.convolve(layers.average_pool_2x2(x), weights["downsample"]["kernel"])
+        return y + shortcut, middle, {"conv_a": first, "conv_b": second}
 
+    def stage(
+        self, x: Images, weights: Weights, stored: Weights
+    ) -> tuple[Float[Array, "k m h w c"], Weights, Float[Array, "e m h w c"] | None]:
+        """All nodes of a stage; its statistics, and what its edges keep for the way back."""
+        branches = [self._branch(operation) for operation in range(len(OPERATIONS))]
 
-def conv_norm(
-    rules: Rules, x: Images, weights: Weights, statistics: Weights, measure: bool, stride: int = 1
-) -> tuple[Outputs, Weights, Outputs]:
-    """Convolution and normalisation, the statistics, and what lay between the two."""
-    kernel = weights["kernel"]
-    z = layers.convolve(x, rules.gain(kernel) * kernel, stride)
-    return *normalize(rules, z, weights, statistics, measure), z
+        def step(nodes: Array, edge: Any) -> tuple[Array, Any]:
+            source, target, digit, *own = edge
+            y, *kept = choose(digit, branches, nodes, source, *own)
+            return add_at(nodes, target, y), tuple(kept)
 
+        cells = self.network.cells_per_stage
+        first = NODES * np.arange(cells, dtype=np.int32)[:, None]
+        sources, targets = ((first + ends).ravel() for ends in (SOURCES, TARGETS))
+        edges = sources, targets, jnp.tile(self.digits, cells), by_edge(weights), by_edge(stored)
+        nodes = jnp.zeros((NODES * cells + 1, *x.shape), x.dtype).at[0].set(x)
+        nodes, (statistics, convolved) = lax.scan(step, nodes, edges)
+        return nodes, by_cell(statistics), convolved
 
-def run_stage(
-    rules: Rules, x: Images, weights: Weights, statistics: Weights, measure: bool
-) -> tuple[Float[Array, "k m h w c"], tuple[Weights, Float[Array, "e m h w c"] | None]]:
-    """All nodes of a stage; its edges' statistics, and what they keep for the way back."""
-
-    def branch(operation: int) -> Any:
+    def _branch(self, operation: int) -> Any:
         def operate(nodes: Array, source: Array, weights: Weights, statistics: Weights) -> Any:
             x = at(nodes, source)
-            blank = jnp.zeros_like(x) if rules.instance else None
+            blank = jnp.zeros_like(x) if self.instance else None
             if operation in KERNEL_SIZES:
                 own = weights[OPERATIONS[operation]]
-                *y, z = conv_norm(rules, jax.nn.relu(x), own, statistics, measure)
+                *y, z = self.conv_norm(jax.nn.relu(x), own, statistics)
                 return *y, None if blank is None else z
             if operation == NONE:
                 return jnp.zeros_like(x), statistics, blank
@@ -158,35 +159,31 @@ def run_stage(
 
         return operate
 
-    branches = [branch(operation) for operation in range(len(OPERATIONS))]
 
-    def step(nodes: Array, edge: Any) -> tuple[Array, Any]:
-        source, target, digit, *own = edge
-        y, *kept = choose(digit, branches, nodes, source, *own)
-        return add_at(nodes, target, y), tuple(kept)
-
-    count = NODES * rules.network.cells_per_stage + 1
-    nodes = jnp.zeros((count, *x.shape), x.dtype).at[0].set(x)
-    return lax.scan(step, nodes, (*edges_of_stage(rules), weights, statistics))
-
-
-def edges_of_stage(rules: Rules) -> tuple[np.ndarray, np.ndarray, Int[Array, "e"]]:
-    """Source, target and digit of each edge of a stage's cells, in the order of use."""
-    first = NODES * np.arange(rules.network.cells_per_stage, dtype=np.int32)[:, None]
-    sources, targets = ((first + ends).ravel() for ends in (SOURCES, TARGETS))
-    return sources, targets, jnp.tile(rules.digits, rules.network.cells_per_stage)
-
-
-def reduce(
-    rules: Rules, x: Images, weights: Weights, stored: Weights, measure: bool
-) -> tuple[Outputs, Outputs, Weights]:
-    """Output of a reduction block, what lies between its convolutions, and its statistics."""
-    a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
-    middle, first, _ = conv_norm(rules, jax.nn.relu(x), a, stored["conv_a"], measure, 2)
-    y, second, _ = conv_norm(rules, jax.nn.relu(middle), b, stored["conv_b"], measure)
-    kernel = weights["downsample"]["kernel"]
-    shortcut = layers.convolve(layers.average_pool_2x2(x), rules.gain(kernel) * kernel)
-    return y + shortcut, middle, {"conv_a": first, "conv_b": second}
+def run(
+    rules: Rules, params: Weights, stored: Any, images: Images
+) -> tuple[Float[Array, "m o"], Kept, Any]:
+    """Logits of images, pixels in [0, 1]; what is kept; and the statistics after them."""
+    new = {}
+    mean, std = (jnp.asarray(v, images.dtype) for v in (rules.network.mean, rules.network.std))
+    normalised = (images - mean) / std
+    x, new["stem"], _ = rules.conv_norm(normalised, params["stem"]["conv"], stored["stem"])
+    nodes, middles, convolved = [], [], []
+    for stage in range(3):
+        if stage:
+            name = f"reduction_{stage}"
+            x, middle, new[name] = rules.reduce(x, params[name], stored[name])
+            middles.append(middle)
+        name = f"stage_{stage}"
+        filled, new[name], outputs = rules.stage(x, params[name], stored[name])
+        nodes.append(filled)
+        convolved.append(outputs)
+        x = filled[-1]
+    head = params["head"]
+    y, new["head"] = rules.normalize(x, head, stored["head"])
+    features = jnp.mean(jax.nn.relu(y), (1, 2))
+    logits = layers.dense(features, rules.gain(head["kernel"]) * head["kernel"], head["bias"])
+    return logits, Kept(normalised, nodes, middles, features, convolved), new
 
 
 def at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""]) -> Images:

@@ -1,6 +1,7 @@
 """NAS-Bench-201's forward pass and its backward passes, apart from each other."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from cells.nasbench201.backward import back, pull_blocks
 from cells.nasbench201.cell import IMAGE_CHANNELS, KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, Images, Kept, Outputs, Rules, Weights, run
 from cells.nasbench201.network import Network
-from cells.nasbench201.slopes import look_back
+from cells.pullbacks import Contributions, Looks, Visitor
 from ntkscore.grams import Slope, Taps
 from ntkscore.model import Activations
 
@@ -42,9 +43,8 @@ class Passes:
         self.statistics: Any = statistics
         self._first: Any = None
         if images is not None:
-            logits, kept, self.statistics = run(
-                self._rules, params, statistics, images, measure=True
-            )
+            measuring = replace(self._rules, measure=True)
+            logits, kept, self.statistics = run(measuring, params, statistics, images)
             self._first = params, images, logits, kept
 
     def forward(self, params: Weights, images: Images) -> tuple[Float[Array, "m o"], Kept]:
@@ -69,7 +69,8 @@ class Passes:
             cotangent: of the logits of all of them, set after set.
             taps: zeros of the matrices' shapes.
         """
-        g, parts = back(self._rules, params, self.statistics, kept, cotangent, taps)
+        visitor, given = Contributions(taps) if taps else Visitor(), (kept, cotangent)
+        g, parts, _ = back(self._rules, params, self.statistics, *given, visitor, taps)
         return g / jnp.asarray(self._rules.network.std, g.dtype), parts
 
     def layers(
@@ -80,7 +81,9 @@ class Passes:
         look: Callable[[Slope], PyTree],
     ) -> PyTree:
         """What a function sees of each layer's weights' gradients, layers along the first axis."""
-        return look_back(self._rules, params, self.statistics, kept, cotangent, look)
+        given = [kept], cotangent, Looks(look)
+        _, _, seen = back(self._rules, params, self.statistics, *given)
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *(own for (own,) in seen))
 
     def pullbacks(
         self, params: Weights, kept: Kept, key: PRNGKeyArray
@@ -97,7 +100,7 @@ class Passes:
         statistics = jax.tree_util.tree_map_with_path(
             lambda path, leaf: jnp.full_like(leaf, neutral[path[-1].key]), self.statistics
         )
-        return run(self._rules._replace(network=network), params, statistics, points)[0]
+        return run(replace(self._rules, network=network), params, statistics, points)[0]
 
     def standardized(
         self, params: Weights, points: Images, others: Images
@@ -112,12 +115,13 @@ class Passes:
             What the rectifiers there put out at the two, and Σ ln σ over the normalisations of the
             cell, σ² the mean over the channels of a normalisation's variance.
         """
-        rules = self._rules._replace(
-            network=self._rules.network.clone(bn="calibrated", init_name="torch")
+        rules = replace(
+            self._rules, network=self._rules.network.clone(bn="calibrated", init_name="torch")
         )
         mean, std = (jnp.asarray(v, points.dtype) for v in (rules.network.mean, rules.network.std))
         unused = jax.tree.map(jnp.ones_like, self.statistics)
-        _, kept, measured = run(rules, params, unused, points * std + mean, measure=True)
+        measuring = replace(rules, measure=True)
+        _, kept, measured = run(measuring, params, unused, points * std + mean)
         _, moved, _ = run(rules, params, measured, others * std + mean)
         norm = rules.norm(params["head"], measured["head"])
         here, there = (jax.nn.relu(norm(each.nodes[-1][-1])) for each in (kept, moved))

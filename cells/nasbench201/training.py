@@ -9,13 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
 from cells import layers
-from cells.initializers import gain
 from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
+from cells.nasbench201.forward import Outputs, Rules, Weights, run
 from cells.nasbench201.network import Network
 from ntkscore.grams import PRECISION, Images, kernel_gradients
 
@@ -24,14 +25,10 @@ MOMENTUM = 0.1
 FEW_CHANNELS = 32
 """Up to as many, CPUs take the gradient of a 3×3 kernel fastest image by image."""
 
-Tree = dict[str, Any]
-Outputs = Float[Array, "m h2 w2 d"]
-"""Of a convolution, which may change the images' size."""
-
 
 def logits(
-    network: Network, cell: Cell, params: Tree, statistics: Tree, images: Images, train: bool
-) -> tuple[Float[Array, "m o"], Tree]:
+    network: Network, cell: Cell, params: Weights, statistics: Weights, images: Images, train: bool
+) -> tuple[Float[Array, "m o"], Weights]:
     """Logits of a batch of images, and the running statistics after it.
 
     Args:
@@ -43,83 +40,65 @@ def logits(
             move the running mean and variance, unbiased, by a tenth towards them; else normalise
             by the running ones, and leave them.
     """
-    part = _Part(network.init_name, train)
-    pixel_mean, pixel_std = (jnp.asarray(v, images.dtype) for v in (network.mean, network.std))
-    new: Tree = {}
-    x, new["stem"] = part.conv_norm(
-        (images - pixel_mean) / pixel_std, params["stem"]["conv"], statistics["stem"]
-    )
-    for stage in range(3):
-        if stage:
-            name = f"reduction_{stage}"
-            x, new[name] = part.reduce(x, params[name], statistics[name])
-        name = f"stage_{stage}"
-        step = lambda x, own: part.cell(cell, x, *own)  # noqa: E731
-        x, new[name] = lax.scan(step, x, (params[name], statistics[name]))
-    head = params["head"]
-    y, new["head"] = part.norm(x, head, statistics["head"])
-    features = jnp.mean(jax.nn.relu(y), (1, 2))
-    factor = gain(network.init_name, head["kernel"].shape)
-    return layers.dense(features, factor * head["kernel"], head["bias"]), new
+    rules = Training(network, np.array(cell.operations), measure=train)
+    y, _, new = run(rules, params, statistics, images)
+    return y, new
 
 
-def _stored_norm(weights: Tree, stored: Tree) -> Norm:
-    return Norm(weights["scale"], weights["shift"], stored["mean"], stored["var"])
+class Training(Rules):
+    """Rules for a cell whose digits are known numbers, differentiable in weights and images.
 
+    Where `measure` is true the batch's statistics normalise, and move the running ones.
+    """
 
-def _running_norm(z: Images, weights: Tree, stored: Tree) -> tuple[Images, Tree]:
-    return _stored_norm(weights, stored)(z), stored
+    def norm(self, weights: Weights, statistics: Any) -> Norm:
+        """By stored statistics, whatever the network's mode."""
+        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
 
-
-def _batch_norm(z: Images, weights: Tree, stored: Tree) -> tuple[Images, Tree]:
-    mean = jnp.mean(z, (0, 1, 2))
-    var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
-    count = z.size // z.shape[-1]
-    measured = {"mean": mean, "var": var * (count / max(count - 1, 1))}
-    follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
-    new = jax.tree.map(follow, stored, measured)
-    return Norm(weights["scale"], weights["shift"], mean, var)(z), new
-
-
-class _Part:
-    """Parts of a network that share its initialiser's factors and its normalisation."""
-
-    def __init__(self, init: str, train: bool) -> None:
-        self.init, self.train = init, train
-        self.norm = _batch_norm if train else _running_norm
+    def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
+        if not self.measure:
+            return self.norm(weights, statistics)(z), statistics
+        mean = jnp.mean(z, (0, 1, 2))
+        var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
+        count = z.size // z.shape[-1]
+        measured = {"mean": mean, "var": var * (count / max(count - 1, 1))}
+        follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
+        new = jax.tree.map(follow, statistics, measured)
+        return self.norm(weights, {"mean": mean, "var": var})(z), new
 
     def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
-        return convolve(x, gain(self.init, kernel.shape) * kernel, stride)
+        return convolve(x, self.gain(kernel) * kernel, stride)
 
     def conv_norm(
-        self, x: Images, weights: Tree, stored: Tree, stride: int = 1
-    ) -> tuple[Outputs, Tree]:
-        kernel = weights["kernel"]
-        if self.train:
-            return self.norm(self.convolve(x, kernel, stride), weights, stored)
+        self, x: Images, weights: Weights, statistics: Weights, stride: int = 1
+    ) -> tuple[Outputs, Weights, Outputs]:
+        if self.measure:
+            return super().conv_norm(x, weights, statistics, stride)
         # What is known before multiplies the kernel, and no image on either way.
-        norm = _stored_norm(weights, stored)
+        norm = self.norm(weights, statistics)
         factor = norm.inverse * norm.scale
         shift = norm.shift - norm.mean * factor
-        return self.convolve(x, kernel * factor, stride) + shift, stored
+        z = self.convolve(x, weights["kernel"] * factor, stride)
+        return z + shift, statistics, z
 
-    def reduce(self, x: Images, weights: Tree, stored: Tree) -> tuple[Outputs, Tree]:
-        a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
-        y, first = self.conv_norm(jax.nn.relu(x), a, stored["conv_a"], 2)
-        y, second = self.conv_norm(jax.nn.relu(y), b, stored["conv_b"])
-        shortcut = self.convolve(layers.average_pool_2x2(x), weights["downsample"]["kernel"])
-        return y + shortcut, {"conv_a": first, "conv_b": second}
+    def stage(
+        self, x: Images, weights: Weights, stored: Weights
+    ) -> tuple[Float[Array, "1 m h w c"], Weights, None]:
+        """The last node of a stage, and its statistics."""
+        x, new = lax.scan(lambda x, own: self._cell(x, *own), x, (weights, stored))
+        return x[None], new, None
 
-    def cell(self, cell: Cell, x: Images, weights: Tree, stored: Tree) -> tuple[Images, Tree]:
+    def _cell(self, x: Images, weights: Weights, stored: Weights) -> tuple[Images, Weights]:
         # None stands for a node of zeros, until something needs its values.
         nodes: list[Any] = [x, None, None, None]
         new = dict(stored)
         for e, (source, target) in enumerate(EDGES):
-            operation, z, name = cell.operations[e], nodes[source], f"edge_{e}"
+            operation, z, name = int(self.digits[e]), nodes[source], f"edge_{e}"
             if operation in KERNEL_SIZES:
                 # A normalisation makes its shift of zeros.
                 z = jnp.zeros_like(x) if z is None else jax.nn.relu(z)
-                y, new[name] = self.conv_norm(z, weights[name][OPERATIONS[operation]], stored[name])
+                own = weights[name][OPERATIONS[operation]]
+                y, new[name], _ = self.conv_norm(z, own, stored[name])
             elif operation == NONE or z is None:
                 continue
             else:
