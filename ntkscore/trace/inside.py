@@ -1,7 +1,7 @@
 """What goes on inside a network: its rectifiers, blocks and normalisations, read from its trace."""
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -182,22 +182,6 @@ def _all_equations(jaxpr: Any) -> Iterator[Any]:
                     yield from _all_equations(getattr(inner, "jaxpr", inner))
 
 
-def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
-    """Places of the equations that shift or scale the images by constants; their image's input."""
-    for place, equation in program.of_point():
-        if equation.name not in ("add", "sub", "mul", "div") or len(equation.inputs) != 2:
-            continue
-        output = program.values[equation.outputs[0]]
-        of_point = [
-            k
-            for k, each in enumerate(equation.inputs)
-            if not isinstance(each, Constant) and program.values[each].of_point
-        ]
-        shapes = {output.shape, program.values[equation.values[0]].shape}
-        if not output.leaves and len(of_point) == 1 and len(shapes) == 1:
-            yield place, of_point[0]
-
-
 def channel_axis(program: Program, value: Value) -> int:
     """The axis of a value that counts features: that of the convolution before it, or the last."""
     shape = program.values[value].shape
@@ -234,83 +218,3 @@ def images(program: Program, value: Value) -> Callable[[Array], Float[Array, "m 
         return array.reshape(len(array), height, sides[-1], array.shape[-1])
 
     return image
-
-
-class Normalization(NamedTuple):
-    """A normalisation by a mean and a variance: (z − μ) / √(σ² + ε).
-
-    Attributes:
-        root: place of the equation 1/√ or √.
-        centring: place of z − μ; None where there is no mean.
-    """
-
-    root: int
-    centring: int | None
-
-
-def normalizations(program: Program) -> list[Normalization]:
-    """The normalisations: roots of a value plus a small constant that a value is scaled by."""
-    return [
-        Normalization(place, _centring(program, place))
-        for place in sorted(program.live)
-        if program.equations[place].name in ROOTS
-        and program.equations[place].values
-        and _plus_constant(program, place)
-    ]
-
-
-def _plus_constant(program: Program, place: int) -> bool:
-    """Whether the root is that of v + ε."""
-    (value, *_) = program.equations[place].values
-    while (equation := program.maker(value)) is not None and equation.name in SHAPING:
-        if not equation.values:
-            return False
-        value = equation.values[0]
-    return equation is not None and equation.name == "add" and len(equation.values) == 1
-
-
-def _centring(program: Program, root: int) -> int | None:
-    """The difference that meets the root's outcome in a product or quotient."""
-    pending, seen = [program.equations[root].outputs[0]], set[Value]()
-    while pending:
-        value = pending.pop()
-        seen.add(value)
-        for place in program.users.get(value, []):
-            equation = program.equations[place]
-            if equation.name not in SHAPING | {"mul", "div"}:
-                continue
-            for other in equation.values:
-                maker = program.maker(other)
-                if other not in seen and maker is not None and maker.name == "sub":
-                    return program.equations.index(maker)
-            pending += equation.outputs
-    return None
-
-
-def statistics(program: Program) -> frozenset[int]:
-    """Places of leaves that the network only normalises by, as by running means and variances.
-
-    A variance is a leaf under a root, to which a small constant is added; a mean is a leaf that is
-    subtracted from what this root scales.
-    """
-    found = set[int]()
-    for each in normalizations(program):
-        (under, *_) = program.equations[each.root].values
-        variance = _leaf_alone(program, under)
-        if variance is None or program.values[under].of_point:
-            continue
-        found.add(variance)
-        if each.centring is not None:
-            means = (_leaf_alone(program, v) for v in program.equations[each.centring].values)
-            found |= {mean for mean in means if mean is not None}
-    return frozenset(found)
-
-
-def _leaf_alone(program: Program, value: Value) -> int | None:
-    """The one leaf that a value is, but for its shape and a constant added."""
-    while value not in program.leaves:
-        equation = program.maker(value)
-        if equation is None or equation.name not in SHAPING | {"add"} or len(equation.values) != 1:
-            return None
-        (value,) = equation.values
-    return program.leaves.index(value)

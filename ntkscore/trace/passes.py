@@ -17,15 +17,12 @@ from jaxtyping import Array, Float, PyTree
 from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.model import Activations, Logits, Model, Passes, Points
-from ntkscore.trace import inside
+from ntkscore.trace import inside, normalizations
 from ntkscore.trace.contributions import Contribution, Factors, contributions_of
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
-from ntkscore.trace.program import Constant, Program, Value, read
+from ntkscore.trace.program import Constant, Program, Value
 from ntkscore.trace.sites import Product
 from ntkscore.trace.whole import WholePasses
-
-Instead = Mapping[int, Callable[..., Any]]
-"""Functions of an equation's inputs that take its place."""
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -115,7 +112,7 @@ class TracedPasses:
             )
         self.fixed = fixed_leaves(model.params)
         program = Program(model.apply, model.params, point, self.fixed)
-        if statistics := inside.statistics(program):
+        if statistics := normalizations.statistics(program):
             self.fixed |= statistics
             program = Program(model.apply, model.params, point, self.fixed)
         self.program, logits = program, program.logits
@@ -150,39 +147,11 @@ class TracedPasses:
     def _takes(self, weights: Sequence[Value], leaf: int) -> bool:
         return any(leaf in self.program.values[value].leaves for value in weights)
 
-    def _run(
-        self,
-        found: Mapping[Value, Array],
-        point: Array,
-        zeros: Mapping[Value, Array] | None = None,
-        instead: Instead | None = None,
-        cut: Collection[Value] = (),
-    ) -> dict[Value, Array]:
-        """All values at a point.
-
-        Args:
-            found: values that no point takes part in.
-            point: the point.
-            zeros: what is added to values.
-            instead: functions that replace equations, by place.
-            cut: values from which no gradient goes further back, but to their zeros.
-        """
-        known = {**found, self.program.point: point}
-        before: dict[Value, Array] = {}
-        for place, equation in self.program.of_point():
-            given = [read(known, each) for each in equation.inputs]
-            out = (instead or {}).get(place, equation)(*given)
-            for value, array in zip(equation.outputs, out, strict=True):
-                before[value] = array
-                start = lax.stop_gradient(array) if value in cut else array
-                known[value] = start + zeros[value] if zeros and value in zeros else start
-        return {**known, **{value: before[value] for value in cut}}
-
     def origin(self, params: PyTree, point: Array) -> str:
         """Where a value that is not finite first comes about at a point, in some words."""
         program = self.program
         named = dict(zip(program.leaves, program.paths, strict=True))
-        known = self._run(program.derive(jax.tree.leaves(params)), point)
+        known = self.program.run(program.derive(jax.tree.leaves(params)), point)
         for value, array in known.items():  # in the order in which they were computed
             equation = program.maker(value)
             if equation is None or _is_finite(array):
@@ -213,7 +182,7 @@ class TracedPasses:
         found = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> tuple[Array, dict[Value, Array]]:
-            known = self._run(found, point, zeros)
+            known = self.program.run(found, point, zeros)
             return known[self._logits], {value: known[value] for value in self._wanted}
 
         outputs = {value for site in self.sites.values() for value in site.outputs}
@@ -334,7 +303,7 @@ class TracedPasses:
         found = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> list[Array]:
-            known = self._run(found, point, zeros, cut=self.blocks)
+            known = self.program.run(found, point, zeros, cut=self.blocks)
             return [known[value] for value in self.blocks]
 
         zeros = self._zeros(self.blocks, len(kept.points))
@@ -357,24 +326,17 @@ class TracedPasses:
 
         None where some may be in branches that a trace does not follow.
         """
-        program = self.program
-        if inside.hidden(program, inside.ROOTS):
-            return None
-        instead: dict[int, Callable[..., Any]] = {}
-        for each in inside.normalizations(program):
-            instead[each.root] = lambda *given: [jnp.ones_like(given[0])]
-            if each.centring is not None:
-                instead[each.centring] = lambda z, mean: [z + jnp.zeros_like(mean)]
-        for place, kept in inside.image_normalizer(program):
-            instead[place] = lambda *given, kept=kept: [given[kept]]
-        found = program.derive(jax.tree.leaves(params), instead)
-        return jax.vmap(lambda x: self._run(found, x, instead=instead)[self._logits])(points)
+        return normalizations.unnormalized(self.program, jax.tree.leaves(params), points)
 
     def standardized(
         self, params: PyTree, points: Points, others: Points
     ) -> tuple[Points, Points, Array] | None:
-        """None: a trace does not tell which features Zen is about."""
-        return None
+        """Features before the mean over the pixels at two batches, standardised by the first.
+
+        None where it is not known which these are (`ntkscore.trace.normalizations`).
+        """
+        leaves = jax.tree.leaves(params)
+        return normalizations.standardized(self.program, leaves, points, others)
 
 
 def _fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:

@@ -20,6 +20,8 @@ LONGEST_LOOP = 16
 """Steps of a loop that is unrolled; a longer one stays an equation of its own."""
 Value = int
 """A value's place in `Program.values`."""
+Instead = Mapping[int, Callable[..., Any]]
+"""Functions of an equation's inputs that take its place."""
 
 
 class Constant(NamedTuple):
@@ -221,8 +223,12 @@ class Program:
 
     def maker(self, value: Value) -> Equation | None:
         """The equation that a value comes from; None for leaves, constants and the point."""
-        place = self._made_by.get(value)
+        place = self.place(value)
         return None if place is None else self.equations[place]
+
+    def place(self, value: Value) -> int | None:
+        """The place of the equation that a value comes from, likewise."""
+        return self._made_by.get(value)
 
     @cached_property
     def users(self) -> dict[Value, list[int]]:
@@ -253,7 +259,7 @@ class Program:
     def derive(
         self,
         leaves: Sequence[Array],
-        instead: Mapping[int, Callable[..., Any]] | None = None,
+        instead: Instead | None = None,
         wanted: Collection[Value] | None = None,
     ) -> dict[Value, Array]:
         """The values that no point takes part in, from the weights' leaves.
@@ -264,12 +270,40 @@ class Program:
             wanted: values that are asked for; all if left out.
         """
         found = {**self.constants, **dict(zip(self.leaves, leaves, strict=True))}
-        for place in self._without_points if wanted is None else self._needed(wanted):
+        for place in self._without_points if wanted is None else self.needed(wanted):
             equation = self.equations[place]
             compute = (instead or {}).get(place, equation)
             given = [read(found, each) for each in equation.inputs]
             found |= zip(equation.outputs, compute(*given), strict=True)
         return found
+
+    def run(
+        self,
+        found: Mapping[Value, Array],
+        point: Array,
+        zeros: Mapping[Value, Array] | None = None,
+        instead: Instead | None = None,
+        cut: Collection[Value] = (),
+    ) -> dict[Value, Array]:
+        """All values at a point.
+
+        Args:
+            found: values that no point takes part in.
+            point: the point.
+            zeros: what is added to values.
+            instead: functions that replace equations, by place.
+            cut: values from which no gradient goes further back, but to their zeros.
+        """
+        known = {**found, self.point: point}
+        before: dict[Value, Array] = {}
+        for place, equation in self.of_point():
+            given = [read(known, each) for each in equation.inputs]
+            out = (instead or {}).get(place, equation)(*given)
+            for value, array in zip(equation.outputs, out, strict=True):
+                before[value] = array
+                start = lax.stop_gradient(array) if value in cut else array
+                known[value] = start + zeros[value] if zeros and value in zeros else start
+        return {**known, **{value: before[value] for value in cut}}
 
     @cached_property
     def _with_points(self) -> list[int]:
@@ -283,8 +317,8 @@ class Program:
     def _takes_point(self, equation: Equation) -> bool:
         return self.values[equation.outputs[0]].of_point
 
-    def _needed(self, wanted: Collection[Value]) -> list[int]:
-        """Places of the equations that some values come from."""
+    def needed(self, wanted: Collection[Value]) -> list[int]:
+        """Places of the equations that some values come from, in order."""
         pending, places = list(wanted), set[int]()
         while pending:
             place = self._made_by.get(pending.pop())

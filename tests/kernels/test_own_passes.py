@@ -1,6 +1,7 @@
 """Measures with passes of their own, each against a plain second formulation."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -247,6 +248,19 @@ def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
     one, other = measured("300333", "torch"), measured("300330", "torch")
     assert np.isfinite(one) and one == pytest.approx(other, rel=1e-9)
     assert measured("300333", "ntk") == pytest.approx(one, rel=1e-9)
+
+
+@pytest.mark.thorough
+def test_zen_of_a_cell_without_dead_ends_by_its_passes_is_that_of_its_trace() -> None:
+    (x, _), key = points(), jax.random.key(3)
+    digits = jnp.asarray(SPACE.encode(SPACE.parse("132343")))
+    network: Any = SPACE.model((), SPACE.draw((), 1, jnp.float64), digits, x)
+    traced = passes_of(network._replace(passes=None), x)
+    own, other = (
+        jax.jit(partial(zen, each.standardized))(network.params, x, key)
+        for each in (network.passes, traced)
+    )
+    assert float(own) == pytest.approx(float(other), rel=1e-9)
 
 
 @pytest.mark.thorough

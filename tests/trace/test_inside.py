@@ -292,3 +292,92 @@ def test_synflow_of_a_network_that_normalises_its_images() -> None:
     scaled = Model(lambda w, x: ((x - 0.5) / 0.2) @ w["kernel"], {"kernel": kernel})
     flow = synflow(passes_of(scaled, jnp.ones((1, 5))), scaled.params, jnp.ones((1, 5)))
     assert flow is None or np.isfinite(float(flow))
+
+
+def batch_statistics(z: Array) -> tuple[Array, Array]:
+    pixels = tuple(range(z.ndim - 1))
+    return jnp.mean(z, pixels), jnp.var(z, pixels)
+
+
+@pytest.mark.parametrize("pooled", ["mean", "flat", "max", "token"])
+def test_a_network_standardised_by_a_batch_of_its_own(pooled: str) -> None:
+    """Whatever it normalises by; what follows the mean over the pixels takes no part."""
+    first, second, head = draw((3, 3, 3, 4), (1, 1, 4, 5), (5 if pooled != "flat" else 80, 3))
+    own = {"scale": jnp.linspace(0.5, 2, 4), "bias": jnp.linspace(-1, 1, 4)}
+    params = {"first": first, "second": second, "head": head, "norm": own}
+    stored = jnp.linspace(-1, 1, 4), jnp.linspace(0.5, 3, 4)
+    pools: dict[str, Callable[[Array], Array]] = {
+        "mean": lambda y: jnp.mean(y, (1, 2)),
+        "flat": lambda y: y.reshape(len(y), -1),
+        "max": lambda y: jnp.max(y, (1, 2)),
+        "token": lambda y: y[:, 0, 0],
+    }
+
+    def convolve(x: Array, kernel: Array) -> Array:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+
+    def apply(w: Any, x: Array) -> Array:
+        x = (x - 0.5) / 0.2
+        y = jax.nn.relu(batch_norm(convolve(x, w["first"]), w["norm"], *stored))
+        y = jax.nn.relu(flax_norm(convolve(y, w["second"]), {"scale": 1.0, "bias": 0.1}))
+        y = pools[pooled](y)
+        if pooled != "flat":
+            y = flax_norm(y, {"scale": 1.0, "bias": 0.0})
+        return y @ w["head"]
+
+    images, others = draw((2, M, 4, 4, 3))[0]
+
+    def plain(x: Array, statistics: list[tuple[Array, Array]]) -> Array:
+        given = list(statistics)
+
+        def norm(z: Array) -> Array:
+            mean, var = given.pop(0) if given else measured(z)
+            return (z - mean) * lax.rsqrt(var + 1e-5)
+
+        def measured(z: Array) -> tuple[Array, Array]:
+            statistics.append(batch_statistics(z))
+            return statistics[-1]
+
+        y = jax.nn.relu(norm(convolve(x, first)) * own["scale"] + own["bias"])
+        return jax.nn.relu(norm(convolve(y, second)) + 0.1)
+
+    statistics: list[tuple[Array, Array]] = []
+    expected = plain(images, statistics), plain(others, statistics)
+    assert len(statistics) == 2
+    passes, _ = traced(apply, params, images)
+    here, there, logs = passes.standardized(params, images, others) or (images,) * 3
+    for got, right in ((here, expected[0]), (there, expected[1])):
+        assert error(got.reshape(right.shape), right) < EXACT
+    assert float(logs) == pytest.approx(sum(np.log(np.mean(v)) / 2 for _, v in statistics))
+
+
+def test_without_positions_the_last_layers_inputs_are_the_features() -> None:
+    hidden, last = draw((5, 4), (4, 3))
+    points, others = draw((2, M, 5))[0]
+
+    def apply(w: Any, x: Array) -> Array:
+        return jax.nn.relu(layer_norm(x @ w[0], {"scale": 1.0, "bias": 0.0})) @ w[1]
+
+    passes, _ = traced(apply, [hidden, last], points)
+    here, _, _ = passes.standardized([hidden, last], points, others) or (points,) * 3
+    mean, var = batch_statistics(points @ hidden)
+    expected = jax.nn.relu((points @ hidden - mean) * lax.rsqrt(var + 1e-5))
+    assert error(here.reshape(expected.shape), expected) < EXACT
+
+
+@pytest.mark.parametrize("kind", ["rms", "steps"])
+def test_what_cannot_be_standardised_is_not_given(kind: str) -> None:
+    """A normalisation without a mean; and a network that reads its point step by step."""
+    kernel, last = draw((5, 4), (4, 3))
+    (points,) = draw((M, 6, 5))
+
+    def rms(w: Any, x: Array) -> Array:
+        return jnp.mean(jnp.tanh(rms_norm(x @ w[0], {"scale": 1.0})), 1) @ w[1]
+
+    def steps(w: Any, x: Array) -> Array:
+        x = jnp.tanh(x @ w[0])
+        return sum((x[:, k] for k in range(6)), jnp.zeros(())) @ w[1]
+
+    passes, _ = traced({"rms": rms, "steps": steps}[kind], [kernel, last], points)
+    assert passes.standardized([kernel, last], points, points) is None
