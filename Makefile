@@ -35,9 +35,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The tests that compare with PyTorch and neural-tangents, which have an environment of their own.
+# The tests that compare with PyTorch and neural-tangents, which have an environment of their own,
+# compiled as users compile.
 oracles: $(ORACLES)/.installed
-	$(ORACLES)/bin/python -m pytest $(PARALLEL) -m oracle
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(ORACLES)/bin/python -m pytest $(PARALLEL) -m oracle
 
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed

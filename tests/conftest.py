@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+# Compiling costs more than running in most tests, so XLA does little of it, in commands that they
+# run too. `make oracles` compiles as users do.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
 import jax
 import jaxtyping
 import pytest
@@ -51,14 +55,6 @@ def double() -> Iterator[None]:
     """Arithmetic in float64."""
     with jax.enable_x64(True):
         yield
-
-
-@pytest.fixture(scope="module")
-def quick_compilation() -> Iterator[None]:
-    """Compiling costs more than running in most tests, so let XLA do little of it."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

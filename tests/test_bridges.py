@@ -93,7 +93,7 @@ NETWORKS = {
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation", "double")
+@pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_torchvisions_kernels_are_those_of_pytorch(
     torch: ModuleType, nn: ModuleType, zoo: Any, name: str
@@ -104,7 +104,6 @@ def test_torchvisions_kernels_are_those_of_pytorch(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation")
 def test_single_precision_is_as_exact(torch: ModuleType, nn: ModuleType, zoo: Any) -> None:
     module = NETWORKS["vit"](zoo)  # without kinks, at which rounding decides
     randomize(torch, module)
@@ -112,7 +111,7 @@ def test_single_precision_is_as_exact(torch: ModuleType, nn: ModuleType, zoo: An
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation", "double")
+@pytest.mark.usefixtures("double")
 def test_a_cell_of_the_benchmark_is_the_same_from_either_library(
     data_dir: Path, torch: ModuleType, nn: ModuleType
 ) -> None:

@@ -43,7 +43,6 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     return [getattr(pytest.mark, mark) for mark, applies in wanted.items() if applies]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in WITH_EXAMPLES])
 def test_examples_print_what_they_say(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name in NEEDS:

@@ -106,7 +106,6 @@ def test_a_folder_that_cannot_be_written_is_no_failure(
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("quick_compilation")
 def test_scores_are_the_same_to_the_last_bit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(attack="pgd", random_start=True, x64=True)
     images, labels = np.random.default_rng(0).random((4, 8, 8, 3)), np.array([0, 1, 2, 0])

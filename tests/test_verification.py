@@ -12,8 +12,6 @@ from ntkscore.errors import InputError
 from ntkscore.parity import load_parity
 from ntkscore.verification import Check, kink_bound, verify
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 FILE = "cell_00173_c4_n1.npz"
 
 

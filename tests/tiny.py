@@ -51,7 +51,6 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
     """Start a command in a process of its own, which keeps its compiled programs."""
     cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
     cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    cache["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     # A shell's background job ignores Ctrl-C, and so would its children.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "from ntkscore.cli import main; main()"

@@ -15,13 +15,13 @@ from ntkscore.analysis.score_names import ScoreSum, below
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 BY = "params+shortcuts+clean.trace"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, quick_compilation: None) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over all sixteen networks with two seeds."""
     out = tmp_path_factory.mktemp("whole") / "run"
     ntkscore.rank("all", "synthetic", out, CONFIG, space=RESIDUAL, seeds=2)
@@ -50,7 +50,13 @@ def places(rows: pd.DataFrame, whole: Path, by: str | None = BY) -> pd.Series:
     return ntkscore.percentiles(rows, data, CONFIG, space=RESIDUAL, by=by, reference=whole)
 
 
-@pytest.mark.parametrize("by", [BY, None, "robust.frobenius", "clean.condition"])
+MORE = ("robust.frobenius", "clean.condition")
+
+
+@pytest.mark.parametrize(
+    "by",
+    [BY, None, *(pytest.param(by, marks=pytest.mark.thorough) for by in MORE)],
+)
 def test_a_network_lies_where_it_does_in_the_whole_space(whole: Path, by: str | None) -> None:
     rows = ntkscore.open_results(whole).read()
     one_seed = rows[rows["seed"] == 1]

@@ -28,7 +28,7 @@ CONSTANT = 0
 
 Evaluate = Callable[[Params, Cell], tuple[np.ndarray, np.ndarray]]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +186,7 @@ def test_a_shared_convolution_is_not_two(evaluate: Evaluate, params: Params) -> 
     assert distance(kernel, others[1]) > 1e-2
 
 
+@pytest.mark.thorough
 def test_merged_cells_compute_the_same(evaluate: Evaluate, params: Params) -> None:
     classes = defaultdict(list)
     for cell in all_cells():

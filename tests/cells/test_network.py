@@ -41,8 +41,6 @@ def images() -> Array:
     return jnp.asarray(np.random.default_rng(7).uniform(size=(M, 8, 8, 3)), jnp.float32)
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 Init = Callable[[int, Cell], dict[str, Any]]
 
 

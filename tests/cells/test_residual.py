@@ -29,8 +29,6 @@ PLAIN = {
     "softplus": lambda z: np.log1p(np.exp(z)),
 }
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def images(count: int = 3) -> jax.Array:
     return jnp.asarray(np.random.default_rng(0).uniform(size=(count, *TASK.image_shape)))

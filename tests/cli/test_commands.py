@@ -17,14 +17,12 @@ from ntkscore.kernels.joint import KERNELS
 from ntkscore.kernels.proxies import NETWORK
 from ntkscore.results import ResultSet
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 COUPLED = [*OPTIONS, "--bn", "batch", "--implementation", "layerwise"]
 """Options that do not fit together."""
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory: pytest.TempPathFactory, quick_compilation: None) -> Path:
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("ranked") / "run"
     invoke("rank", "--cells", "random:6", "--out", out, *OPTIONS)
     return out

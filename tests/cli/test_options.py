@@ -184,7 +184,6 @@ def test_one_of_several_spaces_in_a_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_file_with_ones_own_space_is_an_argument(tmp_path: Path) -> None:
     own, out = ("--space", OWN, "--samples", "4"), tmp_path / "run"
     sheet = invoke("score", "8xtanh", *own, "--set", "scale=2", "--set", "centred=yes").stdout

@@ -210,7 +210,6 @@ def test_the_command_ranks_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without any data: no parity file, embedded images, no table."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
     folder = Folder(tmp_path / "out")
     kinds = {"machine", "verify", "space"}

@@ -67,7 +67,7 @@ def test_the_sum_chosen_most_often_wins_and_a_tie_goes_to_the_better() -> None:
     assert chosen(frame, "f") == "x"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_table_has_every_measure_and_accuracy(outcome_of: Callable[[str], Outcome]) -> None:
     frame = outcome_of("measures").frame
     counts = frame.groupby(["dataset", "metric"])["measure"].nunique()

@@ -149,7 +149,7 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.thorough] * (name not in ("measures", "fidelity")))
+        pytest.param(name, marks=[pytest.mark.thorough] * (name != "fidelity"))
         for name in FROM_SCORES
     ],
 )

@@ -38,8 +38,6 @@ from ntkscore.analysis.seeds import Interval, crossing, over_seeds
 from ntkscore.errors import InputError
 from ntkscore.theory.tasks import on_sphere
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_the_slope_of_a_power_law_is_its_exponent() -> None:
     rng = np.random.default_rng(0)

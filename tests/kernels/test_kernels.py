@@ -48,8 +48,6 @@ QUICK = (("sum", "all"), ("trace", "weights"), ("label", "conv_linear"), ("loss"
 """Every output and every parameter set; the other readings are as many programs again."""
 GROUPS = 2
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def branch(index: int) -> Array:
     return jnp.asarray(index, jnp.int32)

@@ -31,7 +31,7 @@ OUTPUTS = tuple(READOUTS)
 # Every operation on every edge, and the cell without any.
 CELLS = ("012340", "123401", "234012", "340123", "401234", "000000")
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 
 def per_image(z: Array) -> tuple[Array, Array]:
@@ -115,12 +115,14 @@ def measured() -> dict[str, Any]:
         return {cell: {**drawn, **calibrate(drawn, points()[0], digits(cell))} for cell in CELLS}
 
 
-@pytest.mark.parametrize("bn", ["calibrated", "init"])
+EVERY_DAY = (("torch", "calibrated"),)
+
+
 @pytest.mark.parametrize(
-    "init",
+    ("init", "bn"),
     [
-        pytest.param(init, marks=[pytest.mark.thorough] * (init not in ("torch", "he")))
-        for init in INITIALIZERS
+        pytest.param(*each, marks=[pytest.mark.thorough] * (each not in EVERY_DAY))
+        for each in itertools.product(INITIALIZERS, ("calibrated", "init"))
     ],
 )
 def test_every_initializer_cell_and_kernel(double, init: str, bn: str) -> None:
@@ -235,7 +237,14 @@ CIFAR10 = Task(
 )
 
 
-@pytest.mark.parametrize("name", ["cell_00173_c4_n1", "cell_01462_c4_n1", "cell_00219_c8_n1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("cell_00173_c4_n1", marks=pytest.mark.thorough),
+        pytest.param("cell_01462_c4_n1", marks=pytest.mark.thorough),
+        "cell_00219_c8_n1",
+    ],
+)
 def test_reference_kernels(data_dir, name: str) -> None:
     content = load_parity(data_dir / "parity" / f"{name}.npz")
     reference, channels = Reference.of(content, jnp.float32), int(content["channels"])

@@ -37,7 +37,7 @@ TASK = Task((8, 8, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
 SPACE = NASBench201(task=TASK, channels=3, cells_per_stage=2)
 CELL = "132340"
 
-pytestmark = [pytest.mark.usefixtures("quick_compilation", "double"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("double"), pytest.mark.slow]
 
 
 def points() -> tuple[Array, Array]:

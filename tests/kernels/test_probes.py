@@ -27,7 +27,7 @@ SPACE = NASBench201(task=TASK, channels=3, cells_per_stage=2)
 # No node of theirs is empty: flax would compute it beforehand, and the spy see it once more.
 CELLS = ("132340", "323133")
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "double")
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def points(shape: tuple[int, ...] = (8, 8, 3)) -> tuple[Array, Array]:

@@ -22,8 +22,6 @@ Array = jax.Array
 N, D, HIDDEN, CLASSES = 4, 6, 5, 3
 RHOS = (0.02, 0.1)
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def apply(weights: list[Array], points: Array) -> Array:
     """A function of a list of arrays, without names, layers or images."""

@@ -20,9 +20,6 @@ from ntkscore.kernels.gram import ntk
 M, CLASSES = 3, 4
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.mark.slow
 def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
     rng = np.random.default_rng(2)

@@ -32,8 +32,6 @@ from ntkscore.run.devices import Plan
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.together import in_order
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 CELLS = tuple(map(Cell, (2581, 1462, 7, 100, 5000)))
 NETWORKS = tuple(map(RESIDUAL.parse, ("00", "01", "10", "11")))
 

@@ -31,7 +31,7 @@ from ntkscore.run.scorer import Batch, Scorer, one_device
 from ntkscore.run.selection import select
 from ntkscore.verification import relative_error
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 CELLS = tuple(map(Cell, (2581, 1462, 0, 7)))
 
@@ -62,6 +62,7 @@ def count_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorer_module, "stack", counted)
 
 
+@pytest.mark.thorough
 def test_one_compilation_serves_all_cells_radii_and_scorers(
     data: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

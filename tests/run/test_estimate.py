@@ -13,7 +13,6 @@ from ntkscore.results import ResultSet
 from ntkscore.run.devices import Plan
 from ntkscore.run.estimate import CALLS, CALLS_OF_GROUPS, few
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SPACE = NASBench201()
 CELLS = distinct_cells()
 CORE, CORES, GPU = Plan(("a",), 1, 1), Plan(("a", "b"), 1, 4), Plan(("a",), 16, 64)

@@ -17,8 +17,6 @@ from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.spaces import space_class
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 RNG = np.random.default_rng(0)
 IMAGES, LABELS = RNG.uniform(size=(4, 8, 8, 3)), np.array([0, 1, 2, 0])
 OWN = Path(__file__).with_name("own_space.py")

@@ -9,7 +9,7 @@ from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, finish, invoke, refused, ro
 import ntkscore
 from ntkscore.errors import InputError
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 
 def searched(out: Path, **choices: object) -> object:

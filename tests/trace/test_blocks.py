@@ -1,5 +1,6 @@
 """Points in blocks: any number of them, in bounded memory, with the same numbers."""
 
+import errno
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,8 +23,6 @@ from ntkscore.trace.passes import TracedPasses, passes_of
 COUNT, RADII = 7, (0.02, 0.05)
 LITTLE = 2**14
 """Bytes that hold neither what a forward pass leaves nor what the kernel is made of."""
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def convolutional() -> Model:
@@ -61,6 +60,15 @@ def test_little_memory_takes_the_disk_and_leaves_the_numbers(monkeypatch) -> Non
         error(much, naive.kernel(model.apply, model.params, x, y := jnp.zeros(COUNT, int))) < EXACT
     )
     assert y.shape == (COUNT,)
+
+
+def test_a_full_disk_is_a_sentence(monkeypatch) -> None:
+    def full(file: str, array: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(InputError, match=r"expected room .* No space left .* TMPDIR"):
+        ntk(convolutional(), points(COUNT)[0], memory=LITTLE)
 
 
 @pytest.mark.thorough
@@ -158,7 +166,8 @@ print(jax.local_device_count(), *(float(np.sum(np.square(each))) for each in eve
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [pytest.param("None", marks=pytest.mark.thorough), "2**10"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("memory", ["None", "2**10"])
 def test_devices_share_the_blocks(memory: str) -> None:
     found = []
     for count in (1, 3):

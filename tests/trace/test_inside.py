@@ -16,7 +16,7 @@ from ntkscore.trace.passes import TracedPasses, passes_of
 
 Array = jax.Array
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "double")
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def draw(*shapes: tuple[int, ...]) -> list[Array]:
@@ -380,4 +380,54 @@ def test_what_cannot_be_standardised_is_not_given(kind: str) -> None:
         return sum((x[:, k] for k in range(6)), jnp.zeros(())) @ w[1]
 
     passes, _ = traced({"rms": rms, "steps": steps}[kind], [kernel, last], points)
+    assert passes.standardized([kernel, last], points, points) is None
+
+
+@pytest.mark.parametrize("pool", ["window", "sum"])
+def test_channels_first_and_groups_are_standardised_by_channel(pool: str) -> None:
+    """As PyTorch and equinox have them: images (c, h, w), groups by a reshape."""
+    kernel, head = draw((6, 3, 3, 3), (6, 4))
+    images, others = draw((2, M, 3, 4, 4))[0]
+
+    def convolve(x: Array, w: Array) -> Array:
+        numbers = ("NCHW", "OIHW", "NCHW")
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
+
+    def group_norm(z: Array) -> Array:
+        groups = z.reshape(len(z), 2, 3 * 16)
+        mean, var = jnp.mean(groups, 2, keepdims=True), jnp.var(groups, 2, keepdims=True)
+        return ((groups - mean) * lax.rsqrt(var + 1e-5)).reshape(z.shape)
+
+    def apply(w: Any, x: Array) -> Array:
+        y = jax.nn.relu(group_norm(convolve(x, w[0])))
+        if pool == "sum":
+            return jnp.sum(y, (2, 3)) @ w[1]
+        y = lax.reduce_window(y, 0.0, lax.add, (1, 1, 4, 4), (1, 1, 1, 1), "VALID")
+        return y.reshape(len(x), 6) @ w[1]
+
+    params = [kernel, head]
+    passes, _ = traced(apply, params, images)
+    found = passes.standardized(params, images, others)
+    assert found is not None
+    z = convolve(images, kernel)
+    mean, var = jnp.mean(z, (0, 2, 3)), jnp.var(z, (0, 2, 3))
+    for got, x in zip(found[:2], (images, others), strict=True):
+        moved = jnp.moveaxis(convolve(x, kernel), 1, -1)
+        expected = jax.nn.relu((moved - mean) * lax.rsqrt(var + 1e-5))
+        assert error(jnp.moveaxis(got[:, 0], 1, -1), expected) < EXACT
+    assert float(found[2]) == pytest.approx(float(jnp.log(jnp.mean(var)) / 2))
+
+
+def test_a_gate_beside_a_root_is_no_centring() -> None:
+    kernel, last = draw((5, 4), (4, 3))
+    (points,) = draw((M, 5))
+
+    def apply(w: Any, x: Array) -> Array:
+        y = x @ w[0]
+        return (rms_norm(y, {"scale": 1.0}) * (1 - jax.nn.sigmoid(y))) @ w[1]
+
+    passes, _ = traced(apply, [kernel, last], points)
+    y = points @ kernel
+    expected = (y * (1 - jax.nn.sigmoid(y))) @ last
+    assert error(passes.unnormalized([kernel, last], points), expected) < EXACT
     assert passes.standardized([kernel, last], points, points) is None

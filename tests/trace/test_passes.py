@@ -21,7 +21,7 @@ Array = jax.Array
 BFLOAT16 = 2e-2
 """Sums of numbers with 8 bits may be taken in another order: a few units in the last place."""
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "double")
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Case(NamedTuple):

@@ -10,7 +10,7 @@ from experiments.networks.table import plain_kernel
 from experiments.networks.zoo import NETWORKS
 from ntkscore.kernels.gram import ntk
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 # Steps of a loop, one for each pixel: few enough to unroll, and too many.
 SIDES = {"pixel-lstm": (3, 9)}

@@ -18,8 +18,6 @@ from ntkscore.model import Model
 from ntkscore.training import evaluation
 from ntkscore.training.evaluation import CORRUPTIONS, checks, evaluate
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def brightness(threshold: float = 0.5) -> Model:
     """Tells an image brighter than a threshold to be of class 1."""

@@ -29,8 +29,6 @@ from ntkscore.training.recipe import Recipe
 from ntkscore.training.runs import open_trained, train
 from ntkscore.training.steps import State, augmented, mean_loss, step
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SPACE = NASBench201(channels=2, cells_per_stage=2).on(Task((8, 8, 3), 4))
 CELLS = ("323133", "304412", "021300", "400002", "000003")
 
