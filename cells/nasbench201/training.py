@@ -78,8 +78,8 @@ class Training(Rules):
         norm = self.norm(weights, statistics)
         factor = norm.inverse * norm.scale
         shift = norm.shift - norm.mean * factor
-        z = self.convolve(x, weights["kernel"] * factor, stride)
-        return z + shift, statistics, z
+        y = self.convolve(x, weights["kernel"] * factor, stride) + shift
+        return y, statistics, y  # nobody goes back from what lies between: JAX differentiates
 
     def stage(
         self, x: Images, weights: Weights, stored: Weights

@@ -75,7 +75,8 @@ class BlockPasses:
         self._factors = jax.jit(self._factors_of)
         self._inside = jax.jit(self._inside_of)
         self._pullbacks = jax.jit(traced.pullbacks)
-        self.standardized, self.unnormalized = traced.standardized, traced.unnormalized
+        self.standardized = jax.jit(traced.standardized)
+        self.unnormalized = jax.jit(traced.unnormalized)
         self.uncoupled = False
         self.devices = jax.local_devices()
 
@@ -349,7 +350,11 @@ def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int],
 
         def to_disk(array: Array) -> np.ndarray:
             file = f"{folder}/{next(names)}.npy"
-            np.save(file, np.asarray(array))
+            try:
+                np.save(file, np.asarray(array))
+            except OSError as error:
+                room = f"expected room for {array.nbytes:,} bytes more in {folder}, got {error}"
+                raise InputError(f"{room}; set TMPDIR to a folder on a larger disk") from error
             return np.load(file, mmap_mode="r")
 
         def keep(factors: list[Factors], size: int) -> Any:

@@ -1,6 +1,7 @@
 """What goes on inside a network: its rectifiers, blocks and normalisations, read from its trace."""
 
 from collections.abc import Callable, Collection, Iterator
+from math import prod
 from typing import Any
 
 import jax.numpy as jnp
@@ -182,29 +183,80 @@ def _all_equations(jaxpr: Any) -> Iterator[Any]:
                     yield from _all_equations(getattr(inner, "jaxpr", inner))
 
 
-def channel_axis(program: Program, value: Value) -> int:
-    """The axis of a value that counts features: that of the convolution before it, or the last."""
-    shape = program.values[value].shape
+def channel_axis(program: Program, value: Value) -> int | None:
+    """The axis of a value that counts features, as the layer before it has it.
+
+    None where a reshape or a reduction has left no such axis.
+    """
+    steps: list[tuple[Equation, Value]] = []
     while (equation := program.maker(value)) is not None:
-        if equation.name == "conv_general_dilated":
-            return equation.options["dimension_numbers"].out_spec[1]
-        before = [
-            each
-            for each in equation.values
-            if program.values[each].of_point
-            and (program.values[each].shape == shape or equation.name == "concatenate")
-        ]
-        if not before or equation.name == "dot_general":
+        if equation.name in ("conv_general_dilated", "dot_general"):
             break
-        value = before[0]
-        shape = program.values[value].shape
-    return len(shape) - 1
+        before = [each for each in equation.values if program.values[each].of_point]
+        if not before:
+            break
+        steps.append((equation, value))
+        value = max(before, key=lambda each: len(program.values[each].shape))
+    rank = len(program.values[value].shape)
+    axis: int | None = rank - 1 if rank else None
+    if equation is not None and equation.name == "conv_general_dilated":
+        axis = equation.options["dimension_numbers"].out_spec[1]
+    elif equation is not None and equation.name == "dot_general":
+        left, right = equation.inputs
+        first = isinstance(left, Constant) or not program.values[left].of_point
+        if first and not isinstance(right, Constant):
+            # The weights stand first, and so do their axes.
+            (_, contracted), (_, batch) = equation.options["dimension_numbers"]
+            axis = rank - 1 - (len(program.values[right].shape) - len(contracted) - len(batch))
+    grouped: tuple[tuple[int, ...], int] | None = None
+    for equation, output in reversed(steps):
+        before, after = program.values[value].shape, program.values[output].shape
+        value = output
+        if axis is not None:
+            moved = _moved(equation, axis, before, after)
+            # In groups of channels there is no such axis, until the shape is what it was.
+            grouped = (before, axis) if moved is None and equation.name == "reshape" else None
+            axis = moved
+        elif grouped is not None and equation.name == "reshape" and after == grouped[0]:
+            axis = grouped[1]
+    return axis
+
+
+def _moved(
+    equation: Equation, axis: int, before: tuple[int, ...], after: tuple[int, ...]
+) -> int | None:
+    """Where an operation puts an axis."""
+    options = equation.options
+    gone = options.get("axes", options.get("dimensions", ()))
+    match equation.name:
+        case "transpose":
+            return list(options["permutation"]).index(axis)
+        case "broadcast_in_dim":
+            return options["broadcast_dimensions"][axis]
+        case "squeeze" | "reduce_sum" | "reduce_max" | "reduce_min" | "argmax":
+            return None if axis in gone else axis - sum(each < axis for each in gone)
+        case "gather":
+            numbers = options["dimension_numbers"]
+            collapsed = numbers.collapsed_slice_dims
+            if axis in collapsed:
+                return None
+            return numbers.offset_dims[axis - sum(each < axis for each in collapsed)]
+        case "reshape":
+            start = prod(before[:axis])
+            same = (
+                k
+                for k, size in enumerate(after)
+                if size == before[axis] and prod(after[:k]) == start
+            )
+            return next(same, None)
+        case _:
+            return axis if len(before) == len(after) else None
 
 
 def channels_last(program: Program, value: Value) -> Callable[[Array], Float[Array, "m ... c"]]:
     """From a value at the points (m, …) to positions and channels."""
     axis = channel_axis(program, value)
-    return lambda array: jnp.moveaxis(array, 1 + axis, -1)
+    return lambda array: array if axis is None else jnp.moveaxis(array, 1 + axis, -1)
 
 
 def images(program: Program, value: Value) -> Callable[[Array], Float[Array, "m h w c"]]:

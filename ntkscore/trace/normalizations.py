@@ -53,6 +53,7 @@ def _plus_constant(program: Program, place: int) -> bool:
 def _centring(program: Program, root: int) -> int | None:
     """The difference that meets the root's outcome in a product or quotient."""
     pending, seen = [program.equations[root].outputs[0]], set[Value]()
+    of_point = program.values[pending[0]].of_point
     while pending:
         value = pending.pop()
         seen.add(value)
@@ -62,8 +63,11 @@ def _centring(program: Program, root: int) -> int | None:
                 continue
             for other in equation.values:
                 maker = program.maker(other)
-                if other not in seen and maker is not None and maker.name == "sub":
-                    return program.equations.index(maker)
+                if other in seen or maker is None or maker.name != "sub":
+                    continue
+                fits = program.values[other].of_point or not of_point
+                if fits and not isinstance(maker.inputs[0], Constant):
+                    return program.place(other)
             pending += equation.outputs
     return None
 
@@ -175,7 +179,10 @@ def standardized(
         for each in normalizations(program)
         if each.root in needed and _of_point(program, each.centring, each.root)
     ]
-    if any(each.centring is None for each in found):
+    layouts = {
+        each.centring: layout for each in found if (layout := _layout(program, each.centring))
+    }
+    if len(layouts) < len(found):
         return None
     roots = dict.fromkeys((each.root for each in found), _one)
     roots = {**_without_image_normalizer(program), **roots}
@@ -185,23 +192,27 @@ def standardized(
         measured: dict[int, tuple[Array, Array]] = {}
 
         def normalize(place: int) -> Callable[..., list[Array]]:
-            value = program.equations[place].values[0]
-            axis, rank = channel_axis(program, value), len(program.values[value].shape)
-            pixels = tuple(k for k in range(rank) if k != axis)
+            shape, axis = layouts[place]
+            pixels = tuple(k for k in range(len(shape)) if k != axis)
 
-            def mean(z: Array) -> Array:
+            def once(z: Array) -> Array:
                 return lax.pmean(jnp.mean(z, pixels, keepdims=True), "points")
 
+            def mean(z: Array) -> Array:
+                # And of what that leaves over, so that a constant has no variance.
+                return (first := once(z)) + once(z - first)
+
             def standardize(z: Array, _: Array) -> list[Array]:
+                whole = z.reshape(shape)
                 if place not in measured:
-                    centre = mean(z)
-                    measured[place] = centre, mean(jnp.square(z - centre))
+                    centre = mean(whole)
+                    measured[place] = centre, mean(jnp.square(whole - centre))
                 centre, variance = measured[place]
-                return [(z - centre) * lax.rsqrt(variance + EPSILON)]
+                return [((whole - centre) * lax.rsqrt(variance + EPSILON)).reshape(z.shape)]
 
             return standardize
 
-        instead = roots | {place: normalize(place) for each in found if (place := each.centring)}
+        instead = roots | {place: normalize(place) for place in layouts if place is not None}
         here, there = (program.run(known, x, instead=instead)[features] for x in (point, other))
         variances = [jnp.mean(variance) for _, variance in measured.values()]
         # The variance of a constant is 0: it is as good as not normalised.
@@ -210,6 +221,20 @@ def standardized(
 
     here, there, logs = jax.vmap(one, axis_name="points")(points, others)
     return here, there, logs[0]
+
+
+def _layout(program: Program, centring: int | None) -> tuple[tuple[int, ...], int] | None:
+    """The shape, and the axis of channels in it, of what a normalisation centres.
+
+    They are those before it was reshaped into groups. None where there are none.
+    """
+    value = None if centring is None else program.equations[centring].inputs[0]
+    while value is not None and not isinstance(value, Constant):
+        if (axis := channel_axis(program, value)) is not None:
+            return program.values[value].shape, axis
+        maker = program.maker(value)
+        value = maker.inputs[0] if maker is not None and maker.name == "reshape" else None
+    return None
 
 
 def _of_point(program: Program, *places: int | None) -> bool:
@@ -253,10 +278,11 @@ def _before_mean(program: Program) -> Value | None:
 def _loses_positions(program: Program, taken: Value, made: Value) -> bool:
     """Whether a value is made of another, which weights take part in, at fewer positions."""
 
-    def positions(value: Value) -> int:
-        shape = program.values[value].shape
-        return math.prod(shape) // shape[channel_axis(program, value)] if shape else 1
+    def positions(value: Value) -> int | None:
+        axis, shape = channel_axis(program, value), program.values[value].shape
+        return None if axis is None else math.prod(shape) // shape[axis]
 
-    before, after = program.values[taken], program.values[made]
-    fewer = math.prod(after.shape) < math.prod(before.shape) and positions(made) < positions(taken)
-    return fewer and bool(before.leaves)
+    before, after = positions(taken), positions(made)
+    if before is None or after is None or not program.values[taken].leaves:
+        return False
+    return after < before
