@@ -8,8 +8,8 @@ EXTRAS ?= dev
 SIZE ?= full
 MINUTES ?= 10
 OUT ?= runs/accelerator
-# Groups of tests side by side (`tests/conftest.py`); each process compiles, and takes up to 3 GB.
-PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadgroup
+# Files of tests side by side; each process compiles, and takes up to 3 GB.
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: rank quick test thorough check oracles accelerator site dist clean
 

@@ -28,11 +28,16 @@ class Norm(NamedTuple):
     def inverse(self) -> Float[Array, "*m c"]:
         return lax.rsqrt(self.var + EPSILON)
 
+    @property
+    def factor(self) -> Float[Array, "*m c"]:
+        """What multiplies z."""
+        return self.inverse * self.scale
+
     def standardize(self, z: Images) -> Images:
         return (z - self.mean) * self.inverse
 
     def __call__(self, z: Images) -> Images:
-        return (z - self.mean) * (self.inverse * self.scale) + self.shift
+        return (z - self.mean) * self.factor + self.shift
 
 
 class InstanceNorm(NamedTuple):

@@ -75,7 +75,7 @@ class Looks(Visitor):
         self, x: Images, g: Array, kernel: Array, norm: Norm | None, stride: int, gain: float
     ) -> list[PyTree]:
         if norm is not None:
-            g = g * (norm.inverse * norm.scale)
+            g = g * norm.factor
         return [self._look(Slope(kernel, x, gain * g, stride))]
 
     def dense(
@@ -110,7 +110,7 @@ class Contributions(Visitor):
     def convolution(
         self, x: Images, g: Array, kernel: Array, norm: Norm | None, stride: int, gain: float
     ) -> list[dict[str, Gram]]:
-        factor = jnp.ones((), g.dtype) if norm is None else norm.inverse * norm.scale
+        factor = jnp.ones((), g.dtype) if norm is None else norm.factor
         # A scale of zero hides its channel; as a tiny one it still leaves its own gradient.
         visible = jnp.where(factor == 0, TINY, factor)
         gradients = kernel_gradients(x, g * (gain * visible), kernel.shape[:2], (stride, stride))
@@ -161,7 +161,7 @@ def pull_convolution(
         norm = None
     seen = visitor.convolution(x, g, kernel, norm, stride, gain)
     if norm is not None:
-        g = g * (norm.inverse * norm.scale)
+        g = g * norm.factor
     return transposed_convolve(g, gain * kernel, x, stride), before + seen
 
 

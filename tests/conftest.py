@@ -84,9 +84,5 @@ def nt() -> ModuleType:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        # Tests of one file run in one process, and all that share the experiments' outcomes.
-        file = item.path.relative_to(Path(__file__).parent)
-        together = file.parent if file.parts[0] == "experiments" else file
-        item.add_marker(pytest.mark.xdist_group(str(together)))
         if {"torch", "nt"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.oracle)

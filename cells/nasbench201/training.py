@@ -76,9 +76,8 @@ class Training(Rules):
             return super().conv_norm(x, weights, statistics, stride)
         # What is known before multiplies the kernel, and no image on either way.
         norm = self.norm(weights, statistics)
-        factor = norm.inverse * norm.scale
-        shift = norm.shift - norm.mean * factor
-        y = self.convolve(x, weights["kernel"] * factor, stride) + shift
+        shift = norm.shift - norm.mean * norm.factor
+        y = self.convolve(x, weights["kernel"] * norm.factor, stride) + shift
         return y, statistics, y  # nobody goes back from what lies between: JAX differentiates
 
     def stage(

@@ -1,7 +1,7 @@
 """A network's normalisations, read from its trace; and the network without them or with others."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -169,23 +169,21 @@ def standardized(
         variance. None where a normalisation has no mean or may be in a branch that a trace does not
         follow, or where it is not clear which features these are.
     """
-    features = _before_mean(program)
+    found = normalizations(program)
+    features = _before_mean(program, {each.centring for each in found})
     if features is None or hidden(program, ROOTS):
         return None
-    needed = program.needed([features])
-    # What the weights are normalised by is a part of them.
-    found = [
-        each
-        for each in normalizations(program)
-        if each.root in needed and _of_point(program, each.centring, each.root)
-    ]
-    layouts = {
-        each.centring: layout for each in found if (layout := _layout(program, each.centring))
-    }
-    if len(layouts) < len(found):
-        return None
-    roots = dict.fromkeys((each.root for each in found), _one)
-    roots = {**_without_image_normalizer(program), **roots}
+    needed, places = program.needed([features]), {place for place, _ in program.of_point()}
+    roots, layouts = dict(_without_image_normalizer(program)), {}
+    for each in found:
+        # What the weights are normalised by is a part of them.
+        if each.root not in needed or places.isdisjoint(each):
+            continue
+        layout = None if each.centring is None else _layout(program, each.centring)
+        if layout is None:
+            return None
+        roots[each.root] = _one
+        layouts[each.centring] = layout
     known = program.derive(leaves, roots)
 
     def one(point: Array, other: Array) -> tuple[Array, Array, Array]:
@@ -212,23 +210,23 @@ def standardized(
 
             return standardize
 
-        instead = roots | {place: normalize(place) for place in layouts if place is not None}
+        instead = roots | {place: normalize(place) for place in layouts}
         here, there = (program.run(known, x, instead=instead)[features] for x in (point, other))
         variances = [jnp.mean(variance) for _, variance in measured.values()]
         # The variance of a constant is 0: it is as good as not normalised.
         logs = [jnp.log(jnp.where(v == 0, 1, v)) for v in variances]
-        return here, there, jnp.sum(jnp.stack(logs)) / 2 if logs else jnp.zeros((), here.dtype)
+        return here, there, sum(logs, jnp.zeros((), here.dtype)) / 2
 
     here, there, logs = jax.vmap(one, axis_name="points")(points, others)
     return here, there, logs[0]
 
 
-def _layout(program: Program, centring: int | None) -> tuple[tuple[int, ...], int] | None:
+def _layout(program: Program, centring: int) -> tuple[tuple[int, ...], int] | None:
     """The shape, and the axis of channels in it, of what a normalisation centres.
 
     They are those before it was reshaped into groups. None where there are none.
     """
-    value = None if centring is None else program.equations[centring].inputs[0]
+    value: Value | Constant | None = program.equations[centring].inputs[0]
     while value is not None and not isinstance(value, Constant):
         if (axis := channel_axis(program, value)) is not None:
             return program.values[value].shape, axis
@@ -237,18 +235,12 @@ def _layout(program: Program, centring: int | None) -> tuple[tuple[int, ...], in
     return None
 
 
-def _of_point(program: Program, *places: int | None) -> bool:
-    equations = (program.equations[place] for place in places if place is not None)
-    return any(program.values[each.outputs[0]].of_point for each in equations)
-
-
-def _before_mean(program: Program) -> Value | None:
+def _before_mean(program: Program, centrings: Collection[int | None]) -> Value | None:
     """What the last operation takes that leaves fewer positions, such as a mean over the pixels.
 
     Of a network without positions it is what the last linear layer takes. None where there are
     several such operations, as the steps of a recurrent network.
     """
-    centrings = {each.centring for each in normalizations(program)}
     assert not isinstance(program.logits, Constant)
     pending, seen, found = [program.logits], set[Value](), list[Value]()
     last: Value | None = None

@@ -151,7 +151,7 @@ class TracedPasses:
         """Where a value that is not finite first comes about at a point, in some words."""
         program = self.program
         named = dict(zip(program.leaves, program.paths, strict=True))
-        known = self.program.run(program.derive(jax.tree.leaves(params)), point)
+        known = program.run(program.derive(jax.tree.leaves(params)), point)
         for value, array in known.items():  # in the order in which they were computed
             equation = program.maker(value)
             if equation is None or _is_finite(array):
