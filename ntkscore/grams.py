@@ -20,8 +20,10 @@ parameter. An empty one asks for the gradient in the points alone."""
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
 CPU_IMAGES, CPU_COLUMNS = 10, 2304
-"""Images whose patches, and columns of rows, are taken at once on a CPU: what stays near its cache
-(`python -m experiments.benchmark.layers`)."""
+"""Images whose patches, and columns of many rows, are taken at once on a CPU: what stays near its
+cache (`python -m experiments.benchmark.layers`)."""
+CPU_BYTES = 2**25
+"""Bytes of rows that a CPU multiplies as a whole."""
 
 
 def zero_taps(kinds: Sequence[str], points: Points, groups: int) -> dict[str, Gram]:
@@ -72,60 +74,43 @@ def self_product(rows: Points, groups: int) -> Gram:
 
 
 def square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
-    """rows · rowsᵀ; on a CPU some columns at a time, and one of the two equal corners once."""
-    if jax.default_backend() != "cpu":
-        return jnp.matmul(rows, rows.T, precision=PRECISION)
-    m, p = rows.shape
-    half, width = m // 2, _divisor(p, CPU_COLUMNS)
+    """rows · rowsᵀ; of many rows, on a CPU, some columns at a time."""
     product = partial(jnp.matmul, precision=PRECISION)
+    pieces = rows.shape[1] // CPU_COLUMNS
+    if jax.default_backend() != "cpu" or rows.nbytes <= CPU_BYTES or not pieces:
+        return product(rows, rows.T)
 
-    def add(i: Int[Array, ""], sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        some = lax.dynamic_slice_in_dim(rows, i * width, width, 1)
-        lower = some[half:]
-        return sums[0] + product(some[:half], some.T), sums[1] + product(lower, lower.T)
+    def add(piece: Int[Array, ""], total: Array) -> Array:
+        some = lax.dynamic_slice_in_dim(rows, piece * CPU_COLUMNS, CPU_COLUMNS, 1)
+        return total + product(some, some.T)
 
-    sums = jnp.zeros((half, m), rows.dtype), jnp.zeros((m - half, m - half), rows.dtype)
-    above, corner = lax.fori_loop(0, p // width, add, sums)
-    return jnp.concatenate([above, jnp.concatenate([above[:, half:].T, corner], 1)])
+    rest = rows[:, pieces * CPU_COLUMNS :]
+    return lax.fori_loop(0, pieces, add, product(rest, rest.T))
 
 
 def per_image(function: Callable[..., Array], *arrays: Array) -> Array:
-    """A function of whole batches, applied to a few images at a time where that is faster."""
-    count = len(arrays[0])
-    size = _divisor(count, CPU_IMAGES)
-    if jax.default_backend() != "cpu" or size == count:
-        return function(*arrays)
-    some = tuple(array.reshape(-1, size, *array.shape[1:]) for array in arrays)
-    out = lax.map(lambda few: function(*few), some)
-    return out.reshape(count, *out.shape[2:])
+    """A function of each image; on a CPU of a few images at a time."""
+    if jax.default_backend() != "cpu" or len(arrays[0]) <= CPU_IMAGES:
+        return jax.vmap(function)(*arrays)
+    return lax.map(lambda each: function(*each), arrays, batch_size=CPU_IMAGES)
 
 
-def _divisor(count: int, limit: int) -> int:
-    """The largest divisor that is no larger than a limit."""
-    return next(size for size in range(min(count, limit), 0, -1) if count % size == 0)
-
-
-def kernel_gradients(
-    x: Images,
-    g: Float[Array, "m h2 w2 d"],
+def kernel_operands(
+    x: Float[Array, "h w c"],
+    g: Float[Array, "h2 w2 d"],
     sides: tuple[int, ...],
     strides: tuple[int, ...] = (1, 1),
-    before: tuple[int, int] | None = None,
+    before: tuple[int, ...] | None = None,
     dilation: tuple[int, ...] = (1, 1),
-) -> Float[Array, "m k c k2 d"]:
-    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
+) -> tuple[Float[Array, "p kc"], Float[Array, "p kd"]]:
+    """Two arrays whose product over the pixels holds an image's gradient of a convolution kernel.
 
-    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d]. Where the columns have stride 1 the
-    rows are shifted on the input and the columns on the cotangent, so that one product of 3c by 3d
-    matrices does the nine shifts, and six copies are made instead of nine.
+    Where the columns have stride 1 the rows are shifted on the input and the columns on the
+    cotangent, so that one product of 3c by 3d matrices does the nine shifts, and six copies are
+    made instead of nine.
 
     Args:
-        x: the convolution's input.
-        g: the cotangent of its output.
-        sides: height and width of the kernel.
-        strides: of the convolution.
-        before: rows and columns of padding before the first; half the kernel if left out.
-        dilation: pixels from one row or column of the kernel to the next.
+        x, g, sides, strides, before, dilation: as for `kernel_gradients`, of one image.
     """
     (rows_before, columns_before) = before or (sides[0] // 2, sides[1] // 2)
 
@@ -144,25 +129,45 @@ def kernel_gradients(
 
     row_starts = [i * dilation[0] - rows_before for i in range(sides[0])]
     column_starts = [j * dilation[1] - columns_before for j in range(sides[1])]
+    rows, columns = windows(x, 0, g.shape[0], row_starts, strides[0]), [g]
+    if strides[1] == 1:
+        columns = windows(g, 1, x.shape[1], [-start for start in column_starts])
+    else:
+        rows = [
+            each for row in rows for each in windows(row, 1, g.shape[1], column_starts, strides[1])
+        ]
+    left, right = (jnp.concatenate(cuts, -1) for cuts in (rows, columns))
+    # Without the barrier XLA fuses the copies into the product, which it then runs naively.
+    pixels = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
+    return lax.optimization_barrier(pixels)
 
-    def contract(x: Array, g: Array) -> Array:
-        rows = windows(x, 1, g.shape[1], row_starts, strides[0])
-        columns = [g]
-        if strides[1] == 1:
-            columns = windows(g, 2, x.shape[2], [-start for start in column_starts])
-        else:
-            rows = [
-                each
-                for row in rows
-                for each in windows(row, 2, g.shape[2], column_starts, strides[1])
-            ]
-        # Without the barrier XLA fuses the copies into the product, which it then runs naively.
-        sides = (_flatten_pixels(jnp.concatenate(cuts, -1)) for cuts in (rows, columns))
-        left, right = lax.optimization_barrier(tuple(sides))
-        return lax.dot_general(left, right, (((1,), (1,)), ((0,), (0,))), precision=PRECISION)
 
-    out = per_image(contract, x, g)
-    c, d = x.shape[-1], g.shape[-1]
+def kernel_gradients(
+    x: Images,
+    g: Float[Array, "m h2 w2 d"],
+    sides: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    before: tuple[int, ...] | None = None,
+    dilation: tuple[int, ...] = (1, 1),
+) -> Float[Array, "m k c k2 d"]:
+    """Each image's gradient of a convolution kernel, indexed (image, row, in, column, out).
+
+    G[n, i, c, j, d] = Σ_{h,w} x[n, h+i, w+j, c] g[n, h, w, d].
+
+    Args:
+        x: the convolution's input.
+        g: the cotangent of its output.
+        sides: height and width of the kernel.
+        strides: of the convolution.
+        before: rows and columns of padding before the first; half the kernel if left out.
+        dilation: pixels from one row or column of the kernel to the next.
+    """
+
+    def product(x: Array, g: Array) -> Array:
+        left, right = kernel_operands(x, g, sides, strides, before, dilation)
+        return jnp.matmul(left.T, right, precision=PRECISION)
+
+    out, c, d = per_image(product, x, g), x.shape[-1], g.shape[-1]
     if strides[1] == 1:
         return out.reshape(-1, sides[0], c, sides[1], d)
     return out.reshape(-1, *sides, c, d).transpose(0, 1, 3, 2, 4)
@@ -194,7 +199,3 @@ class Slope(NamedTuple):
         """Each image's gradient of the kernel's first weight alone."""
         alone = Slope(self.kernel[..., :1, :1], self.x[..., :1], self.g[..., :1], self.stride)
         return alone.gradients[:, 0, 0, 0, 0]
-
-
-def _flatten_pixels(x: Images) -> Float[Array, "m p c"]:
-    return x.reshape(x.shape[0], -1, x.shape[-1])

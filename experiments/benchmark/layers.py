@@ -53,7 +53,6 @@ def measure(count: int) -> Iterator[dict[str, str | float]]:
             choice = f"{images} images at once"
             yield where | {"layer": "gradients", "choice": choice, "milliseconds": taken}
         rows = normal(3, count, 9 * channels**2)
-        taps = {"weight": jnp.zeros((1, count, count))}
         plain = lambda rows: jnp.matmul(rows, rows.T, precision=grams.PRECISION)  # noqa: E731
         yield where | {
             "layer": "Gram",
@@ -63,9 +62,9 @@ def measure(count: int) -> Iterator[dict[str, str | float]]:
         for columns in COLUMNS:
             if columns > rows.shape[1]:
                 continue
-            with patch.object(grams, "CPU_COLUMNS", columns):
-                taken = milliseconds(lambda rows, taps=taps: grams.self_product(rows, taps), rows)
-            choice = f"halves, {columns} columns at once"
+            with patch.multiple(grams, CPU_COLUMNS=columns, CPU_BYTES=0):
+                taken = milliseconds(grams.square, rows)
+            choice = f"{columns} columns at once"
             yield where | {"layer": "Gram", "choice": choice, "milliseconds": taken}
     for side, channels in STAGES[:-1]:
         where = {"stage": f"{side}×{side}×{channels}", "layer": "transposed, stride 2"}

@@ -25,8 +25,8 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
-from ntkscore.trace.contributions import Factors
 from ntkscore.trace.passes import Kept, TracedPasses, WeightGradient, passes_of
+from ntkscore.trace.products import Factors, joined
 
 Item = TypeVar("Item")
 BLOCK = 32
@@ -258,12 +258,15 @@ class BlockPasses:
                 gradients.append(jnp.concatenate(self._at(0, slopes))[:size])
                 factors.append(list(own))
             total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-            for place, contribution in enumerate(_told(self.traced.contributions, "layers")):
-                own = self._at(place, [[block[place] for block in own] for own in factors])
-                grams = contribution.grams(_joined(own, sizes), groups_of(taps))
-                for leaf, gram in grams.items():
-                    total[self.traced.kinds[leaf]] += self._at(0, gram)
-                jax.block_until_ready(total)
+            before = None
+            for place, share in enumerate(_told(self.traced.shares, "layers")):
+                own = [[share.factors(block) for block in blocks] for blocks in factors]
+                gram = share.gram(self._at(place, own), tuple(sizes), groups_of(taps))
+                total[share.kind] += self._at(0, gram)
+                # One is on its way while the next one starts.
+                jax.block_until_ready(before)
+                before = gram
+            jax.block_until_ready(total)
         return jnp.concatenate(gradients), total
 
     def layers(
@@ -278,7 +281,7 @@ class BlockPasses:
             self._at(0, self._factors(*own)[1]) for own in self._per_block(params, kept, cotangent)
         ]
         factors = [
-            _joined([[block[place] for block in blocks]], [kept.size])
+            joined([[block[place] for block in blocks]], [kept.size])
             for place in range(len(self.traced.contributions))
         ]
         if not any(kind == "weight" for kind in self.traced.kinds):
@@ -331,15 +334,6 @@ def _looked(
     factors: Factors,
 ) -> PyTree:
     return look(WeightGradient(products, factor, place, offset, kernel, factors))
-
-
-def _joined(sets: Sequence[Any], sizes: Sequence[int]) -> Factors:
-    """One contribution's factors of all points, from those of blocks of sets of points."""
-    whole = [
-        jax.tree.map(lambda *a, size=size: jnp.concatenate(a)[:size], *blocks)
-        for blocks, size in zip(sets, sizes, strict=True)
-    ]
-    return jax.tree.map(lambda *a: jnp.concatenate(a), *whole)
 
 
 @contextmanager

@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ntkscore.grams import Gram, self_product
-from ntkscore.trace.products import (
-    cheaper_by_positions,
-    gram_of_products,
-    projected_products,
-    projection,
-)
+from ntkscore.grams import Gram
+from ntkscore.trace.products import Factors, gram, projected_products, projection
 from ntkscore.trace.program import Constant, Equation, Program, Value
 from ntkscore.trace.sites import Product, Site, sites_of
 
@@ -23,8 +18,8 @@ UNCHANGED = frozenset(
     | {"convert_element_type", "optimization_barrier", "stop_gradient"}
 )
 """Operations that move entries and change none but in sign: the Gram matrix stays the same."""
-
-
+SMALL = 2**14
+"""Entries of leaves whose Gram matrices are computed together."""
 Box = tuple[tuple[int, int], ...]
 """Limits along each axis."""
 
@@ -90,9 +85,6 @@ def _cut(equation: Equation, value: Value, box: Box) -> Box:
     start = box[axis][0] + int(sum(options["sizes"][:place]))
     own = (start, start + int(options["sizes"][place]))
     return (*box[:axis], own, *box[axis + 1 :])
-
-
-Factors = tuple[list[Array], list[Array]]
 
 
 class Contribution(NamedTuple):
@@ -184,21 +176,6 @@ class Contribution(NamedTuple):
         values = [points[site.points[0]].astype(dtype) for site in self.sites]
         return values, [cotangents[site.outputs[0]].astype(dtype) for site in self.sites]
 
-    def grams(self, factors: Factors, groups: int) -> dict[int, Gram]:
-        """The Gram matrices of each point's gradients, by leaf.
-
-        Args:
-            factors: of all points.
-            groups: as for `ntkscore.grams.self_product`.
-        """
-        if self.part is None:
-            rows, _ = factors
-            grams = [_gram_of_rows(leaf, groups) for leaf in rows]
-            return dict(zip(self.leaves, grams, strict=True))
-        by_positions = cheaper_by_positions(self.products, len(factors[0][0]))
-        gram = gram_of_products(self.products, by_positions, groups, *factors)
-        return {self.part.leaf: gram * self.part.factor**2}
-
     def projected(self, factors: Factors, key: Array, size: int) -> dict[int, Float[Array, "m s"]]:
         """Each point's gradients, by leaf, projected on some numbers (`projection`).
 
@@ -216,7 +193,55 @@ class Contribution(NamedTuple):
         return {self.part.leaf: own * self.part.factor}
 
 
-_gram_of_rows = jax.jit(self_product, static_argnames="groups")
+class Share(NamedTuple):
+    """Weights of one kind whose Gram matrix is computed at once.
+
+    Attributes:
+        kind: of parameters.
+        products: of the one contribution; none where gradients of leaves are taken.
+        factor: what the gradients are multiplied by.
+        places: of the contributions, each with the place of a leaf in it.
+    """
+
+    kind: str
+    products: tuple[Product, ...]
+    factor: float
+    places: tuple[tuple[int, int], ...]
+
+    def factors(self, factors: Sequence[Any]) -> Any:
+        """What the share is made of, among what all contributions are made of (`Factors`)."""
+        if self.products:
+            return factors[self.places[0][0]]
+        return [factors[place][0][leaf] for place, leaf in self.places], []
+
+    def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], groups: int) -> Gram:
+        """The Gram matrices, from the share's factors (`ntkscore.trace.products.gram`)."""
+        return self.factor**2 * gram(self.products, sizes, groups, sets)
+
+
+def shares_of(
+    program: Program, contributions: Sequence[Contribution], kinds: Sequence[str]
+) -> list[Share]:
+    """All weights: those of products and large leaves alone, small leaves together by kind.
+
+    Args:
+        program: the network.
+        contributions: of all leaves.
+        kinds: of all leaves.
+    """
+    shares, small = [], dict[str, list[tuple[int, int]]]()
+    for place, each in enumerate(contributions):
+        if each.part is not None:
+            kind, factor = kinds[each.part.leaf], each.part.factor
+            shares.append(Share(kind, each.products, factor, ((place, 0),)))
+            continue
+        for index, leaf in enumerate(each.leaves):
+            if prod(program.values[program.leaves[leaf]].shape) > SMALL:
+                shares.append(Share(kinds[leaf], (), 1.0, ((place, index),)))
+            else:
+                small.setdefault(kinds[leaf], []).append((place, index))
+    together = [Share(kind, (), 1.0, tuple(places)) for kind, places in small.items()]
+    return shares + together
 
 
 def contributions_of(program: Program) -> list[Contribution]:

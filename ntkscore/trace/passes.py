@@ -18,8 +18,9 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.model import Activations, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
-from ntkscore.trace.contributions import Contribution, Factors, contributions_of
+from ntkscore.trace.contributions import Contribution, contributions_of, shares_of
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
+from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Constant, Program, Value
 from ntkscore.trace.sites import Product
 from ntkscore.trace.whole import WholePasses
@@ -126,6 +127,7 @@ class TracedPasses:
         self.sites = {site.place: site for each in self.contributions for site in each.sites}
         self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
+        self.shares = shares_of(program, self.contributions, self.kinds)
 
     @property
     def unused(self) -> list[tuple]:
@@ -198,24 +200,18 @@ class TracedPasses:
         self, params: PyTree, kept: Sequence[Kept], cotangent: Logits, taps: Taps
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
-        gradients, factors, start = [], [], 0
-        for each in kept:
-            stop = start + len(each.points)
-            own = self.factors(params, each, cotangent[start:stop])
-            gradients.append(own[0])
-            factors.append(own[1])
-            start = stop
-        gradient = jnp.concatenate(gradients)
-        if not taps:
-            return gradient, {}
+        sizes = tuple(len(each.points) for each in kept)
+        pairs = [
+            self.factors(params, each, cotangent[sum(sizes[:place]) : sum(sizes[: place + 1])])
+            for place, each in enumerate(kept)
+        ]
         total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-        for contribution, *own in zip(self.contributions, *factors, strict=True):
+        for share in self.shares if taps else ():
+            sets = [[share.factors(factors)] for _, factors in pairs]
             # One after the other, so that no two leaves' gradients are held at once.
-            total, own = lax.optimization_barrier((total, own))
-            joined = jax.tree.map(lambda *a: jnp.concatenate(a), *own)
-            for leaf, gram in contribution.grams(joined, groups_of(taps)).items():
-                total[self.kinds[leaf]] += gram
-        return gradient, total
+            total, sets = lax.optimization_barrier((total, sets))
+            total[share.kind] += share.gram(sets, sizes, groups_of(taps))
+        return jnp.concatenate([gradient for gradient, _ in pairs]), total
 
     def factors(
         self, params: PyTree, kept: Kept, cotangent: Logits

@@ -15,13 +15,32 @@ from math import prod
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ntkscore.grams import PRECISION, Gram, regroup, self_product
 from ntkscore.trace.sites import Product
 
 CHUNK_BYTES = 2**29
 """Bytes of gradients, or of products of positions, that are held at once."""
+CPU_CHUNK_BYTES = 2**24
+"""The same of gradients on a CPU: what its last cache holds."""
+Factors = tuple[list[Array], list[Array]]
+"""What a Gram matrix is made of, each array (m, …): a product's values and cotangents, or the
+gradients of leaves and nothing."""
+
+
+def joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
+    """Factors of all points, from those of blocks of sets of points.
+
+    Args:
+        sets: the blocks of each; the last block may be filled up.
+        sizes: how many points each set has.
+    """
+    whole = [
+        jax.tree.map(lambda *a, size=size: jnp.concatenate(a)[:size], *blocks)
+        for blocks, size in zip(sets, sizes, strict=True)
+    ]
+    return jax.tree.map(lambda *a: jnp.concatenate(a), *whole)
 
 
 def cheaper_by_positions(products: Sequence[Product], count: int) -> bool:
@@ -36,61 +55,69 @@ def cheaper_by_positions(products: Sequence[Product], count: int) -> bool:
     return count / 2 * positions**2 * sum(sides) < (positions + count / 2) * prod(sides)
 
 
-@partial(jax.jit, static_argnames=("products", "by_positions", "groups"))
-def gram_of_products(
+@partial(jax.jit, static_argnames=("products", "sizes", "groups"))
+def gram(
     products: tuple[Product, ...],
-    by_positions: bool,
+    sizes: tuple[int, ...],
     groups: int,
-    values: Sequence[Array],
-    cotangents: Sequence[Array],
+    sets: Sequence[Sequence[Factors]],
 ) -> Gram:
-    """The Gram matrices of the gradients of a weight that some products share.
+    """The Gram matrices of the gradients of some leaves, or of a weight that products share.
 
     Args:
-        products: all of equal sizes but in their positions.
-        by_positions: whether no gradient is formed.
+        products: all of equal sizes but in their positions; none where the factors are gradients.
+        sizes: as for `joined`.
         groups: as for `ntkscore.grams.self_product`.
-        values: of the points, for each product (m, …).
-        cotangents: of its output (m, …).
+        sets: as for `joined`.
     """
-    if by_positions:
+    values, cotangents = joined(sets, sizes)
+    if not products:
+        rows = [each.reshape(len(each), -1) for each in values]
+        return self_product(jnp.concatenate(rows, 1), groups)
+    if cheaper_by_positions(products, len(values[0])):
         pairs = zip(products, values, cotangents, strict=True)
         sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in pairs]
         x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
         return regroup(_gram_by_positions(x, g), groups)
-    return _sum_over_rows(
-        products, values, cotangents, lambda rows, piece: self_product(rows, groups)
-    )
+    look = lambda rows, piece: self_product(rows, groups)  # noqa: E731
+    return _sum_over_rows(products, values, cotangents, look)
 
 
 def _sum_over_rows(
     products: tuple[Product, ...],
     values: Sequence[Array],
     cotangents: Sequence[Array],
-    look: Callable[[Float[Array, "m ..."], int], Array],
+    look: Callable[[Float[Array, "m ..."], Int[Array, ""]], Array],
 ) -> Array:
     """The sum of what a function sees of each point's gradients, some features at a time.
 
     Args:
-        products, values, cotangents: as for `gram_of_products`.
+        products, values, cotangents: the products and what they are of, for each (m, …).
         look: given the gradients, and how many pieces came before.
     """
-    spread = [p.spread(g) for p, g in zip(products, cotangents, strict=True)]
-    first, count, features = products[0], len(values[0]), spread[0].shape[-1]
-    size = count * first.products * first.before * features * spread[0].dtype.itemsize
-    step = -(-features // -(-size // CHUNK_BYTES))
-    total: Array | None = None
-    for piece, start in enumerate(range(0, features, step)):
-        parts = [
-            p.rows(x, g[..., start : start + step])
-            for p, x, g in zip(products, values, spread, strict=True)
-        ]
-        own = look(sum(parts[1:], parts[0]), piece)
-        # One piece after the other, so that no two are held at once.
-        total = own if total is None else total + own
-        total, values, spread = lax.optimization_barrier((total, values, spread))
-    assert total is not None
-    return total
+    uses = list(zip(products, values, cotangents, strict=True))
+    first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
+    size = count * first.products * first.before * first.after * dtype.itemsize
+    pieces = -(-size // (CPU_CHUNK_BYTES if jax.default_backend() == "cpu" else CHUNK_BYTES))
+    if pieces == 1:
+        rows = [product.rows(x, g) for product, x, g in uses]
+        return look(sum(rows[1:], rows[0]), jnp.zeros((), int))
+    operands = [product.operands(x, g) for product, x, g in uses]
+    if len({(left.shape[-1], right.shape[-1]) for left, right in operands}) > 1:
+        operands = [Product.operands(*use) for use in uses]
+    left, right = (jnp.concatenate(each, 2) for each in zip(*operands, strict=True))
+    step = -(-left.shape[-1] // pieces)
+    pieces = -(-left.shape[-1] // step)
+    left = jnp.pad(left, ((0, 0),) * 3 + ((0, pieces * step - left.shape[-1]),))
+    left, right = lax.optimization_barrier((left, right))
+
+    def seen(piece: Int[Array, ""]) -> Array:
+        some = lax.dynamic_slice_in_dim(left, piece * step, step, 3)
+        rows = jnp.einsum("mbpk,mbpd->mbkd", some, right, precision=PRECISION)
+        return look(lax.optimization_barrier(rows), piece)
+
+    zeros = jnp.zeros_like(jax.eval_shape(seen, jnp.zeros((), int)))
+    return lax.fori_loop(0, pieces, lambda piece, total: total + seen(piece), zeros)
 
 
 @partial(jax.jit, static_argnames=("products", "size"))

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ntkscore.grams import PRECISION, kernel_gradients
+from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
 from ntkscore.trace.program import Equation, Kind, Program, Value, read
 
 
@@ -50,22 +50,26 @@ class Product(ABC):
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
         """From the gradient by features to the weight's shape."""
 
-    def spread(self, g: Float[Array, "m ..."]) -> Float[Array, "m ... d"]:
-        """Cotangents of the output with the features last, for `rows`."""
-        return jax.vmap(self.outputs)(g)
+    def operands(
+        self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
+    ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
+        """Two arrays whose product over the positions holds each point's gradient.
 
-    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ... d"]) -> Float[Array, "m ..."]:
-        """Per-point gradients in any order of their entries, of all features or some.
+        The fastest that there are: in their features they may differ from `inputs` and `outputs`.
 
         Args:
             x: values at the points.
-            g: from `spread`.
+            g: cotangents of the output.
         """
-        return jnp.einsum("mbpk,mbpd->mbkd", jax.vmap(self.inputs)(x), g, precision=PRECISION)
+        return jax.vmap(self.inputs)(x), jax.vmap(self.outputs)(g)
+
+    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
+        """Per-point gradients in any order of their entries, which is that of equal products."""
+        return jnp.einsum("mbpk,mbpd->mbkd", *self.operands(x, g), precision=PRECISION)
 
     def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
         """Per-point gradients (m, *weight) from values and cotangents."""
-        return jax.vmap(self.weight)(self.rows(x, self.spread(g)))
+        return jax.vmap(self.weight)(self.rows(x, g))
 
 
 @dataclass(frozen=True)
@@ -190,22 +194,35 @@ class Convolution(Product):
         """Whether it is an ordinary one of two axes, for which there is a faster way."""
         return len(self.sides) == 2 and self.batch == self.products == 1 and {*self.stretch} == {1}
 
-    def spread(self, g: Float[Array, "m ..."]) -> Float[Array, "m ... d"]:
-        if not self.of_images:
-            return super().spread(g)
-        return jax.vmap(lambda g: g.transpose(self.of_output)[0])(g)
+    def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
+        """Values and cotangents as images with the features last."""
+        of_image = lambda axes: jax.vmap(lambda array: array.transpose(axes)[0])  # noqa: E731
+        return of_image(self.of_point)(x), of_image(self.of_output)(g)
 
-    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ... d"]) -> Float[Array, "m ..."]:
+    @property
+    def _shifts(self) -> tuple[tuple[int, ...], ...]:
+        """What `kernel_operands` takes besides."""
+        before = tuple(first for first, _ in self.padding)
+        return self.sides, self.strides, before, self.dilation
+
+    def operands(
+        self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
+    ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
+        if not self.of_images:
+            return super().operands(x, g)
+        one = lambda x, g: kernel_operands(x, g, *self._shifts)  # noqa: E731
+        left, right = jax.vmap(one)(*self._images(x, g))
+        return left[:, None], right[:, None]
+
+    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
         if not self.of_images:
             return super().rows(x, g)
-        images = jax.vmap(lambda x: x.transpose(self.of_point)[0])(x)
-        before = self.padding[0][0], self.padding[1][0]
-        return kernel_gradients(images, g, self.sides, self.strides, before, self.dilation)
+        return kernel_gradients(*self._images(x, g), *self._shifts)
 
     def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
         if not self.of_images:
             return super().gradients(x, g)
-        rows = self.rows(x, self.spread(g)).transpose(0, 1, 3, 2, 4)
+        rows = self.rows(x, g).transpose(0, 1, 3, 2, 4)
         return rows.transpose(0, *(1 + axis for axis in np.argsort(self.of_weight)))
 
 

@@ -26,8 +26,9 @@ from networks import (
 
 from cells import layers
 from cells.layers import transposed_convolve
+from ntkscore import grams
 from ntkscore.errors import InputError
-from ntkscore.grams import CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
+from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from ntkscore.kernels import implementations as kernels
 from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import FUNCTIONS
@@ -178,7 +179,9 @@ def test_an_empty_mapping_asks_for_the_gradient_in_the_images(double, index: int
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("columns", [1, 7, 2 * CPU_COLUMNS, CPU_COLUMNS + 1])
-def test_the_gram_matrix_of_rows(double, count: int, columns: int) -> None:
+@pytest.mark.parametrize("whole", [0, CPU_BYTES])
+def test_the_gram_matrix_of_rows(double, monkeypatch, count: int, columns: int, whole: int) -> None:
+    monkeypatch.setattr(grams, "CPU_BYTES", whole)
     rows = jnp.asarray(np.random.default_rng(columns).normal(size=(count, columns)))
     (got,) = self_product(rows, 1)
     assert error(got, rows @ rows.T) < EXACT

@@ -14,6 +14,7 @@ from networks import CLASSES, EXACT, M, error
 from ntkscore.errors import InputError
 from ntkscore.grams import zero_taps
 from ntkscore.model import Model
+from ntkscore.trace import products
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 from ntkscore.trace.passes import TracedPasses, passes_of
 
@@ -587,6 +588,27 @@ def test_each_layers_gradients_are_those_of_the_plain_jacobian(name: str) -> Non
     assert error(got.squares, expected.squares) < tolerance
     assert float(got.apart) < tolerance
     assert error(got.flow, expected.flow) < max(1e-9, tolerance)
+
+
+IN_PIECES = ("conv of strides 1 and 2", "conv of strides 2 and 1", "conv in groups", "conv tied")
+
+
+@pytest.mark.parametrize("name", [*IN_PIECES, "conv tied, otherwise", "dense of tokens"])
+def test_gradients_in_pieces_have_the_kernel_of_all(name: str, monkeypatch) -> None:
+    """A few features at a time, the last piece filled up; no product by positions."""
+    monkeypatch.setattr(products, "CPU_CHUNK_BYTES", 500)
+    monkeypatch.setattr(products, "cheaper_by_positions", lambda *of: False)
+    case = CASES[name]
+    passes = passes_of(Model(case.apply, params := draw(case.shapes)), draw_points(case)[0])
+    points, cotangent = draw_points(case)
+    _, kept = passes.forward(params, points)
+    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
+    products.gram.clear_cache()
+    loops = str(jax.make_jaxpr(lambda: passes.parts(params, [kept], cotangent, taps))())
+    assert "while" in loops or "scan" in loops
+    _, parts = passes.parts(params, [kept], cotangent, taps)
+    products.gram.clear_cache()
+    assert error(total(parts, "all")[0], found(name)[1].gram) < EXACT
 
 
 def test_sets_of_points_have_the_kernel_of_all() -> None:
