@@ -84,16 +84,21 @@ def _print_peak(given: str) -> None:
     print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30)
 
 
-def measure(name: str, scales: Sequence[Scale]) -> Iterator[dict[str, str | float]]:
+def measure(
+    name: str, scales: Sequence[Scale], peaks: Sequence[dict[str, float]]
+) -> Iterator[dict[str, str | float]]:
     """A row for each number of points.
+
+    Args:
+        name: of the network.
+        scales: with the numbers of points.
+        peaks: the most memory of each method, for each of them.
 
     Raises:
         ValueError: if two methods give different kernels.
     """
-    methods = [each for each in METHODS if each != "torch" or importlib.util.find_spec("torch")]
-    # A process starts with the memory of the one that it comes from, so that these come first.
-    peaks = [{method: peak(method, name, scale) for method in methods} for scale in scales]
     for scale, memory in zip(scales, peaks, strict=True):
+        methods = list(memory)
         running = [method for method in methods if not math.isnan(memory[method])]
         functions = [kernel_by(method, name, scale) for method in running]
         first, *others = (function() for function in functions)
@@ -127,9 +132,15 @@ def main() -> None:
     given = parser.parse_args()
     if given.peak_of:
         return _print_peak(given.peak_of)
-    for name in given.network:
-        scales = [Scale(given.width, given.depth, given.side, points) for points in given.points]
-        print(markdown(pd.DataFrame(measure(name, scales))), flush=True)
+    scales = [Scale(given.width, given.depth, given.side, points) for points in given.points]
+    methods = [each for each in METHODS if each != "torch" or importlib.util.find_spec("torch")]
+    # A process starts with the memory of the one that it comes from, so that these come first.
+    peaks = {
+        name: [{method: peak(method, name, scale) for method in methods} for scale in scales]
+        for name in given.network
+    }
+    for name, own in peaks.items():
+        print(markdown(pd.DataFrame(measure(name, scales, own))), flush=True)
 
 
 if __name__ == "__main__":

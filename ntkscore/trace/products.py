@@ -99,7 +99,7 @@ def _sum_over_rows(
     first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
     size = count * first.products * first.before * first.after * dtype.itemsize
     pieces = -(-size // (CPU_CHUNK_BYTES if jax.default_backend() == "cpu" else CHUNK_BYTES))
-    if pieces == 1:
+    if pieces <= 1:
         rows = [product.rows(x, g) for product, x, g in uses]
         return look(sum(rows[1:], rows[0]), jnp.zeros((), int))
     operands = [product.operands(x, g) for product, x, g in uses]
