@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from attacks import uniform_in_ball
+from ntkscore.kernels.checks import is_floating
 from ntkscore.kernels.implementations import PRECISION
 from ntkscore.model import Model, Points
 from ntkscore.trace.parameters import is_scale, is_weight
@@ -41,6 +42,8 @@ def zen(
     paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
 
     def drawn(path: tuple, leaf: Array, key: PRNGKeyArray) -> Array:
+        if not is_floating(leaf):
+            return leaf
         if is_weight(path, leaf):
             return jax.random.normal(key, leaf.shape, leaf.dtype)
         return jnp.full_like(leaf, is_scale(path, leaf))

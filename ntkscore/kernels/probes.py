@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from ntkscore.grams import square
+from ntkscore.kernels.checks import is_floating
 from ntkscore.kernels.implementations import PRECISION
 from ntkscore.model import Activations, Passes, Points
 from ntkscore.trace.parameters import is_scale, is_weight
@@ -133,23 +134,29 @@ def synflow(passes: Passes, params: PyTree, points: Points) -> Float[Array, ""] 
     if jax.eval_shape(passes.unnormalized, params, one) is None:
         return None
 
-    def log_flow(weights: PyTree) -> Float[Array, ""]:
-        logits = passes.unnormalized(jax.tree.map(jnp.add, weights, fixed), one)
+    def log_flow(size: Float[Array, ""]) -> Float[Array, ""]:
+        sized = lambda w, f: size.astype(w.dtype) * w + f if is_floating(w) else f  # noqa: E731
+        logits = passes.unnormalized(jax.tree.map(sized, weights, fixed), one)
         assert logits is not None
         return jnp.log(jnp.sum(logits))
 
-    level, rise = jax.jvp(log_flow, (weights,), (weights,))
+    along = jnp.ones((), points.dtype)
+    level, rise = jax.jvp(log_flow, (along,), (along,))
     return jnp.log(rise) + level - jnp.log(TINY)
 
 
 def _absolute(params: PyTree) -> tuple[PyTree, PyTree]:
-    """The weights' absolute values, and ones for scales; zeros elsewhere in both."""
+    """The weights' absolute values, and ones for scales; zeros elsewhere in both.
+
+    Integers, which are no parameters, stay in the second.
+    """
 
     def weight(path: tuple, leaf: Array) -> Array:
-        return jnp.abs(leaf) if is_weight(path, leaf) else jnp.zeros_like(leaf)
+        keep = is_floating(leaf) and is_weight(path, leaf)
+        return jnp.abs(leaf) if keep else jnp.zeros_like(leaf)
 
     def scale(path: tuple, leaf: Array) -> Array:
-        return jnp.full_like(leaf, is_scale(path, leaf))
+        return jnp.full_like(leaf, is_scale(path, leaf)) if is_floating(leaf) else leaf
 
     by_path = jax.tree_util.tree_map_with_path
     return by_path(weight, params), by_path(scale, params)

@@ -236,6 +236,26 @@ def test_weights_that_the_logits_do_not_depend_on_are_named(caplog) -> None:
     assert "the logits do not depend on params['dead'], which add nothing" in caplog.messages
 
 
+def test_whole_numbers_among_the_weights_are_constants() -> None:
+    """Such as the order of pixels: every measure is that of a network that closes over them."""
+    order = np.random.default_rng(1).permutation(192).reshape(96, 2)
+    weights = {"kernel": np.random.default_rng(2).normal(size=(192, 3)).astype(np.float32)}
+
+    def apply(weights: Any, images: Any) -> Any:
+        pixels = images.reshape(len(images), -1)[:, weights["order"].ravel()]
+        return jax.nn.relu(pixels) @ weights["kernel"]
+
+    closed = lambda weights, images: apply({**weights, "order": order}, images)  # noqa: E731
+    config = Config(proxies=True)
+    both = (ntkscore.Model(apply, {**weights, "order": order}), ntkscore.Model(closed, weights))
+    given, expected = (ntkscore.score_network(each, IMAGES, LABELS, config) for each in both)
+    assert given.set_index("score").loc["synflow", "status"] == "ok"
+    named = ["kernel", "score", "status"]
+    pd.testing.assert_frame_equal(given[named], expected[named])
+    same = given["score"] != "zen"  # its weights are drawn, leaf by leaf
+    np.testing.assert_allclose(given["value"][same], expected["value"][same], rtol=1e-5)
+
+
 def test_a_dependence_on_the_batch_must_be_declared() -> None:
     def apply(weights: jax.Array, x: jax.Array) -> jax.Array:
         return (x - x.mean(0)) @ weights
