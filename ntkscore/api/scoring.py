@@ -19,9 +19,9 @@ from ntkscore.kernels.stack import Stack, stack
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run import devices
+from ntkscore.run.engine import by_shape
 from ntkscore.run.job import choices_of
 from ntkscore.run.scorer import Pending, Scorer, dtype_of, precision
-from ntkscore.run.together import by_shape
 
 
 def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:

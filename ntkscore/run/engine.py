@@ -1,7 +1,8 @@
 """Architectures × seeds → rows on disk: what is computed in which order, what is done already."""
 
+import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,6 @@ from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import share
-from ntkscore.run.together import by_shape, in_order
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
@@ -83,6 +83,40 @@ def _smaller_plan_or_raise(plan: Plan, error: Exception) -> Plan:
     if smaller is None:
         raise error
     return smaller
+
+
+def by_shape(
+    space: Space, architectures: Sequence[Architecture]
+) -> dict[Hashable, list[Architecture]]:
+    """Architectures that share a program, together; each group in the given order."""
+    groups: dict[Hashable, list[Architecture]] = {}
+    for architecture in architectures:
+        groups.setdefault(space.shape(architecture), []).append(architecture)
+    return groups
+
+
+def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> list[Architecture]:
+    """The order in which architectures of a shape are computed, `size` side by side.
+
+    One by one it is the given order. Side by side are those that need much the same, and the order
+    of the groups is random, a function of their number alone: in the midst of a run what is done
+    tells how long the rest will take.
+
+    Example:
+        >>> from ntkscore import NASBench201
+        >>> space = NASBench201()
+        >>> given = [space.parse(digits) for digits in ("300000", "000000", "310000", "111111")]
+        >>> [cell.digits for cell in in_order(space, given, 2)]
+        ['300000', '310000', '000000', '111111']
+    """
+    if size == 1:
+        return list(architectures)
+    alike = sorted(architectures, key=space.needs)
+    groups = [alike[start : start + size] for start in range(0, len(alike), size)]
+    # One that is not full stays at the end, so that all others start at a multiple of the size.
+    last = groups.pop() if len(alike) % size else []
+    random.Random(len(groups)).shuffle(groups)
+    return [architecture for group in [*groups, last] for architecture in group]
 
 
 class Computed(NamedTuple):

@@ -29,9 +29,9 @@ from ntkscore.kernels.stack import stack
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan
+from ntkscore.run.engine import in_order
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
-from ntkscore.run.together import in_order
 
 CELLS = tuple(map(Cell, (2581, 1462, 7, 100, 5000)))
 NETWORKS = tuple(map(RESIDUAL.parse, ("00", "01", "10", "11")))
