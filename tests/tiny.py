@@ -82,7 +82,7 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
 
 def printed_on_devices(count: int, program: str, **environment: str) -> str:
     """What a program of Python prints, in a process with so many CPU devices."""
-    flags = f"--xla_force_host_platform_device_count={count}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
     environ = os.environ | {"XLA_FLAGS": flags} | environment
     run = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True
