@@ -22,7 +22,7 @@ from ntkscore.kernels.stack import PERTURBATIONS, loss_gradient
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
 from ntkscore.model import Model
 from ntkscore.results.result_set import ResultSet, provenance
-from ntkscore.run.engine import configuration_of
+from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
 
 AT_ONCE = 32
@@ -107,7 +107,10 @@ def record(
     compute = GROUPS[group]
     space = space.on(data.task)
     results = ResultSet.create_or_resume(
-        out, configuration_of(data, space, config), provenance(), tuple(space.identity(cells[0]))
+        out,
+        Job.of(data, config, space=space).configuration,
+        provenance(),
+        tuple(space.identity(cells[0])),
     )
     done, start, count = results.finished(), time.monotonic(), 0
     scorer = Scorer(space, config)

@@ -3,16 +3,18 @@
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-from typer.testing import CliRunner, Result
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore.cli import app
+from ntkscore.cli import main
 from ntkscore.config import Config
 from ntkscore.results import ResultSet
 
@@ -24,11 +26,25 @@ RESIDUAL_OPTIONS = ["--space", "residual", "--width", "8", "--samples", "4"]
 REPOSITORY = Path(__file__).parents[1]
 
 
-def invoke(*arguments: object, code: int = 0) -> Result:
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def invoke(*arguments: object, code: int = 0) -> Ended:
     """Run a command in this process; it must end with this exit code."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
+    found, out, errors = 0, StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as end:
+            found = end.code
+    ended = Ended(int(found or 0), out.getvalue(), errors.getvalue())
+    assert ended.exit_code == code, ended
+    return ended
 
 
 def refused(message: str, *arguments: object) -> None:
