@@ -38,6 +38,14 @@ def complete(rows: pd.DataFrame) -> None:
     assert {"frobenius", "lambda_min", "label_energy", "sigma_min", "loss"} <= set(rows["score"])
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that Python imports from."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
 @pytest.mark.slow
 def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
@@ -61,7 +69,7 @@ def test_the_theorys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_the_how_tos_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setitem(ATTACKS, "strong", ATTACKS["pgd"])  # both go with the test
     monkeypatch.setitem(SCORES, "log_trace", SCORES["trace"])
@@ -72,17 +80,10 @@ def test_the_how_tos_run(
     complete(names["sheet"])
     assert set(names["sheet"]["cell"]) == {2581, 1462}
     printed = capsys.readouterr().out.splitlines()
-    assert "strong" in printed and printed[-2].isdigit()
-    assert 0 < float(printed[-1]) < 1
+    assert "strong" in printed and printed[-3].isdigit()
+    assert 0 < float(printed[-2]) < 1 and printed[-1] in names["values"].index
+    assert len(names["values"]) == 4 and (folder / "runs" / "driven").is_dir()
     SCORES.pop("log_trace", None)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder that Python imports from."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
 
 
 @pytest.mark.slow
