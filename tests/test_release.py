@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_there_is_one_version() -> None:
+    """Of the changes the newest released one: a heading without `(unreleased)`."""
     cited = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)
-    changed = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    changed = re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert cited == [ntkscore.__version__] == changed[:1]
 
 
