@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from platformdirs import user_cache_dir
+
 RECORDED = Path(__file__).parent / "recorded" / "nasbench201-cifar10"
 """Scores of all cells of the benchmark, which come with the package; a result directory."""
 
@@ -20,13 +22,7 @@ def results_path(path: str | os.PathLike[str]) -> Path:
 
 def cache_home() -> Path:
     """The folder of the user's cache that belongs to ntkscore."""
-    # Scoring keeps its compiled programs here, also on machines that never download anything
-    # and were set up without pooch, which knows each platform's own place.
-    try:
-        import pooch
-    except ImportError:
-        return Path.home() / ".cache" / "ntkscore"
-    return Path(pooch.os_cache("ntkscore"))
+    return Path(user_cache_dir("ntkscore"))
 
 
 def data_home(data_dir: str | Path | None = None) -> Path:

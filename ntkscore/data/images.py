@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from cells.space import Task
-from ntkscore.data.datasets import DATASETS, Colour, Dataset
+from ntkscore.data.datasets import DATASETS, Colour, Dataset, Source, dataset_name
 from ntkscore.data.image_formats import read_idx_images, read_image_batch, read_npz
-from ntkscore.data.names import dataset_name
-from ntkscore.data.sources import Source
 from ntkscore.data.synthetic import synthetic_images
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
