@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ntkscore.errors import InputError
+from filelock import FileLock
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from ntkscore.errors import InputError
 
 LOCK = ".lock"
 STALE_SECONDS = 3600.0
@@ -51,12 +48,14 @@ def remove_stale(directory: Path) -> None:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Let one process at a time into this block."""
-    with (directory / LOCK).open("ab") as file:
-        if fcntl is not None:
-            # Some network file systems have no locks; there a lost update is the risk.
-            with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
+    lock = FileLock(directory / LOCK)
+    # Some network file systems have no locks; there a lost update is the risk.
+    with suppress(OSError):
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 @contextmanager
