@@ -1,15 +1,11 @@
-"""Refuse to start where another package called `cells` or `attacks` lies in the way."""
+"""Public names of the packages beside this one, for its own public face."""
 
-from pathlib import Path
-
-import attacks
-import cells
-
-_HERE = Path(__file__).resolve().parent
-for _package in (cells, attacks):
-    _place = Path(next(iter(_package.__path__))).resolve()
-    if _place.parent != _HERE.parent:
-        raise ImportError(
-            f"expected ntkscore's own package {_place.name!r} at {_HERE.parent / _place.name}, got "
-            f"another one at {_place}; take that folder off the import path or rename it"
-        )
+from attacks import fgsm as fgsm
+from attacks import pgd as pgd
+from attacks import twice as twice
+from cells import Cell as Cell
+from cells import Space as Space
+from cells import Task as Task
+from cells import option as option
+from cells.nasbench201.space import NASBench201 as NASBench201
+from cells.residual import Residual as Residual

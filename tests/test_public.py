@@ -1,8 +1,6 @@
 """The names that `import ntkscore` offers: each is documented, with an example that runs."""
 
-import ast
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -33,24 +31,12 @@ def test_a_person_needs_no_deep_imports() -> None:
         ),
         "InputError",
     } == set(NAMES)
-    assert set(NAMES) <= set(dir(ntkscore))
-
-
-def test_type_checkers_read_the_places_from_which_names_are_imported() -> None:
-    tree = ast.parse(Path(ntkscore.__file__).read_text())
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    places = {a.asname: f"{node.module}.{a.name}" for node in imported for a in node.names}
-    del places[None]  # what the file itself works with
-    assert places == ntkscore.PLACES
+    assert dir(ntkscore) == NAMES
 
 
 def test_another_name_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match=r"^module 'ntkscore' has no attribute 'scores'$"):
+    with pytest.raises(AttributeError, match="scores"):
         ntkscore.scores  # noqa: B018
-
-
-def test_the_version_is_a_version() -> None:
-    assert ntkscore.__version__.count(".") == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
