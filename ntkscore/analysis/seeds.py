@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ntkscore.analysis.correlation import bootstrap_interval
+from ntkscore.analysis.correlation import draws, percentile_interval
 
 RESAMPLES = 2000
 
@@ -38,8 +38,8 @@ def over_seeds(
         >>> over_seeds(np.array([1.0, 2.0, 3.0, 4.0]), np.mean)
         Interval(value=2.5, low=1.5, high=3.5)
     """
-    draw = lambda seeds: float(statistic(values[seeds]))  # noqa: E731
-    low, high = bootstrap_interval(draw, len(values), resamples=resamples)
+    drawn = [float(statistic(values[seeds])) for seeds in draws(len(values), resamples)]
+    low, high = percentile_interval(np.array(drawn))
     return Interval(float(statistic(values)), low, high)
 
 
