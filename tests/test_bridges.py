@@ -297,6 +297,16 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
     with pytest.raises(InputError, match=r"lazy module; call the module once$"):
         ntkscore.from_torch(nn.LazyLinear(2), FEATURES)
 
+    class Square(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            torch._assert(x.shape[2] == 6, "Wrong image height!")
+            return super().forward(x.flatten(1))
+
+    with pytest.raises(
+        InputError, match=r"as \(3, 6, 3, 6\): AssertionError: Wrong image .*take the"
+    ):
+        ntkscore.from_torch(Square(108, 2), IMAGES.transpose(0, 3, 1, 2))
+
     class Returns(nn.Module):
         def __init__(self, what: Any) -> None:
             super().__init__()
