@@ -1,0 +1,110 @@
+"""Parity files: weights, images, and what an independent float64 implementation computed.
+
+A file holds the weights of one cell under NAS-Bench-201's names, a few images of CIFAR-10, and
+logits, gradients, attacked images and kernels.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cells.nasbench201.cell import Cell
+from cells.nasbench201.space import NASBench201
+from ntkscore.data.datasets import DATASETS
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array, jax, jnp
+from ntkscore.model import Model
+
+KERNELS: dict[str, tuple[str, str]] = {
+    "ntk_sum_weights": ("sum", "weights"),
+    "ntk_sum_conv_linear_weights": ("sum", "conv_linear"),
+    "ntk_trace_all": ("trace", "all"),
+    "ntk_label_all": ("label", "all"),
+    "ntk_loss_all": ("loss", "all"),
+}
+"""Output and parameters of each kernel that a file has at the clean images."""
+
+
+def load_parity(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a parity file.
+
+    Raises:
+        InputError: if it cannot be read or lacks what every parity file has.
+    """
+    try:
+        with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:
+        raise InputError(
+            f"expected a parity file (.npz) at {path}, got {type(error).__name__}: {error}; "
+            "check the path, or get the file again"
+        ) from error
+    needed = {"images", "labels", "arch_str", "channels", "cells_per_stage", "num_classes"}
+    needed |= {"input_grad", "fgsm_8", "fgsm_8_twice", "pgd7_8", "ntk_sum_all_stack", *KERNELS}
+    if missing := sorted(needed - arrays.keys()):
+        raise InputError(
+            f"expected the array {missing[0]!r} in the parity file {path}, got a file without it "
+            f"({len(missing)} missing); get the file again"
+        )
+    return arrays
+
+
+def space_of(arrays: Mapping[str, np.ndarray], bn: str = "calibrated") -> NASBench201:
+    """The space of the file's network, with CIFAR-10's normaliser."""
+    task = DATASETS["cifar10"].task._replace(num_classes=int(arrays["num_classes"]))
+    channels, cells_per_stage = int(arrays["channels"]), int(arrays["cells_per_stage"])
+    return NASBench201(task=task, channels=channels, cells_per_stage=cells_per_stage, bn=bn)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parity file made ready: the cell, and its network's variables from the file's weights."""
+
+    arrays: Mapping[str, np.ndarray]
+    cell: Cell
+    variables: Mapping[str, Any]
+    dtype: Any
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
+        """The reference to compute with in this precision, which must be enabled."""
+        from cells.nasbench201.checkpoints import read_state_dict
+
+        cell = Cell.parse(str(arrays["arch_str"]))
+        state = {
+            name.removeprefix("state_dict/"): value
+            for name, value in arrays.items()
+            if name.startswith("state_dict/")
+        }
+        variables = read_state_dict(state, cell, space_of(arrays).flax_network)
+        cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
+        return cls(arrays, cell, cast, dtype)
+
+    @property
+    def images(self) -> Array:
+        """Clean images X, pixels in [0, 1]."""
+        return jnp.asarray(self.arrays["images"] / 255.0, self.dtype)
+
+    @property
+    def labels(self) -> Array:
+        """Classes of the clean images."""
+        return jnp.asarray(self.arrays["labels"], jnp.int32)
+
+    def model(self, bn: str = "calibrated") -> Model:
+        """The network in a mode of its normalisation, at the file's clean images."""
+        variables = jax.tree.map(jnp.asarray, dict(self.variables))
+        space = space_of(self.arrays, bn)
+        code = jnp.asarray(space.encode(self.cell))
+        return space.model((), variables, code, self.images)
+
+    def points(self, name: str) -> Array:
+        """The clean images, or attacked ones by their name in the file."""
+        return self.images if name == "images" else jnp.asarray(self.arrays[name], self.dtype)
+
+    @property
+    def stack(self) -> Array:
+        """Stacked points (X, X_ρ, X_2ρ), for FGSM at 8/255."""
+        return jnp.concatenate([self.points(name) for name in ("images", "fgsm_8", "fgsm_8_twice")])
