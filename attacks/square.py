@@ -9,7 +9,7 @@ from attacks.core import Images
 from ntkscore.lazy import Array, jax, jnp, lax
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
-"""Of 10,000 queries those after which the share of pixels is halved."""
+"""Query counts (per 10,000) at which the area of the squares halves."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def _is_batch_norm(torch: Any, part: Any) -> bool:
 
 
 def _is_coupled(torch: Any, module: Any) -> bool:
-    """Whether a normalisation measures the batch: in training, or because it keeps nothing."""
+    """Tell whether a normalisation measures the batch: in training, or without own statistics."""
     return any(
         _is_batch_norm(torch, part) and (part.training or part.running_mean is None)
         for part in module.modules()
@@ -180,7 +180,7 @@ def _leaf(tree: Any, name: str) -> Array:
 
 
 def _logits(torch: Any, environment: Any, out: Any, count: int) -> Array:
-    """What the module returned, as an array of logits."""
+    """The module's output as an array of logits."""
     got = f"a {type(out).__name__}"
     if isinstance(out, torch.Tensor):
         logits = environment.t2j_iso(out)
@@ -243,7 +243,7 @@ def _check(
 
 
 def _raised_in(error: BaseException, package: str) -> bool:
-    """Whether it was a line of a package that failed."""
+    """Tell whether it was a line of this package that failed."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals.get("__name__", "").split(".")[0] == package
 

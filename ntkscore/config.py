@@ -24,7 +24,7 @@ def _repeated(values: Iterable[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Config:
-    """How a network is scored; every field is an option of the command line as well.
+    """Settings of a scoring; every field is an option of the command line as well.
 
     Attributes:
         samples: N, images drawn from the data set; `score` takes all that it is given.

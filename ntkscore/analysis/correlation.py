@@ -108,11 +108,11 @@ def _cosine(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Where the middle share of a statistic's resampled values lies; NaN where none is finite.
+    """Percentile interval of a statistic from its resampled values; NaN where none is finite.
 
     Args:
         values: one for each resample.
-        confidence: that share, a fraction.
+        confidence: coverage of the interval, a fraction.
 
     Example:
         >>> percentile_interval(np.arange(101.0), 0.5)

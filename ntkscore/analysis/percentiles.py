@@ -1,4 +1,4 @@
-"""Where networks lie among those of a whole space that was scored alike.
+"""Percentiles of networks among those of a whole space that was scored alike.
 
 The whole space is a finished run: a result directory of one's own, or one that comes with the
 package.

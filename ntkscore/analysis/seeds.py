@@ -55,7 +55,7 @@ def log_slope(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]) -> float:
 
 
 def crossing(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"], level: float) -> float:
-    """Where y first crosses a level, on straight lines between its values; NaN where it does not.
+    """The first x at which y crosses a level, on straight lines between its values; else NaN.
 
     Args:
         x: ascending.

@@ -266,7 +266,7 @@ def _refuse_other_files(directory: Path) -> None:
 
 
 def differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    """What differs between two configurations of plain values, choice by choice, in words."""
+    """The differences of two configurations of plain values, choice by choice, in words."""
     old, new = dict(_leaves(stored)), dict(_leaves(asked))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
