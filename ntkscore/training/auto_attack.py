@@ -104,7 +104,7 @@ def in_pytorch(model: Model) -> Any:
         return jax.vjp(lambda x: model.apply(params, x), x)[1](g)[0]
 
     def given(tensor: Any) -> jax.Array:
-        """The rows in JAX, filled with zeros up to a power of two, so that few shapes are compiled."""
+        """The rows in JAX, zeros up to a power of two below them: few shapes are compiled."""
         rows = tensor.detach().numpy()
         filled = np.zeros((1 << (len(rows) - 1).bit_length(), *rows.shape[1:]), rows.dtype)
         filled[: len(rows)] = rows

@@ -177,7 +177,7 @@ def _compiled(network: Trainable, recipe: Recipe, steps: int) -> Callable[..., A
 
 
 def _placement() -> Callable[[int | None], Any]:
-    """Return the placement of arrays: batches in parts where the devices divide them, else whole."""
+    """The placement of an array: batches in parts where the devices divide them, else whole."""
     devices = jax.devices()
     mesh = Mesh(np.array(devices), ("images",))
 

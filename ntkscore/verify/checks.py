@@ -108,7 +108,7 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
 
 
 def _kink_bounds(reference: Reference) -> dict[str, float]:
-    """The kink bound of each kernel: its move in float64 when the images move by a rounding error."""
+    """The kink bound of each kernel, from its moves in float64 under rounding of the images."""
     with jax.enable_x64(True):
         exact = Reference.of(reference.arrays, jnp.float64)
         parity_kernels = _kernel_program(exact)
