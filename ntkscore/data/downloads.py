@@ -10,7 +10,7 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.data.table_formats import FORMATS
@@ -126,7 +126,9 @@ def _stream(url: str, file: Path, progress: bool) -> None:
     from rich.console import Console
     from rich.progress import wrap_file
 
-    with urlopen(url, timeout=_TIMEOUT) as answer, file.open("wb") as out:
+    # Some hosts refuse what urllib calls itself.
+    request = Request(url, headers={"User-Agent": "ntkscore"})
+    with urlopen(request, timeout=_TIMEOUT) as answer, file.open("wb") as out:
         total = int(answer.headers.get("Content-Length", 0))
         console = Console(stderr=True)
         bar = wrap_file(answer, total, description=file.name, console=console, disable=not progress)
