@@ -6,11 +6,8 @@ import os
 import shutil
 import tarfile
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.data.table_formats import FORMATS
@@ -100,6 +97,10 @@ def _complete(folder: Path, source: Source) -> bool:
 
 
 def _download(url: str, file: Path, checksum: str | None, target: Path, progress: bool) -> None:
+    # Slow to import, and the command line imports this module for its names.
+    from http.client import HTTPException
+    from urllib.error import URLError
+
     try:
         _stream(url, file, progress)
     except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
@@ -123,6 +124,8 @@ def _stream(url: str, file: Path, progress: bool) -> None:
 
     Not by a library that uncompresses what it receives: servers call a .tar.gz compressed content.
     """
+    from urllib.request import Request, urlopen
+
     from rich.console import Console
     from rich.progress import wrap_file
 
