@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cells.space import Task
+from ntkscore.errors import InputError
 
 Colour = tuple[float, ...]
 """Red, green and blue, or grey alone, on the pixel scale [0, 1]."""
@@ -34,6 +35,13 @@ class Source:
     files: Mapping[str, str | None] = field(default_factory=dict)
     checks: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
     by_hand: str = ""
+
+
+def altered(path: Path, expected: str, came: str) -> InputError:
+    """The error for a file that is not as it was published."""
+    return InputError(
+        f"expected {expected} in {path}, but it has {came}: get the official file again"
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntkscore.data.datasets import Source
+from ntkscore.data.datasets import Source, altered
 from ntkscore.errors import InputError
 
 FETCH = "run `ntkscore fetch nas-robbench-201`"
@@ -51,13 +51,6 @@ class TableFormat:
     parse: Callable[[dict[str, Any], Path], Parsed]
     source: Source | None = None
     remedy: str = ""
-
-
-def altered(path: Path, expected: str, came: str) -> InputError:
-    """The error for a file that is not as it was published."""
-    return InputError(
-        f"expected {expected} in {path}, but it has {came}: get the official file again"
-    )
 
 
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
