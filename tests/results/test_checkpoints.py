@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from orbax import checkpoint
 
 from ntkscore.errors import InputError
 from ntkscore.results.checkpoints import STATE, Checkpoints
@@ -33,6 +32,7 @@ def test_the_last_stage_comes_back_bit_by_bit(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_version_0_3_goes_on(tmp_path: Path) -> None:
+    checkpoint = pytest.importorskip("orbax.checkpoint", reason="flax brings it, we do not ask")
     options = checkpoint.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
     with checkpoint.CheckpointManager(tmp_path, options=options) as manager:
         manager.save(9, args=checkpoint.args.StandardSave(START))
