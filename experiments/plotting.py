@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib
 
 from ntkscore.data.datasets import DATASETS
-from ntkscore.data.names import metric_name
+from ntkscore.data.table_files import metric_name
 from ntkscore.explore.pictures import STYLE
 
 matplotlib.use("agg")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
-from ntkscore.analysis.frames import free_table
+from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
 from ntkscore.data.tables import Table, load_table
@@ -65,7 +65,7 @@ SPACE = NASBench201()
 
 def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
     """Scores by cell, and as further columns costs and counts of the networks that were trained."""
-    return scores.join(free_table(scores.index, SPACE))
+    return scores.join(cost_table(scores.index, SPACE))
 
 
 def sum_named(name: str) -> ScoreSum:

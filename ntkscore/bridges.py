@@ -5,6 +5,7 @@ there. Both are imported when a module comes, not before.
 """
 
 import copy
+import traceback
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -132,7 +133,7 @@ def _is_batch_norm(torch: Any, part: Any) -> bool:
 
 
 def _is_coupled(torch: Any, module: Any) -> bool:
-    """Whether a normalisation measures the batch: in training, or because it keeps nothing."""
+    """Tell whether a normalisation measures the batch: in training, or without own statistics."""
     return any(
         _is_batch_norm(torch, part) and (part.training or part.running_mean is None)
         for part in module.modules()
@@ -179,7 +180,7 @@ def _leaf(tree: Any, name: str) -> Array:
 
 
 def _logits(torch: Any, environment: Any, out: Any, count: int) -> Array:
-    """What the module returned, as an array of logits."""
+    """The module's output as an array of logits."""
     got = f"a {type(out).__name__}"
     if isinstance(out, torch.Tensor):
         logits = environment.t2j_iso(out)
@@ -220,17 +221,18 @@ def _check(
             f"expected operations that torchax {torchax.__version__} knows, got another one: "
             f"{_first_line(error)}; write that part of the module with others, or in JAX"
         ) from error
-    except AssertionError as error:
-        raise InputError(
-            f"expected tensors that the module holds by name, got {_first_line(error)}; register "
-            "what forward uses from lists or from outside the module as buffers"
-        ) from error
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (AssertionError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, AssertionError) and _raised_in(error, torchax.__name__):
+            raise InputError(
+                f"expected tensors that the module holds by name, got {_first_line(error)}; "
+                "register what forward uses from lists or from outside the module as buffers"
+            ) from error
         images = channels_last and len(points.shape) == 4
         n, *_ = shape = points.shape
         seen = (n, shape[3], *shape[1:3]) if images else shape
         advice = (
-            "give images as (m, height, width, channels), or channels_last=False"
+            "PyTorch's modules take the channels first, and images have them last here: give "
+            "images as (m, height, width, channels), or channels_last=False"
             if images
             else "give points as the module takes them"
         )
@@ -238,6 +240,12 @@ def _check(
             f"expected points that the module takes, got {shape} {points.dtype}, which it is given "
             f"as {seen}: {type(error).__name__}: {_first_line(error)}; {advice}"
         ) from error
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    """Tell whether it was a line of this package that failed."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").split(".")[0] == package
 
 
 def _first_line(error: Exception) -> str:

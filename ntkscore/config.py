@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from attacks import ATTACKS, NORMS, Attack
@@ -22,7 +23,7 @@ def _repeated(values: Iterable[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Config:
-    """How a network is scored; every field is an option of the command line as well.
+    """Settings of a scoring; every field is an option of the command line as well.
 
     Attributes:
         samples: N, images drawn from the data set; `score` takes all that it is given.
@@ -30,7 +31,7 @@ class Config:
         output: the reading of the logits: `sum`, `trace`, `label` or `loss`.
         parameters: which parameters count: `all`, `weights` or `conv_linear`.
         attack: a name in `attacks.ATTACKS`: `fgsm` or `pgd`.
-        rhos: radii on the pixel scale [0, 1]; each is scored.
+        rhos: radii on the pixel scale [0, 1], or a single one; each is scored.
         steps: gradient steps of PGD; None for its own number.
         step_size: length of a PGD step in pixel units; None for its own share of the radius.
         random_start: whether PGD begins at a random point of the ball.
@@ -83,11 +84,12 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        if self.implementation == "jacobian":  # its name before version 0.2
-            object.__setattr__(self, "implementation", "layerwise")
         for name in ("rhos", "betas"):
-            if isinstance(values := getattr(self, name), list):
+            values: object = getattr(self, name)
+            if isinstance(values, list):
                 object.__setattr__(self, name, tuple(values))
+            elif isinstance(values, Real) and not isinstance(values, bool):
+                object.__setattr__(self, name, (float(values),))
         check_choices(self)
         if self.samples < 2:
             raise InputError(

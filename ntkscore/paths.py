@@ -20,13 +20,12 @@ def results_path(path: str | os.PathLike[str]) -> Path:
 
 def cache_home() -> Path:
     """The folder of the user's cache that belongs to ntkscore."""
-    # Scoring keeps its compiled programs here, also on machines that never download anything
-    # and were set up without pooch, which knows each platform's own place.
+    # Machines that only score may have been set up without it.
     try:
-        import pooch
+        from platformdirs import user_cache_path
     except ImportError:
         return Path.home() / ".cache" / "ntkscore"
-    return Path(pooch.os_cache("ntkscore"))
+    return user_cache_path("ntkscore")
 
 
 def data_home(data_dir: str | Path | None = None) -> Path:

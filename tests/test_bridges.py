@@ -15,8 +15,8 @@ import pytest
 
 import ntkscore
 from ntkscore.errors import InputError
-from ntkscore.parity import Reference, load_parity, space_of
 from ntkscore.trace.passes import TracedPasses
+from ntkscore.verify.parity import Reference, load_parity, space_of
 
 POINTS = np.random.default_rng(0).uniform(size=(3, 32, 32, 3))
 """Images, pixels in [0, 1]."""
@@ -296,6 +296,14 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
         ntkscore.from_torch(small, IMAGES.transpose(0, 3, 1, 2))
     with pytest.raises(InputError, match=r"lazy module; call the module once$"):
         ntkscore.from_torch(nn.LazyLinear(2), FEATURES)
+
+    class Square(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            torch._assert(x.shape[2] == 6, "Wrong image height!")
+            return super().forward(x.flatten(1))
+
+    with pytest.raises(InputError, match=r"as \(3, 6, 3, 6\): .*Wrong image .*take the"):
+        ntkscore.from_torch(Square(108, 2), IMAGES.transpose(0, 3, 1, 2))
 
     class Returns(nn.Module):
         def __init__(self, what: Any) -> None:

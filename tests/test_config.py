@@ -27,7 +27,7 @@ from ntkscore.text import format_rho, parse_fraction
         ),
         ({"samples": "8"}, "expected samples to be of the type int, such as 50, got '8'; correct"),
         ({"samples": True}, "expected samples to be of the type int, such as 50, got True"),
-        ({"betas": 0.5}, r"expected betas to be of the type tuple, such as \(0.5,\), got 0.5"),
+        ({"betas": "0.5"}, r"expected betas to be of the type tuple, such as \(0.5,\), got '0.5'"),
         (
             {"samples": 0},
             "expected at least 2 samples, whose kernel can tell them apart, got 0; raise it",
@@ -76,8 +76,10 @@ def test_every_choice_of_the_attack_reaches_it() -> None:
     assert Config(norm="l2").attack_at(0.1) == fgsm(0.1, "l2")
 
 
-def test_jacobian_is_another_name_of_layerwise() -> None:
-    assert Config(implementation="jacobian") == Config(implementation="layerwise")
+@pytest.mark.usefixtures("unchecked")
+def test_one_number_or_a_list_does_for_several() -> None:
+    config = Config(rhos=0.03, betas=[0, 1])  # type: ignore[arg-type]
+    assert (config.rhos, config.betas) == ((0.03,), (0, 1))
 
 
 def test_one_program_serves_what_differs_in_data_alone() -> None:

@@ -174,16 +174,18 @@ class Cell:
         channels: int = 16,
         cells_per_stage: int = 5,
         num_classes: int = 10,
-        image_size: int = 32,
+        image_size: int | tuple[int, int] = 32,
     ) -> int:
         """Multiply-adds of all convolutions and the linear layer, for one image.
 
         Args:
             channels, cells_per_stage, num_classes: as for `params`.
-            image_size: height and width of the image in pixels, a multiple of 4.
+            image_size: height and width of the image in pixels, multiples of 4; one number for
+                a square.
         """
         widths = (channels, 2 * channels, 4 * channels)
-        areas = [(image_size >> stage) ** 2 for stage in range(3)]
+        height, width = (image_size,) * 2 if isinstance(image_size, int) else image_size
+        areas = [(height >> stage) * (width >> stage) for stage in range(3)]
         total = areas[0] * 9 * IMAGE_CHANNELS * channels
         convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
         for width, area in zip(widths, areas, strict=True):

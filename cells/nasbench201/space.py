@@ -107,9 +107,10 @@ class NASBench201(Space):
     def costs(self, architecture: Cell) -> dict[str, float]:
         """Trainable parameters, and multiply-adds for one image."""
         shape = (self.channels, self.cells_per_stage, self.task.num_classes)
+        height, width, _ = self.task.image_shape
         return {
             "params": architecture.params(*shape),
-            "flops": architecture.flops(*shape, self.task.image_shape[0]),
+            "flops": architecture.flops(*shape, (height, width)),
         }
 
     def structure(self, architecture: Cell) -> dict[str, float]:

@@ -34,7 +34,7 @@ from experiments.study import (
 )
 from ntkscore.analysis.comparison import correlate
 from ntkscore.analysis.correlation import spearman
-from ntkscore.analysis.frames import free_table
+from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.text import format_rho
 
@@ -54,7 +54,7 @@ PAIRS = tuple(
 def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
     """Agreement of every score with every metric, with the range over single seeds."""
     means = scores.means
-    params = free_table(means.index, SPACE)["params"]
+    params = cost_table(means.index, SPACE)["params"]
     for metric in METRICS:
         accuracy = scores.study.table.accuracies(DATASET, metric, list(means.index))
         frame = correlate(means, scores.study.table, DATASET, metric, SPACE, resamples=RESAMPLES)

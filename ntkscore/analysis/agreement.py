@@ -74,8 +74,9 @@ def agreement(
     Args:
         values: the score, shape (cells,); cells where it is not finite are left out and counted.
         accuracy: measured accuracy as a fraction, shape (cells,).
-        direction: +1 if a higher score predicts a better cell, -1 if a lower one; it decides
-            which cell is best-scored and nothing else.
+        direction: +1 if a higher score predicts a better cell, -1 if a lower one. It decides
+            which cells are best-scored, and so the best cell, `ndcg` and `first_ten_accuracy`;
+            correlations keep their signs.
         resamples: bootstrap resamples of the cells, each ranked anew.
         seed: random seed of the bootstrap; equal seeds draw equal cells, so that intervals of
             several scores on the same cells are comparable.

@@ -9,10 +9,10 @@ import pandas as pd
 from cells.space import Architecture, Space
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.correlation import FEWEST
-from ntkscore.analysis.frames import free_table, pick_rho, score_table
+from ntkscore.analysis.frames import cost_table, pick_rho, score_table
 from ntkscore.analysis.score_names import default_sum
-from ntkscore.data.datasets import DATASETS
-from ntkscore.data.names import dataset_name, metric_name
+from ntkscore.data.datasets import DATASETS, dataset_name
+from ntkscore.data.table_files import metric_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.proxies import direction_of
@@ -126,16 +126,17 @@ def correlate(
         )
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
-    free = free_table(scores.index, trained_on(space, dataset))
-    free.index = scores.index
-    default = default_sum(tuple(free), tuple(scores.columns[scores.notna().any()]))
+    costs = cost_table(scores.index, trained_on(space, dataset))
+    costs.index = scores.index
+    default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
     directions = {
-        str(name): direction_of(str(name), space.fewer) for name in [*scores.columns, *free.columns]
+        str(name): direction_of(str(name), space.fewer)
+        for name in [*scores.columns, *costs.columns]
     }
     if set(default.terms) & set(scores.columns):
-        scores = scores.assign(**{str(default): default.of(scores.join(free))})
+        scores = scores.assign(**{str(default): default.of(scores.join(costs))})
         directions[str(default)] = +1
-    frame = agreement_table(scores, accuracy, directions, free, resamples=resamples)
+    frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
     frame = frame.reset_index()
     best = frame["best_cell"].dropna()
     short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)

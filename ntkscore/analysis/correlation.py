@@ -1,6 +1,6 @@
 """Spearman's rank correlation, and the bootstrap over cells that gives it an interval."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,11 +61,11 @@ def centred_ranks(codes: np.ndarray) -> np.ndarray:
 
 
 class Resamples:
-    """Draws of cells for many scores, and the ranks in each of what these are held against.
+    """Bootstrap resamples of the cells, kept for many scores, with the accuracies' ranks in each.
 
     Args:
         codes: `rank_codes` of the accuracies, shape (cells,).
-        resamples, seed: as for `bootstrap_interval`, which draws the same cells.
+        resamples, seed: as for `draws`.
 
     Example:
         >>> resamples = Resamples(np.array([0, 1, 2, 3, 4]), resamples=2)
@@ -73,9 +73,8 @@ class Resamples:
         [0.68, 1.0]
     """
 
-    def __init__(self, codes: np.ndarray, resamples: int, seed: int = 0) -> None:
-        rng, n = np.random.default_rng(seed), len(codes)
-        self.cells = [rng.integers(n, size=n) for _ in range(resamples)]
+    def __init__(self, codes: np.ndarray, resamples: int = 1000, seed: int = 0) -> None:
+        self.cells = list(draws(len(codes), resamples, seed))
         self._ranks = [centred_ranks(codes[drawn]) for drawn in self.cells]
 
     def spearman(self, codes: np.ndarray) -> np.ndarray:
@@ -88,50 +87,32 @@ class Resamples:
         return np.array([_cosine(x, y) for x, y in pairs])
 
 
+def draws(count: int, resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
+    """Bootstrap resamples: as many positions (count,) as there are cells, drawn with replacement.
+
+    Args:
+        count: number of cells.
+        resamples: number of resamples.
+        seed: random seed; equal seeds draw equal cells, so that intervals of several statistics on
+            the same cells are comparable.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+    """
+    rng = np.random.default_rng(seed)
+    return (rng.integers(count, size=count) for _ in range(resamples))
+
+
 def _cosine(x: np.ndarray, y: np.ndarray) -> float:
     scale = np.sqrt((x @ x) * (y @ y))
     return float(x @ y / scale) if scale > 0 else np.nan
 
 
-def bootstrap_interval(
-    statistic: Callable[[np.ndarray], float],
-    cells: int,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> tuple[float, float]:
-    """Percentile interval of a statistic over resampled cells.
-
-    Args:
-        statistic: of the positions of the drawn cells, shape (cells,).
-        cells: number of cells, and of draws with replacement in a resample.
-        resamples: number of resamples.
-        seed: random seed; equal seeds draw equal cells, so that intervals of several statistics
-            on the same cells are comparable.
-        confidence: coverage of the interval, a fraction.
-
-    Returns:
-        The two ends; NaN where no resample has a finite statistic.
-
-    Raises:
-        InputError: if `resamples` or `confidence` is out of range.
-
-    Source:
-        Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
-    """
-    check_interval(resamples, confidence)
-    rng = np.random.default_rng(seed)
-    values = [statistic(rng.integers(cells, size=cells)) for _ in range(resamples)]
-    return percentile_interval(np.array(values), confidence)
-
-
 def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Where the middle share of a statistic's resampled values lies; NaN where none is finite.
+    """Percentile interval of a statistic from its resampled values; NaN where none is finite.
 
     Args:
         values: one for each resample.
-        confidence: that share, a fraction.
+        confidence: coverage of the interval, a fraction.
 
     Example:
         >>> percentile_interval(np.arange(101.0), 0.5)

@@ -70,7 +70,7 @@ def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
     return single.groupby(network).mean().mask(failed)[list(dict.fromkeys(names))]
 
 
-def free_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
+def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
     """A row per network and a column per cost and count of the space: what a score must beat.
 
     Args:
@@ -82,7 +82,7 @@ def free_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
 
     Example:
         >>> from cells.nasbench201.space import NASBench201
-        >>> free_table(["323133"], NASBench201())[["params", "flops", "layers"]]
+        >>> cost_table(["323133"], NASBench201())[["params", "flops", "layers"]]
                params      flops  layers
         cell
         2581  1073466  153272960      83
@@ -114,4 +114,4 @@ def network_table(rows: pd.DataFrame, space: Space) -> pd.DataFrame:
         space: where the networks come from; costs are those of the networks that it trains.
     """
     scores = score_table(rows)
-    return scores.join(free_table(scores.index, space.trained()))
+    return scores.join(cost_table(scores.index, space.trained()))

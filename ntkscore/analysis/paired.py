@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike
 from ntkscore.analysis.correlation import (
     FEWEST,
     as_columns,
-    bootstrap_interval,
     centred_ranks,
     check_accuracy,
     check_interval,
+    draws,
+    percentile_interval,
     rank_codes,
     spearman_of_codes,
 )
@@ -101,13 +102,11 @@ def difference(
     if np.isnan(coefficients).any():
         return Difference("constant", n, excluded)
 
-    def resampled(cells: np.ndarray) -> float:
-        better = spearman_of_codes(x[cells], y[cells])
-        return better - spearman_of_codes(other_x[cells], other_y[cells])
-
-    low, high = bootstrap_interval(
-        resampled, n, resamples=resamples, seed=seed, confidence=confidence
-    )
+    resampled = [
+        spearman_of_codes(x[cells], y[cells]) - spearman_of_codes(other_x[cells], other_y[cells])
+        for cells in draws(n, resamples, seed)
+    ]
+    low, high = percentile_interval(np.array(resampled), confidence)
     value = coefficients[0] - coefficients[1]
     return Difference("ok", n, excluded, value, low, high, *coefficients)
 

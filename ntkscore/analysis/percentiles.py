@@ -1,4 +1,4 @@
-"""Where networks lie among those of a whole space that was scored alike.
+"""Percentiles of networks among those of a whole space that was scored alike.
 
 The whole space is a finished run: a result directory of one's own, or one that comes with the
 package.
@@ -20,11 +20,15 @@ from ntkscore.results.result_set import ResultSet, differences
 
 SHIPPED = Path(__file__).parents[1] / "references"
 """The result directories that come with the package, with the terms of the default score."""
-FREE = ("rhos", "betas", "proxies")
+MAY_DIFFER = ("rhos", "betas", "proxies")
 """Choices that may differ from a reference's: what they add stands in rows of its own."""
 
 EQUAL = 1e-9
 """Relative difference of two sums of the same numbers."""
+
+
+class OtherwiseScored(InputError):
+    """A run cannot serve as a reference: it was scored in another way, or lacks what is asked."""
 
 
 class Population(NamedTuple):
@@ -76,23 +80,29 @@ def population(
         space: where all of them come from.
 
     Raises:
-        InputError: if the run was scored in another way, or lacks a seed, the radius or a score.
+        OtherwiseScored: if the run was scored in another way, or lacks a seed, the radius or a
+            score.
+        InputError: if it is damaged.
     """
     results = ResultSet.open(reference)
 
-    def refuse(difference: str) -> InputError:
-        return InputError(
+    def refuse(difference: str) -> OtherwiseScored:
+        return OtherwiseScored(
             f"expected scores made like those of {reference}, got {difference}; score alike, or "
             "leave the reference out"
         )
 
     kept, asked = (
-        {name: value for name, value in one.items() if name not in FREE}
+        {name: value for name, value in one.items() if name not in MAY_DIFFER}
         for one in (results.configuration, json.loads(json.dumps(configuration)))
     )
     if differing := differences(kept, asked):
         raise refuse("; ".join(differing))
-    rows, key = pick_rho(results.read(), rho), results.identity[0]
+    rows, key = results.read(), results.identity[0]
+    try:
+        rows = pick_rho(rows, rho)
+    except InputError as error:
+        raise OtherwiseScored(str(error)) from None
     there = sorted(rows["seed"].unique())
     if absent := [seed for seed in seeds if seed not in there]:
         raise refuse(f"seed {absent[0]}, of which it has {', '.join(map(str, there))}")
@@ -120,11 +130,14 @@ def shipped_population(
     Args:
         configuration, seeds, rho, by, space: as for `population`.
         folder: where the runs are.
+
+    Raises:
+        InputError: if one of them is damaged.
     """
     for directory in sorted(folder.glob("*")):
         try:
             found = population(directory, configuration, seeds, rho, by, space)
-        except InputError:
+        except OtherwiseScored:
             continue
         return found._replace(source=f"{len(found.scores):,} networks of {space.name}")
     return None

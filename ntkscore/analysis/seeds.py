@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ntkscore.analysis.correlation import bootstrap_interval
+from ntkscore.analysis.correlation import draws, percentile_interval
 
 RESAMPLES = 2000
 
@@ -38,12 +38,12 @@ def over_seeds(
         >>> over_seeds(np.array([1.0, 2.0, 3.0, 4.0]), np.mean)
         Interval(value=2.5, low=1.5, high=3.5)
     """
-    draw = lambda seeds: float(statistic(values[seeds]))  # noqa: E731
-    low, high = bootstrap_interval(draw, len(values), resamples=resamples)
+    drawn = [float(statistic(values[seeds])) for seeds in draws(len(values), resamples)]
+    low, high = percentile_interval(np.array(drawn))
     return Interval(float(statistic(values)), low, high)
 
 
-def log_slope(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]) -> float:
+def log_slope(x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"]) -> float:
     """The slope of log y against log x.
 
     Example:
@@ -54,8 +54,8 @@ def log_slope(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def crossing(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"], level: float) -> float:
-    """Where y first crosses a level, on straight lines between its values; NaN where it does not.
+def crossing(x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"], level: float) -> float:
+    """The first x at which y crosses a level, on straight lines between its values; else NaN.
 
     Args:
         x: ascending.

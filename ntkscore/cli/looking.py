@@ -105,7 +105,7 @@ def verify(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Check this machine's backend against float64 reference values; exit 1 if any differs."""
-    from ntkscore.parity import load_parity
+    from ntkscore.verify.parity import load_parity
 
     for path in files:
         load_parity(path)  # refuses a bad file before anything is computed
@@ -113,7 +113,7 @@ def verify(
     import pandas as pd
 
     from ntkscore.cli.display import print_frame
-    from ntkscore.verification import verify as verify_file
+    from ntkscore.verify.checks import verify as verify_file
 
     devices.keep_compiled(alone=True)
     failed = 0

@@ -1,12 +1,47 @@
 """Facts about the image data sets: a new entry in `DATASETS` is all that a new data set needs."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from cells.space import Task
-from ntkscore.data.sources import Source
+from ntkscore.errors import InputError
 
 Colour = tuple[float, ...]
 """Red, green and blue, or grey alone, on the pixel scale [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of a data set or a table: their place in the data folder and how they get there.
+
+    Attributes:
+        folder: the folder in the data folder.
+        contents: the files in it that make it complete.
+        base_url: address of the folder to download from, with a closing slash; "" where there is
+            no free download.
+        files: names of the files to download, with the checksum as `algorithm:hexadecimal`
+            where one is published.
+        checks: functions that raise `InputError` on an altered file, for files without a
+            published checksum.
+        by_hand: what to do instead of a download, as the rest of a sentence; "" where there is
+            a download.
+    """
+
+    folder: str
+    contents: tuple[str, ...]
+    base_url: str = ""
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    checks: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
+    by_hand: str = ""
+
+
+def altered(path: Path, expected: str, came: str) -> InputError:
+    """The error for a file that is not as it was published."""
+    return InputError(
+        f"expected {expected} in {path}, but it has {came}: get the official file again"
+    )
 
 
 @dataclass(frozen=True)
@@ -132,3 +167,21 @@ DATASETS = {
     ),
 }
 """All image data sets, by the names that results and tables know them by."""
+
+
+def dataset_name(name: str) -> str:
+    """The one name of a data set, whatever its spelling; an unknown one in lower case.
+
+    Example:
+        >>> dataset_name("CIFAR-10"), dataset_name("ImageNet"), dataset_name("SVHN")
+        ('cifar10', 'imagenet16-120', 'svhn')
+    """
+    spelling = _squeezed(name)
+    for known, dataset in DATASETS.items():
+        if spelling == _squeezed(known) or spelling in dataset.aliases:
+            return known
+    return name.strip().lower()
+
+
+def _squeezed(name: str) -> str:
+    return re.sub("[-_]", "", name.strip().lower())

@@ -1,16 +1,15 @@
-"""Downloads into the data folder: resumable, checked, all or nothing."""
+"""Downloads into the data folder: checked, all or nothing."""
 
 import gzip
+import hashlib
 import os
 import shutil
 import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
-from ntkscore.data.datasets import DATASETS
-from ntkscore.data.names import dataset_name
-from ntkscore.data.sources import Source
+from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.data.table_formats import FORMATS
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -32,8 +31,8 @@ def fetch(
 ) -> Path:
     """Download a data set or a benchmark table, unless it is complete in the data folder.
 
-    A download that broke off goes on where it stopped, also in another run. Files appear in
-    their place only when their checksum is right.
+    Files appear in their place only when all of them are there and every checksum is right. A
+    download that breaks off starts over the next time.
 
     Args:
         name: `cifar10`, `cifar100`, `mnist` or `nas-robbench-201`.
@@ -66,14 +65,25 @@ def fetch(
     if _complete(target, source):
         return target
     base_url = (base_urls or {}).get(key, source.base_url)
-    # Inside the data folder, so that the moves at the end are renames and never copies.
-    staging = home / f".fetch-{key}"
     try:
-        staging.mkdir(parents=True, exist_ok=True)
-        for file, checksum in source.files.items():
-            _download(base_url + file, staging / file, checksum, target, progress)
-        _publish(_prepare(staging, source), target)
-        shutil.rmtree(staging)
+        home.mkdir(parents=True, exist_ok=True)
+        # Inside the data folder, so that the moves at the end are renames and never copies.
+        with TemporaryDirectory(dir=home, prefix=f".fetch-{key}-") as staging:
+            ready = Path(staging) / source.folder
+            ready.mkdir(parents=True)
+            for name, checksum in source.files.items():
+                file = Path(staging) / name
+                _download(base_url + name, file, checksum, target, progress)
+                _unpack(file, ready)
+                if name in source.checks:
+                    source.checks[name](ready / name)
+            if not _complete(ready, source):
+                raise InputError(
+                    f"expected {', '.join(source.contents)} in the download of {source.folder}, "
+                    "but not all of them came: report this, the files at their home page have "
+                    "changed"
+                )
+            _publish(ready, target)
     except OSError as error:
         raise InputError(
             f"expected a writable data folder, but writing to {home} failed ({error}): "
@@ -87,115 +97,64 @@ def _complete(folder: Path, source: Source) -> bool:
 
 
 def _download(url: str, file: Path, checksum: str | None, target: Path, progress: bool) -> None:
-    # Imported here, so that scoring also runs on machines without them, which never download.
-    import pooch
-    import requests
-    import urllib3
+    # Slow to import, and the command line imports this module for its names.
+    from http.client import HTTPException
+    from urllib.error import URLError
 
-    part = file.with_name(f"{file.name}.part")
-
-    def resume(url: str, output: str, _: object) -> None:
-        _stream(url, part, progress)
-        os.replace(part, output)
-
-    pooch.get_logger().setLevel("WARNING")
     try:
-        # pooch hands the downloader a temporary file beside `file`, checks what it wrote there,
-        # and renames it to `file` or deletes it.
-        pooch.retrieve(url, checksum, file.name, file.parent, downloader=resume)
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        _stream(url, file, progress)
+    except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
         raise InputError(
             f"expected to download {url}, but it failed ({error}): connect to the network and run "
-            f"the same command again to resume, or put the files by hand into {target}"
+            f"the same command again, or put the files by hand into {target}"
         ) from error
-    except ValueError as error:
-        raise InputError(
-            f"expected {checksum} from {url}, but another file came and was removed "
-            f"({error}): fetch again, or put the files by hand into {target}"
-        ) from error
+    if checksum:
+        algorithm, expected = checksum.split(":")
+        with file.open("rb") as content:
+            came = hashlib.file_digest(content, algorithm).hexdigest()
+        if came != expected:
+            raise InputError(
+                f"expected {checksum} from {url}, but a file with {algorithm}:{came} came and was "
+                f"removed: fetch again, or put the files by hand into {target}"
+            )
 
 
-def _stream(url: str, part: Path, progress: bool) -> None:
-    """Append the missing bytes to a partial file, or start over where the server cannot resume."""
-    import requests
+def _stream(url: str, file: Path, progress: bool) -> None:
+    """Write what lies at an address to a file, as it lies there.
+
+    Not by a library that uncompresses what it receives: servers call a .tar.gz compressed content.
+    """
+    from urllib.request import Request, urlopen
+
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich.progress import wrap_file
 
-    have = part.stat().st_size if part.exists() else 0
-    # Ranges count the bytes that are sent: a compressed answer could not be resumed.
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
-        if answer.status_code == requests.codes.requested_range_not_satisfiable:
-            part.unlink()  # as long as the file or longer, yet never accepted
-            return _stream(url, part, progress)
-        answer.raise_for_status()
-        resumed = answer.status_code == requests.codes.partial_content
-        start = have if resumed else 0
-        total = start + int(answer.headers.get("Content-Length", 0))
-        columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        bar = Progress("{task.description}", *columns, console=Console(stderr=True))
-        bar.disable = not progress
-        with part.open("ab" if resumed else "wb") as out, bar:
-            task = bar.add_task(part.stem, total=total or None, completed=start)
-            # The raw stream, because servers call a .tar.gz compressed content: it shall arrive as
-            # it lies there. Its errors are those of urllib3.
-            for chunk in answer.raw.stream(_CHUNK, decode_content=False):
-                out.write(chunk)
-                bar.advance(task, len(chunk))
-            if out.tell() < total:  # older urllib3 takes an early end for the end
-                raise requests.ConnectionError(f"it broke off after {out.tell()} of {total} bytes")
-
-
-def _prepare(staging: Path, source: Source) -> Path:
-    """Unpack and check what was downloaded; returns a folder that can go into its place."""
-    ready = staging / "ready"
-    shutil.rmtree(ready, ignore_errors=True)
-    folder = ready / source.folder
-    folder.mkdir(parents=True)
-    for name in source.files:
-        file = staging / name
-        if name.endswith(".tar.gz"):
-            try:
-                _unpack(file, folder)
-            except (tarfile.TarError, EOFError, zlib.error) as error:
-                file.unlink()
-                raise InputError(
-                    f"expected to unpack {file}, but it is no whole archive ({error}): "
-                    "fetch again, or unpack the official one by hand"
-                ) from error
-            continue
-        if name.endswith(".gz"):
-            try:
-                (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                file.unlink()
-                raise InputError(
-                    f"expected to uncompress {file}, but it is damaged ({error}): fetch again"
-                ) from error
-            continue
-        if name in source.checks:
-            try:
-                source.checks[name](file)
-            except InputError:
-                file.unlink()
-                raise
-        os.replace(file, folder / name)
-    if not _complete(folder, source):
-        raise InputError(
-            f"expected {', '.join(source.contents)} in the download of {source.folder}, but not "
-            "all of them came: report this, the files at their home page have changed"
-        )
-    return folder
+    # Some hosts refuse what urllib calls itself.
+    request = Request(url, headers={"User-Agent": "ntkscore"})
+    with urlopen(request, timeout=_TIMEOUT) as answer, file.open("wb") as out:
+        total = int(answer.headers.get("Content-Length", 0))
+        console = Console(stderr=True)
+        bar = wrap_file(answer, total, description=file.name, console=console, disable=not progress)
+        with bar as content:
+            shutil.copyfileobj(content, out, _CHUNK)
+        if out.tell() < total:
+            raise ConnectionError(f"it broke off after {out.tell()} of {total} bytes")
 
 
 def _unpack(file: Path, folder: Path) -> None:
-    """Unpack an archive's plain files of the folder's name, whatever else it may hold."""
-    with tarfile.open(file) as archive:
-        for member in archive:
-            place = PurePosixPath(member.name)
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is not None and place.parts == (folder.name, place.name):
-                (folder / place.name).write_bytes(content.read())
+    """Put a downloaded file into a folder: its content, where it is compressed or an archive."""
+    if file.name.endswith(".tar.gz"):
+        with tarfile.open(file) as archive:
+            for member in archive:
+                place = PurePosixPath(member.name)
+                content = archive.extractfile(member) if member.isfile() else None
+                # Plain files of the folder's name, whatever else an archive may hold.
+                if content is not None and place.parts == (folder.name, place.name):
+                    (folder / place.name).write_bytes(content.read())
+    elif file.suffix == ".gz":
+        (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+    else:
+        os.replace(file, folder / file.name)
 
 
 def _publish(folder: Path, target: Path) -> None:

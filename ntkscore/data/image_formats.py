@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ntkscore.data.datasets import altered
 from ntkscore.errors import InputError
 
 # Looked up here instead of imported by the name in the file: that name is the file's to choose,
@@ -65,10 +66,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
             f"({type(error).__name__}: {error}): get the official file again"
         ) from error
     if not isinstance(content, dict):
-        raise InputError(
-            f"expected a pickled dictionary at {path}, but it holds a {type(content).__name__}: "
-            "get the official file again"
-        )
+        raise altered(path, "a pickled dictionary", f"a {type(content).__name__}")
     return content
 
 
@@ -92,10 +90,7 @@ def read_image_batch(path: Path, label_key: str, size: int) -> tuple[np.ndarray,
     content = read_pickle(path)
     missing = {"data", label_key} - set(content)
     if missing:
-        raise InputError(
-            f"expected the keys 'data' and '{label_key}' in {path}, but {sorted(missing)} "
-            "is missing: get the official file again"
-        )
+        raise altered(path, f"the keys 'data' and '{label_key}'", f"no {' and no '.join(missing)}")
     rows, labels = content["data"], np.asarray(content[label_key])
     width = 3 * size * size
     if not (
@@ -105,15 +100,10 @@ def read_image_batch(path: Path, label_key: str, size: int) -> tuple[np.ndarray,
         and rows.shape[1] == width
     ):
         came = f"{getattr(rows, 'dtype', type(rows).__name__)} of shape {np.shape(rows)}"
-        raise InputError(
-            f"expected 'data' in {path} to be uint8 of shape (N, {width}), but it is {came}: "
-            "get the official file again"
-        )
+        raise altered(path, f"'data' of uint8 and the shape (N, {width})", came)
     if labels.dtype.kind not in "iu" or labels.shape != (len(rows),):
-        raise InputError(
-            f"expected {len(rows)} integers under '{label_key}' in {path}, one per image, but "
-            f"they are {labels.dtype} of shape {labels.shape}: get the official file again"
-        )
+        expected = f"{len(rows)} integers under '{label_key}', one per image,"
+        raise altered(path, expected, _form(labels))
     images = rows.reshape(-1, 3, size, size).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), labels.astype(np.int64)
 
@@ -142,18 +132,13 @@ def read_idx(path: Path) -> np.ndarray:
         ) from error
     magic, axes = content[:4], content[3] if len(content) > 3 else 0
     if magic[:3] != bytes([0, 0, 8]) or not axes:
-        raise InputError(
-            f"expected an idx file of bytes at {path}, which begins with 0 0 8, but it begins "
-            f"with {' '.join(map(str, magic)) or 'nothing'}: get the official file again, and "
-            "uncompress it"
-        )
+        came = " ".join(map(str, magic)) or "nothing"
+        raise altered(path, "0 0 8, of uncompressed idx bytes, at the start", f"{came} there")
     start = 4 * (axes + 1)
     shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
     if len(content) != start + math.prod(shape):
-        raise InputError(
-            f"expected {start + math.prod(shape)} bytes in {path}, as its head says, but there are "
-            f"{len(content)}: get the official file again"
-        )
+        came = f"{len(content)} bytes"
+        raise altered(path, f"{start + math.prod(shape)} bytes, as its head says,", came)
     return np.frombuffer(content[start:], np.uint8).reshape(shape)
 
 
@@ -173,15 +158,9 @@ def read_idx_images(images: Path, labels: Path, size: int) -> tuple[np.ndarray, 
     """
     pixels, classes = read_idx(images), read_idx(labels)
     if pixels.shape[1:] != (size, size):
-        raise InputError(
-            f"expected images of {size}x{size} pixels in {images}, but its shape is "
-            f"{pixels.shape}: get the official file again"
-        )
+        raise altered(images, f"images of {size}x{size} pixels", f"the shape {pixels.shape}")
     if classes.shape != (len(pixels),):
-        raise InputError(
-            f"expected {len(pixels)} labels in {labels}, one per image, but its shape is "
-            f"{classes.shape}: get the official file again"
-        )
+        raise altered(labels, f"{len(pixels)} labels, one per image,", f"the shape {classes.shape}")
     return pixels[..., None], classes.astype(np.int64)
 
 

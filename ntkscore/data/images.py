@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from cells.space import Task
-from ntkscore.data.datasets import DATASETS, Colour, Dataset
+from ntkscore.data.datasets import DATASETS, Colour, Dataset, Source, dataset_name
 from ntkscore.data.image_formats import read_idx_images, read_image_batch, read_npz
-from ntkscore.data.names import dataset_name
-from ntkscore.data.sources import Source
 from ntkscore.data.synthetic import synthetic_images
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -50,7 +48,7 @@ class ImageSet:
         return Task(self.images.shape[1:], self.num_classes, self.mean, self.std)
 
 
-def load(name_or_path: str, data_dir: Path | None = None, test: bool = False) -> ImageSet:
+def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = False) -> ImageSet:
     """Load labelled images by the name of a data set or from a `.npz` file.
 
     Args:
@@ -67,7 +65,7 @@ def load(name_or_path: str, data_dir: Path | None = None, test: bool = False) ->
         InputError: if the set is unknown, absent or not in its format.
 
     Example:
-        >>> images = load("synthetic")
+        >>> images = load_images("synthetic")
         >>> images.pixels.shape, images.num_classes
         ((1000, 32, 32, 3), 10)
     """
@@ -93,6 +91,9 @@ def load(name_or_path: str, data_dir: Path | None = None, test: bool = False) ->
     return _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
 
 
+load = load_images
+
+
 def draw_images(
     images: ImageSet, samples: int, seed: int, balanced: bool
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +115,7 @@ def draw_images(
         InputError: if there are not that many images, or not enough in some class.
 
     Example:
-        >>> images = load("synthetic")
+        >>> images = load_images("synthetic")
         >>> pixels, labels = draw_images(images, samples=20, seed=0, balanced=True)
         >>> pixels.shape, np.bincount(labels).tolist()
         ((20, 32, 32, 3), [2, 2, 2, 2, 2, 2, 2, 2, 2, 2])

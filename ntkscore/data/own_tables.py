@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ntkscore.data.names import dataset_name, metric_name
-from ntkscore.data.table_files import Column
+from ntkscore.data.datasets import dataset_name
+from ntkscore.data.table_files import Column, metric_name
 from ntkscore.errors import InputError
 
 

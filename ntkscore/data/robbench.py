@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cells.nasbench201.cell import EDGES, OPERATIONS, SIZE
-from ntkscore.data.datasets import DATASETS
-from ntkscore.data.names import dataset_name, metric_name
-from ntkscore.data.sources import Source
-from ntkscore.data.table_files import Column, Parsed, TableFormat, altered, read_json
+from ntkscore.data.datasets import DATASETS, Source, altered, dataset_name
+from ntkscore.data.table_files import Column, Parsed, TableFormat, metric_name, read_json
 
 _DIGITS = f"[0-{len(OPERATIONS) - 1}]{{{len(EDGES)}}}"
 

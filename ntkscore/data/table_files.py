@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntkscore.data.sources import Source
+from ntkscore.data.datasets import Source, altered
 from ntkscore.errors import InputError
 
 FETCH = "run `ntkscore fetch nas-robbench-201`"
@@ -53,13 +53,6 @@ class TableFormat:
     remedy: str = ""
 
 
-def altered(path: Path, expected: str, came: str) -> InputError:
-    """The error for a file that is not as it was published."""
-    return InputError(
-        f"expected {expected} in {path}, but it has {came}: get the official file again"
-    )
-
-
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
     """Read a JSON file, or JavaScript that assigns JSON to a variable.
 
@@ -87,3 +80,19 @@ def read_json(path: Path, variable: str) -> tuple[Any, str]:
         raise altered(
             path, f"JSON, or '{variable}=' and JSON,", f"something else ({error})"
         ) from error
+
+
+def metric_name(name: str) -> str:
+    """The one name of a metric, whatever its spelling; an unknown one in lower case.
+
+    Example:
+        >>> metric_name("clean"), metric_name("pgd8"), metric_name("AA")
+        ('val_acc', 'val_pgd_8_acc', 'autoattack')
+    """
+    key = name.strip().lower()
+    if key in ("clean", "acc", "accuracy", "val_acc"):
+        return "val_acc"
+    if key in ("aa", "auto_attack", "auto-attack", "autoattack"):
+        return "autoattack"
+    match = re.fullmatch(r"(?:val_)?(fgsm|pgd)[-_]?(\d+)(?:\.0)?(?:/255)?(?:_acc)?", key)
+    return "val_{}_{}_acc".format(*match.groups()) if match else key

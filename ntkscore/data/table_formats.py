@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ntkscore.data.datasets import altered
 from ntkscore.data.robbench import OFFICIAL, OLDER, PAGE
-from ntkscore.data.table_files import FETCH, Column, TableFormat, altered, read_json
+from ntkscore.data.table_files import FETCH, Column, TableFormat, read_json
 from ntkscore.errors import InputError
 
 FORMATS: tuple[TableFormat, ...] = (OFFICIAL, PAGE, OLDER)

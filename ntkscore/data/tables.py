@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ntkscore.data.names import dataset_name, metric_name
+from ntkscore.data.datasets import dataset_name
 from ntkscore.data.own_tables import check_frame, key_of, read_csv
 from ntkscore.data.robbench import load_operations as load_operations
-from ntkscore.data.table_files import Column
+from ntkscore.data.table_files import Column, metric_name
 from ntkscore.data.table_formats import find_table, read_table
 from ntkscore.errors import InputError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Accuracies by architecture, data set and metric, as fractions.
 
@@ -39,6 +39,10 @@ class Table:
     _columns: Mapping[Column, np.ndarray]
     _remedy: str = ""  # what else may help if a key is unknown
     by_any_name: bool = False
+
+    def __repr__(self) -> str:
+        metrics = "; ".join(f"{name}: {', '.join(self.metrics(name))}" for name in self.datasets)
+        return f"<Table {self.name}, {len(self._rows):,} networks ({metrics})>"
 
     @classmethod
     def from_frame(
@@ -65,6 +69,8 @@ class Table:
             >>> table = Table.from_frame(frame, name="my networks", dataset="cifar10")
             >>> table.accuracy("vgg-11", "CIFAR-10", "clean")
             0.88
+            >>> table
+            <Table my networks, 2 networks (cifar10: val_acc)>
         """
         checked = check_frame(frame, name, dataset)
         return cls(

@@ -1,4 +1,4 @@
-"""What a page shows: networks, and numbers of each by column."""
+"""Content of a page: networks, and numbers of each by column."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import pandas as pd
 from cells.nasbench201.cell import Cell
 from cells.space import Space
 from ntkscore.analysis.comparison import in_keys_of
-from ntkscore.analysis.frames import free_table, score_table
+from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.ranking import LOG_RANKS
 from ntkscore.analysis.score_names import ScoreName, default_sum
 from ntkscore.data.datasets import DATASETS
@@ -50,7 +50,7 @@ class Column:
 
 
 class Score(NamedTuple):
-    """Where a measured column is from.
+    """Source of a measured column.
 
     Attributes:
         name: of the score.
@@ -98,7 +98,7 @@ def content_of(
     table: Table | None = None,
     space: type[Space] | None = None,
 ) -> Content:
-    """What results hold, beside costs, counts and accuracies.
+    """Read the content of a page: results, beside costs, counts and accuracies.
 
     Args:
         directories: result directories of one space; of several, the scores lie side by side.
@@ -126,11 +126,11 @@ def content_of(
         told.append(f"{name}: {_described(run, rows)}")
     keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
     architectures = [where.parse(key) for key in keys]
-    free = free_table(keys, where.trained()).set_axis(keys)
-    terms = _terms(columns, tuple(map(str, free)), where)
+    costs = cost_table(keys, where.trained()).set_axis(keys)
+    terms = _terms(columns, tuple(map(str, costs)), where)
     columns += [
-        Column(name, "Costs and counts", direction_of(name, where.fewer), free[name])
-        for name in map(str, free)
+        Column(name, "Costs and counts", direction_of(name, where.fewer), costs[name])
+        for name in map(str, costs)
     ]
     accuracies = []
     if table is not None:
@@ -213,13 +213,13 @@ def _scores(rows: pd.DataFrame, run: str) -> list[Column]:
     return columns
 
 
-def _terms(columns: list[Column], free: tuple[str, ...], space: Space) -> dict[str, int]:
+def _terms(columns: list[Column], costs: tuple[str, ...], space: Space) -> dict[str, int]:
     """The default sum, its scores those of the first run and radius."""
     named: dict[str, Column] = {}
     for column in columns:
         if column.score and column.values.notna().any():
             named.setdefault(str(column.score.name), column)
-    terms = default_sum(free, tuple(named)).terms
+    terms = default_sum(costs, tuple(named)).terms
     return {
         named[term].id if term in named else term: direction_of(term, space.fewer) for term in terms
     }

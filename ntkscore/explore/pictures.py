@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#9AA0A6")
-"""Of Okabe and Ito's palette: what is shown, what it is held against; and the rest."""
+"""Colours from Okabe and Ito's palette: what is shown, what it is compared with, and the rest."""
 FIRST, SHOWN = 10, 30
 STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
@@ -26,7 +26,7 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 200,
     "svg.hashsalt": "ntkscore",
 }
-"""Of every figure, those of the experiments too."""
+"""Matplotlib settings of every figure, those of the experiments too."""
 
 
 def check_picture(path: Path | None) -> None:

@@ -1,6 +1,7 @@
 """Stages of a long computation, kept so that the same call goes on from the last one."""
 
 import hashlib
+import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,11 +11,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.lazy import jax
+from ntkscore.lazy import jax, jnp
 from ntkscore.results.atomic import publish, writing_to
 
 Tree = TypeVar("Tree", bound=PyTree)
-RUN = "run.json"
+RUN, STATE = "run.json", "state.npz"
 
 
 class Checkpoints:
@@ -29,44 +30,60 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path | None, described: Mapping[str, Any]) -> None:
-        self._manager = None
+        self._folder = None
         if folder is None:
             return
-        from orbax import checkpoint
-
-        folder = self._folder = Path(folder).absolute()
+        folder = self._folder = Path(folder)
         asked = json.loads(json.dumps(described))
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / RUN).exists():
                 _refuse_other(folder, asked)
             publish(folder / RUN, json.dumps(asked, indent=2).encode())
-        options = checkpoint.CheckpointManagerOptions(
-            max_to_keep=1, enable_async_checkpointing=False
-        )
-        self._manager = checkpoint.CheckpointManager(folder, options=options)
 
     def latest(self, start: Tree) -> tuple[int, Tree]:
         """The last stage and its state; stage 0 and `start` where there is none."""
-        if self._manager is None or (stage := self._manager.latest_step()) is None:
+        if self._folder is None:
             return 0, start
-        from orbax.checkpoint.args import StandardRestore
-
-        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
+        old = [int(each.name) for each in self._folder.iterdir() if each.name.isdecimal()]
         try:
-            return stage, self._manager.restore(stage, args=StandardRestore(like))
+            if (self._folder / STATE).exists():
+                return _read(self._folder / STATE, start)
+            return (max(old), _read_old(self._folder / str(max(old)), start)) if old else (0, start)
         except Exception as error:  # what a damaged file raises is the format's to choose
             raise InputError(
-                f"expected the state after stage {stage} in {self._folder}, but it is damaged "
+                f"expected the state after a stage in {self._folder}, but it is damaged "
                 f"({type(error).__name__}); choose another folder, or delete this one"
             ) from error
 
     def save(self, stage: int, state: PyTree) -> None:
         """Keep the state of a stage, in place of the one before."""
-        if self._manager is not None:
-            from orbax.checkpoint.args import StandardSave
+        if self._folder is not None:
+            content = io.BytesIO()
+            np.savez(content, *map(np.asarray, jax.tree.leaves(state)), stage=stage)
+            with writing_to(self._folder):
+                publish(self._folder / STATE, content.getvalue())
 
-            self._manager.save(stage, args=StandardSave(state))
+
+def _read(file: Path, start: Tree) -> tuple[int, Tree]:
+    likes, tree = jax.tree.flatten(start)
+    with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as arrays:
+        stage = int(arrays["stage"])
+        leaves = [arrays[f"arr_{i}"] for i in range(len(likes))]
+    for i, like in enumerate(likes):
+        if (leaves[i].shape, leaves[i].dtype) != (like.shape, like.dtype):
+            raise ValueError("an array of another shape")
+        if not isinstance(like, np.ndarray):
+            leaves[i] = jnp.asarray(leaves[i])
+    return stage, tree.unflatten(leaves)
+
+
+def _read_old(folder: Path, start: Tree) -> Tree:
+    """A state as version 0.3 kept it, by a package that flax brings."""
+    from orbax.checkpoint import StandardCheckpointer
+
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
+    return StandardCheckpointer().restore((folder / "default").absolute(), like)
 
 
 def _refuse_other(folder: Path, asked: dict[str, Any]) -> None:

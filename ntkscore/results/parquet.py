@@ -78,6 +78,11 @@ def to_bytes(frame: pd.DataFrame, identity: Sequence[str]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def joined(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The parts as one table, with the wider type where an old part has a narrower one."""
+    return pa.concat_tables(tables.values(), promote_options="permissive")
+
+
 def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
     """The rows of all parts in order; a unit that several parts hold counts from the first.
 
@@ -85,7 +90,7 @@ def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
         tables: the parts by name, at least one.
         keys: the columns that name a unit, the network first.
     """
-    frame = pa.concat_tables(tables.values()).to_pandas()
+    frame = joined(tables).to_pandas()
     part = pd.Series(range(len(tables))).repeat([len(table) for table in tables.values()])
     part.index = frame.index
     first = part.groupby([frame[key] for key in keys], dropna=False).transform("min")
@@ -111,20 +116,12 @@ def read_part(path: Path, columns: Sequence[str]) -> pa.Table:
                 name in VARYING and schema.field(name).type != _TYPES[name]
             ):
                 raise pa.ArrowInvalid("its columns are not those of a result set")
-        table = part.read(columns=list(columns), use_threads=False)
+        return part.read(columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"expected a whole part, but {path} is damaged ({_line(error)}); delete it and run the "
             "same command again, which recomputes only its networks"
         ) from error
-    # Runs before version 0.2 kept a cell's index in 32 bits.
-    wide = [
-        pa.field(f.name, pa.int64(), f.nullable)
-        if f.name not in VARYING and pa.types.is_integer(f.type)
-        else f
-        for f in table.schema
-    ]
-    return table.cast(pa.schema(wide))
 
 
 def _line(error: Exception) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ntkscore.errors import InputError
 from ntkscore.results.atomic import LOCK, is_temporary, locked, publish, remove_stale, writing_to
-from ntkscore.results.parquet import merge, read_part, to_bytes, to_table
+from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
 from ntkscore.results.rows import VARYING, constants, with_constants
 
 RUN = "run.json"
@@ -27,9 +27,7 @@ MERGED = "part-0-"
 PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "pyarrow")
 READ_ATTEMPTS = 20
 CELL = ("cell", "string")
-"""The columns that say which network a row is of, in runs that do not name them."""
-ONCE = {"space": "nasbench201", "norm": "linf"}
-"""Choices that runs before version 0.2 do not record, since there was only one."""
+"""The columns that say which cell of NAS-Bench-201 a row is of."""
 
 
 def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -179,7 +177,7 @@ class ResultSet:
         tables = self._tables(self.unit)
         if not tables:
             return set()
-        units = pa.concat_tables(tables.values()).group_by(list(self.unit)).aggregate([])
+        units = joined(tables).group_by(list(self.unit)).aggregate([])
         return set(zip(*(units[key].to_pylist() for key in self.unit), strict=True))
 
     def read(self) -> pd.DataFrame:
@@ -243,16 +241,19 @@ def _load_run(directory: Path) -> ResultSet:
     try:
         run = json.loads((directory / RUN).read_text(encoding="utf-8"))
         configuration, sessions = run["configuration"], run["sessions"]
-        identity = run.get("identity", CELL)
-        if not (isinstance(configuration, dict) and isinstance(sessions, list) and identity):
+        if not (isinstance(configuration, dict) and isinstance(sessions, list)):
             raise TypeError("configuration or sessions have the wrong type")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"expected a run's configuration, but {directory / RUN} is damaged "
             f"({type(error).__name__}: {error}); restore it or choose another --out"
         ) from error
-    since = {} if "identity" in run else ONCE
-    return ResultSet(directory, {**since, **configuration}, tuple(sessions), tuple(identity))
+    if not run.get("identity"):
+        raise InputError(
+            f"expected results of version 0.2 or later, got older ones in {directory}; run the "
+            "same command once with ntkscore 0.3, which brings them up to date"
+        )
+    return ResultSet(directory, configuration, tuple(sessions), tuple(run["identity"]))
 
 
 def _refuse_other_files(directory: Path) -> None:
@@ -265,7 +266,7 @@ def _refuse_other_files(directory: Path) -> None:
 
 
 def differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    """What differs between two configurations of plain values, choice by choice, in words."""
+    """The differences of two configurations of plain values, choice by choice, in words."""
     old, new = dict(_leaves(stored)), dict(_leaves(asked))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"

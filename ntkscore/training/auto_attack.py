@@ -17,7 +17,7 @@ from ntkscore.run.devices import compiler_options
 RADIUS = 8
 """In grey levels, the benchmark's."""
 FEWEST_CLASSES = 4
-"""That the attack's targeted loss, the difference of logits ratio, is made of."""
+"""Fewest classes that the attack's targeted loss, the difference of logits ratio, needs."""
 TARGETS = 9
 BATCH = 250
 
@@ -25,11 +25,11 @@ BATCH = 250
 def right_after_autoattack(
     model: Model,
     images: np.ndarray,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     rho: float,
     seed: int = 0,
-) -> Bool[np.ndarray, "n"]:
-    """Whether each image is told right at every point that the standard version comes to.
+) -> Bool[np.ndarray, " n"]:
+    """Mask of the images that are still classified correctly after the standard version.
 
     APGD on the cross-entropy, targeted APGD, targeted FAB and Square with 5,000 queries, each on
     the images that those before have left.
@@ -104,7 +104,7 @@ def in_pytorch(model: Model) -> Any:
         return jax.vjp(lambda x: model.apply(params, x), x)[1](g)[0]
 
     def given(tensor: Any) -> jax.Array:
-        """As JAX has it, rows of zeros up to a power of two, so that few shapes are compiled."""
+        """The rows in JAX, zeros up to a power of two below them: few shapes are compiled."""
         rows = tensor.detach().numpy()
         filled = np.zeros((1 << (len(rows) - 1).bit_length(), *rows.shape[1:]), rows.dtype)
         filled[: len(rows)] = rows

@@ -20,9 +20,11 @@ from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
 from ntkscore.training.steps import mean_loss
 
+Answer = Callable[..., Any]
+"""A function of (network, images, labels, key, ρ) that returns logits of attacked images."""
 BATCH = 250
 RADII = (3, 8, 16, 32, 64, 128, 255)
-"""Of PGD, in grey levels; FGSM and the draws have the first two."""
+"""Radii of PGD in grey levels; FGSM and the uniform draws take the first two."""
 PGD_STEPS = 20
 DRAWS = 100
 CORRUPTIONS = (
@@ -49,7 +51,7 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", tables 4 and 
 def evaluate(
     model: Model,
     images: np.ndarray,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     *,
     queries: int = 0,
     radii: Sequence[int] = RADII,
@@ -98,22 +100,15 @@ def evaluate(
         check_autoattack(model, np.asarray(images))  # rather now than after the other attacks
     told = report or (lambda what: None)
     ask = _Asking(model, images, labels, seed)
-    rights: dict[tuple[str, int], Bool[np.ndarray, n]] = {}
-    told("clean")
-    rights["clean", 0] = ask.clean()
     near = [radius for radius in radii if radius in RADII[:2]]
-    for radius in near:
-        told(f"FGSM {radius}/255")
-        rights["fgsm", radius] = ask.fgsm(radius / 255)
-    for radius in radii:
-        told(f"PGD {radius}/255")
-        rights["pgd", radius] = ask.pgd(radius / 255)
-    for radius in near:
-        told(f"{DRAWS} draws of {radius}/255")
-        rights["draws", radius] = ask.drawn(radius / 255)
+    rights: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
+    for metric, asked in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
+        for radius in asked:
+            told(f"{metric} {radius}/255" if radius else metric)
+            rights[metric, radius] = ask(ANSWERS[metric], radius / 255)
     if queries:
         told(f"Square 3/255, {queries} queries")
-        rights["square", 3] = ask.square(3 / 255, queries)
+        rights["square", 3] = ask(_square(queries), 3 / 255)
     if autoattack:
         told(f"AutoAttack {RADIUS}/255")
         rights["autoattack", RADIUS] = right_after_autoattack(
@@ -130,7 +125,7 @@ def evaluate(
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
-    """Which of `CHECKS` hold, of those that the accuracies can tell.
+    """The outcomes of those of `CHECKS` that the accuracies can decide.
 
     Args:
         accuracies: by metric and radius in grey levels.
@@ -158,7 +153,7 @@ def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
 
 
 def _rows(
-    metric: str, radius: int, right: Bool[np.ndarray, "n"], labels: np.ndarray
+    metric: str, radius: int, right: Bool[np.ndarray, " n"], labels: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     row = {"metric": metric, "rho": radius / 255, "severity": 0}
     yield {**row, "class": -1, "value": float(right.mean())}
@@ -166,8 +161,47 @@ def _rows(
         yield {**row, "class": int(label), "value": float(right[labels == label].mean())}
 
 
+def _clean(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+    return network(x)
+
+
+def _fgsm(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+    return network(fgsm(rho)(_slope(network, y), x))
+
+
+def _pgd(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+    attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
+    return network(attack(_slope(network, y), x, key))
+
+
+def _draws(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+    """Logits at a uniform draw of the ball that is classified wrongly, where there is one."""
+
+    def one(i: Any, answer: Any) -> Any:
+        noise = jax.random.uniform(jax.random.fold_in(key, i), x.shape, x.dtype, -1, 1)
+        given = network(jnp.clip(x + rho * noise, 0, 1))
+        right = jnp.argmax(answer, 1) == y
+        return jnp.where(right[:, None], given, answer)
+
+    return jax.lax.fori_loop(1, DRAWS, one, one(0, jax.nn.one_hot(y, network(x).shape[1])))
+
+
+def _square(queries: int) -> Answer:
+    return lambda network, x, y, key, rho: network(
+        SquareAttack(3 / 255, queries)(network, x, y, key)
+    )
+
+
+ANSWERS: dict[str, Answer] = {"clean": _clean, "fgsm": _fgsm, "pgd": _pgd, "draws": _draws}
+
+
+def _slope(network: Any, y: Any) -> Any:
+    """The gradient of the loss in the images; of each image's own, up to a factor."""
+    return jax.grad(lambda x: mean_loss(network(x), y))
+
+
 class _Asking:
-    """A network asked whether it tells images right, batch by batch.
+    """A network asked, batch by batch, whether it classifies images correctly.
 
     Radii are data, so that one program serves all of an attack's.
     """
@@ -175,57 +209,17 @@ class _Asking:
     def __init__(self, model: Model, images: np.ndarray, labels: np.ndarray, seed: int) -> None:
         self.model, self.images, self.labels, self.seed = model, images, labels, seed
         self.dtype = jax.tree.leaves(model.params)[0].dtype
-        self.programs: dict[str, Callable[..., Any]] = {}
+        self.programs: dict[Answer, Callable[..., Any]] = {}
 
-    def clean(self) -> Bool[np.ndarray, "n"]:
-        return self._ask("clean", lambda ask, x, y, key, rho: ask(x))
-
-    def fgsm(self, rho: float) -> Bool[np.ndarray, "n"]:
-        return self._ask(
-            "fgsm", lambda ask, x, y, key, rho: ask(fgsm(rho)(self._slope(ask, y), x)), rho
-        )
-
-    def pgd(self, rho: float) -> Bool[np.ndarray, "n"]:
-        def attacked(ask: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
-            attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
-            return ask(attack(self._slope(ask, y), x, key))
-
-        return self._ask("pgd", attacked, rho)
-
-    def drawn(self, rho: float) -> Bool[np.ndarray, "n"]:
-        """Images that are told right at every one of some uniform draws of the ball."""
-
-        def least(ask: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
-            """The answer at a draw that is told wrong, where there is one."""
-
-            def one(i: Any, answer: Any) -> Any:
-                noise = jax.random.uniform(jax.random.fold_in(key, i), x.shape, x.dtype, -1, 1)
-                given = ask(jnp.clip(x + rho * noise, 0, 1))
-                right = jnp.argmax(answer, 1) == y
-                return jnp.where(right[:, None], given, answer)
-
-            return jax.lax.fori_loop(1, DRAWS, one, one(0, jax.nn.one_hot(y, ask(x).shape[1])))
-
-        return self._ask("draws", least, rho)
-
-    def square(self, rho: float, queries: int) -> Bool[np.ndarray, "n"]:
-        attack = SquareAttack(rho, queries)
-        return self._ask("square", lambda ask, x, y, key, rho: ask(attack(ask, x, y, key)))
-
-    @staticmethod
-    def _slope(ask: Any, y: Any) -> Any:
-        """The gradient of the loss in the images; of each image's own, up to a factor."""
-        return jax.grad(lambda x: mean_loss(ask(x), y))
-
-    def _ask(self, name: str, answer: Callable[..., Any], rho: float = 0.0) -> Any:
-        """Whether each image is told right by logits of (network, images, labels, key, ρ)."""
+    def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
+        """A mask of the images whose logits, as an answer gives them, are right."""
 
         def right(params: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
             network = lambda z: self.model.apply(params, z)  # noqa: E731
             return jnp.argmax(answer(network, x, y, key, rho), 1) == y
 
-        if name not in self.programs:
-            self.programs[name] = jax.jit(right, compiler_options=compiler_options())
+        if answer not in self.programs:
+            self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
         found = []
         for start in range(0, len(self.labels), BATCH):
             rows = np.arange(start, min(start + BATCH, len(self.labels)))
@@ -235,7 +229,7 @@ class _Asking:
             if self.images.dtype == np.uint8:
                 pixels = pixels / 255
             key = jax.random.fold_in(jax.random.key(self.seed), start)
-            given = self.programs[name](
+            given = self.programs[answer](
                 self.model.params,
                 pixels,
                 jnp.asarray(self.labels[filled], jnp.int32),
@@ -264,7 +258,7 @@ def _corrupted(ask: _Asking, folder: Path, told: Callable[[str], None]) -> Itera
                 f"expected uint8 of shape {wanted} in {folder / name}.npy, got {images.dtype} of "
                 f"shape {images.shape}; get the official file again"
             )
-        right = _Asking(ask.model, images, labels, ask.seed).clean()
+        right = _Asking(ask.model, images, labels, ask.seed)(_clean)
         for severity in range(SEVERITIES):
             part = right[severity * count : (severity + 1) * count]
             yield {

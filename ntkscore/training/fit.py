@@ -22,7 +22,7 @@ from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import State, step
 
 SECONDS = 1.0
-"""Between two reports, each of which waits for the step that it tells of."""
+"""Time between two reports; each report waits for the step that it tells of."""
 HISTORY = ("loss", "clean_accuracy", "robust_accuracy")
 
 
@@ -43,7 +43,7 @@ class Diverged(Exception):
 
 
 class Moment(NamedTuple):
-    """Where training is: steps done of all, the epoch, its last loss, seconds left."""
+    """Progress of a training: steps done of all, the epoch, its last loss, seconds left."""
 
     step: int
     steps: int
@@ -54,7 +54,7 @@ class Moment(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What training leaves.
+    """Result of a training.
 
     Attributes:
         state: weights, statistics and moments, a leading axis of seeds on every leaf.
@@ -69,7 +69,7 @@ class Fitted(NamedTuple):
 def fit(
     networks: Sequence[Trainable],
     images: np.ndarray,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     recipe: Recipe,
     seeds: Sequence[int] = (0,),
     out: Path | None = None,
@@ -177,7 +177,7 @@ def _compiled(network: Trainable, recipe: Recipe, steps: int) -> Callable[..., A
 
 
 def _placement() -> Callable[[int | None], Any]:
-    """Where an array goes: to all devices, or batches of a size in parts, where they divide it."""
+    """The placement of an array: batches in parts where the devices divide them, else whole."""
     devices = jax.devices()
     mesh = Mesh(np.array(devices), ("images",))
 
@@ -188,7 +188,7 @@ def _placement() -> Callable[[int | None], Any]:
     return place
 
 
-def split(count: int, held_out: int) -> tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]:
+def split(count: int, held_out: int) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
     """Rows to train on and rows kept out, the same for every seed.
 
     Args:

@@ -1,4 +1,4 @@
-"""How a network is trained, in one frozen value."""
+"""Settings of a training, in one frozen value."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from ntkscore.errors import InputError
 
 
 class Preset(NamedTuple):
-    """What a source says where others say something else.
+    """Training settings in which the sources differ.
 
     Attributes:
         start: of the step size, before it rises to the peak.
@@ -37,7 +37,7 @@ script that its authors published.
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a network is trained; every field is an option of the command line as well.
+    """Settings of a training; every field is an option of the command line as well.
 
     Attributes:
         recipe: whose start, momentum and weight decay: `code` or `paper`.
@@ -111,7 +111,7 @@ class Recipe:
 
     @property
     def preset(self) -> Preset:
-        """What the named source says."""
+        """The named source's own settings."""
         return RECIPES[self.recipe]
 
     @property

@@ -151,7 +151,7 @@ def train(
 
 
 def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
-    """What `train` left in a folder, whether it has ended or not.
+    """Open the networks that `train` left in a folder, whether it has ended or not.
 
     Args:
         folder: of a run.

@@ -34,7 +34,7 @@ class Networks(NamedTuple):
     images: Any = None
 
     def pairs(self) -> Iterator[tuple[dict[str, Any], Model]]:
-        """What each network is, and the network."""
+        """Pairs of a network's columns and its model."""
         return zip(self.columns, self.models, strict=True)
 
 

@@ -15,11 +15,11 @@ from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
 
 Images = Float[Array, "n h w c"]
-Classes = Int[Array, "n"]
+Classes = Int[Array, " n"]
 
 
 class State(NamedTuple):
-    """What training changes.
+    """Everything that training changes.
 
     Attributes:
         params: weights.
@@ -33,11 +33,11 @@ class State(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a step saw, at the weights before it.
+    """Loss and correct answers of a step, at the weights before it.
 
     Attributes:
         loss: (1−β) CE(x) + β CE(x̂), nats.
-        clean, robust: images that were told right; NaN where β leaves them out.
+        clean, robust: numbers of images classified correctly; NaN where β leaves them out.
     """
 
     loss: Float[Array, ""]

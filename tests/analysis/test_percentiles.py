@@ -14,6 +14,7 @@ from ntkscore.analysis import percentiles
 from ntkscore.analysis.score_names import ScoreSum, below
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.results import ResultSet
 
 pytestmark = pytest.mark.slow
 
@@ -124,6 +125,17 @@ def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:
         )
     with pytest.raises(InputError, match="a reference in the package, got 4 images of synthetic"):
         ntkscore.percentiles(rows, ntkscore.load_images("synthetic"), CONFIG, space=RESIDUAL)
+
+
+def test_of_the_packages_references_one_that_differs_is_passed_over_and_a_damaged_one_told(
+    tmp_path: Path,
+) -> None:
+    ResultSet.create_or_resume(tmp_path / "other", {"samples": 3}, {})
+    asked = ({"samples": 4}, [0], CONFIG.rhos[0], None, RESIDUAL, tmp_path)
+    assert percentiles.shipped_population(*asked) is None
+    (tmp_path / "other" / "run.json").write_text("{")
+    with pytest.raises(InputError, match=r"run\.json is damaged"):
+        percentiles.shipped_population(*asked)
 
 
 def test_commands_rank_among_a_reference(whole: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
-from ntkscore.analysis.frames import free_table
+from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum, sum_asked
 from ntkscore.config import Config
@@ -137,4 +137,4 @@ def test_a_count_with_the_name_of_a_cost_is_refused() -> None:
             return {"params": 1.0}
 
     with pytest.raises(InputError, match="names than its costs, got 'params' for both; rename"):
-        free_table(["323133"], Twice())
+        cost_table(["323133"], Twice())

@@ -13,6 +13,8 @@ from cells import EDGES, OPERATIONS, SIZE, Cell, CellError, all_cells
 from cells.nasbench201.checkpoints import abstract_params, write_state_dict
 from cells.nasbench201.network import Network
 from cells.nasbench201.paths import structure
+from cells.nasbench201.space import NASBench201
+from cells.space import Task
 from ntkscore.data.tables import load_operations
 
 BEST = (
@@ -227,6 +229,9 @@ def test_multiply_adds_of_the_best_cell() -> None:
     head = 64 * 10
     whole, quarter = (Cell(2581).flops(image_size=size) - head for size in (32, 16))
     assert whole == 4 * quarter
+    for shape in ((16, 64), (64, 16)):
+        space = NASBench201().on(Task((*shape, 3), 10))
+        assert space.costs(Cell(2581))["flops"] == whole + head
 
 
 @pytest.mark.parametrize(("channels", "cells_per_stage", "classes"), [(4, 1, 10), (16, 5, 120)])

@@ -3,7 +3,6 @@ import hashlib
 import io
 import json
 import socket
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from cells.nasbench201.cell import SIZE
 from ntkscore.data import downloads
 from ntkscore.data.downloads import SOURCES, fetch
 from ntkscore.errors import InputError
-from ntkscore.paths import cache_home, data_home
+from ntkscore.paths import data_home
 
 ARCHIVE = "cifar-10-python.tar.gz"
 TABLE = "NAS-RobBench-201_html.json"
@@ -29,9 +28,8 @@ class Site:
     """A server on loopback, its files, and how it misbehaves."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    ranges: bool = True
     dies_after: int | None = None  # bytes of an answer
-    asked: list[tuple[str, str | None]] = field(default_factory=list)  # file, Range
+    asked: list[str] = field(default_factory=list)
     url: str = ""
 
     @property
@@ -47,25 +45,18 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            name, wanted = self.path.lstrip("/"), self.headers["Range"]
-            site.asked.append((name, wanted))
+            name = self.path.lstrip("/")
+            site.asked.append(name)
             if name not in site.files:
                 self.send_error(404)
                 return
-            content, start = site.files[name], 0
-            if wanted and site.ranges:
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-                if start >= len(content):
-                    self.send_error(416)
-                    return
-                self.send_response(206)
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - start))
+            content = site.files[name]
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
             # What Apache says about a .tar.gz: the file must arrive as it lies there all the same.
             self.send_header("Content-Encoding", "x-gzip")
             self.end_headers()
-            self.wfile.write(content[start:][: site.dies_after])
+            self.wfile.write(content[: site.dies_after])
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -125,7 +116,7 @@ def test_fresh_archive(cifar10: Site, tmp_path: Path) -> None:
     assert folder == tmp_path / "new" / "home" / "cifar-10-batches-py"
     assert sorted(p.name for p in folder.iterdir()) == ["batches.meta", *BATCHES]
     assert [p.name for p in folder.parent.iterdir()] == [folder.name]  # nothing left over
-    assert cifar10.asked == [(ARCHIVE, None)]
+    assert cifar10.asked == [ARCHIVE]
 
 
 def test_complete_data_needs_no_network(cifar10: Site, tmp_path: Path) -> None:
@@ -152,32 +143,22 @@ def test_progress_bar_goes_to_stderr(
     assert ARCHIVE in err
 
 
-def test_broken_download_resumes(cifar10: Site, tmp_path: Path) -> None:
-    half = len(cifar10.files[ARCHIVE]) // 2
-    cifar10.dies_after = half
-    with pytest.raises(InputError, match=r"download http://127.*gz, but it failed .* to resume"):
+def test_a_broken_download_leaves_nothing_and_can_be_repeated(
+    cifar10: Site, tmp_path: Path
+) -> None:
+    cifar10.dies_after = len(cifar10.files[ARCHIVE]) // 2
+    with pytest.raises(InputError, match=r"127.*gz, but it failed .* broke off after \d+ of"):
         get(cifar10, tmp_path)
-    assert not (tmp_path / "cifar-10-batches-py").exists()
+    assert list(tmp_path.iterdir()) == []
     cifar10.dies_after = None
-    assert sorted(p.name for p in get(cifar10, tmp_path).iterdir())[1:] == BATCHES
-    assert cifar10.asked == [(ARCHIVE, None), (ARCHIVE, f"bytes={half}-")]
-
-
-@pytest.mark.parametrize("ranges", [True, False])
-def test_server_that_cannot_resume_starts_over(cifar10: Site, tmp_path: Path, ranges: bool) -> None:
-    part = tmp_path / ".fetch-cifar10" / f"{ARCHIVE}.part"
-    part.parent.mkdir()
-    # With ranges, a part as long as the file cannot go on either.
-    part.write_bytes(bytes(len(cifar10.files[ARCHIVE]) if ranges else 100))
-    cifar10.ranges = ranges
     assert (get(cifar10, tmp_path) / BATCHES[4]).is_file()
 
 
 def test_wrong_checksum(cifar10: Site, tmp_path: Path) -> None:
     cifar10.files[ARCHIVE] += b"more"
-    with pytest.raises(InputError, match=r"expected md5:\w+ from http.* removed .* but got \w+"):
+    with pytest.raises(InputError, match=r"expected md5:\w+ from http.* a file with md5:\w+ came"):
         get(cifar10, tmp_path)
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_altered_operations(table: Site, tmp_path: Path) -> None:
@@ -185,8 +166,6 @@ def test_altered_operations(table: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1:"):
         get(table, tmp_path, "nas-robbench-201")
     assert not (tmp_path / "nas-robbench-201").exists()
-    table.files["ops.json"] = b"arch=" + json.dumps(["012340"] * SIZE).encode()
-    assert get(table, tmp_path, "nas-robbench-201").is_dir()
 
 
 def test_archive_without_its_files(
@@ -218,7 +197,7 @@ def test_no_network(site: Site, tmp_path: Path) -> None:
 
 
 def test_missing_page(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"failed \(404 Client Error"):
+    with pytest.raises(InputError, match=r"failed \(HTTP Error 404"):
         get(site, tmp_path)
 
 
@@ -226,12 +205,6 @@ def test_unwritable_data_folder(cifar10: Site, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"a writable data folder, but writing to .*file failed"):
         get(cifar10, tmp_path / "file")
-
-
-def test_cache_without_pooch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    monkeypatch.delenv("NTKSCORE_DATA", raising=False)
-    assert data_home() == cache_home() == Path.home() / ".cache" / "ntkscore"
 
 
 def test_compressed_files(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -244,12 +217,6 @@ def test_compressed_files(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert folder == tmp_path / "MNIST" / "raw"
     assert sorted(p.name for p in folder.iterdir()) == sorted(n[: -len(".gz")] for n in names)
     assert (folder / "train-labels-idx1-ubyte").read_bytes() == b"train-labels-idx1-ubyte.gz"
-
-    site.files = {name: content[:-9] for name, content in site.files.items()}
-    digests = {name: f"md5:{hashlib.md5(c).hexdigest()}" for name, c in site.files.items()}
-    monkeypatch.setitem(downloads.SOURCES, "mnist", replace(source, files=digests))
-    with pytest.raises(InputError, match=r"to uncompress .*\.gz, but it is damaged"):
-        get(site, tmp_path / "other", "mnist")
 
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:

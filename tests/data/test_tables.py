@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from ntkscore.data.names import dataset_name, metric_name
+from ntkscore.data.datasets import dataset_name
+from ntkscore.data.table_files import metric_name
 from ntkscore.data.tables import Table, load_operations, load_table
 from ntkscore.errors import InputError
 

@@ -14,7 +14,7 @@ from tiny import invoke
 
 from cells.nasbench201.space import NASBench201
 from ntkscore import Table, load_table, open_results
-from ntkscore.analysis.frames import free_table, score_table
+from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS
 from ntkscore.analysis.score_names import default_for
@@ -49,7 +49,7 @@ def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> Non
         np.testing.assert_array_equal(values[place], scores[name].to_numpy(np.float32))
     keys = [int(each[0]) for each in content["names"]]
     assert keys == list(scores.index) and content["graph"]["digits"][0] == content["names"][0][1]
-    params = free_table(keys, NASBench201())["params"]
+    params = cost_table(keys, NASBench201())["params"]
     np.testing.assert_array_equal(values[names.index("params")], params.to_numpy(np.float32))
     accuracy = table.accuracies("cifar10", "val_pgd_8_acc", keys)
     np.testing.assert_array_equal(values[-1], accuracy.astype(np.float32))

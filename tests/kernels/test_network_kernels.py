@@ -22,8 +22,8 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import implementation_for, layerwise, layerwise_by_kind
 from ntkscore.kernels.readouts import READOUTS
-from ntkscore.parity import KERNELS, Reference, load_parity
 from ntkscore.trace.parameters import PARAMETER_SETS, total
+from ntkscore.verify.parity import KERNELS, Reference, load_parity
 
 Array = jax.Array
 TASK = Task((SIZE, SIZE, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))

@@ -1,4 +1,4 @@
-"""What lies on disk, now and before version 0.2, and that a reader cannot tell the two apart."""
+"""What lies on disk, and that it reads as it was written."""
 
 import json
 from collections.abc import Iterable
@@ -20,36 +20,6 @@ from ntkscore.results.rows import VARYING
 from ntkscore.run.job import Job
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "results"
-OLD_SCHEMA = pa.schema(
-    [
-        pa.field(name, kind, name == "beta")
-        for name, kind in {
-            "cell": pa.int32(),
-            "string": pa.string(),
-            "seed": pa.int64(),
-            "dataset": pa.string(),
-            "samples": pa.int32(),
-            "channels": pa.int32(),
-            "cells_per_stage": pa.int32(),
-            "init": pa.string(),
-            "bn": pa.string(),
-            "output": pa.string(),
-            "parameters": pa.string(),
-            "attack": pa.string(),
-            "rho": pa.float64(),
-            "steps": pa.int32(),
-            "step_size": pa.float64(),
-            "beta": pa.float64(),
-            "kernel": pa.string(),
-            "score": pa.string(),
-            "value": pa.float64(),
-            "status": pa.string(),
-        }.items()
-    ]
-)
-"""The columns of a part before version 0.2."""
-SINCE = ("space", "norm")
-"""Choices that were not recorded before version 0.2."""
 CONFIG = Config(samples=4)
 TEXTS = {"dataset", "space", "init", "bn", "output", "parameters", "attack", "norm"}
 
@@ -77,28 +47,8 @@ def rows_of_cells(indices: Iterable[int]) -> pd.DataFrame:
     return pd.concat([rows_of({"cell": c.index, "string": c.string}) for c in cells])
 
 
-def write_old(directory: Path, configuration: dict[str, object], *parts: pd.DataFrame) -> None:
-    """A directory as version 0.1 wrote it."""
-    directory.mkdir()
-    old = {name: value for name, value in configuration.items() if name not in SINCE}
-    run = {"configuration": old, "sessions": [{"packages": {"ntkscore": "0.1.0"}}]}
-    (directory / "run.json").write_text(json.dumps(run, indent=2))
-    for i, rows in enumerate(parts):
-        constants = {name: old[name] for name in OLD_SCHEMA.names if name in old}
-        known = {name: [value] * len(rows) for name, value in constants.items()}
-        columns = {**known, **{name: rows[name].to_list() for name in rows}}
-        table = pa.table([columns[name] for name in OLD_SCHEMA.names], OLD_SCHEMA)
-        pq.write_table(table, directory / f"part-{i + 1}-a.parquet", write_page_checksum=True)
-
-
 def parts(directory: Path) -> list[Path]:
     return sorted(directory.glob("part-*.parquet"))
-
-
-@pytest.fixture
-def old(tmp_path: Path, configuration: dict[str, object]) -> Path:
-    write_old(tmp_path / "old", configuration, rows_of_cells([2581, 7]), rows_of_cells([0]))
-    return tmp_path / "old"
 
 
 @pytest.fixture
@@ -109,43 +59,24 @@ def new(tmp_path: Path, configuration: dict[str, object]) -> Path:
     return tmp_path / "new"
 
 
-def test_an_old_directory_reads_like_a_new_one(old: Path, new: Path) -> None:
-    before, after = ResultSet.open(old), ResultSet.open(new)
-    assert before.identity == after.identity == CELL
-    assert before.configuration == after.configuration
-    assert before.finished() == after.finished() == {(0, 0), (7, 0), (2581, 0)}
-    pd.testing.assert_frame_equal(before.read(), after.read(), check_like=True)
-    assert len(pq.read_schema(parts(old)[0]).names) == 20
+def test_a_directory_from_before_version_0_2_is_refused(new: Path) -> None:
+    run = json.loads((new / "run.json").read_text())
+    del run["identity"]
+    (new / "run.json").write_text(json.dumps(run))
+    with pytest.raises(InputError, match=r"version 0.2 or later, .* once with ntkscore 0.3"):
+        ResultSet.open(new)
 
 
-def test_an_old_directory_is_resumed_and_compacted(
-    old: Path, new: Path, configuration: dict[str, object]
-) -> None:
-    for directory in (old, new):
-        results = ResultSet.create_or_resume(directory, configuration, {"host": "b"})
-        results.append(rows_of_cells([1462]))
-        assert results.finished() == {(0, 0), (7, 0), (1462, 0), (2581, 0)}
-    assert sorted(len(pq.read_schema(part).names) for part in parts(old)) == [11, 20, 20]
-    mixed = ResultSet.open(old)
+def test_a_part_with_a_narrower_index_joins_the_others(new: Path) -> None:
     expected = ResultSet.open(new).read()
-    pd.testing.assert_frame_equal(mixed.read(), expected)
-    mixed.compact()
-    (merged,) = parts(old)
-    assert pq.read_schema(merged).names == [*CELL, *VARYING]
-    pd.testing.assert_frame_equal(ResultSet.open(old).read(), expected)
-    run = json.loads((old / "run.json").read_text())
-    assert (run["identity"], len(run["sessions"])) == (list(CELL), 2)
-    assert run["configuration"]["space"] == "nasbench201"
-
-
-def test_an_old_directory_refuses_what_it_was_not_made_with(
-    old: Path, data: ImageSet, configuration: dict[str, object]
-) -> None:
-    with pytest.raises(InputError, match=r"\(norm: stored linf, asked l2\); choose another --out"):
-        ResultSet.create_or_resume(old, configuration | {"norm": "l2"}, {})
-    other = Job.of(data, CONFIG, space=RESIDUAL).configuration
-    with pytest.raises(InputError, match="space: stored nasbench201, asked residual"):
-        ResultSet.create_or_resume(old, other, {}, ("skips",))
+    old, *_ = parts(new)
+    table = pq.read_table(old)
+    narrow = table.set_column(0, "cell", table["cell"].cast(pa.int32()))
+    pq.write_table(narrow, old, write_page_checksum=True)
+    results = ResultSet.open(new)
+    assert results.finished() == {(0, 0), (7, 0), (2581, 0)}
+    results.compact()
+    pd.testing.assert_frame_equal(results.read(), expected)
 
 
 @pytest.mark.thorough

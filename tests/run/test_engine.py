@@ -22,7 +22,6 @@ from ntkscore.errors import InputError
 from ntkscore.kernels import joint, scores
 from ntkscore.kernels.proxies import NETWORK, measures_at
 from ntkscore.kernels.stack import stack
-from ntkscore.parity import Reference, load_parity, space_of
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run import engine
@@ -30,7 +29,8 @@ from ntkscore.run.devices import Plan
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import Batch, Scorer, one_device
 from ntkscore.run.selection import select
-from ntkscore.verification import relative_error
+from ntkscore.verify.checks import relative_error
+from ntkscore.verify.parity import Reference, load_parity, space_of
 
 pytestmark = pytest.mark.slow
 

@@ -291,10 +291,8 @@ def test_folders_of_other_runs_and_damaged_ones_are_refused(tmp_path: Path) -> N
         given = {"images": images, "recipe": SMALL, "space": space} | change
         with pytest.raises(InputError, match="holds a run with other settings"):
             train("1", out=tmp_path / "a", **given)
-    for file in (tmp_path / "a" / "3").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"no")
-    with pytest.raises(InputError, match=r"state after stage 3 in .*, but it is damaged"):
+    (tmp_path / "a" / "state.npz").write_bytes(b"no")
+    with pytest.raises(InputError, match=r"state after a stage in .*, but it is damaged"):
         open_trained(tmp_path / "a")
     with pytest.raises(InputError, match="a folder that `ntkscore train` left"):
         open_trained(tmp_path)

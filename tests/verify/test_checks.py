@@ -8,8 +8,8 @@ import pytest
 from tiny import invoke
 
 from ntkscore.errors import InputError
-from ntkscore.parity import load_parity
-from ntkscore.verification import Check, kink_bound, verify
+from ntkscore.verify.checks import Check, kink_bound, verify
+from ntkscore.verify.parity import load_parity
 
 FILE = "cell_00173_c4_n1.npz"
 

@@ -27,8 +27,8 @@ from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
 from ntkscore.kernels.probes import cross_entropy
 from ntkscore.kernels.stack import loss_gradient
-from ntkscore.parity import KERNELS, Reference, load_parity
 from ntkscore.trace.parameters import total
+from ntkscore.verify.parity import KERNELS, Reference, load_parity
 
 RHO = 8 / 255
 PGD_STEPS, PGD_STEP = 7, 2 / 255
@@ -108,7 +108,7 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
 
 
 def _kink_bounds(reference: Reference) -> dict[str, float]:
-    """How far each kernel moves, in float64, when the images move by a rounding error."""
+    """The kink bound of each kernel, from its moves in float64 under rounding of the images."""
     with jax.enable_x64(True):
         exact = Reference.of(reference.arrays, jnp.float64)
         parity_kernels = _kernel_program(exact)

@@ -1,0 +1,42 @@
+# Each public name and where it is defined; `__init__.py` reads this when it runs.
+
+from attacks import fgsm as fgsm
+from attacks import pgd as pgd
+from attacks import twice as twice
+from cells import Cell as Cell
+from cells import Space as Space
+from cells import Task as Task
+from cells import option as option
+from cells.nasbench201.space import NASBench201 as NASBench201
+from cells.residual import Residual as Residual
+from ntkscore.analysis.agreement import agreement as agreement
+from ntkscore.analysis.paired import difference as difference
+from ntkscore.api.accuracies import correlate as correlate
+from ntkscore.api.accuracies import lookup as lookup
+from ntkscore.api.runs import open_results as open_results
+from ntkscore.api.runs import percentiles as percentiles
+from ntkscore.api.runs import rank as rank
+from ntkscore.api.runs import rank_results as rank_results
+from ntkscore.api.runs import recorded_scores as recorded_scores
+from ntkscore.api.runs import search as search
+from ntkscore.api.scoring import score as score
+from ntkscore.api.scoring import score_network as score_network
+from ntkscore.bridges import from_torch as from_torch
+from ntkscore.config import Config as Config
+from ntkscore.data.downloads import fetch as fetch
+from ntkscore.data.images import draw_images as draw_images
+from ntkscore.data.images import load_images as load_images
+from ntkscore.data.tables import Table as Table
+from ntkscore.data.tables import load_table as load_table
+from ntkscore.errors import InputError as InputError
+from ntkscore.kernels.gram import ntk as ntk
+from ntkscore.kernels.joint import joint_kernel as joint_kernel
+from ntkscore.kernels.proxies import add_score as add_score
+from ntkscore.kernels.scores import measure as measure
+from ntkscore.kernels.stack import stack as stack
+from ntkscore.model import Activations as Activations
+from ntkscore.model import Model as Model
+from ntkscore.run.job import Job as Job
+from ntkscore.trace.anatomy import anatomy as anatomy
+
+__version__: str

@@ -1,0 +1,1 @@
+"""The self-check: parity files, and a backend held against them."""
