@@ -22,7 +22,7 @@ TINY = 1e-30
 size are what `synflow` begins with, so that float32 holds every network's flow."""
 
 
-def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, " n"]) -> Float[Array, " n"]:
+def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, "n"]) -> Float[Array, "n"]:
     """−log of the softmax at the label, in nats."""
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
 
@@ -49,7 +49,7 @@ def equal_states(inside: Activations) -> Float[Array, "n n"]:
 
 
 @jax.jit
-def _equal_states(count: Int[Array, " k"], x: Shaped[Array, "k n ..."]) -> Float[Array, "n n"]:
+def _equal_states(count: Int[Array, "k"], x: Shaped[Array, "k n ..."]) -> Float[Array, "n n"]:
     """Of layers of one shape, of which some are there several times and some not at all."""
     dtype = jnp.zeros(()).dtype
 
@@ -107,7 +107,7 @@ def curvature(before: Points, after: Points, slope: Points, there: Points) -> Fl
     Source: Moosavi-Dezfooli et al. (2019), "Robustness via curvature regularization".
     """
 
-    def squared(a: Points) -> Float[Array, " n"]:
+    def squared(a: Points) -> Float[Array, "n"]:
         return jnp.sum(jnp.square(a.reshape(len(a), -1)), 1)
 
     return jnp.mean(squared(there - slope) / squared(after - before))

@@ -31,7 +31,7 @@ def _epe_nas(s: Spectrum) -> float:
     return float(sum(abs(np.sum(np.log(np.abs(own) + _K))) for own in classes))
 
 
-def _members(labels: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
+def _members(labels: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "k"]]:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
+def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, "b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
     Source: Lee and Ham (2024), AZ-NAS, expressivity.
@@ -23,7 +23,7 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[n
         array([1.098612])
     """
 
-    def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, " k"]:
+    def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, "k"]:
         spectrum = np.linalg.eigvalsh(products.astype(float))
         share = np.clip(spectrum, 0, None) / np.sum(spectrum, 1, keepdims=True)
         return -np.sum(share * np.log(share + 1e-8), 1)

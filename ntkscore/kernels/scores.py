@@ -53,8 +53,8 @@ class Spectrum:
     """
 
     matrix: Kernel
-    values: Float[np.ndarray, " n"]
-    labels: Int[np.ndarray, " n"]
+    values: Float[np.ndarray, "n"]
+    labels: Int[np.ndarray, "n"]
     vectors: Kernel | None = None
 
 
@@ -151,7 +151,7 @@ ASYMMETRIC_SCORES = {
 
 def measure(
     kernel: Kernel,
-    labels: Int[np.ndarray, " n"],
+    labels: Int[np.ndarray, "n"],
     symmetric: bool = True,
     definitions: Mapping[str, Score] | None = None,
 ) -> dict[str, Measurement]:

@@ -41,7 +41,7 @@ from ntkscore.trace.blocks import BlockPasses, passes_at
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
-Labels = Int[Array, " n"]
+Labels = Int[Array, "n"]
 PERTURBATIONS = 1
 """Folded into the key of the draws for measures of perturbations."""
 
@@ -64,7 +64,7 @@ class Stack(NamedTuple):
     gram: Float[Array, "r m m"]
     slopes: Float[Array, "r m m"]
     states: Float[Array, "r 3 n n"] | None
-    numbers: dict[str, Float[Array, " r"]]
+    numbers: dict[str, Float[Array, "r"]]
     products: dict[str, list[Float[Array, "_ _ _ _"]]]
 
     def kernel(self, name: str, beta: float = 0.5, radius: int = 0) -> Float[np.ndarray, "n n"]:
@@ -121,9 +121,9 @@ class _Pass:
 def stack(
     model: Model,
     images: Images | Float[np.ndarray, "n ..."],
-    labels: Labels | Int[np.ndarray, " n"],
+    labels: Labels | Int[np.ndarray, "n"],
     attack: str | Callable[[Array], Attack],
-    rhos: Float[Array, " r"] | Sequence[float],
+    rhos: Float[Array, "r"] | Sequence[float],
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",

@@ -17,7 +17,7 @@ from ntkscore.model import LayerGradient
 OF_GRADIENTS = ("grad_norm", "snip", "zico")
 
 
-def of_gradients(forward: Forward, params: PyTree, labels: Int[Array, " n"]) -> dict[str, Array]:
+def of_gradients(forward: Forward, params: PyTree, labels: Int[Array, "n"]) -> dict[str, Array]:
     """Measures of the weights' gradients: `grad_norm`, `snip` and `zico`.
 
     Of convolutions and linear layers alone.
@@ -46,10 +46,10 @@ def _of_slope(slope: LayerGradient) -> dict[str, Float[Array, ""]]:
 
 
 def _of_layer(
-    weights: Float[Array, " e"],
-    mean: Float[Array, " e"],
-    size: Float[Array, " e"],
-    deviation: Float[Array, " e"],
+    weights: Float[Array, "e"],
+    mean: Float[Array, "e"],
+    size: Float[Array, "e"],
+    deviation: Float[Array, "e"],
 ) -> dict[str, Float[Array, ""]]:
     """A layer's part of the measures, from its weights and the moments of their gradients."""
     ratio = jnp.sum(jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation)))
@@ -61,7 +61,7 @@ def _of_layer(
     }
 
 
-def _first(slope: LayerGradient) -> Float[Array, " n"]:
+def _first(slope: LayerGradient) -> Float[Array, "n"]:
     return slope.first
 
 
@@ -90,7 +90,7 @@ def fisher(forward: Forward, params: PyTree) -> Float[Array, "p p"]:
     """
     (logits,), (kept,) = forward.logits, forward.kept
 
-    def derivatives(chosen: Float[Array, " o"]) -> Float[Array, "p n"]:
+    def derivatives(chosen: Float[Array, "o"]) -> Float[Array, "p n"]:
         """Of one logit."""
         slope = jnp.broadcast_to(chosen, logits.shape)
         return forward.passes.layers(params, kept, slope, _first)

@@ -22,7 +22,7 @@ from ntkscore.theory.networks import two_layer
 from ntkscore.theory.training import Labels, logistic, loss_slope, margins
 
 Weights = Float[Array, "m d"]
-Signs = Float[Array, " m"]
+Signs = Float[Array, "m"]
 Points = Float[Array, "n d"]
 Reduction = Literal["mean", "sum"]
 """Of the loss over a batch; the sum takes steps that are larger by the size of the batch."""
@@ -40,9 +40,9 @@ class Inside(NamedTuple):
     """
 
     weights: Float[Array, "k m d"]
-    deviation: Float[Array, " k"]
-    steps: Int[Array, " k"]
-    left: Bool[Array, " k"]
+    deviation: Float[Array, "k"]
+    steps: Int[Array, "k"]
+    left: Bool[Array, "k"]
 
     @property
     def status(self) -> list[str]:
@@ -68,7 +68,7 @@ def train_inside(
     a: Signs,
     x: Points,
     y: Labels,
-    deviations: Float[Array, " k"],
+    deviations: Float[Array, "k"],
     rate: float | Array = 0.1,
     batch: int = 8,
     reduction: Reduction = "mean",

@@ -91,7 +91,7 @@ def draw_two_layer(
     width: int,
     antisymmetric: bool = False,
     dtype: Any = None,
-) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+) -> tuple[Float[Array, "m d"], Float[Array, "m"]]:
     """W and a of a two-layer network, as `two_layer_network` draws them.
 
     Raises:
@@ -109,7 +109,7 @@ def draw_two_layer(
 
 
 def two_layer(
-    weights: Float[Array, "m d"], a: Float[Array, " m"], activation: str = "relu"
+    weights: Float[Array, "m d"], a: Float[Array, "m"], activation: str = "relu"
 ) -> Model:
     """f = m^−1/2 Σ a_r σ(w_r·x) at these weights, of which W is trained.
 
