@@ -10,6 +10,7 @@ import pytest
 
 import attacks
 import cells
+import experiments.theory
 import ntkscore
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -20,8 +21,8 @@ NEEDS = {"ntkscore.bridges": "torchax"}
 
 
 def modules() -> Iterator[str]:
-    """The names of all modules of the three packages."""
-    for package in (attacks, cells, ntkscore):
+    """The names of all modules of the three packages, and of the theory."""
+    for package in (attacks, cells, ntkscore, experiments.theory):
         yield package.__name__
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.endswith("__main__"):
@@ -58,5 +59,10 @@ def test_examples_print_what_they_say(name: str, tmp_path, monkeypatch: pytest.M
 
 
 def test_every_package_has_examples() -> None:
-    assert {name.partition(".")[0] for name in WITH_EXAMPLES} == {"attacks", "cells", "ntkscore"}
+    assert {name.partition(".")[0] for name in WITH_EXAMPLES} == {
+        "attacks",
+        "cells",
+        "ntkscore",
+        "experiments",
+    }
     assert len(WITH_EXAMPLES) > 10

@@ -22,11 +22,14 @@ FLOORS = (
     ("ntkscore.neighbours",),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
-    ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity", "ntkscore.theory"),
+    ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity"),
     ("ntkscore.verification", "ntkscore.api", "ntkscore.training", "ntkscore.explore"),
     ("ntkscore",),
     ("ntkscore.cli",),
-    ("ntkscore.__main__", "experiments"),
+    ("ntkscore.__main__", "experiments.theory", "experiments.plotting"),
+    ("experiments.study",),
+    ("experiments.theory.studies",),
+    ("experiments",),
 )
 NO_JAX = ("ntkscore.data", "ntkscore.results", "ntkscore.analysis")
 

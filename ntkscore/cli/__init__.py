@@ -8,7 +8,6 @@ from ntkscore.cli import ranking as ranking  # isort: skip
 from ntkscore.cli import looking as looking  # isort: skip
 from ntkscore.cli import exploring as exploring  # isort: skip
 from ntkscore.cli import training as training  # isort: skip
-from ntkscore.cli import theory as theory  # isort: skip
 from ntkscore.cli.app import app as app
 
 

@@ -20,12 +20,10 @@ from ntkscore.cli.output import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.spaces import SPACES, space_class
-from ntkscore.theory.settings import Trial
 from ntkscore.training.recipe import Recipe
 
 SCORING = "How networks are scored"
 TRAINING = "How networks are trained"
-TRIAL = "Points, attack and steps"
 NETWORKS = "Search space"
 MACHINE = "Devices and processes"
 
@@ -312,7 +310,6 @@ MAKERS: dict[Any, Maker] = {
     Given: (_context_parameter, lambda given: Given(given.pop("context"))),
     Config: of_fields(Config, SCORING),
     Recipe: of_fields(Recipe, TRAINING),
-    Trial: of_fields(Trial, TRIAL),
     Space: (_space_parameters, _make_space),
 }
 

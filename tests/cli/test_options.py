@@ -21,7 +21,6 @@ from ntkscore.cli.options import MAKERS, command, flag_of
 from ntkscore.config import Config
 from ntkscore.results import ResultSet
 from ntkscore.spaces import SPACES, space_class
-from ntkscore.theory.settings import Trial
 
 OWN = Path(__file__).parents[1] / "run" / "own_space.py"
 GROUP = get_command(app).commands  # type: ignore[attr-defined]
@@ -43,8 +42,6 @@ def flags_of(name: str) -> set[str]:
     [
         *((n, c) for n in ("score", "rank") for c in (Config, NASBench201, Residual)),
         ("rank", ResidualConvolutional),
-        ("theory train", Residual),
-        ("theory train", Trial),
     ],
 )
 def test_every_field_is_an_option(name: str, cls: type) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from attacks import Attack
-from ntkscore.theory.ball import adversarial_training, deviation, train_inside
-from ntkscore.theory.lazy import project_rows
-from ntkscore.theory.networks import draw_two_layer, two_layer
-from ntkscore.theory.training import logistic, margins
+from experiments.theory.ball import adversarial_training, deviation, train_inside
+from experiments.theory.lazy import project_rows
+from experiments.theory.networks import draw_two_layer, two_layer
+from experiments.theory.training import logistic, margins
 
 N, D, M = 12, 6, 40
 

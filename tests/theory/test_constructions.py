@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cells.residual import ACTIVATIONS
-from ntkscore.theory.gaussian import moments
+from experiments.theory.gaussian import moments
 
 
 def test_squared_relu_has_odd_functions_of_every_degree_and_even_ones_of_degree_0_and_2() -> None:

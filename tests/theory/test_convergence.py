@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cells.residual import ACTIVATIONS
+from experiments.theory.arcs import Arcs
+from experiments.theory.convergence import Regret, project_to_ball, projected_descent, regret
+from experiments.theory.networks import deep_network, two_layer_network
+from experiments.theory.training import logistic
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.theory.arcs import Arcs
-from ntkscore.theory.convergence import Regret, project_to_ball, projected_descent, regret
-from ntkscore.theory.networks import deep_network, two_layer_network
-from ntkscore.theory.training import logistic
 
 ARCS = Arcs(radius=0.15)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate
 
 from cells.residual import ACTIVATIONS
-from ntkscore.theory.gaussian import hermite_coefficients, mean, moments
+from experiments.theory.gaussian import hermite_coefficients, mean, moments
 
 NAMES = sorted(ACTIVATIONS)
 # 0:… 8 of unit variance, to six digits, from an independent computation.

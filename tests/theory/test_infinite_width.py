@@ -10,10 +10,10 @@ import pytest
 from cells import Task
 from cells.residual import Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace
+from experiments.theory.infinite_width import deep_ntk, infinite_ntk
+from experiments.theory.networks import deep_network
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
-from ntkscore.theory.infinite_width import deep_ntk, infinite_ntk
-from ntkscore.theory.networks import deep_network
 
 # k(t) of unit inputs with inner product t = 1, 0.5, 0, −0.5, from an independent computation.
 REFERENCE = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from ntkscore.theory.lazy import (
+from experiments.theory.lazy import (
     changes_bound,
     flip_along_gradient,
     gradient_bound,
@@ -15,7 +15,7 @@ from ntkscore.theory.lazy import (
     output_bound,
     project_rows,
 )
-from ntkscore.theory.networks import draw_two_layer, two_layer
+from experiments.theory.networks import draw_two_layer, two_layer
 
 
 def draws(count: int, m: int, d: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:

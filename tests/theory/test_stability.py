@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ntkscore.errors import InputError
-from ntkscore.kernels.own_passes import displacements
-from ntkscore.theory.networks import INITIALISATIONS, fully_connected_network
-from ntkscore.theory.stability import (
+from experiments.theory.networks import INITIALISATIONS, fully_connected_network
+from experiments.theory.stability import (
     gain,
     lazy_bound,
     second_moment,
     stability_at_initialisation,
 )
+from ntkscore.errors import InputError
+from ntkscore.kernels.own_passes import displacements
 
 
 def test_a_gated_product_has_its_chi_squared_moments() -> None:

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import CapAttack
 from cells import Task
 from cells.residual import Residual
+from experiments.theory import training
+from experiments.theory.bounds import corollary_step, theorem1_width, theorem_step
+from experiments.theory.sphere import CapAttack
+from experiments.theory.tasks import Points, margin, tradeoff
+from experiments.theory.training import algorithm_1, loss_slope, mixed_gradient
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.theory import training
-from ntkscore.theory.bounds import corollary_step, theorem1_width, theorem_step
-from ntkscore.theory.tasks import Points, margin, tradeoff
-from ntkscore.theory.training import algorithm_1, loss_slope, mixed_gradient
 
 ATTACK, STEP = CapAttack(0.2, steps=3), 0.05
 

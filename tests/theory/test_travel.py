@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ntkscore.kernels.gram import evaluate
-from ntkscore.theory.networks import fully_connected_network
-from ntkscore.theory.travel import (
+from experiments.theory.networks import fully_connected_network
+from experiments.theory.travel import (
     TwoLayer,
     expected_hidden_kernel,
     hidden_kernel,
@@ -15,6 +14,7 @@ from ntkscore.theory.travel import (
     output_kernel,
     travel,
 )
+from ntkscore.kernels.gram import evaluate
 
 
 def points(n: int, d: int) -> np.ndarray:
