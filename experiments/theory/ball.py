@@ -25,8 +25,8 @@ Weights = Float[Array, "m d"]
 Signs = Float[Array, "m"]
 Points = Float[Array, "n d"]
 Reduction = Literal["mean", "sum"]
-"""Of the loss over a batch; the sum takes steps that are larger by the size of the batch."""
 REDUCTIONS: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "sum": jnp.sum}
+"""Of the loss over a batch; the sum takes steps that are larger by the size of the batch."""
 
 
 class Inside(NamedTuple):
@@ -78,14 +78,10 @@ def train_inside(
 
     Args:
         key: of the order of the points, anew in every epoch.
-        weights: W_0.
-        a: output weights.
-        x: points.
-        y: labels 1 and −1.
+        weights, a: W_0 and the output weights.
+        x, y: points and their labels, 1 and −1.
         deviations: C₀ of the balls, ascending: one run serves all.
-        rate: learning rate.
-        batch: points of a step.
-        reduction: mean or sum over the batch.
+        rate, batch, reduction: of a step.
         max_steps: after which a run ends that has not left the largest ball.
 
     Source: Wang et al. (2022), section 5.1; what it leaves open is filled in here (batch, order,
@@ -159,17 +155,10 @@ def adversarial_training(
     moved to the nearest place within V of its start.
 
     Args:
-        key: of the order of the points.
-        weights: W_0.
-        a: output weights.
-        x: points.
-        y: labels 1 and −1.
+        key, weights, a, x, y, rate, batch, reduction: as for `train_inside`.
         radius: R of the attack.
         ball: V.
         attack: the attack of a radius, as `attacks.pgd` with `norm="l2"` and `box=None`.
-        rate: learning rate.
-        batch: points of a step.
-        reduction: mean or sum over the batch.
         epochs: at most.
         patience: epochs without a higher robust training accuracy after which it ends.
 
@@ -208,14 +197,8 @@ def adversarial_training(
     def on(run: Any) -> Array:
         return (run[0] < epochs) & (run[4] < (epochs if patience is None else patience))
 
-    start = (
-        jnp.asarray(0),
-        weights,
-        jnp.zeros((), x.dtype),
-        -jnp.ones((), x.dtype),
-        jnp.asarray(0),
-    )
-    i, w, robust, _, _ = lax.while_loop(on, epoch, start)
+    none, zero = jnp.zeros((), x.dtype), jnp.asarray(0)
+    i, w, robust, _, _ = lax.while_loop(on, epoch, (zero, weights, none, none - 1, zero))
     return Defended(w, i, robust)
 
 

@@ -1,7 +1,8 @@
 """Step sizes and widths of the theorems, as far as their constants are given.
 
 None of these widths can be had: they are computed so that a result can say how far it is from what
-its theorem asks for.
+its theorem asks for. N is the number of points and steps, m the width, C the largest Lipschitz
+constant of the activations, ν what a paper calls small enough.
 """
 
 import numpy as np
@@ -15,12 +16,11 @@ def theorem_step(
     Args:
         energy: the smaller of yᵀK_all⁻¹y and yᵀK̃_all⁻¹y.
         width: m; 1 where the output is as printed, without √m.
-        n: N, points and steps.
-        lipschitz: C, the largest of the activations'.
-        nu: ν, which the paper calls small enough.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof has
-    e^{6C} C_fmax √2 in the denominator.
+    e^{6C} C_fmax √2 in the denominator. Corollary 1, of convolutional networks with p pixels, has
+    √(C p κ) e^{C √κ} for √C e^C, and lacks the energy's square root: it falls with the filter size
+    κ, where the remark below it says that it grows.
 
     Example:
         >>> round(theorem_step(energy=400.0, width=100, n=400), 6)
@@ -29,42 +29,12 @@ def theorem_step(
     return float(nu * np.sqrt(energy / n) / (np.sqrt(lipschitz) * np.exp(lipschitz) * width))
 
 
-def corollary_step(
-    energy: float,
-    width: int,
-    n: int,
-    filter_size: int,
-    pixels: int,
-    lipschitz: float = 1.0,
-    nu: float = 1.0,
-) -> float:
-    """γ = ν √energy / (√(C p κ) e^{C √κ} m √N), of convolutional networks.
-
-    Args:
-        energy, width, n, lipschitz, nu: as for `theorem_step`.
-        filter_size: κ.
-        pixels: p.
-
-    Source: Wu et al. (2024), corollary 1, with the square root of the energy, which is missing
-    there. It falls with κ, where the remark below it says that it grows.
-
-    Example:
-        >>> steps = [corollary_step(1.0, 1, 1, size, pixels=16) for size in (1, 3, 5)]
-        >>> sorted(steps, reverse=True) == steps
-        True
-    """
-    root = np.sqrt(lipschitz * pixels * filter_size)
-    grown = root * np.exp(lipschitz * np.sqrt(filter_size))
-    return float(nu * np.sqrt(energy / n) / (grown * width))
-
-
 def scaled_step(energy: float, largest: float, width: int, n: int, nu: float = 1.0) -> float:
     """γ = ν √(s/(N k_max))/m, the choice that a regret bound makes.
 
     Args:
         energy: the margin energy s of K_all.
         largest: k_max, the largest entry of K_all's diagonal.
-        width, n, nu: as for `theorem_step`.
 
     Example:
         >>> scaled_step(energy=4.0, largest=1.0, width=1, n=400)
@@ -78,12 +48,7 @@ def theorem1_width(
 ) -> float:
     """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 uses.
 
-    Args:
-        n: N points.
-        layers: L.
-        beta: weight of adversarial training.
-        lipschitz: C, the largest of the activations'.
-        largest_feature: C_fmax, the largest length of a layer's features.
+    C_fmax is the largest length of a layer's features.
 
     Source: Wu et al. (2024), appendix C, with the squares that are missing there.
 
@@ -98,11 +63,8 @@ def theorem1_width(
 def theorem41_width(radius: float, hidden: int, gap: float, dimension: int = 1) -> float:
     """m = max(R⁹ H¹⁶/ε⁷, d²), for projected descent on a deep network; constants are not given.
 
-    Args:
-        radius: R of the ball.
-        hidden: H, trained layers.
-        gap: ε, by which the loss may exceed the best of the ball, nats.
-        dimension: d of the points.
+    R is the ball's radius, H the number of trained layers, ε, in nats, by how much the loss may
+    exceed the best of the ball.
 
     Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
     networks", theorem 4.1.
@@ -115,10 +77,7 @@ def theorem41_width(radius: float, hidden: int, gap: float, dimension: int = 1) 
 
 
 def theorem51_width(radius: float, gap: float) -> float:
-    """m = R⁴/ε², for descent on a smooth two-layer network; constants are not given.
-
-    Args:
-        radius, gap: as for `theorem41_width`.
+    """m = R⁴/ε², for descent on a smooth two-layer network, as `theorem41_width`.
 
     Source: Gao et al. (2019), theorem 5.1.
 

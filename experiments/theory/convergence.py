@@ -22,10 +22,7 @@ Perturb = Callable[[PyTree], Array]
 def project_to_ball(params: PyTree, centre: PyTree, radius: float | Array) -> PyTree:
     """The nearest weights of which every array is within a Frobenius distance of its centre.
 
-    Args:
-        params: weights W.
-        centre: W_0.
-        radius: R/√m for the deep network, R for the two-layer one.
+    The radius is R/√m for the deep network, R for the two-layer one.
 
     Source: Gao et al. (2019), equation 2.
 
@@ -95,8 +92,7 @@ def projected_descent(
         model: with one output, at W_0.
         y: labels 1 and −1.
         perturb: the perturbed points at weights, arbitrary.
-        step_size: α.
-        steps: T.
+        step_size, steps: α and T.
         radius: of the ball for every array of the weights (`project_to_ball`).
         comparator: W^c, weights that the run is compared with; W_0 if left out.
 
@@ -119,10 +115,7 @@ def projected_descent(
         defect = loss + _inner(slope, towards) - loss_at(other)
         moved = jax.tree.map(lambda w, g: w - step_size * g, params, slope)
         inside = project_to_ball(moved, model.params, radius)
-        changed = [
-            jnp.any(a != b)
-            for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(inside), strict=True)
-        ]
+        changed = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.any(a != b), moved, inside))
         distance = jnp.sqrt(_inner(towards, towards))
         share = jnp.mean(jnp.stack(changed).astype(loss.dtype))
         return inside, (loss, _inner(slope, slope), defect, distance, share)

@@ -40,12 +40,8 @@ class Energy(NamedTuple):
 def label_energy_binary(kernel: Kernel, y: Labels) -> Energy:
     """q = yᵀ M⁻¹ y.
 
-    Args:
-        kernel: M, positive definite.
-        y: labels 1 and −1.
-
     Raises:
-        InputError: if labels are others.
+        InputError: if labels are others than 1 and −1.
 
     Example:
         >>> label_energy_binary(np.eye(2) * 4, np.array([1.0, -1.0])).value
@@ -119,8 +115,7 @@ def stacked_energy(gram: Float[np.ndarray, "m m"], y: Labels, gap: float = GAP) 
 
     Args:
         gram: 2n×2n, of X and X_ρ.
-        y: labels of the n points.
-        gap: as for `margin_energy`.
+        y, gap: as for `margin_energy`.
     """
     return margin_energy(gram, np.concatenate([y, y]), gap)
 
@@ -128,10 +123,7 @@ def stacked_energy(gram: Float[np.ndarray, "m m"], y: Labels, gap: float = GAP) 
 def leading_term(energy: float, layers: int, n: int) -> float:
     """√(L² q/N), of the bound on the expected error; its constants are not known.
 
-    Args:
-        energy: q or s, of K_all for the clean and of K̃_all for the robust error.
-        layers: L.
-        n: N points.
+    The energy is q or s, of K_all for the clean and of K̃_all for the robust error.
     """
     return float(np.sqrt(layers**2 * energy / n))
 

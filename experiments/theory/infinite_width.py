@@ -11,12 +11,11 @@ closed form; the recursions are derived here, and the tests hold them against wi
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from cells.residual import Residual, ResidualConvolutional, Skips
+from cells.residual import ResidualConvolutional, Skips
 from cells.residual.activations import ACTIVATIONS
 from cells.residual.networks import ResidualSpace
 from experiments.theory.gaussian import mean, moments
@@ -56,11 +55,12 @@ def infinite_ntk(
             f"expected activations scaled by the width, got {literal[0]} as printed, with which "
             "wide networks are linear or grow without bound; choose activation_scaling='width'"
         )
+    alphas = skips.indicators.tolist()
     if isinstance(space, ResidualConvolutional):
         variance = 1 / space.filter_size if space.hidden_variance == "1/(κm)" else 1.0
-        return convolutional(points, skips.indicators.tolist(), names, space.filter_size, variance)
-    assert isinstance(space, Residual)
-    return fully_connected(points, skips.indicators.tolist(), names)
+        return _kernel(points, alphas, names, space.filter_size, variance)
+    # One pixel, whose channels are all that a point has.
+    return _kernel(points.reshape(len(points), 1, -1), alphas, names, 1, 1.0)
 
 
 def check_on_sphere(points: Float[np.ndarray, "n ..."]) -> None:
@@ -77,50 +77,29 @@ def check_on_sphere(points: Float[np.ndarray, "n ..."]) -> None:
         )
 
 
-def fully_connected(
-    points: Float[np.ndarray, "n ..."], skips: Sequence[int], activations: Sequence[str]
-) -> Float[np.ndarray, "n n"]:
-    """The kernel of residual fully connected networks.
-
-    It is the convolutional one of one pixel whose channels are all that a point has.
-
-    Args:
-        points: on the sphere.
-        skips: α_1 … α_{L−2}.
-        activations: names of σ_1 … σ_{L−1}.
-    """
-    return convolutional(points.reshape(len(points), 1, -1), skips, activations, 1, 1.0)
-
-
-def convolutional(
+def _kernel(
     points: Float[np.ndarray, "n ... d"],
     skips: Sequence[int],
     activations: Sequence[str],
     filter_size: int,
     hidden_variance: float,
 ) -> Float[np.ndarray, "n n"]:
-    """The kernel of residual convolutional networks.
+    """The kernel, of points whose channels are last; the variance is in units of 1/m.
 
     Without pooling only equal pixels correlate, so that arrays are (n, n, pixel).
-
-    Args:
-        points: on the sphere, channels last.
-        skips: α_1 … α_{L−2}.
-        activations: names of σ_1 … σ_{L−1}.
-        filter_size: κ.
-        hidden_variance: of the hidden weights, in units of 1/m.
     """
     x = points.reshape(len(points), -1, points.shape[-1])
     layers = len(activations) + 1
     gram, means = np.einsum("ipc,jpc->ijp", x, x), np.zeros(x.shape[:2])
-    kernel, derivatives = np.zeros_like(gram), []
-    before = []
+    derivatives, before = [], []
     for layer, name in enumerate(activations):
         first = layer == 0
         # G_{l−1} as the filters see it, and what multiplies a branch.
         seen = _neighbourhoods(gram, filter_size)
         covariance = (1.0 if first else hidden_variance) * seen
-        product, derivative, own = _layer(name, covariance)
+        sigma, variances = ACTIVATIONS[name], np.einsum("iip->ip", covariance)
+        product, derivative = moments(sigma, variances[:, None], variances[None], covariance)
+        own = np.asarray(mean(sigma, variances))
         share, alpha = (1.0, 0) if first else (1 / layers, skips[layer - 1])
         # A branch is correlated with its skip by their means.
         mixed = own[:, None] * means[None] + means[:, None] * own[None]
@@ -128,8 +107,7 @@ def convolutional(
         means = share * own + alpha * means
         before.append(seen)
         derivatives.append(share**2 * derivative)
-    kernel = np.sum(gram, 2)
-    slope = np.ones_like(gram)
+    kernel, slope = np.sum(gram, 2), np.ones_like(gram)
     for layer in reversed(range(len(activations))):
         pulled = slope * derivatives[layer]
         kernel += np.sum(pulled * before[layer], 2)
@@ -143,13 +121,6 @@ def deep_ntk(points: Float[np.ndarray, "n d"], hidden: int) -> Float[np.ndarray,
     """The kernel of `deep_network` over its width m as that grows, K/m.
 
     K/m → Σ_h G_{h−1} Ė_h Π_{k>h} 2Ė_k with G_0 = 2⟨x, x′⟩, G_h = 2 E relu(u)relu(u′).
-
-    Args:
-        points: of length 1 each.
-        hidden: H, trained layers.
-
-    Raises:
-        InputError: if a point is not on the sphere.
 
     Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
     networks", has the network in equation 1; the limit is derived here.
@@ -167,14 +138,6 @@ def deep_ntk(points: Float[np.ndarray, "n d"], hidden: int) -> Float[np.ndarray,
         total = 2 * derivative * total + gram * derivative
         gram = 2 * product
     return total
-
-
-def _layer(name: str, covariance: Float[np.ndarray, "n n p"]) -> tuple[Any, Any, Any]:
-    """E σσ′, E σ̇σ̇′ and E σ of a layer with these pre-activations."""
-    sigma = ACTIVATIONS[name]
-    variances = np.einsum("iip->ip", covariance)
-    product, derivative = moments(sigma, variances[:, None], variances[None], covariance)
-    return product, derivative, mean(sigma, variances)
 
 
 def _neighbourhoods(a: Float[np.ndarray, "n n p"], size: int) -> Float[np.ndarray, "n n p"]:

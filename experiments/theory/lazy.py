@@ -49,11 +49,6 @@ class Flip(NamedTuple):
 def flip_along_gradient(weights: Weights, a: Signs, x: Float[np.ndarray, "d"]) -> Flip:
     """The exact smallest flipping step: f is piecewise linear along a ray.
 
-    Args:
-        weights: W, (m, d).
-        a: output weights, 1 and −1.
-        x: a point.
-
     Example:
         >>> w, a, x = np.array([[1.0, 0.0]]), np.array([1.0]), np.array([2.0, 0.0])
         >>> flip = flip_along_gradient(w, a, x)
@@ -107,11 +102,7 @@ def project_rows(
 def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, "d"], radius: float) -> float:
     """sup f(x) over the ball, m^−1/2 Σ a_s max(0, w_s·x + a_s V ‖x‖).
 
-    Args:
-        weights: at the ball's centre.
-        a: output weights.
-        x: a point.
-        radius: V of every row.
+    The weights are the ball's centre, the radius is V of every row.
     """
     moved = weights @ x + a * radius * np.linalg.norm(x)
     return float(a @ np.maximum(moved, 0) / np.sqrt(len(a)))
@@ -120,10 +111,7 @@ def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, "d"], radius
 def output_bound(gamma: float, width: int, deviation: float) -> float:
     """|f(x)| ≤ √(2 log(2/γ)) + 2 log(2/γ)/√m + C₀, with probability 1 − γ, anywhere in the ball.
 
-    Args:
-        gamma: γ.
-        width: m.
-        deviation: C₀ = V√m.
+    The deviation is C₀ = V√m.
 
     Source: Wang et al. (2022), lemma 4.1.
     """
@@ -132,14 +120,7 @@ def output_bound(gamma: float, width: int, deviation: float) -> float:
 
 
 def gradient_bound(gamma: float, dimension: int, width: int, deviation: float) -> Bound:
-    """‖∇f(x)‖ from below, with probability 1 − γ, anywhere in the ball.
-
-    Args:
-        gamma, width, deviation: as for `output_bound`.
-        dimension: d.
-
-    Returns:
-        The bound; `vacuous` where it is not above 0.
+    """‖∇f(x)‖ from below, with probability 1 − γ, anywhere in the ball; `vacuous` if not above 0.
 
     Source: Wang et al. (2022), lemma 4.2, which needs d ≥ C max(log(8/γ), C₀²) beside what it says.
 
@@ -157,11 +138,7 @@ def gradient_bound(gamma: float, dimension: int, width: int, deviation: float) -
 
 
 def changes_bound(gamma: float, width: int, radius: float) -> float:
-    """Neurons that the ball lets change their sign at x: at most V m + √(m log(1/γ)/2).
-
-    Args:
-        gamma, width: as for `output_bound`.
-        radius: V.
+    """Neurons that the ball of radius V lets change their sign at x: at most V m + √(m log(1/γ)/2).
 
     Source: Wang et al. (2022), lemma 4.3. Their number is Binomial(m, erf(V/√2)).
     """
@@ -171,11 +148,7 @@ def changes_bound(gamma: float, width: int, radius: float) -> float:
 def gradient_change_bound(
     dimension: int, width: int, deviation: float, reach: float = 1.0
 ) -> float:
-    """‖∇f(x) − ∇f(x + δ)‖ over ‖δ‖ ≤ C₁/√d, anywhere in the ball.
-
-    Args:
-        dimension, width, deviation: d, m, C₀.
-        reach: C₁.
+    """‖∇f(x) − ∇f(x + δ)‖ over ‖δ‖ ≤ C₁/√d, anywhere in the ball; C₁ is the reach.
 
     Source: Wang et al. (2022), lemma 4.4; divided by √d it is above 1 up to d of about 10²⁰.
     """

@@ -135,10 +135,6 @@ def lower_bound_at(
 
     As `lower_bound`, with max_i Σ_{j≠i} |⟨z_i, z_j⟩|^r in place of (N−1) c^r.
 
-    Args:
-        space, architecture: the network.
-        points: of length 1.
-
     Raises:
         InputError: if a point is not on the sphere.
 

@@ -1,7 +1,9 @@
-"""Networks of the theory as models: deep, two-layer and plain ones."""
+"""Networks of the theory as models: deep, two-layer and plain ones.
+
+Of points with d dimensions, with m features a hidden layer; weights have JAX's default precision.
+"""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,19 +14,10 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 
 
-def deep_network(
-    key: PRNGKeyArray, dimension: int, width: int, hidden: int, dtype: Any = None
-) -> Model:
+def deep_network(key: PRNGKeyArray, dimension: int, width: int, hidden: int) -> Model:
     """f = aᵀ x_H with x_h = relu(W_h x_{h−1}) and x_0 = A x, of which W_1 … W_H are trained.
 
-    Entries of A and W_h are N(0, 2/m), those of a N(0, 1).
-
-    Args:
-        key: of the weights.
-        dimension: d of the points.
-        width: m.
-        hidden: H, trained layers.
-        dtype: of the weights.
+    Entries of A and W_h are N(0, 2/m), those of a N(0, 1); H is `hidden`.
 
     Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
     networks", equation 1.
@@ -36,9 +29,9 @@ def deep_network(
     """
     first, last, *keys = jax.random.split(key, hidden + 2)
     scale = (2 / width) ** 0.5
-    enter = jax.random.normal(first, (dimension, width), dtype) * scale
-    leave = jax.random.normal(last, (width, 1), dtype)
-    weights = [jax.random.normal(k, (width, width), dtype) * scale for k in keys]
+    enter = jax.random.normal(first, (dimension, width)) * scale
+    leave = jax.random.normal(last, (width, 1))
+    weights = [jax.random.normal(k, (width, width)) * scale for k in keys]
 
     def apply(weights: list[Array], points: Array) -> Array:
         x = _product(points, enter)
@@ -55,20 +48,16 @@ def two_layer_network(
     width: int,
     activation: str = "relu",
     antisymmetric: bool = False,
-    dtype: Any = None,
 ) -> Model:
     """f = m^−1/2 Σ a_r σ(w_r·x), of which W, (m, d), is trained; a_r = ±1 stays.
 
     Rows of W are N(0, I).
 
     Args:
-        key: of the weights.
-        dimension: d of the points.
-        width: m.
+        key, dimension, width: of the weights.
         activation: σ, of `cells.residual.ACTIVATIONS`.
         antisymmetric: whether the second half of the neurons begins as the first with a_r of the
             other sign, so that f begins as zero.
-        dtype: of the weights.
 
     Raises:
         InputError: if an antisymmetric network has an odd width, or σ is unknown.
@@ -81,16 +70,11 @@ def two_layer_network(
         >>> bool(abs(model.apply(model.params, jnp.ones((5, 3)))).max() < 1e-6)
         True
     """
-    weights, a = draw_two_layer(key, dimension, width, antisymmetric, dtype)
-    return two_layer(weights, a, activation)
+    return two_layer(*draw_two_layer(key, dimension, width, antisymmetric), activation)
 
 
 def draw_two_layer(
-    key: PRNGKeyArray,
-    dimension: int,
-    width: int,
-    antisymmetric: bool = False,
-    dtype: Any = None,
+    key: PRNGKeyArray, dimension: int, width: int, antisymmetric: bool = False
 ) -> tuple[Float[Array, "m d"], Float[Array, "m"]]:
     """W and a of a two-layer network, as `two_layer_network` draws them.
 
@@ -101,7 +85,7 @@ def draw_two_layer(
         raise InputError(f"expected an even width, got {width}; neurons come in pairs")
     rows, signs = jax.random.split(key)
     count = width // 2 if antisymmetric else width
-    weights = jax.random.normal(rows, (count, dimension), dtype)
+    weights = jax.random.normal(rows, (count, dimension))
     a = jax.random.rademacher(signs, (count,), weights.dtype)
     if antisymmetric:
         return jnp.concatenate([weights, weights]), jnp.concatenate([a, -a])
@@ -155,19 +139,13 @@ def fully_connected_network(
     layers: int,
     initialisation: str | tuple[float, float, float] = "he",
     alpha: float = 1.0,
-    dtype: Any = None,
 ) -> Model:
     """f = W_L h_{L−1}/α with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained.
 
     Args:
-        key: of the weights.
-        dimension: d of the points.
-        width: m.
-        outputs: o.
-        layers: L ≥ 2.
+        key, dimension, width, outputs, layers: of the weights, in L ≥ 2 layers.
         initialisation: of `INITIALISATIONS`, or three standard deviations as they have.
         alpha: α; a large one makes outputs small, so that weights must travel.
-        dtype: of the weights.
 
     Raises:
         InputError: if there are fewer than two layers, or the initialisation is unknown.
@@ -181,21 +159,19 @@ def fully_connected_network(
     """
     if layers < 2:
         raise InputError(f"expected at least 2 layers, got {layers}; raise it")
-    if isinstance(initialisation, str) and initialisation not in INITIALISATIONS:
-        raise InputError(
-            f"expected an initialisation of {', '.join(INITIALISATIONS)}, got {initialisation!r}; "
-            "choose one of them"
-        )
-    first, between, last = (
-        INITIALISATIONS[initialisation](dimension, width)
-        if isinstance(initialisation, str)
-        else initialisation
-    )
+    if isinstance(initialisation, str):
+        if initialisation not in INITIALISATIONS:
+            raise InputError(
+                f"expected an initialisation of {', '.join(INITIALISATIONS)}, got "
+                f"{initialisation!r}; choose one of them"
+            )
+        initialisation = INITIALISATIONS[initialisation](dimension, width)
+    first, between, last = initialisation
     deviations = [first, *[between] * (layers - 2), last]
     sizes = [(dimension, width), *[(width, width)] * (layers - 2), (width, outputs)]
     keys = jax.random.split(key, layers)
     weights = [
-        jax.random.normal(k, size, dtype) * std
+        jax.random.normal(k, size) * std
         for k, size, std in zip(keys, sizes, deviations, strict=True)
     ]
 

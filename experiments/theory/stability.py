@@ -2,7 +2,8 @@
 
 𝒫(f, ε) = E ‖∇f(x)ᵀ(x − x̂)‖ over x, x̂ uniform within ε of x, and the weights. It is linear in ε:
 here ε = 1. Smaller is more robust. `ntkscore.kernels.own_passes.displacements` measures it; here is
-what it is to be.
+what it is to be of networks with d inputs, m features a layer, o outputs and L layers, under an
+initialisation of `experiments.theory.networks.INITIALISATIONS`.
 
 Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and the
 ugly (initialization)", appendix B.
@@ -24,10 +25,6 @@ def second_moment(
 ) -> float:
     """E ‖∇f(x)ᵀ(x − x̂)‖² of a random network, exactly, at any width: its bound is met.
 
-    Args:
-        initialisation: of `experiments.theory.networks.INITIALISATIONS`.
-        dimension, width, outputs, layers: d, m, o, L.
-
     Source: Zhu et al. (2022), lemma 5, with E ‖x − x̂‖² = d/(d + 2).
 
     Example:
@@ -45,34 +42,9 @@ def stability_at_initialisation(
 ) -> float:
     """𝒫/ε of a random network, to leading order of a log-normal in (L − 1)/m.
 
-    Args:
-        initialisation, dimension, width, outputs, layers: as for `second_moment`.
-
     Source: derived; the first factor is of lemma 5 of Zhu et al. (2022).
     """
     root = np.sqrt(second_moment(initialisation, dimension, width, outputs, layers))
     log_ratio = gammaln((outputs + 1) / 2) - gammaln(outputs / 2)
     of_outputs = np.sqrt(2 / outputs) * np.exp(log_ratio)
     return float(root * of_outputs * np.exp(-5 * (layers - 1) / (8 * width)))
-
-
-def lazy_bound(initialisation: str, dimension: int, width: int, outputs: int, layers: int) -> float:
-    """𝒫/ε after lazy training, up to constants, also in the exponent.
-
-    (√(π L³ m² β₁² β_L²/8) e^(−m/L³) + √(m o β₁² β_L²/2)) γ^(L−2).
-
-    Args:
-        initialisation, dimension, width, outputs, layers: as for `second_moment`.
-
-    Source: Zhu et al. (2022), theorem 1, read from the last lines of its proof.
-
-    Example:
-        >>> wide, narrow = (lazy_bound("ntk", 10, m, outputs=1, layers=4) for m in (4096, 32))
-        >>> wide < narrow
-        True
-    """
-    m, depth = width, layers**3
-    first, _, last = INITIALISATIONS[initialisation](dimension, width)
-    training = np.sqrt(np.pi * depth * m**2 * first**2 * last**2 / 8) * np.exp(-m / depth)
-    start = np.sqrt(m * outputs * first**2 * last**2 / 2)
-    return float((training + start) * gain(initialisation, dimension, width) ** (layers - 2))

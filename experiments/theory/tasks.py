@@ -40,14 +40,8 @@ def check_labels(y: np.ndarray) -> None:
 def margin(count: int, dimension: int, mu: float, rng: np.random.Generator) -> Points:
     """Uniform points whose first coordinate is further than μ from zero, and is the label.
 
-    Args:
-        count: n.
-        dimension: d ≥ 2.
-        mu: from 0 to less than 1.
-        rng: of the draws.
-
     Raises:
-        InputError: if μ or d is outside its range.
+        InputError: if μ is not from 0 to below 1, or d is below 2.
 
     Example:
         >>> x, y = margin(100, 3, 0.2, np.random.default_rng(0))
@@ -72,13 +66,8 @@ def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
     x_1 = 0.8 y s with s = −1 for 15 % of the points; x_2 = y (0.2 + 0.05 g). With ρ = 0.3 an attack
     turns the second, and not the first.
 
-    Args:
-        count: n.
-        dimension: d ≥ 3.
-        rng: of the draws.
-
     Raises:
-        InputError: if d is less.
+        InputError: if d is below 3.
 
     Example:
         >>> x, y = tradeoff(1000, 20, np.random.default_rng(0))
@@ -106,11 +95,7 @@ def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
 
 
 def circle(count: int = 10) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Angles evenly around the circle, and labels: two of every five are 1.
-
-    Args:
-        count: n.
-    """
+    """Angles evenly around the circle, and labels: two of every five are 1."""
     i = np.arange(count)
     return 2 * np.pi * i / count, np.where(i % 5 < 2, 1.0, -1.0)
 
@@ -128,12 +113,8 @@ def lifted(angles: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... 3"]:
 def area_means(images: Float[np.ndarray, "n h h c"], side: int) -> Float[np.ndarray, "n k k c"]:
     """Square images of fewer pixels, each the mean over the area it covers.
 
-    Args:
-        images: of h × h pixels.
-        side: k, pixels of a side, from 1 to h.
-
     Raises:
-        InputError: if k is outside its range.
+        InputError: if there would be more pixels, or none.
 
     Example:
         >>> area_means(np.arange(9.0).reshape(1, 3, 3, 1), 2)[0, :, :, 0].round(2)

@@ -49,13 +49,7 @@ def logistic(z: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def loss_slope(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
-    """The gradient of the loss in the points, for an attack.
-
-    Args:
-        model: with one output.
-        params: weights.
-        y: labels 1 and −1.
-    """
+    """The gradient of the loss in the points, for an attack on a model with one output."""
     return jax.grad(lambda x: jnp.sum(logistic(margins(model, params, x, y))))
 
 
@@ -69,13 +63,7 @@ def mixed_gradient(
 ) -> tuple[PyTree, tuple[Labels, Labels]]:
     """(1−β) ∇ℓ(y f(x)) + β ∇ℓ(y f(x̂)), averaged over the points; and the margins at the two.
 
-    Args:
-        model: with one output.
-        params: weights W.
-        x: points.
-        attacked: points x̂, which the gradient holds fixed.
-        y: labels.
-        beta: weight of adversarial training.
+    The attacked points x̂ are held fixed.
     """
 
     def loss(params: PyTree) -> tuple[Array, tuple[Array, Array]]:

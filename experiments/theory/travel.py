@@ -24,13 +24,7 @@ Kernel = Float[Array, "n n"]
 def hidden_kernel(
     weights: Float[Array, "d m"], a: Float[Array, "m"], x: Points, alpha: float = 1.0
 ) -> Kernel:
-    """H: the part of the NTK that is of W.
-
-    Args:
-        weights: W, columns w_r.
-        a: output weights.
-        x: points.
-        alpha: α.
+    """H: the part of the NTK that is of W, whose columns are w_r.
 
     Source: Zhu et al. (2022), appendix D; with `output_kernel` it is the NTK (lemma 6).
     """
@@ -40,9 +34,6 @@ def hidden_kernel(
 
 def output_kernel(weights: Float[Array, "d m"], x: Points, alpha: float = 1.0) -> Kernel:
     """G: the part of the NTK that is of the output weights.
-
-    Args:
-        weights, x, alpha: as for `hidden_kernel`.
 
     Example:
         >>> output_kernel(jnp.eye(2), jnp.asarray([[3.0, 4.0], [1.0, -1.0]]))
@@ -56,13 +47,7 @@ def output_kernel(weights: Float[Array, "d m"], x: Points, alpha: float = 1.0) -
 def expected_hidden_kernel(
     x: Float[np.ndarray, "n d"], width: int, output_std: float, alpha: float = 1.0
 ) -> Float[np.ndarray, "n n"]:
-    """H^∞ = E H at the start: (m β₂²/α²) x_i·x_j (π − arccos(x_i·x_j))/(2π).
-
-    Args:
-        x: points of length 1.
-        width: m.
-        output_std: β₂.
-        alpha: α.
+    """H^∞ = E H at the start of points of length 1: (m β₂²/α²) x·x′ (π − arccos(x·x′))/(2π).
 
     Example:
         >>> expected_hidden_kernel(np.eye(2), 8, 1.0)
@@ -135,8 +120,7 @@ class TwoLayer:
     def time(self, residual: float) -> float:
         """t*, until when the weights are known to be within R_w and R_a; inf if always.
 
-        Args:
-            residual: ‖y − f(0)‖.
+        The residual is ‖y − f(0)‖, here and below.
 
         Source: Zhu et al. (2022), lemmas 9 to 11.
         """
@@ -148,22 +132,13 @@ class TwoLayer:
         return float(min(times))
 
     def travelled(self, time: float, residual: float) -> tuple[float, float]:
-        """R*_w(t) and R*_a(t), which bound the way of every w_r and a_r until t ≤ t*.
-
-        Args:
-            time: t.
-            residual: ‖y − f(0)‖.
-        """
+        """R*_w(t) and R*_a(t), which bound the way of every w_r and a_r until t ≤ t*."""
         share = -np.expm1(-self.least * time / 2)
         of_hidden, of_output = self._speeds(residual)
         return float(of_hidden * share), float(of_output * share)
 
     def stability_bound(self, time: float, residual: float) -> Bound:
         """𝒫(f_t, ε)/ε at most, `vacuous` after t*.
-
-        Args:
-            time: t.
-            residual: ‖y − f(0)‖.
 
         Source: Zhu et al. (2022), theorem 3 (equation 25), with √m where the weights' dimension
         would ask for √d, as printed.
@@ -219,10 +194,7 @@ def travel(start: Sequence[Array], end: Sequence[Array]) -> list[Travel]:
 def least_norm(layers: Sequence[Travel], output: float, alpha: float = 1.0) -> float:
     """(α |f|)^(1/L) − (1/L) Σ ‖W_i(0)‖, below every layer's norm under gradient flow.
 
-    Args:
-        layers: of the network.
-        output: |f| at a point of length 1.
-        alpha: α.
+    The output |f| is at a point of length 1.
 
     Source: Zhu et al. (2022), equation 15, where |f| is 1/4.
 

@@ -22,7 +22,7 @@ ARCS = Arcs(radius=0.15)
 def test_the_deep_network_is_its_formula() -> None:
     with jax.enable_x64(True):
         m, x = 4, jnp.asarray([[0.6, 0.8, 0.0]], jnp.float64)
-        model = deep_network(jax.random.key(0), 3, m, 1, jnp.float64)
+        model = deep_network(jax.random.key(0), 3, m, 1)
         f = lambda w: float(model.apply([jnp.asarray(w)], x)[0, 0])  # noqa: E731
         unit = lambda j, i: np.outer(np.eye(m)[j], np.eye(m)[i])  # noqa: E731
         # a_i (Ax)_j, by weights of one entry; rows of W are inputs here.
@@ -33,7 +33,7 @@ def test_the_deep_network_is_its_formula() -> None:
         w = np.asarray(model.params[0])
         expected = np.maximum(scaled @ w, 0) @ weights
         assert f(w) == pytest.approx(expected, rel=1e-12)
-        deeper = deep_network(jax.random.key(1), 3, m, 3, jnp.float64)
+        deeper = deep_network(jax.random.key(1), 3, m, 3)
         doubled = deeper.apply([2 * w for w in deeper.params], x)
         np.testing.assert_allclose(doubled, 8 * deeper.apply(deeper.params, x), rtol=1e-12)
 
@@ -57,7 +57,7 @@ def test_the_two_layer_network_is_its_formula(activation: str) -> None:
     m, sigma = 6, ACTIVATIONS[activation]
     x = np.random.default_rng(0).standard_normal((4, 3))
     with jax.enable_x64(True):
-        model = two_layer_network(jax.random.key(0), 3, m, activation, dtype=jnp.float64)
+        model = two_layer_network(jax.random.key(0), 3, m, activation)
         f = lambda w: np.asarray(model.apply(jnp.asarray(w), jnp.asarray(x)))[:, 0]  # noqa: E731
         w = np.asarray(model.params)
         terms = sigma(x @ w.T) - sigma(np.zeros(1))
@@ -115,10 +115,10 @@ def test_the_worst_point_of_an_arc_is_the_grids() -> None:
 def compared(key: Any, exact: bool, smooth: bool) -> tuple[Any, Any, Any, Any]:
     """A run's best loss, its comparator's robust loss, the regret's bound, the ball's excess."""
     if smooth:
-        model = two_layer_network(key, 3, 64, "softplus", True, jnp.float64)
+        model = two_layer_network(key, 3, 64, "softplus", True)
         step, radius, curvature = 0.5, jnp.inf, ACTIVATIONS["softplus"].curvature
     else:
-        model = deep_network(key, 3, 64, 2, jnp.float64)
+        model = deep_network(key, 3, 64, 2)
         step, radius, curvature = 0.2 / (64 * 2), 4 / 64**0.5, None
     y = jnp.asarray(ARCS.y, jnp.float64)
     worst = partial(ARCS.worst, model)

@@ -8,7 +8,6 @@ import pytest
 from experiments.theory.networks import INITIALISATIONS, fully_connected_network
 from experiments.theory.stability import (
     gain,
-    lazy_bound,
     second_moment,
     stability_at_initialisation,
 )
@@ -54,18 +53,12 @@ def test_depth_helps_lecun_alone() -> None:
         assert stability_at_initialisation("lecun", 10, m, 1, 6) < stability_at_initialisation(
             "lecun", 10, m, 1, 4
         )
-    # The bound's largest width is at L³/2, .38 L³/√o above its floor there.
-    widths = np.arange(4, 400)
-    floor = lazy_bound("ntk", 10, 10**6, 1, 4)
-    values = [lazy_bound("ntk", 10, int(m), 1, 4) / floor for m in widths]
-    assert widths[np.argmax(values)] == pytest.approx(32, abs=1)
-    assert max(values) - 1 == pytest.approx(0.38 * 64 / 1, rel=0.02)
 
 
 def test_scaled_weights_and_rates_train_the_same_function() -> None:
     c, rate = 1.7, 0.05
     with jax.enable_x64(True):
-        model = fully_connected_network(jax.random.key(0), 4, 8, 1, 3, dtype=jnp.float64)
+        model = fully_connected_network(jax.random.key(0), 4, 8, 1, 3)
         x = jax.random.normal(jax.random.key(1), (6, 4), jnp.float64)
         y = jnp.sign(x[:, 0])
 

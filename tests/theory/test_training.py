@@ -11,7 +11,7 @@ import pytest
 from cells import Task
 from cells.residual import Residual
 from experiments.theory import training
-from experiments.theory.bounds import corollary_step, theorem1_width, theorem_step
+from experiments.theory.bounds import theorem1_width, theorem_step
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin, tradeoff
 from experiments.theory.training import algorithm_1, loss_slope, mixed_gradient
@@ -169,5 +169,4 @@ def test_step_sizes_and_widths_of_the_theorems() -> None:
     assert theorem_step(64.0, 10, 16, lipschitz=0.5, nu=3) == pytest.approx(
         3 * 8 / (np.sqrt(0.5) * np.exp(0.5) * 10 * 4)
     )
-    assert corollary_step(64.0, 10, 16, 1, 1) == pytest.approx(theorem_step(64.0, 10, 16))
     assert theorem1_width(9, 3, 1.0) == pytest.approx(324 * np.exp(12) * 16)
