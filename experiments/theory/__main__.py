@@ -1,99 +1,81 @@
 """The command `python -m experiments.theory`: a training run beside what the bounds say of it."""
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import pandas as pd
-import typer
 
 from cells.residual import Residual
 from experiments.theory.tasks import draw
 from experiments.theory.trials import run_trial
 from ntkscore.cli.display import print_frame
-from ntkscore.cli.output import Format, input_errors, stderr
+from ntkscore.cli.output import Format, stderr
+from ntkscore.errors import InputError
 from ntkscore.text import parse_fraction
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+OPTIONS: dict[str, tuple[Any, str]] = {
+    "width": (64, "features of each hidden layer"),
+    "activation": ("relu", "activation of the hidden layers"),
+    "activation_scaling": ("width", "whether activations are scaled by the width: width, literal"),
+    "output_scale": ("literal", "whether outputs are multiplied by √width: literal, sqrt_width"),
+    "task": ("margin", "points: margin, tradeoff, or two classes of a data set like mnist:0,1"),
+    "points": (300, "points, each met once"),
+    "dimension": (10, "dimension of the points of margin and tradeoff"),
+    "mu": (0.25, "margin of the points of margin, from 0 to below 1"),
+    "side": (0, "pixels of a side that images are reduced to; 0 leaves them"),
+    "rho": ("0.15", "radius of the caps, a chord from 0 to 2"),
+    "attack_steps": (10, "gradient steps of the attack"),
+    "beta": ("0.5", "weight of adversarial training"),
+    "rule": ("theorem", "step size: theorem, scaled, constant"),
+    "nu": (1.0, "factor of the step size"),
+    "seed": (0, "random seed of points and weights"),
+}
+SPACE = ("width", "activation", "activation_scaling", "output_scale")
 
 
-@app.callback()
-def _start() -> None:
-    """Run what the papers prove about training and kernels."""
-
-
-@app.command()
-def train(
-    network: Annotated[
-        str, typer.Argument(help="Skips of a residual network, such as 10 or 10:relu,tanh,relu.")
-    ],
-    width: Annotated[int, typer.Option(help="Features of each hidden layer.")] = 64,
-    activation: Annotated[str, typer.Option(help="Activation of the hidden layers.")] = "relu",
-    activation_scaling: Annotated[
-        str, typer.Option(help="Whether activations are scaled by the width: width or literal.")
-    ] = "width",
-    output_scale: Annotated[
-        str, typer.Option(help="Whether outputs are multiplied by √width: literal or sqrt_width.")
-    ] = "literal",
-    task: Annotated[
-        str,
-        typer.Option(
-            help="Points: margin, tradeoff, or two classes of a data set, such as mnist:0,1."
-        ),
-    ] = "margin",
-    points: Annotated[int, typer.Option(min=2, help="Points, each met once.")] = 300,
-    dimension: Annotated[int, typer.Option(help="Of the points of margin and tradeoff.")] = 10,
-    mu: Annotated[float, typer.Option(help="Margin of margin's points, from 0 to below 1.")] = 0.25,
-    side: Annotated[
-        int, typer.Option(min=0, help="Pixels of a side that images are reduced to; 0 leaves them.")
-    ] = 0,
-    rho: Annotated[str, typer.Option(help="Radius of the caps, a chord from 0 to 2.")] = "0.15",
-    attack_steps: Annotated[int, typer.Option(help="Gradient steps of the attack.")] = 10,
-    beta: Annotated[str, typer.Option(help="Weight of adversarial training.")] = "0.5",
-    rule: Annotated[str, typer.Option(help="Step size: theorem, scaled or constant.")] = "theorem",
-    nu: Annotated[float, typer.Option(help="Factor of the step size.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Random seed of points and weights.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for checkpoints; continued if it exists.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the data sets; else $NTKSCORE_DATA.")
-    ] = None,
-    format: Annotated[Format, typer.Option(help="What to print on stdout.")] = Format.table,
-) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train a network by one pass over fresh points, and print what the bounds say of it."""
-    with input_errors():
-        space = Residual(
-            width=width,
-            activation=activation,
-            activation_scaling=activation_scaling,
-            output_scale=output_scale,
-        )
-        radius, weight = parse_fraction(rho), parse_fraction(beta)
+    parser = argparse.ArgumentParser(prog="python -m experiments.theory", description=main.__doc__)
+    train = parser.add_subparsers(required=True).add_parser("train", description=main.__doc__)
+    train.add_argument("network", help="skips of a residual network: 10 or 10:relu,tanh,relu")
+    for name, (default, text) in OPTIONS.items():
+        flag, text = f"--{name.replace('_', '-')}", f"{text} (default: {default})"
+        train.add_argument(flag, type=type(default), default=default, help=text)
+    train.add_argument("--out", type=Path, help="folder for checkpoints; continued if it exists")
+    train.add_argument("--data-dir", type=Path, help="folder with data; else $NTKSCORE_DATA")
+    train.add_argument("--format", type=Format, default=Format.table, help="table, json or csv")
+    given = parser.parse_args(arguments)
+    try:
+        rho, beta = parse_fraction(given.rho), parse_fraction(given.beta)
+        sizes = (given.points, given.dimension, given.mu, given.side, given.seed)
         with stderr.status("training"):
             row = run_trial(
-                space,
-                network,
-                draw(task, points, dimension, mu, side, seed, data_dir),
-                rho=radius,
-                attack_steps=attack_steps,
-                beta=weight,
-                rule=rule,
-                nu=nu,
-                seed=seed,
-                out=out,
+                Residual(**{name: getattr(given, name) for name in SPACE}),
+                given.network,
+                draw(given.task, *sizes, given.data_dir),
+                rho=rho,
+                attack_steps=given.attack_steps,
+                beta=beta,
+                rule=given.rule,
+                nu=given.nu,
+                seed=given.seed,
+                out=given.out,
             )
-    if format is not Format.table:
-        print_frame(pd.DataFrame([row]), format)
-        return
+    except InputError as error:
+        parser.exit(2, f"error: {error}\n")
+    if given.format is not Format.table:
+        return print_frame(pd.DataFrame([row]), given.format)
     texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()]
     print_frame(
         pd.DataFrame({"name": list(row), "value": texts}),
-        format,
-        f"Algorithm 1, task {task}, β = {weight:g}, ρ = {radius:g}",
+        given.format,
+        f"Algorithm 1, task {given.task}, β = {beta:g}, ρ = {rho:g}",
         "Errors are in expectation over the network that the algorithm returns; PGD's is from "
         "below. Terms are the bounds without their constants: to be compared, not believed.",
     )
 
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -42,44 +42,21 @@ def deep_network(key: PRNGKeyArray, dimension: int, width: int, hidden: int) -> 
     return Model(apply, weights)
 
 
-def two_layer_network(
-    key: PRNGKeyArray,
-    dimension: int,
-    width: int,
-    activation: str = "relu",
-    antisymmetric: bool = False,
-) -> Model:
-    """f = m^−1/2 Σ a_r σ(w_r·x), of which W, (m, d), is trained; a_r = ±1 stays.
-
-    Rows of W are N(0, I).
-
-    Args:
-        key, dimension, width: of the weights.
-        activation: σ, of `cells.residual.ACTIVATIONS`.
-        antisymmetric: whether the second half of the neurons begins as the first with a_r of the
-            other sign, so that f begins as zero.
-
-    Raises:
-        InputError: if an antisymmetric network has an odd width, or σ is unknown.
-
-    Source: Gao et al. (2019), equation 4, and Wang et al. (2022), "Adversarial robustness is at
-    odds with lazy training", definition 2.1.
-
-    Example:
-        >>> model = two_layer_network(jax.random.key(0), 3, 8, "tanh", antisymmetric=True)
-        >>> bool(abs(model.apply(model.params, jnp.ones((5, 3)))).max() < 1e-6)
-        True
-    """
-    return two_layer(*draw_two_layer(key, dimension, width, antisymmetric), activation)
-
-
 def draw_two_layer(
     key: PRNGKeyArray, dimension: int, width: int, antisymmetric: bool = False
 ) -> tuple[Float[Array, "m d"], Float[Array, "m"]]:
-    """W and a of a two-layer network, as `two_layer_network` draws them.
+    """W and a of `two_layer`: rows of W are N(0, I), a_r = ±1.
+
+    In an antisymmetric network the second half of the neurons begins as the first with a_r of the
+    other sign, so that f begins as zero.
 
     Raises:
         InputError: if an antisymmetric network has an odd width.
+
+    Example:
+        >>> model = two_layer(*draw_two_layer(jax.random.key(0), 3, 8, antisymmetric=True))
+        >>> bool(abs(model.apply(model.params, jnp.ones((5, 3)))).max() < 1e-6)
+        True
     """
     if antisymmetric and width % 2:
         raise InputError(f"expected an even width, got {width}; neurons come in pairs")
@@ -95,10 +72,13 @@ def draw_two_layer(
 def two_layer(
     weights: Float[Array, "m d"], a: Float[Array, "m"], activation: str = "relu"
 ) -> Model:
-    """f = m^−1/2 Σ a_r σ(w_r·x) at these weights, of which W is trained.
+    """f = m^−1/2 Σ a_r σ(w_r·x), of which W, (m, d), is trained; a_r stays.
 
     Raises:
-        InputError: if σ is unknown.
+        InputError: if σ is none of `cells.residual.ACTIVATIONS`.
+
+    Source: Gao et al. (2019), equation 4, and Wang et al. (2022), "Adversarial robustness is at
+    odds with lazy training", definition 2.1.
 
     Example:
         >>> model = two_layer(jnp.eye(2), jnp.asarray([1.0, -1.0]))

@@ -195,6 +195,10 @@ def draw(
         >>> draw("tradeoff", 300, dimension=20).x.shape
         (300, 20)
     """
+    if count < 2 or side < 0:
+        raise InputError(
+            f"expected at least 2 points and no negative side, got {count} and {side}; raise them"
+        )
     rng = np.random.default_rng(seed)
     if task == "margin":
         return margin(count, dimension, mu, rng)

@@ -11,7 +11,7 @@ import pytest
 from cells.residual import ACTIVATIONS
 from experiments.theory.arcs import Arcs
 from experiments.theory.convergence import Regret, project_to_ball, projected_descent, regret
-from experiments.theory.networks import deep_network, two_layer_network
+from experiments.theory.networks import deep_network, draw_two_layer, two_layer
 from experiments.theory.training import logistic
 from ntkscore.errors import InputError
 from ntkscore.model import Model
@@ -57,7 +57,7 @@ def test_the_two_layer_network_is_its_formula(activation: str) -> None:
     m, sigma = 6, ACTIVATIONS[activation]
     x = np.random.default_rng(0).standard_normal((4, 3))
     with jax.enable_x64(True):
-        model = two_layer_network(jax.random.key(0), 3, m, activation)
+        model = two_layer(*draw_two_layer(jax.random.key(0), 3, m), activation)
         f = lambda w: np.asarray(model.apply(jnp.asarray(w), jnp.asarray(x)))[:, 0]  # noqa: E731
         w = np.asarray(model.params)
         terms = sigma(x @ w.T) - sigma(np.zeros(1))
@@ -69,13 +69,13 @@ def test_the_two_layer_network_is_its_formula(activation: str) -> None:
 
 
 def test_pairs_cancel_and_odd_widths_have_none() -> None:
-    model = two_layer_network(jax.random.key(3), 3, 8, "softplus", antisymmetric=True)
+    model = two_layer(*draw_two_layer(jax.random.key(3), 3, 8, antisymmetric=True), "softplus")
     x = jax.random.normal(jax.random.key(1), (5, 3))
     np.testing.assert_allclose(model.apply(model.params, x), 0, atol=1e-6)
     with pytest.raises(InputError, match="even width, got 7"):
-        two_layer_network(jax.random.key(0), 3, 7, antisymmetric=True)
+        draw_two_layer(jax.random.key(0), 3, 7, antisymmetric=True)
     with pytest.raises(InputError, match="activation of relu"):
-        two_layer_network(jax.random.key(0), 3, 7, "gelu")
+        two_layer(*draw_two_layer(jax.random.key(0), 3, 7), "gelu")
 
 
 def test_the_projection_is_the_nearest_point_of_the_ball() -> None:
@@ -115,7 +115,7 @@ def test_the_worst_point_of_an_arc_is_the_grids() -> None:
 def compared(key: Any, exact: bool, smooth: bool) -> tuple[Any, Any, Any, Any]:
     """A run's best loss, its comparator's robust loss, the regret's bound, the ball's excess."""
     if smooth:
-        model = two_layer_network(key, 3, 64, "softplus", True)
+        model = two_layer(*draw_two_layer(key, 3, 64, True), "softplus")
         step, radius, curvature = 0.5, jnp.inf, ACTIVATIONS["softplus"].curvature
     else:
         model = deep_network(key, 3, 64, 2)

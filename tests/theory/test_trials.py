@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from cells import Task
 from cells.residual import Residual
-from experiments.theory.__main__ import app
+from experiments.theory.__main__ import main
 from experiments.theory.bounds import scaled_step, theorem_step
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
@@ -89,12 +88,15 @@ def test_steps_without_an_energy_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         trial()
 
 
-def test_the_command_prints_the_row() -> None:
+def test_the_command_prints_the_row(capsys: pytest.CaptureFixture[str]) -> None:
     asked = "train 1 --width 16 --output-scale sqrt_width --points 30 --dimension 5"
     asked += " --attack-steps 2"
-    result = CliRunner().invoke(app, [*asked.split(), "--format", "json"])
-    assert result.exit_code == 0
-    (row,) = json.loads(result.stdout)
+    main([*asked.split(), "--format", "json"])
+    (row,) = json.loads(capsys.readouterr().out)
     assert row == {k: pytest.approx(v) if isinstance(v, float) else v for k, v in trial().items()}
-    shown = CliRunner().invoke(app, asked.split())
-    assert "clean_margin_term" in shown.stdout and "width_required" in shown.stdout
+    main(asked.split())
+    shown = capsys.readouterr().out
+    assert "clean_margin_term" in shown and "width_required" in shown
+    with pytest.raises(SystemExit, match="2"):
+        main([*asked.split(), "--rho", "3"])
+    assert capsys.readouterr().err.startswith("error: expected a radius from 0 to 2")

@@ -12,11 +12,11 @@ from scipy.stats import spearmanr
 
 from cells.residual import ResidualConvolutional
 from experiments.plotting import panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
-from experiments.theory.studies.setting import by_seed, lines, of_width
-from experiments.theory.tasks import Points, margin
+from experiments.theory.studies.setting import by_seed, grid, lines, of_width, pixels
+from experiments.theory.studies.statistics import Findings, holds
 from experiments.theory.training import logistic, margins
 from ntkscore.model import Model
 
@@ -27,13 +27,6 @@ ACTIVATIONS = ("relu", "tanh")
 SKIPS = "11"
 HALVINGS = 6
 FULL = {"WIDTH": 128, "SEEDS": 10}
-"""What `--full` puts in place of the constants above, for an accelerator."""
-
-
-def task(seed: int) -> Points:
-    """Points of a seed, of pixels and channels."""
-    x, y = margin(N, CHANNELS * PIXELS, 0.0, np.random.default_rng(seed))
-    return Points(x.reshape(N, PIXELS, CHANNELS), y)
 
 
 def largest_step(scale: float) -> Callable[[Model, Any, Any], Any]:
@@ -73,60 +66,53 @@ def largest_step(scale: float) -> Callable[[Model, Any, Any], Any]:
     return compute
 
 
-def measurements() -> Iterator[dict[str, object]]:
+def measurements() -> Iterator[dict[str, Any]]:
     """A row for each variance, activation, filter size and seed."""
-    tasks = [task(seed) for seed in range(SEEDS)]
-    for variance in VARIANCES:
-        for activation in ACTIVATIONS:
-            for size in SIZES:
-                space = ResidualConvolutional(
-                    activation=activation,
-                    filter_size=size,
-                    hidden_variance=variance,
-                    output_scale="sqrt_width",
-                )
-                kernels = [infinite_ntk(space, SKIPS, points.x) for points in tasks]
-                largest = [float(np.linalg.eigvalsh(kernel)[-1]) for kernel in kernels]
-                wide = of_width(space, WIDTH, tasks[0].x)
-                compute = largest_step(4 * N / (largest[0] * WIDTH))
-                for seed, step in enumerate(by_seed(wide, SKIPS, tasks, compute)):
-                    y = tasks[seed].y
-                    yield {
-                        "variance": variance,
-                        "activation": activation,
-                        "κ": size,
-                        "seed": seed,
-                        "λ_max": largest[seed],
-                        "2N/λ_max": 2 * N / largest[seed],
-                        "q/N": label_energy_binary(kernels[seed], y).value / N,
-                        "s/N": margin_energy(kernels[seed], y).value / N,
-                        "largest stable γm": float(step) * WIDTH,
-                    }
+    tasks = [pixels(N, PIXELS, CHANNELS, 0.0, seed) for seed in range(SEEDS)]
+    for case in grid(variance=VARIANCES, activation=ACTIVATIONS, κ=SIZES):
+        space = ResidualConvolutional(
+            activation=case["activation"],
+            filter_size=case["κ"],
+            hidden_variance=case["variance"],
+            output_scale="sqrt_width",
+        )
+        kernels = [infinite_ntk(space, SKIPS, points.x) for points in tasks]
+        largest = [float(np.linalg.eigvalsh(kernel)[-1]) for kernel in kernels]
+        wide = of_width(space, WIDTH, tasks[0].x)
+        compute = largest_step(4 * N / (largest[0] * WIDTH))
+        for seed, step in enumerate(by_seed(wide, SKIPS, tasks, compute)):
+            y = tasks[seed].y
+            yield case | {
+                "seed": seed,
+                "λ_max": largest[seed],
+                "2N/λ_max": 2 * N / largest[seed],
+                "q/N": label_energy_binary(kernels[seed], y).value / N,
+                "s/N": margin_energy(kernels[seed], y).value / N,
+                "largest stable γm": float(step) * WIDTH,
+            }
 
 
 def run(study: Study) -> Outcome:
     """Whether a larger filter allows a larger step."""
     frame = pd.DataFrame(measurements())
     figure, axes = panels(2, 0.9)
-    findings, rows = [], []
+    findings, rows = Findings(), []
     columns = ("λ_max", "2N/λ_max", "q/N", "s/N", "largest stable γm")
     for colour, ((variance, activation), part) in enumerate(
         frame.groupby(["variance", "activation"], sort=False)
     ):
         label = f"{activation}, hidden variance {variance}"
-        by_seed_ = [
+        signs = [
             spearmanr(one["κ"], one["largest stable γm"])[0] for _, one in part.groupby("seed")
         ]
-        falling, rising = (all(r == sign for r in by_seed_) for sign in (-1, 1))
+        falling, rising = (all(r == sign for r in signs) for sign in (-1, 1))
         means = part.groupby("κ")[list(columns)].mean()
-        findings.append(
-            Finding(
-                f"{label}: a larger filter allows larger steps",
-                "yes (remark below corollary 1)",
-                " → ".join(f"{value:.2f}" for value in means["largest stable γm"]),
-                "not reproduced" if falling else "reproduced" if rising else "not decidable",
-                "Spearman with κ by seed " + ", ".join(f"{r:.1f}" for r in by_seed_),
-            )
+        findings.add(
+            f"{label}: a larger filter allows larger steps",
+            "yes (remark below corollary 1)",
+            " → ".join(f"{value:.2f}" for value in means["largest stable γm"]),
+            holds(rising, falling),
+            "Spearman with κ by seed " + ", ".join(f"{r:.1f}" for r in signs),
         )
         rows += [
             {"networks": label, "κ": size, **{name: f"{row[name]:.3g}" for name in columns}}

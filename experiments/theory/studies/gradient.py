@@ -12,12 +12,12 @@ from jax import lax
 
 from attacks import project_to_sphere
 from experiments.plotting import panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.convergence import projected_descent
 from experiments.theory.networks import deep_network
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import lines
-from experiments.theory.studies.statistics import slope, within
+from experiments.theory.studies.setting import grid, lines, numbers
+from experiments.theory.studies.statistics import Findings, slope, within
 from experiments.theory.training import loss_slope
 
 N, DIMENSION, RHO, STEPS, SEEDS = 20, 10, 0.1, 150, 4
@@ -34,7 +34,6 @@ QUANTITIES = {
     "linearisation": "relative error of the linearisation",
 }
 FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames=("width", "hidden"))
@@ -48,10 +47,7 @@ def measured(key: Any, radius: Any, width: int, hidden: int) -> dict[str, Any]:
     perturb = lambda w: attack(loss_slope(model, w, y), x)  # noqa: E731
     run = projected_descent(model, y, perturb, RATE / (width * hidden), STEPS, radius / width**0.5)
     change = jax.tree.map(jnp.subtract, run.params, model.params)
-    keys = jax.tree.unflatten(
-        jax.tree.structure(change), jax.random.split(way, len(jax.tree.leaves(change)))
-    )
-    drawn = jax.tree.map(lambda c, k: jax.random.normal(k, c.shape), change, keys)
+    drawn = optax.tree.random_like(way, change)
     scaled = jax.tree.map(lambda c, d: d * optax.tree.norm(c) / optax.tree.norm(d), change, drawn)
     astray = jax.tree.map(jnp.add, model.params, scaled)
 
@@ -72,15 +68,11 @@ def measured(key: Any, radius: Any, width: int, hidden: int) -> dict[str, Any]:
     }
 
 
-def rows() -> Iterator[dict[str, object]]:
+def rows() -> Iterator[dict[str, Any]]:
     """A row for each depth, radius, width and seed."""
-    for hidden in HIDDEN:
-        for radius in RADII:
-            for width in WIDTHS:
-                for seed in range(SEEDS):
-                    found = measured(jax.random.key(seed), jnp.float32(radius), width, hidden)
-                    row: dict[str, object] = {"H": hidden, "R": radius, "m": width, "seed": seed}
-                    yield row | {name: float(value) for name, value in found.items()}
+    for case in grid(H=HIDDEN, R=RADII, m=WIDTHS, seed=range(SEEDS)):
+        hidden, radius, width, seed = case.values()
+        yield case | numbers(measured(jax.random.key(seed), jnp.float32(radius), width, hidden))
 
 
 def run(study: Study) -> Outcome:
@@ -89,40 +81,35 @@ def run(study: Study) -> Outcome:
     figure, axes = panels(len(QUANTITIES), 0.8)
     lengths = frame.groupby("m")["length"]
     low, high = lengths.mean().min(), lengths.mean().max()
-    findings = [
-        Finding(
-            "‖∇f‖/√(mH) at initialisation",
-            "1",
-            f"{low:.2f} to {high:.2f}, by width",
-            "reproduced" if low > 0.9 and high < 1.1 else "not reproduced",
-            "lemmas A.1 to A.3; within 0.1",
-        )
-    ]
+    findings = Findings()
+    findings.add(
+        "‖∇f‖/√(mH) at initialisation",
+        "1",
+        f"{low:.2f} to {high:.2f}, by width",
+        low > 0.9 and high < 1.1,
+        "lemmas A.1 to A.3; within 0.1",
+    )
     for colour, ((hidden, radius), part) in enumerate(frame.groupby(["H", "R"])):
         for axis, (name, title) in zip(axes, QUANTITIES.items(), strict=True):
             lines(axis, part, "m", name, f"H = {hidden}, R = {radius:g}", colour)
             axis.set(title=title, xlabel="width m")
         if radius == max(RADII):
             fitted = slope(part, "m", "at the end")
-            findings.append(
-                Finding(
-                    f"H = {hidden}, R = {radius:g}: the gradient's change falls with the width",
-                    "as m^−1/6 or faster (lemma A.5)",
-                    str(fitted),
-                    within(fitted, -2.0, SLOWEST),
-                    f"slope in m, at most {SLOWEST:g}",
-                )
+            findings.add(
+                f"H = {hidden}, R = {radius:g}: the gradient's change falls with the width",
+                "as m^−1/6 or faster (lemma A.5)",
+                str(fitted),
+                within(fitted, -2.0, SLOWEST),
+                f"slope in m, at most {SLOWEST:g}",
             )
     means = frame.groupby(["H", "m", "R"])["at the end"].mean().unstack("R")
     grows = bool((means[max(RADII)] > means[min(RADII)]).all())
-    findings.append(
-        Finding(
-            "the gradient's change grows with R",
-            "at every width and depth",
-            "at every one" if grows else "not at every one",
-            "reproduced" if grows else "not reproduced",
-            f"R = {min(RADII):g} against {max(RADII):g}, means over the seeds",
-        )
+    findings.add(
+        "the gradient's change grows with R",
+        "at every width and depth",
+        "at every one" if grows else "not at every one",
+        grows,
+        f"R = {min(RADII):g} against {max(RADII):g}, means over the seeds",
     )
     axes[0].legend(fontsize="x-small")
     summary = frame.groupby(["H", "R", "m"])[list(QUANTITIES)].mean().round(3).reset_index()

@@ -15,7 +15,10 @@ from scipy.spatial.distance import pdist
 
 from attacks import pgd
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
+from experiments.theory.studies.setting import grid
+from experiments.theory.studies.statistics import Findings, holds
+from experiments.theory.tasks import on_sphere
 from experiments.theory.training import logistic, loss_slope, margins
 from ntkscore.model import Model
 
@@ -27,7 +30,6 @@ WIDTHS = (2, 4, 8, 16, 32, 64)
 ASKED = (8, 16)
 """Dimensions that the statement is asked of."""
 FULL = {"WIDTHS": (2, 4, 8, 16, 32, 64, 128), "SEEDS": 10}
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def network(key: Any, dimension: int, width: int) -> Model:
@@ -69,30 +71,21 @@ def fitted(keys: Any, x: Any, y: Any, radius: Any, width: int) -> Any:
     return jnp.max(jax.vmap(one)(keys))
 
 
-def rows() -> Iterator[dict[str, object]]:
+def rows() -> Iterator[dict[str, Any]]:
     """A row for each dimension, seed, radius and width: the best accuracy under attack."""
-    for d in DIMENSIONS:
-        for seed in range(SEEDS):
-            rng = np.random.default_rng(seed)
-            x = rng.standard_normal((N, d))
-            x /= np.linalg.norm(x, axis=1, keepdims=True)
-            y = rng.choice([-1.0, 1.0], N)
-            half = float(pdist(x).min()) / 2
-            points, labels = (jnp.asarray(each, jnp.float32) for each in (x, y))
-            keys = jax.random.split(jax.random.key(seed), TRIES)
-            for share in SHARES:
-                for width in WIDTHS:
-                    accuracy = fitted(keys, points, labels, jnp.float32(share * half), width)
-                    yield {
-                        "d": d,
-                        "seed": seed,
-                        "share": share,
-                        "radius": share * half,
-                        "m": width,
-                        "accuracy": float(accuracy),
-                    }
-                    if accuracy == 1:
-                        break
+    for case in grid(d=DIMENSIONS, seed=range(SEEDS), share=SHARES):
+        d, seed, share = case.values()
+        rng = np.random.default_rng(seed)
+        x = on_sphere(rng.standard_normal((N, d)))
+        y = rng.choice([-1.0, 1.0], N)
+        radius = share * (float(pdist(x).min()) / 2)
+        points, labels = (jnp.asarray(each, jnp.float32) for each in (x, y))
+        keys = jax.random.split(jax.random.key(seed), TRIES)
+        for width in WIDTHS:
+            accuracy = float(fitted(keys, points, labels, jnp.float32(radius), width))
+            yield case | {"radius": radius, "m": width, "accuracy": accuracy}
+            if accuracy == 1:
+                break
 
 
 def smallest(part: pd.DataFrame) -> float:
@@ -106,7 +99,7 @@ def run(study: Study) -> Outcome:
     least = frame.groupby(["d", "seed", "share"]).apply(smallest, include_groups=False)
     table = least.unstack("share")
     figure, (axis,) = panels(1, 1.4)
-    findings = []
+    findings = Findings()
     for colour, d in enumerate(DIMENSIONS):
         widths = table.loc[d]
         for i, (_, row) in enumerate(widths.iterrows()):
@@ -115,19 +108,12 @@ def run(study: Study) -> Outcome:
         ratio = widths[max(SHARES)] / widths[0.0]
         words = ", ".join(" → ".join(f"{value:g}" for value in row) for row in widths.to_numpy())
         if d in ASKED:
-            known = ratio.notna().all()
-            findings.append(
-                Finding(
-                    f"d = {d}: balls need a wider network than points",
-                    "VC dimension ⌊n/2⌋ d against n log n",
-                    f"{words} (radius 0, .5, .9, by seed)",
-                    "not decidable"
-                    if not known
-                    else "reproduced"
-                    if (ratio >= 2).all()
-                    else "not reproduced",
-                    "smallest width that fits; twice the width or more in every seed",
-                )
+            findings.add(
+                f"d = {d}: balls need a wider network than points",
+                "VC dimension ⌊n/2⌋ d against n log n",
+                f"{words} (radius 0, .5, .9, by seed)",
+                holds((ratio >= 2).all(), ratio.notna().all()),
+                "smallest width that fits; twice the width or more in every seed",
             )
     axis.set(xlabel="radius / half the smallest distance", ylabel="smallest width that fits")
     axis.set_yticks(WIDTHS, [str(width) for width in WIDTHS])

@@ -11,14 +11,13 @@ import pandas as pd
 
 from cells.residual import Residual
 from experiments.plotting import panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import by_seed, lines, of_width
-from experiments.theory.studies.statistics import slope, within
+from experiments.theory.studies.setting import by_seed, grid, kernel, lines, numbers, of_width
+from experiments.theory.studies.statistics import Findings, slope, within
 from experiments.theory.tasks import margin
 from experiments.theory.training import steps
-from ntkscore.kernels.gram import evaluate
 from ntkscore.model import Model
 
 STEPS, DIMENSION, MU, RHO, BETA, SEEDS = 200, 10, 0.1, 0.15, 0.5, 3
@@ -39,7 +38,6 @@ EXPECTED = {
 }
 """Slopes in m that count as what the proof's scaling and the printed one should show."""
 FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def moved(gamma: float) -> Any:
@@ -50,11 +48,7 @@ def moved(gamma: float) -> Any:
         attack = CapAttack(RHO)
         params, *_ = steps(model, attack, sgd, model.params, sgd.init(model.params), x, y, beta)
         change = jax.tree.map(jnp.subtract, params, model.params)
-        labels = jnp.zeros(OF_KERNEL, jnp.int32)
-        before, after = (
-            evaluate(model._replace(params=weights), x[:OF_KERNEL], labels).gram[0]
-            for weights in (model.params, params)
-        )
+        before, after = (kernel(model, w, x[:OF_KERNEL]) for w in (model.params, params))
         start, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
         end = model.apply(params, x)
         return {
@@ -66,32 +60,24 @@ def moved(gamma: float) -> Any:
     return compute
 
 
-def changes() -> Iterator[dict[str, object]]:
+def changes() -> Iterator[dict[str, Any]]:
     """A row for each scale, activation, width and seed."""
     tasks = [margin(STEPS, DIMENSION, MU, np.random.default_rng(seed)) for seed in range(SEEDS)]
-    for scale in EXPECTED:
-        for activation in ACTIVATIONS:
-            space = Residual(activation=activation, output_scale=scale)
-            (diagonal,) = infinite_ntk(space, "1", tasks[0].x[:1])[0]
-            for width in WIDTHS:
-                times = width if scale == "sqrt_width" else 1
-                compute = moved(FUNCTION_STEP / (diagonal * times))
-                wide = of_width(space, width, tasks[0].x)
-                for seed, found in enumerate(by_seed(wide, "1", tasks, compute)):
-                    yield {
-                        "scale": scale,
-                        "activation": activation,
-                        "m": width,
-                        "seed": seed,
-                        **{name: float(value) for name, value in found.items()},
-                    }
+    for case in grid(scale=EXPECTED, activation=ACTIVATIONS, m=WIDTHS):
+        space = Residual(activation=case["activation"], output_scale=case["scale"])
+        (diagonal,) = infinite_ntk(space, "1", tasks[0].x[:1])[0]
+        times = case["m"] if case["scale"] == "sqrt_width" else 1
+        wide = of_width(space, case["m"], tasks[0].x)
+        runs = by_seed(wide, "1", tasks, moved(FUNCTION_STEP / (diagonal * times)))
+        for seed, found in enumerate(runs):
+            yield case | {"seed": seed} | numbers(found)
 
 
 def run(study: Study) -> Outcome:
     """Slopes in the width of what training changes, under both scales."""
     frame = pd.DataFrame(changes())
     figure, axes = panels(len(QUANTITIES), 0.8)
-    findings = []
+    findings = Findings()
     groups = list(frame.groupby(["scale", "activation"], sort=False))
     for colour, ((scale, activation), part) in enumerate(groups):
         label = f"{'√m f' if scale == 'sqrt_width' else 'f as printed'}, {activation}"
@@ -99,14 +85,12 @@ def run(study: Study) -> Outcome:
             fitted = slope(part, "m", name)
             low, high = EXPECTED[str(scale)][name]
             expected = "about 0" if scale == "literal" else f"at most {high:g}"
-            findings.append(
-                Finding(
-                    f"{label}: slope in m of {title}",
-                    f"{low:g} to {high:g}" if low > -1 and high < 0 else expected,
-                    str(fitted),
-                    within(fitted, low, high),
-                    "lazy" if scale == "sqrt_width" else "not lazy",
-                )
+            findings.add(
+                f"{label}: slope in m of {title}",
+                f"{low:g} to {high:g}" if low > -1 and high < 0 else expected,
+                str(fitted),
+                within(fitted, low, high),
+                "lazy" if scale == "sqrt_width" else "not lazy",
             )
             lines(axis, part, "m", name, label, colour)
             axis.set(title=title, xlabel="width m")

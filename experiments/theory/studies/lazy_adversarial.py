@@ -10,11 +10,12 @@ import pandas as pd
 
 from attacks import Attack
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.ball import adversarial_training
 from experiments.theory.networks import two_layer
 from experiments.theory.studies.digits import drawn, split
-from experiments.theory.studies.statistics import means_by_seed, within
+from experiments.theory.studies.setting import curve
+from experiments.theory.studies.statistics import Findings, holds, means_by_seed, within
 from experiments.theory.tasks import Points
 from experiments.theory.training import loss_slope, margins
 from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
@@ -42,20 +43,23 @@ FULL = {
     "REDUCTION": "sum",
     "PATIENCE": 5,
 }
-"""What `--full` puts in place of the constants above, for an accelerator."""
+
+
+def attack_in(radius: Any, steps: int) -> Attack:
+    """Steps of equal lengths, which together reach two and a half times the radius."""
+    return Attack(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
 
 
 def training_attack(radius: Any) -> Attack:
-    """Steps of length one, which together reach two and a half times the radius."""
-    return Attack(radius, TRAIN_STEPS, 2.5 * radius / TRAIN_STEPS, norm="l2", box=None)
+    """The attack of the training points."""
+    return attack_in(radius, TRAIN_STEPS)
 
 
 @jax.jit
 def accuracies(w: Any, a: Any, x: Any, y: Any, radius: Any) -> tuple[Any, Any]:
     """Shares of points on their side: clean, and under PGD."""
     model = two_layer(w, a)
-    attack = Attack(radius, TEST_STEPS, 2.5 * radius / TEST_STEPS, norm="l2", box=None)
-    attacked = attack(loss_slope(model, w, y), x)
+    attacked = attack_in(radius, TEST_STEPS)(loss_slope(model, w, y), x)
     clean, robust = (jnp.mean(margins(model, w, z, y) > 0) for z in (x, attacked))
     return clean, robust
 
@@ -66,20 +70,10 @@ def defended(
     """Clean and robust test accuracy after adversarial training in a ball."""
     w, a, order = drawn(train.x.shape[1], width, seed)
     x, y, z, labels = (jnp.asarray(each, jnp.float32) for each in (*train, *test))
+    sizes = (jnp.float32(each) for each in (radius, deviation / width**0.5))
+    choices = {"batch": BATCH, "reduction": REDUCTION, "epochs": EPOCHS, "patience": PATIENCE}
     end = adversarial_training(
-        order,
-        w,
-        a,
-        x,
-        y,
-        jnp.float32(radius),
-        jnp.float32(deviation / width**0.5),
-        training_attack,
-        jnp.float32(RATE),
-        batch=BATCH,
-        reduction=REDUCTION,
-        epochs=EPOCHS,
-        patience=PATIENCE,
+        order, w, a, x, y, *sizes, training_attack, jnp.float32(RATE), **choices
     )
     clean, robust = accuracies(end.weights, a, z, labels, jnp.float32(radius))
     return {"clean": float(clean), "robust": float(robust), "training": float(end.robust)}
@@ -91,13 +85,8 @@ def rows(study: Study) -> Iterator[dict[str, Any]]:
         for seed in range(SEEDS):
             train, test = split(study, side, seed)
             for radius in RADII or [scaled / side for scaled in SCALED]:
-                found = defended(train, test, WIDTH, seed, radius, DEVIATION)
-                yield {
-                    "d": side**2,
-                    "R": radius,
-                    "R√d": round(radius * side, 6),
-                    "seed": seed,
-                } | found
+                case = {"d": side**2, "R": radius, "R√d": round(radius * side, 6), "seed": seed}
+                yield case | defended(train, test, WIDTH, seed, radius, DEVIATION)
 
 
 def crossings(frame: pd.DataFrame, level: float) -> dict[int, Interval]:
@@ -138,55 +127,42 @@ def run(study: Study) -> Outcome:
     beyond = last.groupby("d").apply(
         lambda one: one.loc[one["R√d"] == one["R√d"].min(), "robust"].mean()
     )
-    findings = (
-        Finding(
-            f"robust accuracy falls to .05 at R √d from 3 to 7, d ≥ {LEAST}",
-            "about 5",
-            words(lost),
-            "reproduced" if all(3 <= each <= 7 for each in asked) else "not reproduced",
-            "straight lines between the radii; none means no crossing",
-        ),
-        Finding(
-            "the radius of half the accuracy falls with d",
-            "−1/2 in the limit",
-            str(fitted),
-            within(fitted, -0.65, -0.2),
-            f"slope of log R₅₀ in log d; R₅₀ √d {words(halves)}",
-        ),
-        Finding(
-            f"clean accuracy stays, R ≤ {MEANT:g}",
-            "the failure is of robustness",
-            f"{inside:.3f} and more",
-            "reproduced" if inside >= 0.9 else "not reproduced",
-            f"at least .9 on test points at every d; beyond, {beyond_it:.3f} and more",
-        ),
-        Finding(
-            f"robust error at R = {SCALED[-1]:g}/√d (corollary 3.2)",
-            "at least .9",
-            ", ".join(f"d = {d}: {1 - value:.2f}" for d, value in beyond.items()),
-            "reproduced"
-            if (beyond <= 0.1).all()
-            else "not reproduced"
-            if (beyond > 0.2).any()
-            else "not decidable",
-            f"d ≥ {LEAST}, attacked by PGD, which is a lower bound of the error",
-        ),
+    findings = Findings()
+    findings.add(
+        f"robust accuracy falls to .05 at R √d from 3 to 7, d ≥ {LEAST}",
+        "about 5",
+        words(lost),
+        all(3 <= each <= 7 for each in asked),
+        "straight lines between the radii; none means no crossing",
+    )
+    findings.add(
+        "the radius of half the accuracy falls with d",
+        "−1/2 in the limit",
+        str(fitted),
+        within(fitted, -0.65, -0.2),
+        f"slope of log R₅₀ in log d; R₅₀ √d {words(halves)}",
+    )
+    findings.add(
+        f"clean accuracy stays, R ≤ {MEANT:g}",
+        "the failure is of robustness",
+        f"{inside:.3f} and more",
+        inside >= 0.9,
+        f"at least .9 on test points at every d; beyond, {beyond_it:.3f} and more",
+    )
+    findings.add(
+        f"robust error at R = {SCALED[-1]:g}/√d (corollary 3.2)",
+        "at least .9",
+        ", ".join(f"d = {d}: {1 - value:.2f}" for d, value in beyond.items()),
+        holds((beyond <= 0.1).all(), (beyond > 0.2).any()),
+        f"d ≥ {LEAST}, attacked by PGD, which is a lower bound of the error",
     )
     figure, axes = panels(2, 1.0)
     for colour, (d, part) in enumerate(frame.groupby("d")):
         if len(SIDES) > len(COLOURS) and colour % 4:
             continue
-        for axis, x in zip(axes, ("R", "R√d"), strict=True):
-            means = part.groupby(x)["robust"].mean()
-            axis.plot(
-                means.index,
-                means,
-                "o-",
-                ms=3,
-                color=COLOURS[colour % len(COLOURS)],
-                label=f"d = {d}",
-            )
-            axis.set(xlabel={"R": "radius R", "R√d": "R √d"}[x], ylabel="robust test accuracy")
+        for axis, (x, title) in zip(axes, {"R": "radius R", "R√d": "R √d"}.items(), strict=True):
+            curve(axis, part.groupby(x)["robust"].mean(), f"d = {d}", colour, "plot")
+            axis.set(xlabel=title, ylabel="robust test accuracy")
     axes[1].legend(fontsize="x-small")
     summary = frame.pivot_table(index="d", columns="R√d" if not RADII else "R", values="robust")
     return Outcome(
@@ -199,6 +175,6 @@ def run(study: Study) -> Outcome:
             f"steps of the attack in training and {TEST_STEPS} in the test. The table has robust "
             "accuracy by R √d.",
         ),
-        findings,
+        tuple(findings),
         summary.round(2).reset_index(),
     )

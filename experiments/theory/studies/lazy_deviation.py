@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.plotting import panels
+from experiments.study import Outcome, Study
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_adversarial import defended
-from experiments.theory.studies.statistics import meets
+from experiments.theory.studies.setting import curve
+from experiments.theory.studies.statistics import Findings, meets
 from ntkscore.analysis.seeds import crossing, log_slope, over_seeds
 
 RADIUS, SEEDS = 0.2, 5
@@ -26,7 +27,6 @@ FULL = {
     "SIDE": 28,
     "DEVIATIONS": (4.0, 8.0, 12.0, 16.0, 20.0, 25.0, 32.0, 48.0),
 }
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def rows(study: Study) -> Iterator[dict[str, Any]]:
@@ -75,49 +75,40 @@ def run(study: Study) -> Outcome:
         for C0 in (FAILS, SUCCEEDS)
     )
     d = SIDES[-1] ** 2
-    findings = (
-        Finding(
-            "the ball of half the accuracy shrinks with the width",
-            "−1/2: V = 25/√m",
-            str(fitted),
-            meets(fitted, -0.6, -0.4),
-            f"slope of log V₅₀ in log m at d = {SIDE**2}, interval meets [−0.6, −0.4]; V₅₀ "
-            + ", ".join(f"m = {m}: {v:.3f}" for m, v in zip(widths, found, strict=True)),
-        ),
-        Finding(
-            f"d = {d}: robust at C₀ = {SUCCEEDS:g}, not at C₀ = {FAILS:g}",
-            f"a threshold at C₀ = {SUCCEEDS:g}",
-            f"{succeeds:.2f} and {fails:.2f}",
-            "reproduced" if succeeds >= 0.85 and fails <= 0.05 else "not reproduced",
-            "robust test accuracy at least .85 and at most .05",
-        ),
-        Finding(
-            "the deviation that robustness takes grows with the dimension",
-            "",
-            f"{growth}",
-            "reproduced" if growth.low > 1.5 else "not reproduced",
-            f"ratio of C₀ of half the accuracy, d = {d} to {SIDES[0] ** 2}, interval above 1.5; a "
-            "constant gives 1, √d 2.8. C₀/√(2d) "
-            + ", ".join(
-                f"d = {each}: {c / (2 * each) ** 0.5:.2f}"
-                for each, c in zip(dimensions, reached, strict=True)
-            ),
+    findings = Findings()
+    findings.add(
+        "the ball of half the accuracy shrinks with the width",
+        "−1/2: V = 25/√m",
+        str(fitted),
+        meets(fitted, -0.6, -0.4),
+        f"slope of log V₅₀ in log m at d = {SIDE**2}, interval meets [−0.6, −0.4]; V₅₀ "
+        + ", ".join(f"m = {m}: {v:.3f}" for m, v in zip(widths, found, strict=True)),
+    )
+    findings.add(
+        f"d = {d}: robust at C₀ = {SUCCEEDS:g}, not at C₀ = {FAILS:g}",
+        f"a threshold at C₀ = {SUCCEEDS:g}",
+        f"{succeeds:.2f} and {fails:.2f}",
+        succeeds >= 0.85 and fails <= 0.05,
+        "robust test accuracy at least .85 and at most .05",
+    )
+    findings.add(
+        "the deviation that robustness takes grows with the dimension",
+        "",
+        f"{growth}",
+        growth.low > 1.5,
+        f"ratio of C₀ of half the accuracy, d = {d} to {SIDES[0] ** 2}, interval above 1.5; a "
+        "constant gives 1, √d 2.8. C₀/√(2d) "
+        + ", ".join(
+            f"d = {each}: {c / (2 * each) ** 0.5:.2f}"
+            for each, c in zip(dimensions, reached, strict=True)
         ),
     )
     figure, axes = panels(2, 1.0)
-    pairs = ((axes[0], by_width, "m"), (axes[1], by_dimension, "d"))
-    for axis, part, name in pairs:
+    for axis, part, name in ((axes[0], by_width, "m"), (axes[1], by_dimension, "d")):
         for colour, (value, one) in enumerate(part.groupby(name)):
             means = one.groupby("C0")["robust"].mean()
             at = means.index / ((2 * int(str(value))) ** 0.5 if name == "d" else 1)
-            axis.plot(
-                at,
-                means,
-                "o-",
-                ms=3,
-                color=COLOURS[colour % len(COLOURS)],
-                label=f"{name} = {value}",
-            )
+            curve(axis, means.set_axis(at), f"{name} = {value}", colour, "plot")
         axis.set(xlabel="C₀" if name == "m" else "C₀/√(2d)", ylabel="robust test accuracy")
         axis.legend(fontsize="x-small")
     summary = frame.groupby(["d", "m", "C0"])[["clean", "robust", "training"]].mean()
@@ -130,6 +121,6 @@ def run(study: Study) -> Outcome:
             "(L4). Cancelling the initial gradient takes each neuron a way of about √(2d)/√m: "
             "the threshold is no constant of the theory.",
         ),
-        findings,
+        tuple(findings),
         summary.round(3).reset_index(),
     )

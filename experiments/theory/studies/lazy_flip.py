@@ -7,18 +7,20 @@ import numpy as np
 import pandas as pd
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.ball import Inside, train_inside
 from experiments.theory.lazy import flip_along_gradient
 from experiments.theory.studies.digits import drawn, split
-from experiments.theory.studies.setting import lines
-from experiments.theory.studies.statistics import means_by_seed, meets, slope
+from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.statistics import Findings, holds, means_by_seed, meets, slope
 from experiments.theory.tasks import Points
 
 SIDES, WIDTHS = (5, 7, 10, 14, 20, 28), (500, 1000)
 DEVIATION, SEEDS, IMAGES = 10.0, 5, 60
 KAPPAS = (0.9, 1.0, 1.05, 1.1, 1.25, 2.0)
 """Lengths of a step along the gradient, in units of that of a linear function."""
+SHARES = [f"κ = {kappa:g}" for kappa in KAPPAS]
+"""Columns: whether a step of that length flips the sign."""
 SCALES = ("unit",)
 LEAST = 100
 """Dimension from which slopes are asked for."""
@@ -36,7 +38,6 @@ FULL = {
     "SCALES": ("unit", "pixel"),
     "MOST_WRONG": 0.01,
 }
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 def trained(
@@ -57,20 +58,15 @@ def flips(w: np.ndarray, a: np.ndarray, points: np.ndarray) -> pd.DataFrame:
         gradient = (a * (w @ x > 0)) @ w / len(a) ** 0.5
         steps = np.array(KAPPAS) * -flip.output / max(flip.gradient, 1e-300) ** 2
         moved = np.maximum((x + steps[:, None] * gradient) @ w.T, 0) @ a
-        share = {
-            f"κ = {k:g}": bool(m * flip.output <= 0) for k, m in zip(KAPPAS, moved, strict=True)
+        row = {
+            "status": flip.status,
+            "output": flip.output,
+            "gradient": flip.gradient,
+            "step": flip.step,
+            "length": flip.length / np.linalg.norm(x),
+            "over linear": flip.length / flip.linear,
         }
-        out.append(
-            {
-                "status": flip.status,
-                "output": flip.output,
-                "gradient": flip.gradient,
-                "step": flip.step,
-                "length": flip.length / np.linalg.norm(x),
-                "over linear": flip.length / flip.linear,
-            }
-            | share
-        )
+        out.append(row | dict(zip(SHARES, moved * flip.output <= 0, strict=True)))
     return pd.DataFrame(out)
 
 
@@ -81,31 +77,29 @@ def error(w: np.ndarray, a: np.ndarray, points: Points) -> float:
 
 def rows(study: Study) -> Iterator[pd.DataFrame]:
     """Rows of test images for each scale, dimension, width and seed."""
-    for scale in SCALES:
-        for side in SIDES:
-            for width in WIDTHS:
-                for seed in range(SEEDS):
-                    train, test = split(study, side, seed, scale)
-                    run, a = trained(train, width, seed, (DEVIATION,), "mean")
-                    w = np.asarray(run.weights[0], float)
-                    yield flips(w, a, test.x[:IMAGES]).assign(
-                        scale=scale,
-                        d=side**2,
-                        m=width,
-                        seed=seed,
-                        left=run.status[0],
-                        steps=int(run.steps[0]),
-                        deviation=float(run.deviation[0]),
-                        error=error(w, a, test),
-                        wide=width >= side**4.8,
-                    )
+    for case in grid(scale=SCALES, side=SIDES, m=WIDTHS, seed=range(SEEDS)):
+        scale, side, width, seed = case.values()
+        train, test = split(study, side, seed, scale)
+        run, a = trained(train, width, seed, (DEVIATION,), "mean")
+        w = np.asarray(run.weights[0], float)
+        yield flips(w, a, test.x[:IMAGES]).assign(
+            scale=scale,
+            d=side**2,
+            m=width,
+            seed=seed,
+            left=run.status[0],
+            steps=int(run.steps[0]),
+            deviation=float(run.deviation[0]),
+            error=error(w, a, test),
+            wide=width >= side**4.8,
+        )
 
 
 def run(study: Study) -> Outcome:
     """Slopes in the dimension, steps that flip, and the gradient against its formula."""
     frame = pd.concat(rows(study), ignore_index=True)
     frame["squared"] = frame["gradient"] ** 2
-    findings = []
+    findings = Findings()
     judged = frame[frame["scale"] == "unit"]
     for width, part in judged.groupby("m"):
         line = [
@@ -114,50 +108,38 @@ def run(study: Study) -> Outcome:
         ]
         most = DEVIATION**2 / 4
         fits = 0.45 <= line[0].value <= 0.55 and 0 <= line[1].value <= most
-        findings.append(
-            Finding(
-                f"m = {width}: ‖∇f‖² = d/2 + c²",
-                f"c at most C₀/2, c² ≤ {most:g}",
-                f"{line[0]} d + {line[1]}",
-                "reproduced" if fits else "not reproduced",
-                "regression of means on d; slope from .45 to .55",
-            )
+        findings.add(
+            f"m = {width}: ‖∇f‖² = d/2 + c²",
+            f"c at most C₀/2, c² ≤ {most:g}",
+            f"{line[0]} d + {line[1]}",
+            fits,
+            "regression of means on d; slope from .45 to .55",
         )
         for name, (sign, low, high, limit) in QUANTITIES.items():
             fitted = slope(part[part["d"] >= LEAST], "d", name)
-            findings.append(
-                Finding(
-                    f"m = {width}: slope of {sign} in d, d ≥ {LEAST}",
-                    f"{limit:g} in the limit",
-                    str(fitted),
-                    meets(fitted, low, high),
-                    f"interval meets [{low:g}, {high:g}]; over all d {slope(part, 'd', name)}",
-                )
+            findings.add(
+                f"m = {width}: slope of {sign} in d, d ≥ {LEAST}",
+                f"{limit:g} in the limit",
+                str(fitted),
+                meets(fitted, low, high),
+                f"interval meets [{low:g}, {high:g}]; over all d {slope(part, 'd', name)}",
             )
-        flipped = part.groupby("d")[[f"κ = {k:g}" for k in (1.25, 2.0)]].mean()
-        first, second = (flipped[name] for name in flipped)
-        findings.append(
-            Finding(
-                f"m = {width}: a step of 1.25 |f|/‖∇f‖² flips the sign (theorem 3.1)",
-                "for all points",
-                ", ".join(f"d = {d}: {share:.1%}" for d, share in first.items()),
-                "reproduced"
-                if (first >= 0.99).all()
-                else "not reproduced"
-                if (second < 0.99).any()
-                else "not decidable",
-                "99 % of the test images at every d",
-            )
+        flipped = part.groupby("d")[SHARES].mean()
+        first, second = flipped["κ = 1.25"], flipped["κ = 2"]
+        findings.add(
+            f"m = {width}: a step of 1.25 |f|/‖∇f‖² flips the sign (theorem 3.1)",
+            "for all points",
+            ", ".join(f"d = {d}: {share:.1%}" for d, share in first.items()),
+            holds((first >= 0.99).all(), (second < 0.99).any()),
+            "99 % of the test images at every d",
         )
         wrong = part.groupby(["d", "seed"])["error"].first().groupby("d").mean()
-        findings.append(
-            Finding(
-                f"m = {width}: test error",
-                "below 1 %",
-                ", ".join(f"d = {d}: {share:.2%}" for d, share in wrong.items()),
-                "reproduced" if (wrong <= MOST_WRONG).all() else "not reproduced",
-                f"at most {MOST_WRONG:.0%}, over the seeds",
-            )
+        findings.add(
+            f"m = {width}: test error",
+            "below 1 %",
+            ", ".join(f"d = {d}: {share:.2%}" for d, share in wrong.items()),
+            (wrong <= MOST_WRONG).all(),
+            f"at most {MOST_WRONG:.0%}, over the seeds",
         )
     figure, axes = panels(4, 0.75)
     for colour, ((scale, width), part) in enumerate(frame.groupby(["scale", "m"])):
@@ -170,24 +152,17 @@ def run(study: Study) -> Outcome:
                 at = start.index.to_numpy(float)
                 axis.loglog(at, start.iloc[-1] * (at / at[-1]) ** limit, "--", color="grey", lw=0.8)
         far = part[part["d"] == part["d"].max()]
-        axes[3].hist(
-            far["length"].dropna(),
-            30,
-            histtype="step",
-            density=True,
-            color=COLOURS[colour],
-            label=label,
-        )
+        look = {"color": COLOURS[colour], "label": label, "histtype": "step", "density": True}
+        axes[3].hist(far["length"].dropna(), 30, **look)
     axes[3].set(title=f"d = {SIDES[-1] ** 2}", xlabel="‖δ‖/‖x‖", ylabel="density")
     axes[0].legend(fontsize="x-small")
-    kappas = [f"κ = {k:g}" for k in KAPPAS]
     table = frame.groupby(["scale", "m", "d"])
-    summary = table[["length", "gradient", "step", "over linear", "error", *kappas]].mean()
+    summary = table[["length", "gradient", "step", "over linear", "error", *SHARES]].mean()
     stuck = int((frame["status"] != "ok").sum())
     inside = int((frame.groupby(["scale", "m", "d", "seed"])["left"].first() == "inside").sum())
-    ratios = (
-        summary.loc["unit"].groupby("d")["length"].agg(lambda each: each.iloc[-1] / each.iloc[0])
-    )
+    by_width = summary.loc["unit"]["length"].unstack("m")
+    ratios = by_width[WIDTHS[-1]] / by_width[WIDTHS[0]]
+    wide = frame.groupby(["d", "m"])["wide"].first()
     return Outcome(
         frame,
         figure,
@@ -198,14 +173,7 @@ def run(study: Study) -> Outcome:
             f"{inside} runs never left; {stuck} of {len(frame)} images have no flipping step. "
             "Dashed: the limits' slopes.",
             "The theorem asks for m ≥ d^2.4, which holds for "
-            + (
-                ", ".join(
-                    f"d = {d}, m = {m}"
-                    for (d, m), wide in frame.groupby(["d", "m"])["wide"].first().items()
-                    if wide
-                )
-                or "none of these"
-            )
+            + (", ".join(f"d = {d}, m = {m}" for d, m in wide.index[wide]) or "none of these")
             + f"; ‖δ‖ at m = {WIDTHS[-1]} is {ratios.min():.2f} to {ratios.max():.2f} of that at "
             f"m = {WIDTHS[0]}.",
         ),

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.plotting import panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_flip import QUANTITIES, error, flips, trained
-from experiments.theory.studies.setting import lines
+from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.statistics import Findings
 from ntkscore.analysis.seeds import over_seeds
 
 SIDES, WIDTH = (10, 20), 1000
@@ -21,33 +22,32 @@ FULL = {
     "DEVIATIONS": (10.0, 20.0, 30.0, 40.0),
     "IMAGES": 10_000,
 }
-"""What `--full` puts in place of the constants above, for an accelerator."""
 LEAST = 100
 
 
 def rows(study: Study) -> Iterator[pd.DataFrame]:
     """Rows of test images for each dimension, seed and ball, of one run by seed."""
-    for side in SIDES:
-        for seed in range(SEEDS):
-            train, test = split(study, side, seed)
-            run, a = trained(train, WIDTH, seed, DEVIATIONS, "sum")
-            for place, asked in enumerate(DEVIATIONS):
-                w = np.asarray(run.weights[place], float)
-                yield flips(w, a, test.x[:IMAGES]).assign(
-                    d=side**2,
-                    seed=seed,
-                    C0=asked,
-                    reached=float(run.deviation[place]),
-                    left=run.status[place],
-                    steps=int(run.steps[place]),
-                    error=error(w, a, test),
-                )
+    for case in grid(side=SIDES, seed=range(SEEDS)):
+        side, seed = case.values()
+        train, test = split(study, side, seed)
+        run, a = trained(train, WIDTH, seed, DEVIATIONS, "sum")
+        for place, asked in enumerate(DEVIATIONS):
+            w = np.asarray(run.weights[place], float)
+            yield flips(w, a, test.x[:IMAGES]).assign(
+                d=side**2,
+                seed=seed,
+                C0=asked,
+                reached=float(run.deviation[place]),
+                left=run.status[place],
+                steps=int(run.steps[place]),
+                error=error(w, a, test),
+            )
 
 
 def run(study: Study) -> Outcome:
     """Ratios between the largest and the smallest ball, paired by seed."""
     frame = pd.concat(rows(study), ignore_index=True)
-    findings = []
+    findings = Findings()
     figure, axes = panels(3, 0.8)
     for place, (name, (sign, *_)) in enumerate(QUANTITIES.items()):
         told, all_above = [], True
@@ -60,15 +60,13 @@ def run(study: Study) -> Outcome:
             all_above &= int(str(d)) < LEAST or ratio.low > 1
             lines(axes[place], part, "C0", name, f"d = {d}", colour)
         axes[place].set(title=sign, xlabel="C₀")
-        findings.append(
-            Finding(
-                f"{sign} grows with the ball",
-                "grows",
-                "; ".join(told),
-                "reproduced" if all_above else "not reproduced",
-                f"ratio of C₀ = {DEVIATIONS[-1]:g} to {DEVIATIONS[0]:g}, paired by seed; "
-                f"above 1 at every d ≥ {LEAST}",
-            )
+        findings.add(
+            f"{sign} grows with the ball",
+            "grows",
+            "; ".join(told),
+            all_above,
+            f"ratio of C₀ = {DEVIATIONS[-1]:g} to {DEVIATIONS[0]:g}, paired by seed; "
+            f"above 1 at every d ≥ {LEAST}",
         )
     axes[0].legend(fontsize="x-small")
     runs = frame.groupby(["d", "C0", "seed"])[["reached", "left", "steps", "error"]].first()

@@ -13,10 +13,11 @@ from jax import lax
 from scipy.optimize import curve_fit
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.stability import second_moment
-from experiments.theory.studies.statistics import beside
+from experiments.theory.studies.setting import curve, numbers
+from experiments.theory.studies.statistics import Findings, beside, holds
 from experiments.theory.tasks import on_sphere
 from ntkscore.analysis.seeds import Interval, log_slope, over_seeds
 from ntkscore.data.images import load
@@ -49,7 +50,6 @@ FULL = {
     },
     "FURTHER": (),
 }
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @jax.jit
@@ -111,7 +111,7 @@ def rows(study: Study) -> Iterator[dict[str, Any]]:
                 "m": width,
                 "seed": seed,
                 "rms": second_moment(*sizes) ** 0.5,
-                **{what: float(value) for what, value in found.items()},
+                **numbers(found),
                 "first loss": float(losses[0]),
                 "loss": float(losses[-1]),
                 "falling": float(losses[-1] / losses[-2]),
@@ -152,17 +152,14 @@ def shape(part: pd.DataFrame) -> tuple[str, float, float]:
         logs, seen = np.log(one["m"]), one["value"]
         fitted = np.polyval(np.polyfit(logs, seen, min(2, len(one) - 1)), logs)
         free += float(np.sum((seen - fitted) ** 2))
-    return (
-        f"A = {a:.2f}, B = {b:.3f}, κ = {k:.2f}",
-        float(1 - left / spread),
-        float(1 - free / spread),
-    )
+    words = f"A = {a:.2f}, B = {b:.3f}, κ = {k:.2f}"
+    return words, float(1 - left / spread), float(1 - free / spread)
 
 
 def run(study: Study) -> Outcome:
     """Peaks in the width and trends in the depth, each by its interval over seeds."""
     frame = pd.DataFrame(rows(study))
-    findings, peaks = [], {}
+    findings, peaks = Findings(), {}
     narrow, wide = WIDTHS["ntk"][0], WIDTHS["ntk"][-1]
     for layers in LAYERS:
         table = by_seed(frame, "ntk", "m", L=layers)
@@ -171,18 +168,12 @@ def run(study: Study) -> Outcome:
         sides = [ratio(table, peak, end) for end in (narrow, wide) if peak != end]
         if layers == 2:
             continue
-        findings.append(
-            Finding(
-                f"ntk, L = {layers}: 𝒫 rises with the width, then falls",
-                "a peak between",
-                f"peak at m = {peak}: {' and '.join(map(str, sides))} times the ends",
-                "not reproduced"
-                if len(sides) < 2
-                else "reproduced"
-                if all(side.low > 1 for side in sides)
-                else "not decidable",
-                f"ratios to m = {narrow} and {wide}, intervals above 1",
-            )
+        findings.add(
+            f"ntk, L = {layers}: 𝒫 rises with the width, then falls",
+            "a peak between",
+            f"peak at m = {peak}: {' and '.join(map(str, sides))} times the ends",
+            holds(len(sides) == 2 and all(side.low > 1 for side in sides), len(sides) < 2),
+            f"ratios to m = {narrow} and {wide}, intervals above 1",
         )
     judged = [n for n in LAYERS if n > 2]
     tables = np.stack([by_seed(frame, "ntk", "m", L=n).to_numpy() for n in judged], 1)
@@ -190,14 +181,12 @@ def run(study: Study) -> Outcome:
     growth = over_seeds(
         tables, lambda drawn: log_slope(np.array(judged, float), at[drawn.mean(0).argmax(1)])
     )
-    findings.append(
-        Finding(
-            "ntk: the peak moves to larger widths with the depth",
-            "as L³",
-            f"exponent {growth}",
-            beside(growth, 0, above=True),
-            "peaks at " + ", ".join(f"L = {n}: {m}" for n, m in peaks.items()),
-        )
+    findings.add(
+        "ntk: the peak moves to larger widths with the depth",
+        "as L³",
+        f"exponent {growth}",
+        beside(growth, 0, above=True),
+        "peaks at " + ", ".join(f"L = {n}: {m}" for n, m in peaks.items()),
     )
     few, many = LAYERS[1], 8
     trends = (
@@ -208,23 +197,19 @@ def run(study: Study) -> Outcome:
     )
     for what, table, end, start, up in trends:
         found = ratio(table, end, start)
-        findings.append(
-            Finding(
-                what,
-                "𝒫 rises" if up else "𝒫 falls",
-                str(found),
-                beside(found, 1, above=up),
-                f"𝒫 at {end} over that at {start}",
-            )
+        findings.add(
+            what,
+            "𝒫 rises" if up else "𝒫 falls",
+            str(found),
+            beside(found, 1, above=up),
+            f"𝒫 at {end} over that at {start}",
         )
     words, fitted, free = shape(frame[(frame["initialisation"] == "ntk") & frame["L"].isin(judged)])
     figure, axes = panels(len(WIDTHS), 0.8)
     for axis, (name, part) in zip(axes, frame.groupby("initialisation", sort=False), strict=True):
         for colour, (layers, one) in enumerate(part.groupby("L")):
             means = one.groupby("m")[["start", "end"]].mean()
-            axis.loglog(
-                means.index, means["end"], "o-", ms=3, color=COLOURS[colour], label=f"L = {layers}"
-            )
+            curve(axis, means["end"], f"L = {layers}", colour)
             axis.loglog(means.index, means["start"], "--", lw=0.8, color=COLOURS[colour])
         axis.set(title=str(name), xlabel="width m")
     axes[0].set_ylabel("P/ε on test images")

@@ -1,21 +1,22 @@
 """L1: random two-layer networks: how short a step flips them, and the lemmas' bounds."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import erf
 
 from experiments.plotting import panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.lazy import (
     changes_bound,
     flip_along_gradient,
     gradient_bound,
     output_bound,
 )
-from experiments.theory.studies.setting import lines
-from experiments.theory.studies.statistics import slope
+from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.statistics import Findings, slope
 
 DIMENSIONS = (25, 100, 400, 784)
 WIDTH, DRAWS, GAMMA, DEVIATION = 1000, 400, 0.05, 10.0
@@ -24,30 +25,26 @@ MEDIAN, WITHIN = 0.674, 0.10
 LEAST = 100
 """Dimension from which the limit is asked for."""
 FULL = {"WIDTH": 100_000, "DRAWS": 2000}
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
-def rows() -> Iterator[dict[str, object]]:
+def rows() -> Iterator[dict[str, Any]]:
     """A row for each dimension and draw of weights and point."""
     radius = DEVIATION / WIDTH**0.5
-    for d in DIMENSIONS:
-        for seed in range(DRAWS):
-            rng = np.random.default_rng([d, seed])
-            w, a = rng.standard_normal((WIDTH, d)), rng.choice([-1.0, 1.0], WIDTH)
-            x = rng.standard_normal(d)
-            x /= np.linalg.norm(x)
-            flip = flip_along_gradient(w, a, x)
-            yield {
-                "d": d,
-                "seed": seed,
-                "status": flip.status,
-                "output": abs(flip.output),
-                "gradient": flip.gradient,
-                "length": flip.length,
-                "scaled": flip.length * d**0.5,
-                "over linear": flip.length / flip.linear,
-                "changes": int((np.abs(w @ x) <= radius).sum()),
-            }
+    for case in grid(d=DIMENSIONS, seed=range(DRAWS)):
+        d, rng = case["d"], np.random.default_rng(list(case.values()))
+        w, a = rng.standard_normal((WIDTH, d)), rng.choice([-1.0, 1.0], WIDTH)
+        x = rng.standard_normal(d)
+        x /= np.linalg.norm(x)
+        flip = flip_along_gradient(w, a, x)
+        yield case | {
+            "status": flip.status,
+            "output": abs(flip.output),
+            "gradient": flip.gradient,
+            "length": flip.length,
+            "scaled": flip.length * d**0.5,
+            "over linear": flip.length / flip.linear,
+            "changes": int((np.abs(w @ x) <= radius).sum()),
+        }
 
 
 def run(study: Study) -> Outcome:
@@ -62,29 +59,28 @@ def run(study: Study) -> Outcome:
     counts = by_d["changes"].agg(["mean", "std"])
     off = (counts["mean"] - exact).abs() / (counts["std"] / DRAWS**0.5)
     stuck = int((frame["status"] != "ok").sum())
-    findings = [
-        Finding(
-            "‖δ‖ √d of the smallest flipping step, median",
-            f"{MEDIAN} in the limit",
-            ", ".join(f"d = {d}: {value:.3f}" for d, value in medians.items()),
-            "reproduced" if ((asked - MEDIAN).abs() <= WITHIN).all() else "not reproduced",
-            f"within {WITHIN:g} for d ≥ {LEAST}; {stuck} of {len(frame)} never flip",
-        ),
-        Finding(
-            f"its length falls as 1/√d, d ≥ {LEAST}",
-            "−1/2",
-            str(fitted),
-            "reproduced" if -0.58 <= fitted.value <= -0.45 else "not reproduced",
-            "slope in d, from −.58 to −.45",
-        ),
-        Finding(
-            "neurons that the ball lets change their sign",
-            f"{exact:.1f} on average",
-            ", ".join(f"d = {d}: {value:.1f}" for d, value in counts["mean"].items()),
-            "reproduced" if (off <= 3).all() else "not reproduced",
-            "Binomial(m, erf(V/√2)); within three standard errors",
-        ),
-    ]
+    findings = Findings()
+    findings.add(
+        "‖δ‖ √d of the smallest flipping step, median",
+        f"{MEDIAN} in the limit",
+        ", ".join(f"d = {d}: {value:.3f}" for d, value in medians.items()),
+        ((asked - MEDIAN).abs() <= WITHIN).all(),
+        f"within {WITHIN:g} for d ≥ {LEAST}; {stuck} of {len(frame)} never flip",
+    )
+    findings.add(
+        f"its length falls as 1/√d, d ≥ {LEAST}",
+        "−1/2",
+        str(fitted),
+        -0.58 <= fitted.value <= -0.45,
+        "slope in d, from −.58 to −.45",
+    )
+    findings.add(
+        "neurons that the ball lets change their sign",
+        f"{exact:.1f} on average",
+        ", ".join(f"d = {d}: {value:.1f}" for d, value in counts["mean"].items()),
+        (off <= 3).all(),
+        "Binomial(m, erf(V/√2)); within three standard errors",
+    )
     lower = {d: gradient_bound(GAMMA, d, WIDTH, 0.0) for d in DIMENSIONS}
     violated = {
         "|f| (lemma 4.1)": (frame["output"] > output_bound(GAMMA, WIDTH, 0.0)).mean(),
@@ -95,15 +91,13 @@ def run(study: Study) -> Outcome:
     }
     words = [f"d = {d}: {bound.value:.2f} ({bound.status})" for d, bound in lower.items()]
     for what, share in violated.items():
-        findings.append(
-            Finding(
-                f"bound on {what}",
-                f"violated in a share of at most {GAMMA:g}",
-                f"{share:.3f}",
-                "reproduced" if share <= GAMMA else "not reproduced",
-                f"of {len(frame)} random networks"
-                + (f"; bound {', '.join(words)}" if "∇" in what else ""),
-            )
+        findings.add(
+            f"bound on {what}",
+            f"violated in a share of at most {GAMMA:g}",
+            f"{share:.3f}",
+            share <= GAMMA,
+            f"of {len(frame)} random networks"
+            + (f"; bound {', '.join(words)}" if "∇" in what else ""),
         )
     figure, axes = panels(2, 1.0)
     lines(axes[0], frame, "d", "length", "smallest flipping step", 0)

@@ -1,6 +1,10 @@
-"""What the theory's experiments share: wide networks by seed, slopes, and verdicts on slopes."""
+"""What the theory's studies share: rows of a grid, wide networks by seed, kernels and lines.
 
-from collections.abc import Callable, Iterator
+A study's `FULL` has what `--full` puts in place of its constants, for an accelerator.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -15,17 +19,34 @@ from cells.residual.networks import ResidualSpace
 from cells.space import Task
 from experiments.plotting import COLOURS
 from experiments.theory.sphere import CapAttack
-from experiments.theory.tasks import Points
+from experiments.theory.tasks import Points, margin
 from experiments.theory.training import loss_slope
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.joint import every_kernel
 from ntkscore.model import Model
 
 
+def grid(**values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """A dictionary for every combination of values; the last name's change first."""
+    combinations = itertools.product(*values.values())
+    return (dict(zip(values, each, strict=True)) for each in combinations)
+
+
+def numbers(found: Mapping[str, Any]) -> dict[str, float]:
+    """What a compiled function returned by name, as numbers."""
+    return {name: float(value) for name, value in found.items()}
+
+
 def of_width(space: ResidualSpace, width: int, points: np.ndarray) -> ResidualSpace:
     """The space of networks of a width with one output, on points of this shape."""
     choices: dict[str, Any] = space.choices() | {"width": width}
     return type(space)(**choices).on(Task(points.shape[1:], 1))
+
+
+def pixels(count: int, places: int, channels: int, mu: float, seed: int) -> Points:
+    """Points of the task `margin`, each of some pixels and channels."""
+    x, y = margin(count, places * channels, mu, np.random.default_rng(seed))
+    return Points(x.reshape(count, places, channels), y)
 
 
 def by_seed(
@@ -53,15 +74,15 @@ def by_seed(
         yield jax.tree.map(np.asarray, program(space.draw(shape, seed, jnp.float32), *arrays))
 
 
-def attacked_stack(attack: CapAttack) -> Callable[..., tuple[Any, Any]]:
-    """A function of (model, x, y): X, X_ρ and X_2ρ of the network, and its kernel there."""
+def stacked(attack: CapAttack, model: Model, params: Any, x: Any, y: Any) -> Any:
+    """X, X_ρ and X_2ρ, one below the other, attacked at these weights."""
+    return jnp.concatenate([x, *twice(attack, loss_slope(model, params, y), x)])
 
-    def compute(model: Model, x: Any, y: Any) -> tuple[Any, Any]:
-        stack = jnp.concatenate([x, *twice(attack, loss_slope(model, model.params, y), x)])
-        labels = jnp.zeros(len(stack), jnp.int32)
-        return stack, evaluate(model, stack, labels).gram[0]
 
-    return compute
+def kernel(model: Model, params: Any, points: Any) -> Any:
+    """The NTK at some weights."""
+    labels = jnp.zeros(len(points), jnp.int32)
+    return evaluate(model._replace(params=params), points, labels).gram[0]
 
 
 LABELS = {
@@ -81,9 +102,15 @@ def kernels_of(gram: np.ndarray, n: int, beta: float) -> dict[str, np.ndarray]:
     return {LABELS[name]: matrix for name, _, matrix in every_kernel(gram, n, [beta])}
 
 
+def curve(axis: Axes, means: pd.Series, label: str, colour: int, plot: str = "loglog") -> None:
+    """A line through points, by a method of the axes."""
+    look = {"color": COLOURS[colour % len(COLOURS)], "label": label, "ms": 3}
+    getattr(axis, plot)(means.index, means, "o-", **look)
+
+
 def lines(axis: Axes, frame: pd.DataFrame, x: str, y: str, label: str, colour: int) -> None:
     """Means over the seeds, on logarithmic axes."""
     means = frame.groupby(x)[y].mean()
-    axis.loglog(means.index, means, "o-", color=COLOURS[colour % len(COLOURS)], label=label, ms=3)
+    curve(axis, means, label, colour)
     axis.set_xticks(means.index, [f"{value:g}" for value in means.index])
     axis.xaxis.set_minor_locator(NullLocator())

@@ -7,9 +7,25 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from experiments.study import Verdict
+from experiments.study import Finding, Verdict
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.seeds import Interval, log_slope, over_seeds
+
+
+class Findings(list[Finding]):
+    """Statements of a paper beside what was measured, in the order in which they were added."""
+
+    def add(self, what: str, paper: str, ours: str, verdict: Verdict | bool, why: str) -> None:
+        """Add one; for its fields see `Finding`."""
+        known = verdict if isinstance(verdict, str) else holds(verdict)
+        self.append(Finding(what, paper, ours, known, why))
+
+
+def holds(right: bool, wrong: bool | None = None) -> Verdict:
+    """The verdict on a statement that is right, wrong or neither; not right is wrong by default."""
+    if right:
+        return "reproduced"
+    return "not decidable" if wrong is False else "not reproduced"
 
 
 class Agreement(NamedTuple):
@@ -53,25 +69,19 @@ def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
 
 def within(interval: Interval, low: float, high: float) -> Verdict:
     """Whether an interval lies in a range, beside it, or across its ends."""
-    if low <= interval.low and interval.high <= high:
-        return "reproduced"
-    if interval.high < low or high < interval.low:
-        return "not reproduced"
-    return "not decidable"
+    inside = low <= interval.low and interval.high <= high
+    return holds(inside, interval.high < low or high < interval.low)
 
 
-def meets(interval: Interval, low: float, high: float) -> Verdict:
+def meets(interval: Interval, low: float, high: float) -> bool:
     """Whether an interval has a point in common with a range."""
-    return "reproduced" if interval.low <= high and low <= interval.high else "not reproduced"
+    return interval.low <= high and low <= interval.high
 
 
 def beside(interval: Interval, level: float, above: bool) -> Verdict:
     """Whether an interval lies above a level, or below it."""
-    if interval.low > level:
-        return "reproduced" if above else "not reproduced"
-    if interval.high < level:
-        return "not reproduced" if above else "reproduced"
-    return "not decidable"
+    over, under = interval.low > level, interval.high < level
+    return holds(over, under) if above else holds(under, over)
 
 
 def agreement(
@@ -114,8 +124,5 @@ def agreement(
 def positive(found: Iterable[Agreement]) -> Verdict:
     """Whether all intervals and all seeds are above zero."""
     found = list(found)
-    if all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found):
-        return "reproduced"
-    if all(interval.high <= 0 for interval, *_ in found):
-        return "not reproduced"
-    return "not decidable"
+    above = all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found)
+    return holds(above, all(interval.high <= 0 for interval, *_ in found))

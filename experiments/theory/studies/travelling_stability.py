@@ -11,10 +11,11 @@ import pandas as pd
 from jax import lax
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.studies.digits import split
-from experiments.theory.studies.statistics import beside, slope
+from experiments.theory.studies.setting import curve, grid
+from experiments.theory.studies.statistics import Findings, beside, slope
 from experiments.theory.travel import TwoLayer, expected_hidden_kernel, least_norm, travel
 from ntkscore.analysis.seeds import over_seeds
 from ntkscore.kernels.own_passes import displacements
@@ -29,7 +30,6 @@ EARLY, DONE, MOST = 10, 0.02, 50_000
 """Steps of the second time, the loss of the third, and steps after which it has not converged."""
 DRIFT = 0.01
 FULL = {"WIDTHS": tuple(2**i for i in range(3, 16, 2)), "POINTS": 12_665}
-"""What `--full` puts in place of the constants above, for an accelerator."""
 
 
 @partial(jax.jit, static_argnames="steps")
@@ -56,64 +56,49 @@ def trained(weights: Any, x: Any, y: Any, alpha: Any, steps: int) -> tuple[Any, 
 
 def rows(study: Study) -> Iterator[dict[str, Any]]:
     """A row for each setting, width, seed and time."""
-    for setting in (*POWERS, LAZY):
-        for width in WIDTHS:
-            std = 1.0 if setting == LAZY else float(width) ** -float(setting)
-            alpha = width**0.5 if setting == LAZY else 1.0
-            for seed in range(SEEDS):
-                train, test = split(study, SIDE, seed)
-                x, y = (jnp.asarray(each[:POINTS], jnp.float32) for each in train)
-                z = jnp.asarray(test.x, jnp.float32)
-                first, ball = jax.random.split(jax.random.fold_in(jax.random.key(seed), width))
-                model = fully_connected_network(
-                    first, SIDE**2, width, 1, 2, (std, std, std), alpha=alpha
-                )
-                least = float(
-                    np.linalg.eigvalsh(expected_hidden_kernel(train.x[:POINTS], width, std, alpha))[
-                        0
-                    ]
-                )
-                sizes = TwoLayer(POINTS, width, std, std, least, alpha)
-                begun = model.apply(model.params, x)[:, 0]
-                residual = float(jnp.linalg.norm(begun - y))
-                for when, steps in (("start", 0), ("early", EARLY), ("end", MOST)):
-                    w, taken, value = trained(model.params, x, y, jnp.float32(alpha), steps)
-                    moved = displacements(partial(model.apply, w), z, ball)
-                    layers = travel(model.params, w)
-                    largest = float(jnp.max(jnp.abs(model.apply(w, x))))
-                    hidden, output = layers
-                    balance = [
-                        o**2 - h**2
-                        for o, h in ((output.start, hidden.start), (output.end, hidden.end))
-                    ]
-                    scale = max(output.end, hidden.end) ** 2
-                    # A step of descent on the mean is RATE/n of the flow's time on the sum.
-                    time = float(taken) * RATE / POINTS
-                    yield {
-                        "setting": setting if setting == LAZY else f"c = {setting:g}",
-                        "c": np.nan if setting == LAZY else setting,
-                        "m": width,
-                        "seed": seed,
-                        "time": when,
-                        "status": "not_converged"
-                        if when == "end" and not float(value) <= DONE
-                        else "ok",
-                        "steps": int(taken),
-                        "P/ε": float(jnp.mean(moved)),
-                        "κ of W": hidden.relative,
-                        "κ of a": output.relative,
-                        "drift": abs(balance[1] - balance[0]) / scale,
-                        "excess": min(each.end for each in layers)
-                        - least_norm(layers, largest, alpha),
-                        "bound": sizes.stability_bound(time, residual).value,
-                        "t*/t": sizes.time(residual) / time if time else np.inf,
-                    }
+    settings = {f"c = {c:g}": c for c in POWERS} | {LAZY: np.nan}
+    for case in grid(setting=settings, m=WIDTHS, seed=range(SEEDS)):
+        setting, width, seed = case.values()
+        lazy, c = setting == LAZY, settings[setting]
+        std, alpha = (1.0, width**0.5) if lazy else (float(width) ** -c, 1.0)
+        train, test = split(study, SIDE, seed)
+        x, y = (jnp.asarray(each[:POINTS], jnp.float32) for each in train)
+        first, ball = jax.random.split(jax.random.fold_in(jax.random.key(seed), width))
+        model = fully_connected_network(first, SIDE**2, width, 1, 2, (std, std, std), alpha=alpha)
+        kernel = expected_hidden_kernel(train.x[:POINTS], width, std, alpha)
+        sizes = TwoLayer(POINTS, width, std, std, float(np.linalg.eigvalsh(kernel)[0]), alpha)
+        residual = float(jnp.linalg.norm(model.apply(model.params, x)[:, 0] - y))
+        for when, steps in (("start", 0), ("early", EARLY), ("end", MOST)):
+            w, taken, value = trained(model.params, x, y, jnp.float32(alpha), steps)
+            moved = displacements(partial(model.apply, w), jnp.float32(test.x), ball)
+            layers = hidden, output = travel(model.params, w)
+            largest = float(jnp.max(jnp.abs(model.apply(w, x))))
+            begun, ended = output.start**2 - hidden.start**2, output.end**2 - hidden.end**2
+            # A step of descent on the mean is RATE/n of the flow's time on the sum.
+            time = float(taken) * RATE / POINTS
+            converged = when != "end" or float(value) <= DONE
+            yield {
+                "setting": setting,
+                "c": c,
+                "m": width,
+                "seed": seed,
+                "time": when,
+                "status": "ok" if converged else "not_converged",
+                "steps": int(taken),
+                "P/ε": float(jnp.mean(moved)),
+                "κ of W": hidden.relative,
+                "κ of a": output.relative,
+                "drift": abs(ended - begun) / max(output.end, hidden.end) ** 2,
+                "excess": min(hidden.end, output.end) - least_norm(layers, largest, alpha),
+                "bound": sizes.stability_bound(time, residual).value,
+                "t*/t": sizes.time(residual) / time if time else np.inf,
+            }
 
 
 def run(study: Study) -> Outcome:
     """Slopes in the width early and at the end of training."""
     frame = pd.DataFrame(rows(study))
-    findings = []
+    findings = Findings()
     for name, part in frame[frame["setting"] != LAZY].groupby("setting", sort=False):
         c = part["c"].iloc[0]
         early, end = (slope(part[part["time"] == when], "m", "P/ε") for when in ("early", "end"))
@@ -123,56 +108,50 @@ def run(study: Study) -> Outcome:
         )
         helps = end.high < 0 and last.value <= 0.9
         finished = part[part["time"] == "end"]
-        findings += [
-            Finding(
-                f"{name}: 𝒫 falls with the width after {EARLY} steps (theorem 3)",
-                f"slope below −(c − ½) = {0.5 - c:g}",
-                str(early),
-                beside(early, 0.5 - c, above=False),
-                "slope of log 𝒫 in log m, the whole interval",
-            ),
-            Finding(
-                f"{name}: width helps in non-lazy training",
-                "𝒫 falls",
-                f"slope {end}, m = {WIDTHS[-1]} over {WIDTHS[0]}: {last}",
-                "reproduced" if helps else "not reproduced",
-                f"at loss {DONE:g}; interval below 0 and a ratio of at most .9. Where it fails "
-                "the decay is of the time before anything is learned",
-            ),
-            Finding(
-                f"{name}: ‖a‖² − ‖W‖² stays",
-                "always, in gradient flow",
-                f"at most {finished['drift'].max():.1%}",
-                "reproduced" if (finished["drift"] < DRIFT).all() else "not reproduced",
-                f"of the larger norm's square, below {DRIFT:.0%}",
-            ),
-            Finding(
-                f"{name}: every layer's norm is at least (α|f|)^½ less the mean at the start "
-                "(equation 15)",
-                "always, in gradient flow",
-                f"{(finished['excess'] < 0).sum()} of {len(finished)} below",
-                "not reproduced" if (finished["excess"] < -1e-3).any() else "reproduced",
-                "at the end of training, |f| the largest at a training point",
-            ),
-            Finding(
-                f"{name}: both layers leave their start behind",
-                "κ > 1",
-                f"W {finished['κ of W'].min():.2f}, a {finished['κ of a'].min():.2f} and more",
-                "reproduced"
-                if finished[["κ of W", "κ of a"]].min().min() > 1
-                else "not reproduced",
-                "smallest over widths and seeds",
-            ),
-        ]
-    contrast = frame[(frame["setting"] == LAZY) & (frame["time"] == "end")]
-    findings.append(
-        Finding(
-            "α = √m, β = 1: W stays near its start",
-            f"κ ≤ {0.1:g}",
-            f"{contrast['κ of W'].max():.4f} and less",
-            "reproduced" if (contrast["κ of W"] <= 0.1).all() else "not reproduced",
-            "largest over widths and seeds",
+        findings.add(
+            f"{name}: 𝒫 falls with the width after {EARLY} steps (theorem 3)",
+            f"slope below −(c − ½) = {0.5 - c:g}",
+            str(early),
+            beside(early, 0.5 - c, above=False),
+            "slope of log 𝒫 in log m, the whole interval",
         )
+        findings.add(
+            f"{name}: width helps in non-lazy training",
+            "𝒫 falls",
+            f"slope {end}, m = {WIDTHS[-1]} over {WIDTHS[0]}: {last}",
+            helps,
+            f"at loss {DONE:g}; interval below 0 and a ratio of at most .9. Where it fails "
+            "the decay is of the time before anything is learned",
+        )
+        findings.add(
+            f"{name}: ‖a‖² − ‖W‖² stays",
+            "always, in gradient flow",
+            f"at most {finished['drift'].max():.1%}",
+            (finished["drift"] < DRIFT).all(),
+            f"of the larger norm's square, below {DRIFT:.0%}",
+        )
+        findings.add(
+            f"{name}: every layer's norm is at least (α|f|)^½ less the mean at the start "
+            "(equation 15)",
+            "always, in gradient flow",
+            f"{(finished['excess'] < 0).sum()} of {len(finished)} below",
+            not ((finished["excess"] < -1e-3).any()),
+            "at the end of training, |f| the largest at a training point",
+        )
+        findings.add(
+            f"{name}: both layers leave their start behind",
+            "κ > 1",
+            f"W {finished['κ of W'].min():.2f}, a {finished['κ of a'].min():.2f} and more",
+            "reproduced" if finished[["κ of W", "κ of a"]].min().min() > 1 else "not reproduced",
+            "smallest over widths and seeds",
+        )
+    contrast = frame[(frame["setting"] == LAZY) & (frame["time"] == "end")]
+    findings.add(
+        "α = √m, β = 1: W stays near its start",
+        f"κ ≤ {0.1:g}",
+        f"{contrast['κ of W'].max():.4f} and less",
+        (contrast["κ of W"] <= 0.1).all(),
+        "largest over widths and seeds",
     )
     figure, axes = panels(3, 0.8, together=True)
     titles = {"start": "at the start", "early": f"after {EARLY} steps", "end": f"at loss {DONE:g}"}
@@ -180,8 +159,7 @@ def run(study: Study) -> Outcome:
         for colour, (name, one) in enumerate(
             frame[frame["time"] == when].groupby("setting", sort=False)
         ):
-            means = one.groupby("m")["P/ε"].mean()
-            axis.loglog(means.index, means, "o-", ms=3, color=COLOURS[colour], label=str(name))
+            curve(axis, one.groupby("m")["P/ε"].mean(), str(name), colour)
             bounds = one.groupby("m")["bound"].mean()
             known = bounds[np.isfinite(bounds)]
             axis.loglog(known.index, known, ":", lw=0.8, color=COLOURS[colour])
