@@ -1,46 +1,10 @@
-"""Step sizes and widths of the theorems, as far as their constants are given.
+"""Widths of the theorems, as far as their constants are given.
 
-None of these widths can be had: they are computed so that a result can say how far it is from what
-its theorem asks for. N is the number of points and steps, m the width, C the largest Lipschitz
-constant of the activations, ν what a paper calls small enough.
+None of them can be had: they are computed so that a result can say how far it is from what its
+theorem asks for.
 """
 
 import numpy as np
-
-
-def theorem_step(
-    energy: float, width: int, n: int, lipschitz: float = 1.0, nu: float = 1.0
-) -> float:
-    """γ = ν √energy / (√C e^C m √N).
-
-    Args:
-        energy: the smaller of yᵀK_all⁻¹y and yᵀK̃_all⁻¹y.
-        width: m; 1 where the output is as printed, without √m.
-
-    Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof has
-    e^{6C} C_fmax √2 in the denominator. Corollary 1, of convolutional networks with p pixels, has
-    √(C p κ) e^{C √κ} for √C e^C, and lacks the energy's square root: it falls with the filter size
-    κ, where the remark below it says that it grows.
-
-    Example:
-        >>> round(theorem_step(energy=400.0, width=100, n=400), 6)
-        0.003679
-    """
-    return float(nu * np.sqrt(energy / n) / (np.sqrt(lipschitz) * np.exp(lipschitz) * width))
-
-
-def scaled_step(energy: float, largest: float, width: int, n: int, nu: float = 1.0) -> float:
-    """γ = ν √(s/(N k_max))/m, the choice that a regret bound makes.
-
-    Args:
-        energy: the margin energy s of K_all.
-        largest: k_max, the largest entry of K_all's diagonal.
-
-    Example:
-        >>> scaled_step(energy=4.0, largest=1.0, width=1, n=400)
-        0.1
-    """
-    return float(nu * np.sqrt(energy / (n * largest)) / width)
 
 
 def theorem1_width(
@@ -48,9 +12,11 @@ def theorem1_width(
 ) -> float:
     """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 uses.
 
-    C_fmax is the largest length of a layer's features.
+    C is the activations' largest Lipschitz constant, C_fmax the largest length of a layer's
+    features.
 
-    Source: Wu et al. (2024), appendix C, with the squares that are missing there.
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", appendix C, with the squares
+    that are missing there.
 
     Example:
         >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"

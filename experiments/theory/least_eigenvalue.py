@@ -9,6 +9,7 @@ can lie below it, and for K̃_all even with all (`tests/theory`). The corrected 
 skip and each branch hands on, and holds for every network of equation 1.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -124,8 +125,7 @@ def lower_bound(
     times = {"clean": 0, "robust": 1, "joint_clean": 1, "twice": 2, "joint_robust": 2}[kernel]
     reach = min(c + 2 * times * rho + (times * rho) ** 2, 1.0)
     kept = 1 - rho**2 / 2 if kernel.startswith("joint") else 1.0
-    powers = _powers(space, architecture)
-    return _series(space, architecture, kept**powers - (n - 1) * reach**powers)
+    return _bound(space, architecture, lambda powers: kept**powers - (n - 1) * reach**powers)
 
 
 def lower_bound_at(
@@ -145,22 +145,25 @@ def lower_bound_at(
     check_on_sphere(points)
     inner = np.abs(points @ points.T)
     np.fill_diagonal(inner, 0)
-    rows, reached = [], np.ones_like(inner)
-    for _ in _powers(space, architecture):
-        reached = reached * inner
-        rows.append(reached.sum(1).max())
-    return _series(space, architecture, 1 - np.array(rows))
+
+    def left(powers: np.ndarray) -> np.ndarray:
+        rows, reached = [], np.ones_like(inner)
+        for _ in powers:
+            reached = reached * inner
+            rows.append(reached.sum(1).max())
+        return 1 - np.array(rows)
+
+    return _bound(space, architecture, left)
 
 
-def _powers(space: Residual, architecture: Skips | str) -> np.ndarray:
+def _bound(
+    space: Residual, architecture: Skips | str, left: Callable[[np.ndarray], np.ndarray]
+) -> Bound:
+    """Σ_r (w_skip + r w_chain) μ_r(σ_1)² max(0, left_r), over every power that can be had."""
     first = ACTIVATIONS[space.activations_of(space.parse(architecture))[0]]
-    return np.arange(1, orders(first))
-
-
-def _series(space: Residual, architecture: Skips | str, left: np.ndarray) -> Bound:
-    first = ACTIVATIONS[space.activations_of(space.parse(architecture))[0]]
-    squares = hermite_coefficients(first, count=len(left) + 1)[1:] ** 2
+    squares = hermite_coefficients(first, count=orders(first))[1:] ** 2
     by_skips, by_chain = shares(space, architecture)
-    weights = by_skips + np.arange(1, len(left) + 1) * by_chain
-    value = float(np.sum(weights * squares * np.maximum(left, 0)))
+    powers = np.arange(1, orders(first))
+    weights = by_skips + powers * by_chain
+    value = float(np.sum(weights * squares * np.maximum(left(powers), 0)))
     return Bound(value) if value > np.finfo(float).eps else Bound(0.0, "vacuous")

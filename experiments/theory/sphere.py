@@ -6,11 +6,12 @@ Radii are chords, in units of the points' length: ‖x̂ − x‖ = ρ means ⟨
 from dataclasses import dataclass
 from numbers import Real
 
-from jaxtyping import Float
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
 
 from attacks.core import Gradient, Images, project_to_sphere
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jnp, lax
 
 
 def project_to_cap(z: Images, x: Images, rho: float | Array) -> Images:
@@ -22,7 +23,6 @@ def project_to_cap(z: Images, x: Images, rho: float | Array) -> Images:
         rho: radius from 0 to 2.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> project_to_cap(jnp.asarray([[0.0, 3.0]]), jnp.asarray([[1.0, 0.0]]), 1.0).round(4)
         Array([[0.5  , 0.866]], dtype=float32)
     """
@@ -53,7 +53,6 @@ class CapAttack:
     the ascent is Madry et al.'s (2018), moved to the sphere.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> towards = lambda x: jnp.asarray([[0.0, 1.0]])
         >>> CapAttack(1.0)(towards, jnp.asarray([[1.0, 0.0]])).round(2)
         Array([[0.5 , 0.87]], dtype=float32)
@@ -72,20 +71,15 @@ class CapAttack:
         if self.steps < 1:
             raise InputError(f"expected at least one step, got {self.steps}; raise it")
 
-    def __call__(
-        self, gradient: Gradient, x: Images, key: Array | None = None, slope: Images | None = None
-    ) -> Images:
+    def __call__(self, gradient: Gradient, x: Images, key: Array | None = None) -> Images:
         """The attacked points, inside the cap around x.
 
         Args:
             gradient: of the loss in the points; each point's loss must depend on that point alone.
             x: points of length 1.
             key: of no use; attacks are called with one.
-            slope: the gradient at x, where it is known already, which saves a pass.
         """
-        if slope is None:
-            slope = gradient(x)
-        z = self.advance(slope, x, x)
+        z = self.advance(gradient(x), x, x)
         if self.steps == 1:
             return z
         return lax.fori_loop(1, self.steps, lambda _, z: self.advance(gradient(z), z, x), z)

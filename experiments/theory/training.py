@@ -129,7 +129,7 @@ def steps(
 
     Args:
         model: the network; its own weights are not looked at.
-        attack: of (gradient, points), such as `attacks.CapAttack`.
+        attack: of (gradient, points), such as `sphere.CapAttack`.
         optimizer: of optax; plain steps of γ in the paper.
         params, moments: weights and the optimiser's state before the first point.
         x, y: fresh points in order.
@@ -174,7 +174,7 @@ def algorithm_1(
         model: with one output, at W^{[1]}.
         x: N points on the sphere, in the order in which they are met.
         y: labels 1 and −1.
-        attack: of (gradient, points), such as `attacks.CapAttack`; it must be hashable.
+        attack: of (gradient, points), such as `sphere.CapAttack`; it must be hashable.
         beta: weight of adversarial training, from 0 to 1. At 0 nothing is attacked.
         step_size: γ.
         out: folder where each tenth of the pass is kept; with what it holds the same call goes on

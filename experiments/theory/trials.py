@@ -11,7 +11,7 @@ from attacks import twice
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
 from cells.space import Task
-from experiments.theory.bounds import scaled_step, theorem1_width, theorem_step
+from experiments.theory.bounds import theorem1_width
 from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,
@@ -29,7 +29,7 @@ from ntkscore.kernels.joint import joint_kernel
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
 """The two errors, and the kernel whose energy bounds each."""
 RULES = ("theorem", "scaled", "constant")
-"""Step sizes: of theorem 1, of a regret bound, and ν/m."""
+"""Of the step size: see `step_size`."""
 
 
 def bound_terms(
@@ -74,18 +74,27 @@ def step_size(
     lipschitz: float = 1.0,
     nu: float = 1.0,
 ) -> float:
-    """γ by a rule of `RULES`; NaN where its energy has no value.
+    """γ by a rule; NaN where its energy has no value.
+
+    `theorem` is ν √q / (√C e^C m √N), with q the smaller of the label energies of K_all and K̃_all;
+    `scaled` is ν √(s/(N k_max))/m, which a regret bound asks for, with the margin energy s and the
+    largest entry k_max of K_all's diagonal; `constant` is ν/m.
 
     Args:
-        rule: its name.
+        rule: of `RULES`.
         terms: of `bound_terms`.
-        n: N points.
+        n: N points, each a step.
         width: m; 1 where the output is as printed, without √m.
         lipschitz: C, the largest of the activations'.
-        nu: ν.
+        nu: ν, which the paper calls small enough.
 
     Raises:
         InputError: if there is no such rule.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof has
+    e^{6C} C_fmax √2 in the denominator. Corollary 1, of convolutional networks with p pixels, has
+    √(C p κ) e^{C √κ} for √C e^C, and lacks the energy's square root: it falls with the filter size
+    κ, where the remark below it says that it grows.
 
     Example:
         >>> step_size("constant", {}, n=100, width=50)
@@ -97,9 +106,9 @@ def step_size(
         return nu / width
     if rule == "scaled":
         energy, largest = float(terms["clean_margin_energy"]), float(terms["clean_largest"])
-        return scaled_step(energy, largest, width, n, nu)
-    energies = [float(terms[f"{error}_label_energy"]) for error in ERRORS]
-    return theorem_step(min(energies), width, n, lipschitz, nu)
+        return float(nu * np.sqrt(energy / (n * largest)) / width)
+    energy = min(float(terms[f"{error}_label_energy"]) for error in ERRORS)
+    return float(nu * np.sqrt(energy / n) / (np.sqrt(lipschitz) * np.exp(lipschitz) * width))
 
 
 def run_trial(

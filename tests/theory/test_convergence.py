@@ -54,18 +54,13 @@ def test_a_deep_network_begins_where_its_limits_say() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "softplus"])
 def test_the_two_layer_network_is_its_formula(activation: str) -> None:
-    m, sigma = 6, ACTIVATIONS[activation]
-    x = np.random.default_rng(0).standard_normal((4, 3))
+    m, x = 6, np.random.default_rng(0).standard_normal((4, 3))
     with jax.enable_x64(True):
-        model = two_layer(*draw_two_layer(jax.random.key(0), 3, m), activation)
-        f = lambda w: np.asarray(model.apply(jnp.asarray(w), jnp.asarray(x)))[:, 0]  # noqa: E731
-        w = np.asarray(model.params)
-        terms = sigma(x @ w.T) - sigma(np.zeros(1))
-        # The signs a, from the network with all neurons but one at zero.
-        alone = [f(np.eye(m)[:, [r]] * w) - f(np.zeros((m, 3))) for r in range(m)]
-        signs = np.array([np.sign(alone[r] @ terms[:, r]) for r in range(m)])
-        assert set(signs) == {-1.0, 1.0}
-        np.testing.assert_allclose(f(w), sigma(x @ w.T) @ signs / m**0.5, atol=1e-12)
+        w, a = draw_two_layer(jax.random.key(0), 3, m)
+        model = two_layer(w, a, activation)
+        expected = ACTIVATIONS[activation](x @ np.asarray(w).T) @ np.asarray(a) / m**0.5
+        assert set(np.asarray(a)) == {-1.0, 1.0}
+        np.testing.assert_allclose(model.apply(w, jnp.asarray(x))[:, 0], expected, atol=1e-12)
 
 
 def test_pairs_cancel_and_odd_widths_have_none() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.theory.networks import fully_connected_network
+from experiments.theory.tasks import on_sphere
 from experiments.theory.travel import (
     TwoLayer,
     expected_hidden_kernel,
@@ -18,8 +19,7 @@ from ntkscore.kernels.gram import evaluate
 
 
 def points(n: int, d: int) -> np.ndarray:
-    x = np.random.default_rng(0).standard_normal((n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return on_sphere(np.random.default_rng(0).standard_normal((n, d)))
 
 
 def test_the_two_kernels_are_the_networks_ntk() -> None:

@@ -15,10 +15,10 @@ from experiments.theory.ball import adversarial_training
 from experiments.theory.networks import two_layer
 from experiments.theory.studies.digits import drawn, split
 from experiments.theory.studies.setting import curve
-from experiments.theory.studies.statistics import Findings, holds, means_by_seed, within
+from experiments.theory.studies.statistics import Findings, crossings, holds, within
 from experiments.theory.tasks import Points
 from experiments.theory.training import loss_slope, margins
-from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
+from ntkscore.analysis.seeds import log_slope, over_seeds
 
 SIDES, WIDTH, DEVIATION, SEEDS = (5, 7, 10, 14, 20, 28), 500, 10.0, 3
 SCALED = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0)
@@ -89,37 +89,22 @@ def rows(study: Study) -> Iterator[dict[str, Any]]:
                 yield case | defended(train, test, WIDTH, seed, radius, DEVIATION)
 
 
-def crossings(frame: pd.DataFrame, level: float) -> dict[int, Interval]:
-    """R √d at which robust accuracy crosses a level, by dimension."""
-    return {
-        int(str(d)): means_by_seed(part, "R√d", "robust", lambda x, y: crossing(x, y, level))
-        for d, part in frame.groupby("d")
-    }
-
-
-def half_slope(frame: pd.DataFrame) -> Interval:
-    """The slope of log R₅₀ in log d, from resampled seeds."""
-    table = frame.pivot_table(index="seed", columns=["d", "R"], values="robust")
-    sides = table.columns.get_level_values("d").to_numpy()
-    radii = table.columns.get_level_values("R").to_numpy()
-    each = np.unique(sides)
-
-    def fit(values: np.ndarray) -> float:
-        means = values.mean(0)
-        halves = np.array([crossing(radii[sides == d], means[sides == d], 0.5) for d in each])
-        known = np.isfinite(halves)
-        return log_slope(each[known].astype(float), halves[known]) if known.sum() > 1 else np.nan
-
-    return over_seeds(table.to_numpy(), fit)
-
-
 def run(study: Study) -> Outcome:
     """Radii where robust accuracy is lost, and how they fall with the dimension."""
     frame = pd.DataFrame(rows(study))
-    halves, lost = crossings(frame, 0.5), crossings(frame, 0.05)
-    words = lambda found: ", ".join(f"d = {d}: {each.value:.1f}" for d, each in found.items())  # noqa: E731
-    asked = [each.value for d, each in lost.items() if d >= LEAST]
-    fitted = half_slope(frame)
+    dimensions, table, half = crossings(frame, "d", "R", 0.5)
+
+    def fit(seeds: np.ndarray) -> float:
+        known = np.isfinite(found := half(seeds))
+        sizes = dimensions[known].astype(float)
+        return log_slope(sizes, found[known]) if known.sum() > 1 else np.nan
+
+    fitted, scaled = over_seeds(table, fit), []
+    for level in (0.5, 0.05):
+        _, rows_, crossed = crossings(frame, "d", "R√d", level)
+        scaled.append(dict(zip(dimensions, crossed(rows_), strict=True)))
+    halves, lost = (", ".join(f"d = {d}: {r:.1f}" for d, r in each.items()) for each in scaled)
+    asked = [r for d, r in scaled[1].items() if d >= LEAST]
     clean = frame.groupby(["d", "R"])["clean"].mean()
     far = clean.index.get_level_values("R") > MEANT
     inside, beyond_it = clean[~far].min(), clean[far].min()
@@ -131,7 +116,7 @@ def run(study: Study) -> Outcome:
     findings.add(
         f"robust accuracy falls to .05 at R √d from 3 to 7, d ≥ {LEAST}",
         "about 5",
-        words(lost),
+        lost,
         all(3 <= each <= 7 for each in asked),
         "straight lines between the radii; none means no crossing",
     )
@@ -140,7 +125,7 @@ def run(study: Study) -> Outcome:
         "−1/2 in the limit",
         str(fitted),
         within(fitted, -0.65, -0.2),
-        f"slope of log R₅₀ in log d; R₅₀ √d {words(halves)}",
+        f"slope of log R₅₀ in log d; R₅₀ √d {halves}",
     )
     findings.add(
         f"clean accuracy stays, R ≤ {MEANT:g}",

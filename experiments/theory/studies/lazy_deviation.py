@@ -11,8 +11,8 @@ from experiments.study import Outcome, Study
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_adversarial import defended
 from experiments.theory.studies.setting import curve
-from experiments.theory.studies.statistics import Findings, meets
-from ntkscore.analysis.seeds import crossing, log_slope, over_seeds
+from experiments.theory.studies.statistics import Findings, crossings, meets
+from ntkscore.analysis.seeds import log_slope, over_seeds
 
 RADIUS, SEEDS = 0.2, 5
 WIDTHS, SIDE = (125, 500, 2000), 10
@@ -45,31 +45,18 @@ def rows(study: Study) -> Iterator[dict[str, Any]]:
             yield {"part": part, "d": side**2, "m": width, "C0": C0, "seed": seed} | found
 
 
-def halves(part: pd.DataFrame, by: str) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """The values of a column, and for each the accuracies by seed and C₀."""
-    tables = [one.pivot(index="seed", columns="C0", values="robust") for _, one in part.groupby(by)]
-    columns = [table.columns.to_numpy(float) for table in tables]
-    return np.sort(part[by].unique()), np.stack([table.to_numpy() for table in tables], 1), columns
-
-
-def crossed(values: np.ndarray, columns: list[np.ndarray]) -> np.ndarray:
-    """C₀ at which the mean accuracy crosses a half, for each of the settings."""
-    means = values.mean(0)
-    return np.array([crossing(c, mean, 0.5) for c, mean in zip(columns, means, strict=True)])
-
-
 def run(study: Study) -> Outcome:
     """The ball of half the accuracy, its slope in the width and its growth with the dimension."""
     frame = pd.DataFrame(rows(study))
     by_width, by_dimension = (frame[frame["part"] == part] for part in ("width", "dimension"))
-    widths, values, columns = halves(by_width, "m")
-    found = crossed(values, columns) / widths**0.5
+    widths, values, crossed = crossings(by_width, "m", "C0", 0.5)
+    found = crossed(values) / widths**0.5
     fitted = over_seeds(
-        values, lambda drawn: log_slope(widths.astype(float), crossed(drawn, columns) / widths**0.5)
+        values, lambda drawn: log_slope(widths.astype(float), crossed(drawn) / widths**0.5)
     )
-    dimensions, more, places = halves(by_dimension, "d")
-    reached = crossed(more, places)
-    growth = over_seeds(more, lambda drawn: float(np.divide(*crossed(drawn, places)[[-1, 0]])))
+    dimensions, more, at_half = crossings(by_dimension, "d", "C0", 0.5)
+    reached = at_half(more)
+    growth = over_seeds(more, lambda drawn: float(np.divide(*at_half(drawn)[[-1, 0]])))
     fails, succeeds = (
         frame.loc[(frame["part"] == "ends") & (frame["C0"] == C0), "robust"].mean()
         for C0 in (FAILS, SUCCEEDS)

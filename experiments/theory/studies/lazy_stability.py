@@ -17,9 +17,9 @@ from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.stability import second_moment
 from experiments.theory.studies.setting import curve, numbers
-from experiments.theory.studies.statistics import Findings, beside, holds
+from experiments.theory.studies.statistics import Findings, beside, holds, ratio
 from experiments.theory.tasks import on_sphere
-from ntkscore.analysis.seeds import Interval, log_slope, over_seeds
+from ntkscore.analysis.seeds import log_slope, over_seeds
 from ntkscore.data.images import load
 from ntkscore.kernels.own_passes import displacements
 
@@ -124,12 +124,6 @@ def by_seed(frame: pd.DataFrame, name: str, over: str, **held: int) -> pd.DataFr
     for column, value in held.items():
         part = part[part[column] == value]
     return part.pivot(index="seed", columns=over, values="end")
-
-
-def ratio(table: pd.DataFrame, above: int, below: int) -> Interval:
-    """The mean at one width or depth over that at another."""
-    pairs = table[[above, below]].to_numpy()
-    return over_seeds(pairs, lambda drawn: float(np.divide(*drawn.mean(0))))
 
 
 def shape(part: pd.DataFrame) -> tuple[str, float, float]:

@@ -9,23 +9,25 @@ from scipy.stats import rankdata
 
 from experiments.study import Finding, Verdict
 from ntkscore.analysis.paired import partial_spearman
-from ntkscore.analysis.seeds import Interval, log_slope, over_seeds
+from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
+
+Truth = bool | np.bool_
 
 
 class Findings(list[Finding]):
     """Statements of a paper beside what was measured, in the order in which they were added."""
 
-    def add(self, what: str, paper: str, ours: str, verdict: Verdict | bool, why: str) -> None:
+    def add(self, what: str, paper: str, ours: str, verdict: Verdict | Truth, why: str) -> None:
         """Add one; for its fields see `Finding`."""
         known = verdict if isinstance(verdict, str) else holds(verdict)
         self.append(Finding(what, paper, ours, known, why))
 
 
-def holds(right: bool, wrong: bool | None = None) -> Verdict:
+def holds(right: Truth, wrong: Truth | None = None) -> Verdict:
     """The verdict on a statement that is right, wrong or neither; not right is wrong by default."""
     if right:
         return "reproduced"
-    return "not decidable" if wrong is False else "not reproduced"
+    return "not reproduced" if wrong is None or wrong else "not decidable"
 
 
 class Agreement(NamedTuple):
@@ -65,6 +67,33 @@ def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
         x, y: columns.
     """
     return means_by_seed(frame, x, y, log_slope)
+
+
+def ratio(table: pd.DataFrame, above: object, below: object) -> Interval:
+    """The mean of one column of a table by seed over that of another."""
+    pairs = table[[above, below]].to_numpy()
+    return over_seeds(pairs, lambda drawn: float(np.divide(*drawn.mean(0))))
+
+
+def crossings(
+    frame: pd.DataFrame, by: str, x: str, level: float
+) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """Where robust accuracy crosses a level, in x, for each value of another column.
+
+    Returns:
+        The values of that column; accuracies with a row by seed; and a function of some such rows:
+        the place in x where their mean crosses the level, for each value.
+    """
+    table = frame.pivot_table(index="seed", columns=[by, x], values="robust")
+    group, at = (table.columns.get_level_values(name).to_numpy() for name in (by, x))
+    groups = np.unique(group)
+
+    def crossed(rows: np.ndarray) -> np.ndarray:
+        means = rows.mean(0)
+        parts = [group == each for each in groups]
+        return np.array([crossing(at[part], means[part], level) for part in parts])
+
+    return groups, table.to_numpy(), crossed
 
 
 def within(interval: Interval, low: float, high: float) -> Verdict:

@@ -99,7 +99,7 @@ def trade(part: pd.DataFrame) -> tuple[bool, str]:
     ends = means.iloc[-1] - means.iloc[0]
     apart = ends["clean error"] > 0.1 and ends["PGD error"] < -0.5
     words = ", ".join(f"{c:.3f}/{r:.3f}" for c, r in means.to_numpy())
-    return rises and falls and apart, words
+    return bool(rises and falls and apart), words
 
 
 def run(study: Study) -> Outcome:

@@ -15,9 +15,8 @@ from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import curve, grid
-from experiments.theory.studies.statistics import Findings, beside, slope
+from experiments.theory.studies.statistics import Findings, beside, ratio, slope
 from experiments.theory.travel import TwoLayer, expected_hidden_kernel, least_norm, travel
-from ntkscore.analysis.seeds import over_seeds
 from ntkscore.kernels.own_passes import displacements
 
 SIDE, POINTS, SEEDS, RATE = 14, 100, 5, 0.5
@@ -103,9 +102,7 @@ def run(study: Study) -> Outcome:
         c = part["c"].iloc[0]
         early, end = (slope(part[part["time"] == when], "m", "P/ε") for when in ("early", "end"))
         wide = part[part["time"] == "end"].pivot(index="seed", columns="m", values="P/ε")
-        last = over_seeds(
-            wide[[WIDTHS[-1], WIDTHS[0]]].to_numpy(), lambda v: float(np.divide(*v.mean(0)))
-        )
+        last = ratio(wide, WIDTHS[-1], WIDTHS[0])
         helps = end.high < 0 and last.value <= 0.9
         finished = part[part["time"] == "end"]
         findings.add(
