@@ -40,6 +40,7 @@ def infinite_ntk(
         InputError: if a point is not on the sphere, or the activations are not scaled.
 
     Example:
+        >>> from cells.residual import Residual
         >>> points = np.array([[1.0, 0.0], [0.5, 0.75**0.5]])
         >>> infinite_ntk(Residual(), "1", points).round(6)
         array([[1.15836 , 0.583733],
