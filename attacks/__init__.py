@@ -10,6 +10,4 @@ from attacks.core import project as project
 from attacks.core import project_to_sphere as project_to_sphere
 from attacks.core import twice as twice
 from attacks.core import uniform_in_ball as uniform_in_ball
-from attacks.sphere import CapAttack as CapAttack
-from attacks.sphere import project_to_cap as project_to_cap
 from attacks.square import SquareAttack as SquareAttack

@@ -11,6 +11,7 @@ from ntkscore.explore.pictures import STYLE
 matplotlib.use("agg")
 from cycler import cycler
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLUMN = 3.4
@@ -70,6 +71,13 @@ def score_label(name: str) -> str:
     return " + ".join(
         f"{kernel} {SCORE_LABELS.get(score, score)}".strip() for kernel, _, score in terms
     )
+
+
+def panels(count: int, width: float = 1.0, together: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, perhaps with a common vertical one."""
+    size = (width * count * COLUMN, 0.9 * COLUMN)
+    figure, axes = plt.subplots(1, count, figsize=size, squeeze=False, sharey=together)
+    return figure, list(axes[0])
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

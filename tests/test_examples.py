@@ -10,6 +10,7 @@ import pytest
 
 import attacks
 import cells
+import experiments.theory
 import ntkscore
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -20,8 +21,8 @@ NEEDS = {"ntkscore.bridges": "torchax"}
 
 
 def modules() -> Iterator[str]:
-    """The names of all modules of the three packages."""
-    for package in (attacks, cells, ntkscore):
+    """The names of all modules of the three packages, and of the theory."""
+    for package in (attacks, cells, ntkscore, experiments.theory):
         yield package.__name__
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.endswith("__main__"):

@@ -21,12 +21,15 @@ FLOORS = (
     ("cells", "attacks"),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
-    ("ntkscore.analysis", "ntkscore.spaces", "ntkscore.theory"),
+    ("ntkscore.analysis", "ntkscore.spaces"),
     ("ntkscore.run",),
     ("ntkscore.verify", "ntkscore.api", "ntkscore.training", "ntkscore.explore"),
     ("ntkscore",),
     ("ntkscore.cli",),
-    ("ntkscore.__main__", "experiments"),
+    ("ntkscore.__main__", "experiments.theory", "experiments.plotting"),
+    ("experiments.study",),
+    ("experiments.theory.studies",),
+    ("experiments",),
 )
 NO_JAX = ("ntkscore.data", "ntkscore.results", "ntkscore.analysis")
 

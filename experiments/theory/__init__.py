@@ -1,1 +1,1 @@
-"""Experiments about what the papers prove."""
+"""What the papers behind this project prove, as functions, and the studies that run it."""

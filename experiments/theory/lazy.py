@@ -1,122 +1,158 @@
-"""T5: which output scale is lazy, the printed one or the proof's."""
+"""Two-layer networks close to their initialisation: the step that flips them, and bounds.
 
-from collections.abc import Iterator
-from typing import Any
+f(x) = m^−1/2 Σ a_s max(0, w_s·x) with a_s = ±1 and rows w_s ~ N(0, I) at the start. The lazy regime
+is every W whose rows are within V = C₀/√m of their start.
 
-import jax
+Source: Wang et al. (2022), "Adversarial robustness is at odds with lazy training".
+"""
+
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
-import optax
-import pandas as pd
+from jaxtyping import Array, Float
 
-from attacks import CapAttack
-from cells.residual import Residual
-from experiments.study import Finding, Outcome, Study
-from experiments.theory.setting import by_seed, lines, of_width, panels
-from experiments.theory.statistics import slope, within
-from ntkscore.kernels.gram import evaluate
-from ntkscore.model import Model
-from ntkscore.theory.infinite_width import infinite_ntk
-from ntkscore.theory.tasks import margin
-from ntkscore.theory.training import steps
+from experiments.theory.least_eigenvalue import Bound
 
-STEPS, DIMENSION, MU, RHO, BETA, SEEDS = 200, 10, 0.1, 0.15, 0.5, 3
-FUNCTION_STEP = 0.5
-"""γ ‖∂f/∂W‖²: how far a step moves the output at its point, per unit of the loss's slope."""
-WIDTHS = (64, 256, 1024)
-ACTIVATIONS = ("relu", "tanh")
-OF_KERNEL = 16
-"""Points that the kernel's change is measured at; the linearisation's error at all."""
-QUANTITIES = {
-    "movement": "‖W − W₀‖",
-    "kernel": "relative change of the kernel",
-    "linearisation": "relative error of the linearisation",
-}
-EXPECTED = {
-    "sqrt_width": {"movement": (-0.6, -0.4), "kernel": (-9.0, -0.4), "linearisation": (-9.0, -0.4)},
-    "literal": dict.fromkeys(QUANTITIES, (-0.15, 0.15)),
-}
-"""Slopes in m that count as what the proof's scaling and the printed one should show."""
-FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
-"""What `--full` puts in place of the constants above, for an accelerator."""
+ROUNDING = 1e-12
+"""Of an output, which sums of a neuron's steps may be off by."""
+
+Weights = Float[np.ndarray, "m d"]
+Signs = Float[np.ndarray, "m"]
 
 
-def moved(gamma: float) -> Any:
-    """A function of (model, x, y): what a run of Algorithm 1 changes."""
+class Flip(NamedTuple):
+    """The smallest step along the gradient that changes the sign of the output.
 
-    def compute(model: Model, x: Any, y: Any) -> dict[str, Any]:
-        sgd, beta = optax.sgd(gamma), jnp.asarray(BETA, x.dtype)
-        attack = CapAttack(RHO)
-        params, *_ = steps(model, attack, sgd, model.params, sgd.init(model.params), x, y, beta)
-        change = jax.tree.map(jnp.subtract, params, model.params)
-        labels = jnp.zeros(OF_KERNEL, jnp.int32)
-        before, after = (
-            evaluate(model._replace(params=weights), x[:OF_KERNEL], labels).gram[0]
-            for weights in (model.params, params)
-        )
-        start, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
-        end = model.apply(params, x)
-        return {
-            "movement": optax.tree.norm(change),
-            "kernel": jnp.linalg.norm(after - before) / jnp.linalg.norm(before),
-            "linearisation": jnp.linalg.norm(end - start - along) / jnp.linalg.norm(end - start),
-        }
+    Attributes:
+        step: η ≥ 0 in x − sign(f) η ∇f; NaN where no step does.
+        status: `ok`, or `no_flip`.
+        output, gradient: f(x) and ‖∇f(x)‖.
+    """
 
-    return compute
+    step: float
+    status: str
+    output: float
+    gradient: float
 
+    @property
+    def length(self) -> float:
+        """‖δ‖ = η ‖∇f‖, in units of the points."""
+        return self.step * self.gradient
 
-def changes() -> Iterator[dict[str, object]]:
-    """A row for each scale, activation, width and seed."""
-    tasks = [margin(STEPS, DIMENSION, MU, np.random.default_rng(seed)) for seed in range(SEEDS)]
-    for scale in EXPECTED:
-        for activation in ACTIVATIONS:
-            space = Residual(activation=activation, output_scale=scale)
-            (diagonal,) = infinite_ntk(space, "1", tasks[0].x[:1])[0]
-            for width in WIDTHS:
-                times = width if scale == "sqrt_width" else 1
-                compute = moved(FUNCTION_STEP / (diagonal * times))
-                wide = of_width(space, width, tasks[0].x)
-                for seed, found in enumerate(by_seed(wide, "1", tasks, compute)):
-                    yield {
-                        "scale": scale,
-                        "activation": activation,
-                        "m": width,
-                        "seed": seed,
-                        **{name: float(value) for name, value in found.items()},
-                    }
+    @property
+    def linear(self) -> float:
+        """|f|/‖∇f‖, what the length would be of a linear function."""
+        return abs(self.output) / self.gradient if self.gradient else float("nan")
 
 
-def run(study: Study) -> Outcome:
-    """Slopes in the width of what training changes, under both scales."""
-    frame = pd.DataFrame(changes())
-    figure, axes = panels(len(QUANTITIES), 0.8)
-    findings = []
-    groups = list(frame.groupby(["scale", "activation"], sort=False))
-    for colour, ((scale, activation), part) in enumerate(groups):
-        label = f"{'√m f' if scale == 'sqrt_width' else 'f as printed'}, {activation}"
-        for axis, (name, title) in zip(axes, QUANTITIES.items(), strict=True):
-            fitted = slope(part, "m", name)
-            low, high = EXPECTED[str(scale)][name]
-            expected = "about 0" if scale == "literal" else f"at most {high:g}"
-            findings.append(
-                Finding(
-                    f"{label}: slope in m of {title}",
-                    f"{low:g} to {high:g}" if low > -1 and high < 0 else expected,
-                    str(fitted),
-                    within(fitted, low, high),
-                    "lazy" if scale == "sqrt_width" else "not lazy",
-                )
-            )
-            lines(axis, part, "m", name, label, colour)
-            axis.set(title=title, xlabel="width m")
-    axes[0].legend(fontsize="x-small")
-    return Outcome(
-        frame,
-        figure,
-        {"steps": STEPS, "d": DIMENSION, "rho": RHO, "beta": BETA, "seeds": SEEDS},
-        (
-            f"Algorithm 1 over {STEPS} points of the task `margin`, L = 3, one skip, steps equally "
-            "long in function space. Theorem 1's proof needs √m f; f as printed is not lazy.",
-        ),
-        tuple(findings),
-    )
+def flip_along_gradient(weights: Weights, a: Signs, x: Float[np.ndarray, "d"]) -> Flip:
+    """The exact smallest flipping step: f is piecewise linear along a ray.
+
+    Example:
+        >>> w, a, x = np.array([[1.0, 0.0]]), np.array([1.0]), np.array([2.0, 0.0])
+        >>> flip = flip_along_gradient(w, a, x)
+        >>> flip.status, flip.output  # relu never gets below zero
+        ('no_flip', 2.0)
+    """
+    root = len(a) ** 0.5
+    u = weights @ x
+    active = u > 0
+    output = float(a[active] @ u[active]) / root
+    gradient = (a * active) @ weights / root
+    length = float(np.linalg.norm(gradient))
+    v = weights @ (-np.sign(output) * gradient)
+    # Along the ray the slope changes where a neuron does.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        breaks = np.where(v != 0, -u / v, np.inf)
+    ahead = np.isfinite(breaks) & (breaks > 0)
+    order = np.argsort(breaks[ahead])
+    starts = np.concatenate([[0.0], breaks[ahead][order]])
+    changes = (a * np.abs(v))[ahead][order] / root
+    slopes = float(a[active] @ v[active]) / root + np.concatenate([[0.0], np.cumsum(changes)])
+    # A sum that should vanish leaves rounding, which would lead below zero far away.
+    slopes[np.abs(slopes) <= ROUNDING * np.abs(v).sum() / root] = 0
+    values = output + np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(starts))])
+    ends = np.append(values[1:], np.inf * np.sign(slopes[-1]) if slopes[-1] else values[-1])
+    # Beyond rounding: where every neuron has died, f is zero and stays there.
+    crossed = np.nonzero(ends * np.sign(output) < -ROUNDING * abs(output))[0]
+    if output == 0 or not len(crossed):
+        return Flip(float("nan"), "no_flip", output, length)
+    k = crossed[0]
+    return Flip(float(starts[k] - values[k] / slopes[k]), "ok", output, length)
+
+
+def project_rows(
+    weights: Float[Array, "m d"], start: Float[Array, "m d"], radius: float | Array
+) -> Float[Array, "m d"]:
+    """The nearest weights of which every row is within a distance of its start.
+
+    Source: Wang et al. (2022), algorithm 1, line 11, after every step.
+
+    Example:
+        >>> project_rows(jnp.asarray([[3.0, 4.0], [0.5, 0.0]]), jnp.zeros((2, 2)), 2.5)
+        Array([[1.5, 2. ],
+               [0.5, 0. ]], dtype=float32)
+    """
+    change = weights - start
+    lengths = jnp.linalg.norm(change, axis=1, keepdims=True)
+    return jnp.where(lengths > radius, start + change * (radius / lengths), weights)
+
+
+def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, "d"], radius: float) -> float:
+    """sup f(x) over the ball, m^−1/2 Σ a_s max(0, w_s·x + a_s V ‖x‖).
+
+    The weights are the ball's centre, the radius is V of every row.
+    """
+    moved = weights @ x + a * radius * np.linalg.norm(x)
+    return float(a @ np.maximum(moved, 0) / np.sqrt(len(a)))
+
+
+def output_bound(gamma: float, width: int, deviation: float) -> float:
+    """|f(x)| ≤ √(2 log(2/γ)) + 2 log(2/γ)/√m + C₀, with probability 1 − γ, anywhere in the ball.
+
+    The deviation is C₀ = V√m.
+
+    Source: Wang et al. (2022), lemma 4.1.
+    """
+    tail = np.log(2 / gamma)
+    return float(np.sqrt(2 * tail) + 2 * tail / np.sqrt(width) + deviation)
+
+
+def gradient_bound(gamma: float, dimension: int, width: int, deviation: float) -> Bound:
+    """‖∇f(x)‖ from below, with probability 1 − γ, anywhere in the ball; `vacuous` if not above 0.
+
+    Source: Wang et al. (2022), lemma 4.2, which needs d ≥ C max(log(8/γ), C₀²) beside what it says.
+
+    Example:
+        >>> gradient_bound(0.05, 784, 10**5, deviation=10.0).status
+        'vacuous'
+    """
+    m, d = width, dimension
+    first = 0.5 - np.sqrt(2 * np.log(4 / gamma) / m) - np.log(4 / gamma) / m
+    second = d - 5 * np.sqrt(d * np.log(8 / gamma))
+    lost = np.sqrt((deviation + np.sqrt(np.log(4 / gamma) / 2)) / np.sqrt(m))
+    rest = lost * np.sqrt(d + 4 * np.sqrt(d * np.log(8 * m / gamma)))
+    value = np.sqrt(max(first, 0)) * np.sqrt(max(second, 0)) - deviation - rest
+    return Bound(float(value)) if value > 0 else Bound(0.0, "vacuous")
+
+
+def changes_bound(gamma: float, width: int, radius: float) -> float:
+    """Neurons that the ball of radius V lets change their sign at x: at most V m + √(m log(1/γ)/2).
+
+    Source: Wang et al. (2022), lemma 4.3. Their number is Binomial(m, erf(V/√2)).
+    """
+    return float(radius * width + np.sqrt(width * np.log(1 / gamma) / 2))
+
+
+def gradient_change_bound(
+    dimension: int, width: int, deviation: float, reach: float = 1.0
+) -> float:
+    """‖∇f(x) − ∇f(x + δ)‖ over ‖δ‖ ≤ C₁/√d, anywhere in the ball; C₁ is the reach.
+
+    Source: Wang et al. (2022), lemma 4.4; divided by √d it is above 1 up to d of about 10²⁰.
+    """
+    d, m = float(dimension), float(width)
+    first = (reach * d**2 * np.log(m * d) ** 2 * np.sqrt(np.log(d) / d)) ** 0.25
+    last = max(1, deviation) * deviation * d**0.25
+    return float(9 * first + 15 * d * np.log(m * d) / np.sqrt(m) + 327 * last)

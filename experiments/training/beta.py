@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import jax
 import pandas as pd
 
-from experiments.plotting import COLOURS
+from experiments.plotting import COLOURS, panels
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.setting import panels
 from experiments.training.setting import Rows, interval, settings
 from ntkscore.training.evaluation import CHECKS, evaluate
 

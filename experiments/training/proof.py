@@ -10,9 +10,8 @@ from scipy.stats import spearmanr
 
 from cells.nasbench201.cell import Cell
 from experiments.ours.train_free_search import scores_of_distinct
-from experiments.plotting import COLOURS
+from experiments.plotting import COLOURS, panels
 from experiments.study import Finding, Outcome, Study
-from experiments.theory.setting import panels
 from experiments.training.setting import EPOCHS, TEST, Rows, settings
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.analysis.seeds import Interval

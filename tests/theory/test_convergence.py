@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cells.residual import ACTIVATIONS
+from experiments.theory.arcs import Arcs
+from experiments.theory.convergence import Regret, project_to_ball, projected_descent, regret
+from experiments.theory.networks import deep_network, draw_two_layer, two_layer
+from experiments.theory.training import logistic
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.theory.arcs import Arcs
-from ntkscore.theory.convergence import Regret, project_to_ball, projected_descent, regret
-from ntkscore.theory.networks import deep_network, two_layer_network
-from ntkscore.theory.training import logistic
 
 ARCS = Arcs(radius=0.15)
 
@@ -22,7 +22,7 @@ ARCS = Arcs(radius=0.15)
 def test_the_deep_network_is_its_formula() -> None:
     with jax.enable_x64(True):
         m, x = 4, jnp.asarray([[0.6, 0.8, 0.0]], jnp.float64)
-        model = deep_network(jax.random.key(0), 3, m, 1, jnp.float64)
+        model = deep_network(jax.random.key(0), 3, m, 1)
         f = lambda w: float(model.apply([jnp.asarray(w)], x)[0, 0])  # noqa: E731
         unit = lambda j, i: np.outer(np.eye(m)[j], np.eye(m)[i])  # noqa: E731
         # a_i (Ax)_j, by weights of one entry; rows of W are inputs here.
@@ -33,7 +33,7 @@ def test_the_deep_network_is_its_formula() -> None:
         w = np.asarray(model.params[0])
         expected = np.maximum(scaled @ w, 0) @ weights
         assert f(w) == pytest.approx(expected, rel=1e-12)
-        deeper = deep_network(jax.random.key(1), 3, m, 3, jnp.float64)
+        deeper = deep_network(jax.random.key(1), 3, m, 3)
         doubled = deeper.apply([2 * w for w in deeper.params], x)
         np.testing.assert_allclose(doubled, 8 * deeper.apply(deeper.params, x), rtol=1e-12)
 
@@ -54,28 +54,23 @@ def test_a_deep_network_begins_where_its_limits_say() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "softplus"])
 def test_the_two_layer_network_is_its_formula(activation: str) -> None:
-    m, sigma = 6, ACTIVATIONS[activation]
-    x = np.random.default_rng(0).standard_normal((4, 3))
+    m, x = 6, np.random.default_rng(0).standard_normal((4, 3))
     with jax.enable_x64(True):
-        model = two_layer_network(jax.random.key(0), 3, m, activation, dtype=jnp.float64)
-        f = lambda w: np.asarray(model.apply(jnp.asarray(w), jnp.asarray(x)))[:, 0]  # noqa: E731
-        w = np.asarray(model.params)
-        terms = sigma(x @ w.T) - sigma(np.zeros(1))
-        # The signs a, from the network with all neurons but one at zero.
-        alone = [f(np.eye(m)[:, [r]] * w) - f(np.zeros((m, 3))) for r in range(m)]
-        signs = np.array([np.sign(alone[r] @ terms[:, r]) for r in range(m)])
-        assert set(signs) == {-1.0, 1.0}
-        np.testing.assert_allclose(f(w), sigma(x @ w.T) @ signs / m**0.5, atol=1e-12)
+        w, a = draw_two_layer(jax.random.key(0), 3, m)
+        model = two_layer(w, a, activation)
+        expected = ACTIVATIONS[activation](x @ np.asarray(w).T) @ np.asarray(a) / m**0.5
+        assert set(np.asarray(a)) == {-1.0, 1.0}
+        np.testing.assert_allclose(model.apply(w, jnp.asarray(x))[:, 0], expected, atol=1e-12)
 
 
 def test_pairs_cancel_and_odd_widths_have_none() -> None:
-    model = two_layer_network(jax.random.key(3), 3, 8, "softplus", antisymmetric=True)
+    model = two_layer(*draw_two_layer(jax.random.key(3), 3, 8, antisymmetric=True), "softplus")
     x = jax.random.normal(jax.random.key(1), (5, 3))
     np.testing.assert_allclose(model.apply(model.params, x), 0, atol=1e-6)
     with pytest.raises(InputError, match="even width, got 7"):
-        two_layer_network(jax.random.key(0), 3, 7, antisymmetric=True)
+        draw_two_layer(jax.random.key(0), 3, 7, antisymmetric=True)
     with pytest.raises(InputError, match="activation of relu"):
-        two_layer_network(jax.random.key(0), 3, 7, "gelu")
+        two_layer(*draw_two_layer(jax.random.key(0), 3, 7), "gelu")
 
 
 def test_the_projection_is_the_nearest_point_of_the_ball() -> None:
@@ -115,10 +110,10 @@ def test_the_worst_point_of_an_arc_is_the_grids() -> None:
 def compared(key: Any, exact: bool, smooth: bool) -> tuple[Any, Any, Any, Any]:
     """A run's best loss, its comparator's robust loss, the regret's bound, the ball's excess."""
     if smooth:
-        model = two_layer_network(key, 3, 64, "softplus", True, jnp.float64)
+        model = two_layer(*draw_two_layer(key, 3, 64, True), "softplus")
         step, radius, curvature = 0.5, jnp.inf, ACTIVATIONS["softplus"].curvature
     else:
-        model = deep_network(key, 3, 64, 2, jnp.float64)
+        model = deep_network(key, 3, 64, 2)
         step, radius, curvature = 0.2 / (64 * 2), 4 / 64**0.5, None
     y = jnp.asarray(ARCS.y, jnp.float64)
     worst = partial(ARCS.worst, model)

@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import nnls
 
 from cells.residual import Residual
-from ntkscore.errors import InputError
-from ntkscore.theory.energies import (
+from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,
     leading_term,
@@ -14,8 +13,9 @@ from ntkscore.theory.energies import (
     scaled_term,
     stacked_energy,
 )
-from ntkscore.theory.infinite_width import infinite_ntk
-from ntkscore.theory.tasks import margin
+from experiments.theory.infinite_width import infinite_ntk
+from experiments.theory.tasks import margin
+from ntkscore.errors import InputError
 
 N = 40
 

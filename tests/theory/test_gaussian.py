@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate
 
 from cells.residual import ACTIVATIONS
-from ntkscore.theory.gaussian import hermite_coefficients, mean, moments
+from experiments.theory.gaussian import hermite_coefficients, mean, moments
 
 NAMES = sorted(ACTIVATIONS)
 # 0:… 8 of unit variance, to six digits, from an independent computation.
@@ -51,17 +51,6 @@ def test_coefficients_are_those_of_an_independent_computation(name: str) -> None
     np.testing.assert_allclose(got, COEFFICIENTS[name], atol=6e-7)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_squares_add_up_to_the_second_moment(name: str) -> None:
-    sigma = ACTIVATIONS[name]
-    squared, _ = integrate.quad(
-        lambda z: float(sigma(np.array([z]))[0]) ** 2 * np.exp(-(z**2) / 2), -12, 12, points=[0]
-    )
-    count = 5000 if sigma.homogeneous else 80
-    total = np.sum(hermite_coefficients(sigma, count=count) ** 2)
-    assert total == pytest.approx(squared / np.sqrt(2 * np.pi), rel=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
@@ -92,3 +81,13 @@ def test_a_unit_that_is_given_nothing_has_the_values_at_zero(name: str) -> None:
     assert float(product) == pytest.approx(at_zero * float(mean(sigma, one)))
     usual = hermite_coefficients(sigma, count=2)[1]
     assert float(slopes) == pytest.approx(sigma.slope_at_zero * usual)
+
+
+def test_squared_relu_has_odd_functions_of_every_degree_and_even_ones_of_degree_0_and_2() -> None:
+    t = np.linspace(-1, 1, 41)
+    # σ′ = 2 relu, so that K(t) = t E σ′σ′ = 4 t S_relu(t).
+    kernel = lambda t: 4 * t * moments(ACTIVATIONS["relu"], 1.0, 1.0, t)[0]  # noqa: E731
+    np.testing.assert_allclose(kernel(t) + kernel(-t), 2 * t**2, atol=1e-12)
+    odd = (kernel(t) - kernel(-t)) / 2
+    degrees = np.polynomial.legendre.legfit(t, odd, 9)
+    assert (np.abs(degrees[1::2]) > 1e-5).all()

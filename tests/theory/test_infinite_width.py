@@ -10,10 +10,11 @@ import pytest
 from cells import Task
 from cells.residual import Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace
+from experiments.theory.infinite_width import deep_ntk, infinite_ntk
+from experiments.theory.networks import deep_network
+from experiments.theory.tasks import on_sphere
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
-from ntkscore.theory.infinite_width import deep_ntk, infinite_ntk
-from ntkscore.theory.networks import deep_network
 
 # k(t) of unit inputs with inner product t = 1, 0.5, 0, −0.5, from an independent computation.
 REFERENCE = {
@@ -41,10 +42,7 @@ def at_angle(t: float) -> np.ndarray:
 
 
 def unit_points(count: int, *shape: int, seed: int = 0) -> np.ndarray:
-    drawn = np.random.default_rng(seed).standard_normal((count, *shape))
-    return drawn / np.linalg.norm(drawn.reshape(count, -1), axis=1).reshape(
-        count, *[1] * len(shape)
-    )
+    return on_sphere(np.random.default_rng(seed).standard_normal((count, *shape)))
 
 
 @pytest.mark.parametrize(("activation", "name"), REFERENCE)

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import project_to_cap
 from cells.residual import ACTIVATIONS, Residual
+from experiments.theory.infinite_width import infinite_ntk
+from experiments.theory.least_eigenvalue import lower_bound, lower_bound_at, printed_bound
+from experiments.theory.sphere import project_to_cap
+from experiments.theory.tasks import margin
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
-from ntkscore.theory.infinite_width import infinite_ntk
-from ntkscore.theory.least_eigenvalue import lower_bound, lower_bound_at, printed_bound
-from ntkscore.theory.tasks import margin
 
 PATTERNS = ("1", "0", "111", "101", "000")
 

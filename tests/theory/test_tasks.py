@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
+from experiments.theory.tasks import area_means, circle, lifted, margin, tradeoff, two_classes
 from ntkscore.data.images import load
 from ntkscore.errors import InputError
-from ntkscore.theory.tasks import area_means, circle, lifted, margin, tradeoff, two_classes
 
 
 def rng() -> np.random.Generator:

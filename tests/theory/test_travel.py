@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ntkscore.kernels.gram import evaluate
-from ntkscore.theory.networks import fully_connected_network
-from ntkscore.theory.travel import (
+from experiments.theory.networks import fully_connected_network
+from experiments.theory.tasks import on_sphere
+from experiments.theory.travel import (
     TwoLayer,
     expected_hidden_kernel,
     hidden_kernel,
@@ -15,19 +15,17 @@ from ntkscore.theory.travel import (
     output_kernel,
     travel,
 )
+from ntkscore.kernels.gram import evaluate
 
 
 def points(n: int, d: int) -> np.ndarray:
-    x = np.random.default_rng(0).standard_normal((n, d))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return on_sphere(np.random.default_rng(0).standard_normal((n, d)))
 
 
 def test_the_two_kernels_are_the_networks_ntk() -> None:
     with jax.enable_x64(True):
         x = jnp.asarray(points(7, 5))
-        model = fully_connected_network(
-            jax.random.key(0), 5, 11, 1, 2, (0.7, 0.0, 1.3), alpha=2.5, dtype=jnp.float64
-        )
+        model = fully_connected_network(jax.random.key(0), 5, 11, 1, 2, (0.7, 0.0, 1.3), alpha=2.5)
         w, a = model.params
         ntk = evaluate(model, x, jnp.zeros(7, jnp.int32)).gram[0]
         ours = hidden_kernel(w, a[:, 0], x, 2.5) + output_kernel(w, x, 2.5)
@@ -66,7 +64,7 @@ def test_flow_keeps_the_layers_balanced_and_their_norms_above_the_bound() -> Non
         x, rng = jnp.asarray(points(6, 4)), np.random.default_rng(1)
         y = jnp.asarray(rng.choice([-1.0, 1.0], 6))
         model = fully_connected_network(
-            jax.random.key(2), 4, 16, 1, 3, (0.05, 0.3, 0.05), alpha=1.0, dtype=jnp.float64
+            jax.random.key(2), 4, 16, 1, 3, (0.05, 0.3, 0.05), alpha=1.0
         )
         loss = lambda w: jnp.mean((model.apply(w, x)[:, 0] - y) ** 2) / 2  # noqa: E731
         step = lambda _, w: jax.tree.map(lambda a, g: a - 0.02 * g, w, jax.grad(loss)(w))  # noqa: E731

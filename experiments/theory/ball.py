@@ -1,0 +1,216 @@
+"""Training of two-layer networks in a ball of weights: until they leave it, and against attacks.
+
+The ball of radius V = C₀/√m holds every W whose rows are within V of their start. C₀ is the
+deviation, which the width does not change.
+
+Source: Wang et al. (2022), "Adversarial robustness is at odds with lazy training", section 5.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from experiments.theory.lazy import project_rows
+from experiments.theory.networks import two_layer
+from experiments.theory.training import Labels, logistic, loss_slope, margins
+from ntkscore.model import Model
+
+Weights = Float[Array, "m d"]
+Signs = Float[Array, "m"]
+Points = Float[Array, "n d"]
+Reduction = Literal["mean", "sum"]
+REDUCTIONS: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "sum": jnp.sum}
+"""Of the loss over a batch; the sum takes steps that are larger by the size of the batch."""
+
+
+class Inside(NamedTuple):
+    """The last weights of a run inside each ball.
+
+    Attributes:
+        weights: W, for each of k balls.
+        deviation: C₀ that they have reached, √m max_s ‖w_s − w_{s,0}‖.
+        steps: taken until there.
+        left: whether the next step left the ball; else the steps were over before.
+    """
+
+    weights: Float[Array, "k m d"]
+    deviation: Float[Array, "k"]
+    steps: Int[Array, "k"]
+    left: Bool[Array, "k"]
+
+    @property
+    def status(self) -> list[str]:
+        """`ok` for a ball that was left, `inside` for one that no step left."""
+        return ["ok" if left else "inside" for left in np.asarray(self.left)]
+
+
+def deviation(weights: Weights, start: Weights) -> Float[Array, ""]:
+    """C₀ of the smallest ball that holds the weights: √m max_s ‖w_s − w_{s,0}‖.
+
+    Example:
+        >>> deviation(jnp.ones((4, 1)), jnp.zeros((4, 1)))
+        Array(2., dtype=float32)
+    """
+    rows = jnp.linalg.norm(weights - start, axis=1)
+    return len(weights) ** 0.5 * jnp.max(rows)
+
+
+@partial(jax.jit, static_argnames=("batch", "reduction"))
+def train_inside(
+    key: PRNGKeyArray,
+    weights: Weights,
+    a: Signs,
+    x: Points,
+    y: Labels,
+    deviations: Float[Array, "k"],
+    rate: float | Array = 0.1,
+    batch: int = 8,
+    reduction: Reduction = "mean",
+    max_steps: int | Array = 20_000,
+) -> Inside:
+    """Plain descent on the logistic loss, batch by batch; what it last was inside each ball.
+
+    Args:
+        key: of the order of the points, anew in every epoch.
+        weights, a: W_0 and the output weights.
+        x, y: points and their labels, 1 and −1.
+        deviations: C₀ of the balls, ascending: one run serves all.
+        rate, batch, reduction: of a step.
+        max_steps: after which a run ends that has not left the largest ball.
+
+    Source: Wang et al. (2022), section 5.1; what it leaves open is filled in here (batch, order,
+    reduction, limit).
+
+    Example:
+        >>> from experiments.theory.networks import draw_two_layer
+        >>> w, a = draw_two_layer(jax.random.key(0), dimension=3, width=50)
+        >>> y = jnp.asarray([1.0, -1.0, 1.0])
+        >>> balls = jnp.asarray([0.5, 1.0])
+        >>> run = train_inside(jax.random.key(1), w, a, jnp.eye(3), y, balls, batch=3)
+        >>> run.status, bool((run.deviation <= balls).all())
+        (['ok', 'ok'], True)
+    """
+    model, reduce = two_layer(weights, a), REDUCTIONS[reduction]
+
+    def step(i: Array, w: Array) -> Array:
+        rows = _batch(key, i, len(x), batch)
+        return w - rate * _gradient(model, w, x[rows], y[rows], reduce)
+
+    def leave(run: Any, ball: Array) -> tuple[Any, Inside]:
+        def inside(run: Any) -> Array:
+            i, _, now = run
+            return (deviation(now, weights) <= ball) & (i < max_steps)
+
+        i, before, now = lax.while_loop(
+            inside, lambda run: (run[0] + 1, run[2], step(run[0], run[2])), run
+        )
+        left = deviation(now, weights) > ball
+        kept = jnp.where(left, before, now)
+        return (i, before, now), Inside(
+            kept, deviation(kept, weights), i - left.astype(i.dtype), left
+        )
+
+    return lax.scan(leave, (jnp.asarray(0), weights, weights), deviations)[1]
+
+
+class Defended(NamedTuple):
+    """Weights after adversarial training in a ball.
+
+    Attributes:
+        weights: W.
+        epochs: that were run.
+        robust: share of the training points that the last epoch's attack left on their side.
+    """
+
+    weights: Weights
+    epochs: Int[Array, ""]
+    robust: Float[Array, ""]
+
+
+@partial(jax.jit, static_argnames=("attack", "batch", "reduction", "epochs", "patience"))
+def adversarial_training(
+    key: PRNGKeyArray,
+    weights: Weights,
+    a: Signs,
+    x: Points,
+    y: Labels,
+    radius: float | Array,
+    ball: float | Array,
+    attack: Callable[[Any], Callable[..., Array]],
+    rate: float | Array,
+    batch: int = 32,
+    reduction: Reduction = "mean",
+    epochs: int = 6,
+    patience: int | None = None,
+) -> Defended:
+    """Descent on attacked points, each step projected onto a ball of weights.
+
+    In each epoch all points are attacked, then met in batches; after every step each row of W is
+    moved to the nearest place within V of its start.
+
+    Args:
+        key, weights, a, x, y, rate, batch, reduction: as for `train_inside`.
+        radius: R of the attack.
+        ball: V.
+        attack: the attack of a radius, as `attacks.pgd` with `norm="l2"` and `box=None`.
+        epochs: at most.
+        patience: epochs without a higher robust training accuracy after which it ends.
+
+    Source: Wang et al. (2022), algorithm 1; its attack goes on from step to step, in steps of
+    length one, and the projection follows every step of descent.
+
+    Example:
+        >>> from attacks import Attack
+        >>> from experiments.theory.networks import draw_two_layer
+        >>> w, a = draw_two_layer(jax.random.key(0), dimension=3, width=50)
+        >>> x, y = jnp.eye(3), jnp.asarray([1.0, -1.0, 1.0])
+        >>> attack = lambda radius: Attack(radius, 3, radius / 2, norm="l2", box=None)
+        >>> end = adversarial_training(
+        ...     jax.random.key(1), w, a, x, y, 0.1, 1.0, attack, rate=4.0, batch=3, epochs=50
+        ... )
+        >>> bool(deviation(end.weights, w) <= 50**0.5 + 1e-5), end.robust
+        (True, Array(1., dtype=float32))
+    """
+    model, reduce = two_layer(weights, a), REDUCTIONS[reduction]
+    whole = len(x) // batch
+
+    def epoch(run: Any) -> Any:
+        i, w, _, best, since = run
+        attacked = attack(radius)(loss_slope(model, w, y), x)
+        robust = jnp.mean(margins(model, w, attacked, y) > 0)
+
+        def step(j: Array, w: Array) -> Array:
+            rows = _batch(key, i * whole + j, len(x), batch)
+            slope = _gradient(model, w, attacked[rows], y[rows], reduce)
+            return project_rows(w - rate * slope, weights, ball)
+
+        w = lax.fori_loop(0, whole, step, w)
+        since = jnp.where(robust > best, 0, since + 1)
+        return i + 1, w, robust, jnp.maximum(best, robust), since
+
+    def on(run: Any) -> Array:
+        return (run[0] < epochs) & (run[4] < (epochs if patience is None else patience))
+
+    none, zero = jnp.zeros((), x.dtype), jnp.asarray(0)
+    i, w, robust, _, _ = lax.while_loop(on, epoch, (zero, weights, none, none - 1, zero))
+    return Defended(w, i, robust)
+
+
+def _gradient(
+    model: Model, w: Array, x: Array, y: Array, reduce: Callable[[Array], Array]
+) -> Array:
+    """The gradient of the logistic loss of a batch."""
+    return jax.grad(lambda w: reduce(logistic(margins(model, w, x, y))))(w)
+
+
+def _batch(key: Array, step: Array, count: int, batch: int) -> Array:
+    """The rows of a step: each epoch has its own order."""
+    epoch, place = jnp.divmod(step, count // batch)
+    order = jax.random.permutation(jax.random.fold_in(key, epoch), count)
+    return lax.dynamic_slice(order, (place * batch,), (batch,))

@@ -1,0 +1,177 @@
+"""Networks of the theory as models: deep, two-layer and plain ones.
+
+Of points with d dimensions, with m features a hidden layer; weights have JAX's default precision.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from cells.residual.activations import ACTIVATIONS
+from ntkscore.errors import InputError
+from ntkscore.model import Model
+
+
+def deep_network(key: PRNGKeyArray, dimension: int, width: int, hidden: int) -> Model:
+    """f = aᵀ x_H with x_h = relu(W_h x_{h−1}) and x_0 = A x, of which W_1 … W_H are trained.
+
+    Entries of A and W_h are N(0, 2/m), those of a N(0, 1); H is `hidden`.
+
+    Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
+    networks", equation 1.
+
+    Example:
+        >>> model = deep_network(jax.random.key(0), dimension=3, width=8, hidden=2)
+        >>> [w.shape for w in model.params], model.apply(model.params, jnp.ones((5, 3))).shape
+        ([(8, 8), (8, 8)], (5, 1))
+    """
+    first, last, *keys = jax.random.split(key, hidden + 2)
+    scale = (2 / width) ** 0.5
+    enter = jax.random.normal(first, (dimension, width)) * scale
+    leave = jax.random.normal(last, (width, 1))
+    weights = [jax.random.normal(k, (width, width)) * scale for k in keys]
+
+    def apply(weights: list[Array], points: Array) -> Array:
+        x = _product(points, enter)
+        for weight in weights:
+            x = jax.nn.relu(_product(x, weight))
+        return _product(x, leave)
+
+    return Model(apply, weights)
+
+
+def draw_two_layer(
+    key: PRNGKeyArray, dimension: int, width: int, antisymmetric: bool = False
+) -> tuple[Float[Array, "m d"], Float[Array, "m"]]:
+    """W and a of `two_layer`: rows of W are N(0, I), a_r = ±1.
+
+    In an antisymmetric network the second half of the neurons begins as the first with a_r of the
+    other sign, so that f begins as zero.
+
+    Raises:
+        InputError: if an antisymmetric network has an odd width.
+
+    Example:
+        >>> model = two_layer(*draw_two_layer(jax.random.key(0), 3, 8, antisymmetric=True))
+        >>> bool(abs(model.apply(model.params, jnp.ones((5, 3)))).max() < 1e-6)
+        True
+    """
+    if antisymmetric and width % 2:
+        raise InputError(f"expected an even width, got {width}; neurons come in pairs")
+    rows, signs = jax.random.split(key)
+    count = width // 2 if antisymmetric else width
+    weights = jax.random.normal(rows, (count, dimension))
+    a = jax.random.rademacher(signs, (count,), weights.dtype)
+    if antisymmetric:
+        return jnp.concatenate([weights, weights]), jnp.concatenate([a, -a])
+    return weights, a
+
+
+def two_layer(
+    weights: Float[Array, "m d"], a: Float[Array, "m"], activation: str = "relu"
+) -> Model:
+    """f = m^−1/2 Σ a_r σ(w_r·x), of which W, (m, d), is trained; a_r stays.
+
+    Raises:
+        InputError: if σ is none of `cells.residual.ACTIVATIONS`.
+
+    Source: Gao et al. (2019), equation 4, and Wang et al. (2022), "Adversarial robustness is at
+    odds with lazy training", definition 2.1.
+
+    Example:
+        >>> model = two_layer(jnp.eye(2), jnp.asarray([1.0, -1.0]))
+        >>> model.apply(model.params, jnp.asarray([[2.0, 1.0]])).round(4)
+        Array([[0.7071]], dtype=float32)
+    """
+    if activation not in ACTIVATIONS:
+        raise InputError(
+            f"expected an activation of {', '.join(ACTIVATIONS)}, got {activation!r}; choose one "
+            "of them"
+        )
+    sigma = ACTIVATIONS[activation]
+
+    def apply(weights: Array, points: Array) -> Array:
+        return _product(sigma(_product(points, weights.T)), a[:, None]) / len(a) ** 0.5
+
+    return Model(apply, weights)
+
+
+INITIALISATIONS: dict[str, Callable[[int, int], tuple[float, float, float]]] = {
+    "lecun": lambda d, m: ((1 / d) ** 0.5, (1 / m) ** 0.5, (1 / m) ** 0.5),
+    "he": lambda d, m: ((2 / d) ** 0.5, (2 / m) ** 0.5, (2 / m) ** 0.5),
+    "ntk": lambda d, m: ((2 / m) ** 0.5, (2 / m) ** 0.5, 1.0),
+}
+"""Standard deviations of W_1, of W_2 … W_{L−1} and of W_L, of the dimension and the width; not the
+schemes of `cells.initializers`, whose `ntk` is another.
+
+Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and the
+ugly (initialization)", whose table is read so that its bounds and its claims agree.
+"""
+
+
+def fully_connected_network(
+    key: PRNGKeyArray,
+    dimension: int,
+    width: int,
+    outputs: int,
+    layers: int,
+    initialisation: str | tuple[float, float, float] = "he",
+    alpha: float = 1.0,
+) -> Model:
+    """f = W_L h_{L−1}/α with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained.
+
+    Args:
+        key, dimension, width, outputs, layers: of the weights, in L ≥ 2 layers.
+        initialisation: of `INITIALISATIONS`, or three standard deviations as they have.
+        alpha: α; a large one makes outputs small, so that weights must travel.
+
+    Raises:
+        InputError: if there are fewer than two layers, or the initialisation is unknown.
+
+    Source: Zhu et al. (2022), appendix B and C.
+
+    Example:
+        >>> model = fully_connected_network(jax.random.key(0), 5, 8, outputs=3, layers=4)
+        >>> [w.shape for w in model.params]
+        [(5, 8), (8, 8), (8, 8), (8, 3)]
+    """
+    if layers < 2:
+        raise InputError(f"expected at least 2 layers, got {layers}; raise it")
+    if isinstance(initialisation, str):
+        if initialisation not in INITIALISATIONS:
+            raise InputError(
+                f"expected an initialisation of {', '.join(INITIALISATIONS)}, got "
+                f"{initialisation!r}; choose one of them"
+            )
+        initialisation = INITIALISATIONS[initialisation](dimension, width)
+    first, between, last = initialisation
+    deviations = [first, *[between] * (layers - 2), last]
+    sizes = [(dimension, width), *[(width, width)] * (layers - 2), (width, outputs)]
+    keys = jax.random.split(key, layers)
+    weights = [
+        jax.random.normal(k, size) * std
+        for k, size, std in zip(keys, sizes, deviations, strict=True)
+    ]
+
+    return Model(lambda weights, points: fully_connected(weights, points) / alpha, weights)
+
+
+def fully_connected(
+    weights: list[Float[Array, "_ _"]], points: Float[Array, "n d"]
+) -> Float[Array, "n o"]:
+    """W_L h_{L−1} with h_l = relu(W_l h_{l−1}) and h_0 = x; weights are (in, out).
+
+    Example:
+        >>> fully_connected([jnp.eye(2), jnp.ones((2, 1))], jnp.asarray([[1.0, -3.0]]))
+        Array([[1.]], dtype=float32)
+    """
+    h = points
+    for weight in weights[:-1]:
+        h = jax.nn.relu(_product(h, weight))
+    return _product(h, weights[-1])
+
+
+def _product(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision="highest")

@@ -1,0 +1,59 @@
+"""Zeros and ones of MNIST for lazy networks, in training and test points by seed."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.study import Study
+from experiments.theory.networks import draw_two_layer
+from experiments.theory.tasks import Points, area_means, on_sphere
+from ntkscore.data.images import ImageSet, load
+from ntkscore.errors import InputError
+
+TRAIN = 600
+"""Points for training where the official test files are missing; the others are for testing."""
+
+
+def split(study: Study, side: int, seed: int, scale: str = "unit") -> tuple[Points, Points]:
+    """Training and test points, −1 for a zero and 1 for a one.
+
+    Args:
+        study: that finds MNIST.
+        side: pixels of a side.
+        seed: of the split, where the official test files are missing.
+        scale: `unit`, points of length 1; `pixel`, pixels in [0, 1].
+    """
+    files = _files(study.data_dir)
+    every = [_of(images, side, scale) for images in files]
+    if len(every) == 2:
+        return every[0], every[1]
+    ((x, y),) = every
+    order = np.random.default_rng(seed).permutation(len(x))
+    train, test = order[:TRAIN], order[TRAIN:]
+    return Points(x[train], y[train]), Points(x[test], y[test])
+
+
+def drawn(dimension: int, width: int, seed: int) -> tuple[Any, Any, Any]:
+    """W and a of a network of its own for every size and seed, and a key for its training."""
+    key = jax.random.fold_in(jax.random.key(seed), dimension * width)
+    weights, order = jax.random.split(key)
+    return *draw_two_layer(weights, dimension, width), order
+
+
+@lru_cache
+def _files(data_dir: Path) -> tuple[ImageSet, ...]:
+    train = load("mnist", data_dir)
+    try:
+        return train, load("mnist", data_dir, test=True)
+    except InputError:
+        return (train,)
+
+
+def _of(images: ImageSet, side: int, scale: str) -> Points:
+    (rows,) = np.nonzero(np.isin(images.labels, (0, 1)))
+    pixels = area_means(images.pixels[rows].astype(float), side).reshape(len(rows), -1)
+    labels = np.where(np.asarray(images.labels)[rows] == 1, 1.0, -1.0)
+    return Points(on_sphere(pixels) if scale == "unit" else pixels, labels)

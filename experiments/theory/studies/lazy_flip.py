@@ -1,0 +1,182 @@
+"""L2: how short a step flips networks that were trained without leaving their ball."""
+
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from experiments.plotting import COLOURS, panels
+from experiments.study import Outcome, Study
+from experiments.theory.ball import Inside, train_inside
+from experiments.theory.lazy import flip_along_gradient
+from experiments.theory.studies.digits import drawn, split
+from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.statistics import Findings, holds, means_by_seed, meets, slope
+from experiments.theory.tasks import Points
+
+SIDES, WIDTHS = (5, 7, 10, 14, 20, 28), (500, 1000)
+DEVIATION, SEEDS, IMAGES = 10.0, 5, 60
+KAPPAS = (0.9, 1.0, 1.05, 1.1, 1.25, 2.0)
+"""Lengths of a step along the gradient, in units of that of a linear function."""
+SHARES = [f"κ = {kappa:g}" for kappa in KAPPAS]
+"""Columns: whether a step of that length flips the sign."""
+SCALES = ("unit",)
+LEAST = 100
+"""Dimension from which slopes are asked for."""
+MOST_WRONG = 0.02
+QUANTITIES = {
+    "length": ("‖δ‖", -0.6, -0.4, -0.5),
+    "gradient": ("‖∇f‖", 0.4, 0.55, 0.5),
+    "step": ("η", -1.1, -0.8, -1.0),
+}
+"""Of each image: how it is written, the range that its slope in d is to meet, the theory's."""
+FULL = {
+    "SIDES": (5, 7, 10, 14, 20, 25, 28),
+    "WIDTHS": (1000, 10_000, 100_000),
+    "IMAGES": 10_000,
+    "SCALES": ("unit", "pixel"),
+    "MOST_WRONG": 0.01,
+}
+
+
+def trained(
+    train: Points, width: int, seed: int, deviations: tuple[float, ...], reduction: str
+) -> tuple[Inside, np.ndarray]:
+    """The last weights inside each ball of one run, and the output weights."""
+    w, a, order = drawn(train.x.shape[1], width, seed)
+    x, y = (jnp.asarray(each, jnp.float32) for each in train)
+    run = train_inside(order, w, a, x, y, jnp.asarray(deviations), reduction=reduction)
+    return run, np.asarray(a, float)
+
+
+def flips(w: np.ndarray, a: np.ndarray, points: np.ndarray) -> pd.DataFrame:
+    """The smallest flipping step of each point, and whether steps of other lengths flip it."""
+    out = []
+    for x in points:
+        flip = flip_along_gradient(w, a, x)
+        gradient = (a * (w @ x > 0)) @ w / len(a) ** 0.5
+        steps = np.array(KAPPAS) * -flip.output / max(flip.gradient, 1e-300) ** 2
+        moved = np.maximum((x + steps[:, None] * gradient) @ w.T, 0) @ a
+        row = {
+            "status": flip.status,
+            "output": flip.output,
+            "gradient": flip.gradient,
+            "step": flip.step,
+            "length": flip.length / np.linalg.norm(x),
+            "over linear": flip.length / flip.linear,
+        }
+        out.append(row | dict(zip(SHARES, moved * flip.output <= 0, strict=True)))
+    return pd.DataFrame(out)
+
+
+def error(w: np.ndarray, a: np.ndarray, points: Points) -> float:
+    """Share of the points that are on the wrong side."""
+    return float((points.y * (np.maximum(points.x @ w.T, 0) @ a) <= 0).mean())
+
+
+def rows(study: Study) -> Iterator[pd.DataFrame]:
+    """Rows of test images for each scale, dimension, width and seed."""
+    for case in grid(scale=SCALES, side=SIDES, m=WIDTHS, seed=range(SEEDS)):
+        scale, side, width, seed = case.values()
+        train, test = split(study, side, seed, scale)
+        run, a = trained(train, width, seed, (DEVIATION,), "mean")
+        w = np.asarray(run.weights[0], float)
+        yield flips(w, a, test.x[:IMAGES]).assign(
+            scale=scale,
+            d=side**2,
+            m=width,
+            seed=seed,
+            left=run.status[0],
+            steps=int(run.steps[0]),
+            deviation=float(run.deviation[0]),
+            error=error(w, a, test),
+            wide=width >= side**4.8,
+        )
+
+
+def run(study: Study) -> Outcome:
+    """Slopes in the dimension, steps that flip, and the gradient against its formula."""
+    frame = pd.concat(rows(study), ignore_index=True)
+    frame["squared"] = frame["gradient"] ** 2
+    findings = Findings()
+    judged = frame[frame["scale"] == "unit"]
+    for width, part in judged.groupby("m"):
+        line = [
+            means_by_seed(part, "d", "squared", lambda d, g, k=k: float(np.polyfit(d, g, 1)[k]))
+            for k in (0, 1)
+        ]
+        most = DEVIATION**2 / 4
+        fits = 0.45 <= line[0].value <= 0.55 and 0 <= line[1].value <= most
+        findings.add(
+            f"m = {width}: ‖∇f‖² = d/2 + c²",
+            f"c at most C₀/2, c² ≤ {most:g}",
+            f"{line[0]} d + {line[1]}",
+            fits,
+            "regression of means on d; slope from .45 to .55",
+        )
+        for name, (sign, low, high, limit) in QUANTITIES.items():
+            fitted = slope(part[part["d"] >= LEAST], "d", name)
+            findings.add(
+                f"m = {width}: slope of {sign} in d, d ≥ {LEAST}",
+                f"{limit:g} in the limit",
+                str(fitted),
+                meets(fitted, low, high),
+                f"interval meets [{low:g}, {high:g}]; over all d {slope(part, 'd', name)}",
+            )
+        flipped = part.groupby("d")[SHARES].mean()
+        first, second = flipped["κ = 1.25"], flipped["κ = 2"]
+        findings.add(
+            f"m = {width}: a step of 1.25 |f|/‖∇f‖² flips the sign (theorem 3.1)",
+            "for all points",
+            ", ".join(f"d = {d}: {share:.1%}" for d, share in first.items()),
+            holds((first >= 0.99).all(), (second < 0.99).any()),
+            "99 % of the test images at every d",
+        )
+        wrong = part.groupby(["d", "seed"])["error"].first().groupby("d").mean()
+        findings.add(
+            f"m = {width}: test error",
+            "below 1 %",
+            ", ".join(f"d = {d}: {share:.2%}" for d, share in wrong.items()),
+            (wrong <= MOST_WRONG).all(),
+            f"at most {MOST_WRONG:.0%}, over the seeds",
+        )
+    figure, axes = panels(4, 0.75)
+    for colour, ((scale, width), part) in enumerate(frame.groupby(["scale", "m"])):
+        label = f"m = {width}" + ("" if scale == "unit" else f", {scale}")
+        for axis, (name, (sign, _, _, limit)) in zip(axes, QUANTITIES.items(), strict=False):
+            lines(axis, part, "d", name, label, colour)
+            axis.set(title=sign, xlabel="dimension d")
+            if not colour:
+                start = part.groupby("d")[name].mean()
+                at = start.index.to_numpy(float)
+                axis.loglog(at, start.iloc[-1] * (at / at[-1]) ** limit, "--", color="grey", lw=0.8)
+        far = part[part["d"] == part["d"].max()]
+        look = {"color": COLOURS[colour], "label": label, "histtype": "step", "density": True}
+        axes[3].hist(far["length"].dropna(), 30, **look)
+    axes[3].set(title=f"d = {SIDES[-1] ** 2}", xlabel="‖δ‖/‖x‖", ylabel="density")
+    axes[0].legend(fontsize="x-small")
+    table = frame.groupby(["scale", "m", "d"])
+    summary = table[["length", "gradient", "step", "over linear", "error", *SHARES]].mean()
+    stuck = int((frame["status"] != "ok").sum())
+    inside = int((frame.groupby(["scale", "m", "d", "seed"])["left"].first() == "inside").sum())
+    by_width = summary.loc["unit"]["length"].unstack("m")
+    ratios = by_width[WIDTHS[-1]] / by_width[WIDTHS[0]]
+    wide = frame.groupby(["d", "m"])["wide"].first()
+    return Outcome(
+        frame,
+        figure,
+        {"deviation": DEVIATION, "seeds": SEEDS, "images": IMAGES},
+        (
+            f"Zeros and ones of MNIST; descent at rate 0.1 in batches of 8 until a neuron is "
+            f"further than C₀/√m from its start, C₀ = {DEVIATION:g}; the last weights before it. "
+            f"{inside} runs never left; {stuck} of {len(frame)} images have no flipping step. "
+            "Dashed: the limits' slopes.",
+            "The theorem asks for m ≥ d^2.4, which holds for "
+            + (", ".join(f"d = {d}, m = {m}" for d, m in wide.index[wide]) or "none of these")
+            + f"; ‖δ‖ at m = {WIDTHS[-1]} is {ratios.min():.2f} to {ratios.max():.2f} of that at "
+            f"m = {WIDTHS[0]}.",
+        ),
+        tuple(findings),
+        summary.round(4).reset_index(),
+    )

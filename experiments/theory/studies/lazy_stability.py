@@ -1,0 +1,232 @@
+"""S2: perturbation stability of trained networks by width, depth and initialisation."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+from jax import lax
+from scipy.optimize import curve_fit
+
+from experiments.plotting import COLOURS, panels
+from experiments.study import Outcome, Study
+from experiments.theory.networks import fully_connected, fully_connected_network
+from experiments.theory.stability import second_moment
+from experiments.theory.studies.setting import curve, numbers
+from experiments.theory.studies.statistics import Findings, beside, holds, ratio
+from experiments.theory.tasks import on_sphere
+from ntkscore.analysis.seeds import log_slope, over_seeds
+from ntkscore.data.images import load
+from ntkscore.kernels.own_passes import displacements
+
+DIMENSION, OUTPUTS, TRAIN, TEST = 784, 10, 2000, 600
+LAYERS, SEEDS, EPOCHS, BATCH = (2, 4, 6, 8), 5, 8, 32
+WIDTHS = {
+    "ntk": (8, 16, 32, 64, 128, 256, 512),
+    "he": (16, 64, 256),
+    "lecun": (16, 64, 256),
+}
+FURTHER = (("he", 4, 1024), ("lecun", 4, 1024))
+"""Initialisations, layers and widths beside the grid."""
+LENGTH = 9.2
+"""Of the points under He's and LeCun's initialisations: the mean length of MNIST's in [0, 1]."""
+RATE = 0.05
+"""Learning rate there; 1/m under the NTK's, on points of length 1."""
+LAZY = 0.1
+"""Largest relative change of a layer's weights that counts as lazy."""
+FULL = {
+    "TRAIN": 60_000,
+    "TEST": 10_000,
+    "EPOCHS": 50,
+    "LAYERS": (2, 4, 6, 8, 10),
+    "WIDTHS": {
+        "ntk": tuple(2**i for i in range(3, 15)),
+        "he": tuple(2**i for i in range(4, 15)),
+        "lecun": tuple(2**i for i in range(4, 15)),
+    },
+    "FURTHER": (),
+}
+
+
+@jax.jit
+def trained(key: Any, weights: Any, train: Any, test: Any, rate: Any) -> dict[str, Any]:
+    """Stability before and after training, and how far the weights have come."""
+    (x, y), (z, labels) = train, test
+    order, ball = jax.random.split(key)
+    steps = len(x) // BATCH
+
+    def loss(w: Any, rows: Any) -> Any:
+        logits = fully_connected(w, x[rows])
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]))
+
+    def epoch(w: Any, key: Any) -> tuple[Any, Any]:
+        batches = jax.random.permutation(key, len(x))[: steps * BATCH].reshape(steps, BATCH)
+
+        def step(w: Any, rows: Any) -> tuple[Any, Any]:
+            value, slope = jax.value_and_grad(loss)(w, rows)
+            return jax.tree.map(lambda a, g: a - rate * g, w, slope), value
+
+        w, losses = lax.scan(step, w, batches)
+        return w, jnp.mean(losses)
+
+    end, losses = lax.scan(epoch, weights, jax.random.split(order, EPOCHS))
+    change = [
+        jnp.linalg.norm(a - b) / jnp.linalg.norm(b) for a, b in zip(end, weights, strict=True)
+    ]
+    right = jnp.argmax(fully_connected(end, z), 1) == labels
+    return {
+        "start": jnp.mean(displacements(partial(fully_connected, weights), z, ball)),
+        "end": jnp.mean(displacements(partial(fully_connected, end), z, ball)),
+        "kappa": jnp.max(jnp.stack(change)),
+        "accuracy": jnp.mean(right),
+        "losses": losses,
+    }
+
+
+def rows(study: Study) -> Iterator[dict[str, Any]]:
+    """A row for each initialisation, depth, width and seed."""
+    images = load("mnist", study.data_dir)
+    x = on_sphere(images.pixels.reshape(len(images.labels), -1)).astype(np.float32)
+    y = np.asarray(images.labels, np.int32)
+    first, last = slice(0, TRAIN), slice(len(x) - TEST, len(x))
+    settings = [(name, n, m) for name, widths in WIDTHS.items() for n in LAYERS for m in widths]
+    for name, layers, width in [*settings, *FURTHER]:
+        length, rate = (1.0, 1 / width) if name == "ntk" else (LENGTH, RATE)
+        train, test = ((jnp.asarray(length * x[s]), jnp.asarray(y[s])) for s in (first, last))
+        sizes = (name, DIMENSION, width, OUTPUTS, layers)
+        for seed in range(SEEDS):
+            weights, key = jax.random.split(
+                jax.random.fold_in(jax.random.key(seed), width * layers)
+            )
+            model = fully_connected_network(weights, DIMENSION, width, OUTPUTS, layers, name)
+            found = trained(key, model.params, train, test, jnp.float32(rate))
+            losses = np.asarray(found.pop("losses"))
+            yield {
+                "initialisation": name,
+                "L": layers,
+                "m": width,
+                "seed": seed,
+                "rms": second_moment(*sizes) ** 0.5,
+                **numbers(found),
+                "first loss": float(losses[0]),
+                "loss": float(losses[-1]),
+                "falling": float(losses[-1] / losses[-2]),
+            }
+
+
+def by_seed(frame: pd.DataFrame, name: str, over: str, **held: int) -> pd.DataFrame:
+    """Stability after training: a row by seed, a column by width or depth."""
+    part = frame[frame["initialisation"] == name]
+    for column, value in held.items():
+        part = part[part[column] == value]
+    return part.pivot(index="seed", columns=over, values="end")
+
+
+def shape(part: pd.DataFrame) -> tuple[str, float, float]:
+    """The theorem's shape fitted to all depths, its R², and that of a parabola for each depth."""
+    means = part.groupby(["L", "m"])[["end", "rms"]].mean().reset_index()
+    depth, width = means["L"].to_numpy(float), means["m"].to_numpy(float)
+    values = (means["end"] / means["rms"]).to_numpy()
+
+    def theorem(at: Any, a: float, b: float, k: float) -> Any:
+        cubed, m = at
+        return a + b * np.sqrt(cubed * m) * np.exp(-k * m / cubed)
+
+    spread = np.sum((values - values.mean()) ** 2)
+    (a, b, k), _ = curve_fit(
+        theorem, (depth**3, width), values, (values.min(), 0.1, 0.5), maxfev=20_000
+    )
+    left = np.sum((values - theorem((depth**3, width), a, b, k)) ** 2)
+    free = 0.0
+    for _, one in means.assign(value=values).groupby("L"):
+        logs, seen = np.log(one["m"]), one["value"]
+        fitted = np.polyval(np.polyfit(logs, seen, min(2, len(one) - 1)), logs)
+        free += float(np.sum((seen - fitted) ** 2))
+    words = f"A = {a:.2f}, B = {b:.3f}, κ = {k:.2f}"
+    return words, float(1 - left / spread), float(1 - free / spread)
+
+
+def run(study: Study) -> Outcome:
+    """Peaks in the width and trends in the depth, each by its interval over seeds."""
+    frame = pd.DataFrame(rows(study))
+    findings, peaks = Findings(), {}
+    narrow, wide = WIDTHS["ntk"][0], WIDTHS["ntk"][-1]
+    for layers in LAYERS:
+        table = by_seed(frame, "ntk", "m", L=layers)
+        peak = int(table.mean().idxmax())
+        peaks[layers] = peak
+        sides = [ratio(table, peak, end) for end in (narrow, wide) if peak != end]
+        if layers == 2:
+            continue
+        findings.add(
+            f"ntk, L = {layers}: 𝒫 rises with the width, then falls",
+            "a peak between",
+            f"peak at m = {peak}: {' and '.join(map(str, sides))} times the ends",
+            holds(len(sides) == 2 and all(side.low > 1 for side in sides), len(sides) < 2),
+            f"ratios to m = {narrow} and {wide}, intervals above 1",
+        )
+    judged = [n for n in LAYERS if n > 2]
+    tables = np.stack([by_seed(frame, "ntk", "m", L=n).to_numpy() for n in judged], 1)
+    at = np.array(WIDTHS["ntk"], float)
+    growth = over_seeds(
+        tables, lambda drawn: log_slope(np.array(judged, float), at[drawn.mean(0).argmax(1)])
+    )
+    findings.add(
+        "ntk: the peak moves to larger widths with the depth",
+        "as L³",
+        f"exponent {growth}",
+        beside(growth, 0, above=True),
+        "peaks at " + ", ".join(f"L = {n}: {m}" for n, m in peaks.items()),
+    )
+    few, many = LAYERS[1], 8
+    trends = (
+        ("ntk: depth hurts, m = 128", by_seed(frame, "ntk", "L", m=128), many, 2, True),
+        ("he: depth hurts, m = 256", by_seed(frame, "he", "L", m=256), many, few, True),
+        ("lecun: depth helps, m = 256", by_seed(frame, "lecun", "L", m=256), many, few, False),
+        ("he: width helps, L = 4", by_seed(frame, "he", "m", L=4), 1024, 64, False),
+    )
+    for what, table, end, start, up in trends:
+        found = ratio(table, end, start)
+        findings.add(
+            what,
+            "𝒫 rises" if up else "𝒫 falls",
+            str(found),
+            beside(found, 1, above=up),
+            f"𝒫 at {end} over that at {start}",
+        )
+    words, fitted, free = shape(frame[(frame["initialisation"] == "ntk") & frame["L"].isin(judged)])
+    figure, axes = panels(len(WIDTHS), 0.8)
+    for axis, (name, part) in zip(axes, frame.groupby("initialisation", sort=False), strict=True):
+        for colour, (layers, one) in enumerate(part.groupby("L")):
+            means = one.groupby("m")[["start", "end"]].mean()
+            curve(axis, means["end"], f"L = {layers}", colour)
+            axis.loglog(means.index, means["start"], "--", lw=0.8, color=COLOURS[colour])
+        axis.set(title=str(name), xlabel="width m")
+    axes[0].set_ylabel("P/ε on test images")
+    axes[0].legend(fontsize="x-small")
+    summary = frame.groupby(["initialisation", "L", "m"], sort=False)[
+        ["start", "end", "kappa", "accuracy", "loss"]
+    ].mean()
+    largest = frame.groupby(["initialisation", "m"], sort=False)["kappa"].max()
+    lazy = largest[largest <= LAZY].reset_index().groupby("initialisation")["m"].min()
+    return Outcome(
+        frame,
+        figure,
+        {"train": TRAIN, "test": TEST, "epochs": EPOCHS, "batch": BATCH, "seeds": SEEDS},
+        (
+            f"All ten digits, {TRAIN} images, {EPOCHS} epochs; dashed lines are the same networks "
+            "untrained. Smaller is more robust.",
+            f"Lazy, at every depth no layer's weights changed by more than {LAZY:.0%}: "
+            + (", ".join(f"{name} from m = {m} on" for name, m in lazy.items()) or "none")
+            + "; the others are not, whatever the theorem supposes.",
+            f"The theorem's shape A + B √(L³m) e^(−κm/L³), in units of the random network's root "
+            f"mean square, ntk, L ≥ {judged[0]}: {words}, R² {fitted:.2f}; a parabola in log m for "
+            f"each depth has {free:.2f}.",
+        ),
+        tuple(findings),
+        summary.round(3).reset_index(),
+    )

@@ -1,0 +1,157 @@
+"""Slopes and rank correlations with intervals, and what they say of a statement."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from experiments.study import Finding, Verdict
+from ntkscore.analysis.paired import partial_spearman
+from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
+
+Truth = bool | np.bool_
+
+
+class Findings(list[Finding]):
+    """Statements of a paper beside what was measured, in the order in which they were added."""
+
+    def add(self, what: str, paper: str, ours: str, verdict: Verdict | Truth, why: str) -> None:
+        """Add one; for its fields see `Finding`."""
+        known = verdict if isinstance(verdict, str) else holds(verdict)
+        self.append(Finding(what, paper, ours, known, why))
+
+
+def holds(right: Truth, wrong: Truth | None = None) -> Verdict:
+    """The verdict on a statement that is right, wrong or neither; not right is wrong by default."""
+    if right:
+        return "reproduced"
+    return "not reproduced" if wrong is None or wrong else "not decidable"
+
+
+class Agreement(NamedTuple):
+    """A rank correlation.
+
+    Attributes:
+        mean: over the seeds.
+        seeds: that of each.
+        networks: how many there are.
+    """
+
+    mean: Interval
+    seeds: np.ndarray
+    networks: int
+
+
+def means_by_seed(
+    frame: pd.DataFrame, x: str, y: str, statistic: Callable[[np.ndarray, np.ndarray], float]
+) -> Interval:
+    """A statistic of x and of y's means over the seeds, with an interval from resampled seeds.
+
+    Args:
+        frame: rows per value of x and seed; those of one value and seed are averaged first.
+        x, y: columns.
+        statistic: of the values of x, ascending, and of the means of y there.
+    """
+    table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
+    at = table.columns.to_numpy(float)
+    return over_seeds(table.to_numpy(), lambda values: statistic(at, values.mean(0)))
+
+
+def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
+    """The slope of log y against log x, with an interval from resampled seeds.
+
+    Args:
+        frame: rows per value of x and seed; y is averaged over the seeds before its logarithm.
+        x, y: columns.
+    """
+    return means_by_seed(frame, x, y, log_slope)
+
+
+def ratio(table: pd.DataFrame, above: object, below: object) -> Interval:
+    """The mean of one column of a table by seed over that of another."""
+    pairs = table[[above, below]].to_numpy()
+    return over_seeds(pairs, lambda drawn: float(np.divide(*drawn.mean(0))))
+
+
+def crossings(
+    frame: pd.DataFrame, by: str, x: str, level: float
+) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """Where robust accuracy crosses a level, in x, for each value of another column.
+
+    Returns:
+        The values of that column; accuracies with a row by seed; and a function of some such rows:
+        the place in x where their mean crosses the level, for each value.
+    """
+    table = frame.pivot_table(index="seed", columns=[by, x], values="robust")
+    group, at = (table.columns.get_level_values(name).to_numpy() for name in (by, x))
+    groups = np.unique(group)
+
+    def crossed(rows: np.ndarray) -> np.ndarray:
+        means = rows.mean(0)
+        parts = [group == each for each in groups]
+        return np.array([crossing(at[part], means[part], level) for part in parts])
+
+    return groups, table.to_numpy(), crossed
+
+
+def within(interval: Interval, low: float, high: float) -> Verdict:
+    """Whether an interval lies in a range, beside it, or across its ends."""
+    inside = low <= interval.low and interval.high <= high
+    return holds(inside, interval.high < low or high < interval.low)
+
+
+def meets(interval: Interval, low: float, high: float) -> bool:
+    """Whether an interval has a point in common with a range."""
+    return interval.low <= high and low <= interval.high
+
+
+def beside(interval: Interval, level: float, above: bool) -> Verdict:
+    """Whether an interval lies above a level, or below it."""
+    over, under = interval.low > level, interval.high < level
+    return holds(over, under) if above else holds(under, over)
+
+
+def agreement(
+    frame: pd.DataFrame,
+    measured: str,
+    predicted: str,
+    given: str | None = None,
+    resamples: int = 300,
+) -> Agreement:
+    """Spearman over networks by seed, and the interval of its mean from resampled networks.
+
+    Args:
+        frame: a row per network and seed.
+        measured, predicted: columns; networks where a seed has no number are left out.
+        given: a column of the networks that is held equal; the correlation is partial then.
+        resamples: of the bootstrap.
+    """
+    columns = [measured, predicted]
+    wide = frame.pivot(index="network", columns="seed", values=columns)
+    theirs, ours = (wide[name].to_numpy(float) for name in columns)
+    (chosen,) = np.nonzero(np.isfinite(theirs).all(1) & np.isfinite(ours).all(1))
+    held = frame.groupby("network")[given].first().to_numpy() if given else None
+
+    def by_seed(rows: np.ndarray) -> np.ndarray:
+        if held is not None:
+            pairs = zip(ours[rows].T, theirs[rows].T, strict=True)
+            return np.array([partial_spearman(p, m, held[rows]) for p, m in pairs])
+        a, b = (rankdata(each[rows], axis=0) for each in (ours, theirs))
+        a, b = a - a.mean(0), b - b.mean(0)
+        with np.errstate(invalid="ignore"):  # Networks drawn may all be alike.
+            return (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
+
+    rng = np.random.default_rng(0)
+    drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(resamples)]
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    seeds = by_seed(chosen)
+    return Agreement(Interval(float(seeds.mean()), float(low), float(high)), seeds, len(chosen))
+
+
+def positive(found: Iterable[Agreement]) -> Verdict:
+    """Whether all intervals and all seeds are above zero."""
+    found = list(found)
+    above = all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found)
+    return holds(above, all(interval.high <= 0 for interval, *_ in found))

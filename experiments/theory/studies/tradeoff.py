@@ -1,0 +1,164 @@
+"""T4: clean and robust error over β, and what the bounds' leading terms say about them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+
+from cells.residual import Residual
+from experiments.plotting import COLOURS, panels
+from experiments.study import Outcome, Study
+from experiments.theory.energies import leading_term, margin_energy
+from experiments.theory.infinite_width import infinite_ntk
+from experiments.theory.sphere import CapAttack
+from experiments.theory.studies.setting import by_seed, curve, numbers, of_width, stacked
+from experiments.theory.studies.statistics import Findings
+from experiments.theory.tasks import Points, on_sphere, tradeoff
+from experiments.theory.training import loss_slope, margins, steps
+from ntkscore.kernels.joint import joint_kernel
+from ntkscore.model import Model
+
+STEPS, TEST, DIMENSION, RHO, WIDTH, SEEDS = 2000, 500, 20, 0.3, 256, 3
+BETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+NETWORKS = {
+    "relu, skip": ("relu", "1"),
+    "tanh, skip": ("tanh", "1"),
+    "relu, no skip": ("relu", "0"),
+}
+OF_ENERGY = 300
+"""Points of a leading term."""
+ATTACK = CapAttack(RHO)
+VARIANTS = ("labels", "random labels", "trained network")
+"""What the energies' points are attacked with: at initialisation, which is what the theorem has and
+leaks the labels; there with labels drawn afresh; and on the trained network."""
+FULL = {"STEPS": 10_000, "WIDTH": 1024, "SEEDS": 10}
+
+
+def trained(gamma: float, beta: float) -> Callable[..., dict[str, Any]]:
+    """A function of (model, x, y): errors after training, and attacked points of every variant."""
+
+    def compute(model: Model, x: Any, y: Any) -> dict[str, Any]:
+        sgd = optax.sgd(gamma)
+        start, weight = (model.params, sgd.init(model.params)), jnp.asarray(beta, x.dtype)
+        end, *_ = steps(model, ATTACK, sgd, *start, x[:STEPS], y[:STEPS], weight)
+        z, labels = x[STEPS:], y[STEPS:]
+        attacked = ATTACK(loss_slope(model, end, labels), z)
+        errors = [jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked)]
+        few, own = x[:OF_ENERGY], y[:OF_ENERGY]
+        fresh = jax.random.rademacher(jax.random.key(0), own.shape, own.dtype)
+        ways = ((model.params, own), (model.params, fresh), (end, own))
+        stacks = [stacked(ATTACK, model, weights, few, told) for weights, told in ways]
+        return {"clean": errors[0], "robust": errors[1], "stacks": stacks}
+
+    return compute
+
+
+def outcomes() -> Iterator[dict[str, Any]]:
+    """A row for each network, β and seed: its errors and the leading terms."""
+    tasks = [
+        tradeoff(STEPS + TEST, DIMENSION, np.random.default_rng(seed)) for seed in range(SEEDS)
+    ]
+    for label, (activation, name) in NETWORKS.items():
+        space = Residual(activation=activation, output_scale="sqrt_width")
+        ((diagonal,),) = infinite_ntk(space, name, tasks[0].x[:1])
+        gamma = 4 * np.sqrt(0.1 / diagonal) / WIDTH
+        wide = of_width(space, WIDTH, tasks[0].x)
+        for beta in BETAS:
+            for seed, found in enumerate(by_seed(wide, name, tasks, trained(gamma, beta))):
+                errors = {"clean error": found["clean"], "PGD error": found["robust"]}
+                row = {"network": label, "beta": beta, "seed": seed} | numbers(errors)
+                yield row | terms(space, name, tasks[seed], found["stacks"], beta)
+
+
+def terms(
+    space: Residual, name: str, task: Points, stacks: list[np.ndarray], beta: float
+) -> dict[str, float]:
+    """√(L² s/N) of K_all and of K̃_all, by what the points are attacked with."""
+    found = {}
+    for variant, stack in zip(VARIANTS, stacks, strict=True):
+        gram = infinite_ntk(space, name, on_sphere(stack))
+        for error, kernel in (("clean", "joint_clean"), ("robust", "joint_robust")):
+            matrix = joint_kernel(gram, kernel, beta, OF_ENERGY)
+            energy = margin_energy(matrix, task.y[:OF_ENERGY]).value
+            found[f"{error} term, {variant}"] = leading_term(energy, 3, OF_ENERGY)
+    return found
+
+
+def trade(part: pd.DataFrame) -> tuple[bool, str]:
+    """Whether clean error rises and PGD error falls with β, up to two standard errors."""
+    by_beta = part.groupby("beta")[["clean error", "PGD error"]]
+    means, errors = by_beta.mean(), by_beta.std() / np.sqrt(SEEDS)
+    slack = 2 * np.sqrt(errors**2 + errors.shift() ** 2)
+    change, slack = means.diff().iloc[1:], slack.iloc[1:]
+    rises = (change["clean error"] >= -slack["clean error"]).all()
+    falls = (change["PGD error"] <= slack["PGD error"]).all()
+    ends = means.iloc[-1] - means.iloc[0]
+    apart = ends["clean error"] > 0.1 and ends["PGD error"] < -0.5
+    words = ", ".join(f"{c:.3f}/{r:.3f}" for c, r in means.to_numpy())
+    return bool(rises and falls and apart), words
+
+
+def run(study: Study) -> Outcome:
+    """Errors and leading terms over β."""
+    frame = pd.DataFrame(outcomes())
+    figure, axes = panels(len(NETWORKS), 0.9)
+    findings, rows = Findings(), []
+    for axis, (label, part) in zip(axes, frame.groupby("network", sort=False), strict=True):
+        verdict, words = trade(part)
+        findings.add(
+            f"{label}: clean error rises with β and robust error falls",
+            "a trade-off",
+            words,
+            verdict,
+            "clean/PGD error by β; ends apart by more than 0.1 and 0.5",
+        )
+        means = part.groupby("beta").mean(numeric_only=True)
+        for variant in VARIANTS:
+            clean, robust = means[f"clean term, {variant}"], means[f"robust term, {variant}"]
+            signs = {
+                "clean over β": clean.iloc[-1] > clean.iloc[0],
+                "robust over β": robust.iloc[-1] < robust.iloc[0],
+                "robust above clean at β = 0": robust.iloc[0] > clean.iloc[0],
+            }
+            told = [f"{term.iloc[0]:.2f} → {term.iloc[-1]:.2f}" for term in (clean, robust)]
+            row = {"network": label, "attacked with": variant}
+            row |= {"clean term, β = 0 → 1": told[0], "robust term, β = 0 → 1": told[1]}
+            for name, sign in signs.items():
+                row[name] = "as measured" if sign else "the wrong way"
+                if variant == VARIANTS[0]:
+                    findings.add(
+                        f"{label}: leading term, {name}",
+                        "the sign of the errors",
+                        f"{told[0]} clean, {told[1]} robust",
+                        sign,
+                        "K_all and K̃_all as in theorem 1, attacked at initialisation",
+                    )
+            rows.append(row)
+        for colour, error in enumerate(("clean error", "PGD error")):
+            curve(axis, means[error], error, colour, "plot")
+        for colour, term in enumerate(("clean term", "robust term")):
+            look: dict[str, Any] = {"color": COLOURS[colour], "label": f"{term} of theorem 1"}
+            axis.plot(means.index, means[f"{term}, {VARIANTS[0]}"], "--", **look)
+        axis.set(title=label, xlabel="weight β of adversarial training")
+    axes[0].set_ylabel("error, leading term")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    return Outcome(
+        frame,
+        figure,
+        {"steps": STEPS, "test": TEST, "d": DIMENSION, "rho": RHO, "m": WIDTH, "seeds": SEEDS},
+        (
+            f"Algorithm 1 over {STEPS} points of the task `tradeoff`, ρ = {RHO}, m = {WIDTH}; "
+            f"errors of the last weights on {TEST} others, PGD's from below. A classifier by the "
+            "robust coordinate alone errs at 0.15 under either.",
+            f"Leading terms √(L² s/N) are of {OF_ENERGY} points at infinite width. At "
+            "initialisation an attack moves the two classes apart along a gradient that hardly "
+            "differs between points: it tells the kernel the labels.",
+        ),
+        tuple(findings),
+        pd.DataFrame(rows),
+    )

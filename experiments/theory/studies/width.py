@@ -1,0 +1,110 @@
+"""T1: kernels of finite width approach those of infinite width, at attacked points too."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cells.residual import Residual, ResidualConvolutional
+from cells.residual.networks import ResidualSpace
+from experiments.plotting import panels
+from experiments.study import Outcome, Study
+from experiments.theory.infinite_width import infinite_ntk
+from experiments.theory.sphere import CapAttack
+from experiments.theory.studies.setting import (
+    by_seed,
+    kernel,
+    kernels_of,
+    lines,
+    of_width,
+    pixels,
+    stacked,
+)
+from experiments.theory.studies.statistics import Findings, slope, within
+from experiments.theory.tasks import margin, on_sphere
+from ntkscore.model import Model
+
+N, DIMENSION, MU, RHO, BETA, SEEDS = 16, 10, 0.1, 0.15, 0.5, 10
+PIXELS, CHANNELS = 8, 3
+WIDTHS = (64, 128, 256, 512, 1024)
+SETTINGS: dict[str, tuple[ResidualSpace, str, tuple[int, ...]]] = {
+    "relu, all skips": (Residual(), "1", WIDTHS),
+    "relu, no skip": (Residual(), "0", WIDTHS),
+    "tanh, all skips": (Residual(activation="tanh"), "1", WIDTHS),
+    "swish, relu, tanh": (Residual(), "10:swish,relu,tanh", WIDTHS),
+    "convolutional, κ = 3": (ResidualConvolutional(filter_size=3), "1", WIDTHS[:4]),
+}
+LOW, HIGH = -0.65, -0.40
+"""Slopes that count as −1/2."""
+FULL = {"SEEDS": 50}
+
+
+def measured(model: Model, x: Any, y: Any) -> tuple[Any, Any]:
+    """X, X_ρ and X_2ρ of a network, and its kernel there."""
+    stack = stacked(CapAttack(RHO), model, model.params, x, y)
+    return stack, kernel(model, model.params, stack)
+
+
+def deviations() -> Iterator[dict[str, Any]]:
+    """A row for each setting, width, seed and kernel: its relative Frobenius deviation."""
+    for label, (space, name, widths) in SETTINGS.items():
+        tasks = [
+            margin(N, DIMENSION, MU, np.random.default_rng(seed))
+            if isinstance(space, Residual)
+            else pixels(N, PIXELS, CHANNELS, MU, seed)
+            for seed in range(SEEDS)
+        ]
+        for width in widths:
+            wide = of_width(space, width, tasks[0].x)
+            runs = by_seed(wide, name, tasks, measured)
+            for seed, (stack, gram) in enumerate(runs):
+                limit = kernels_of(infinite_ntk(space, name, on_sphere(stack)), N, BETA)
+                found = kernels_of(gram.astype(float), N, BETA)
+                for which, expected in limit.items():
+                    relative = (found[which] - expected) / np.linalg.norm(expected)
+                    yield {
+                        "setting": label,
+                        "m": width,
+                        "seed": seed,
+                        "kernel": which,
+                        "deviation": float(np.linalg.norm(relative)),
+                        "trace": float(np.trace(relative)),
+                    }
+
+
+def run(study: Study) -> Outcome:
+    """Slopes of the deviations, and whether their means over the seeds vanish."""
+    frame = pd.DataFrame(deviations())
+    figure, axes = panels(len(SETTINGS), 0.6, together=True)
+    findings, rows = Findings(), []
+    for axis, (label, part) in zip(axes, frame.groupby("setting", sort=False), strict=True):
+        row: dict[str, object] = {"networks": label}
+        for i, (name, one) in enumerate(part.groupby("kernel", sort=False)):
+            fitted = slope(one, "m", "deviation")
+            widest = one[one["m"] == one["m"].max()]["trace"]
+            bias = abs(widest.mean()) / (widest.std() / np.sqrt(len(widest)))
+            row[str(name)] = f"{fitted.value:.2f}"
+            findings.add(
+                f"{label}: {name} approaches its limit as m^−1/2",
+                "−1/2",
+                str(fitted),
+                within(fitted, LOW, HIGH),
+                f"slope in m; mean trace at the largest m {bias:.1f} standard errors off",
+            )
+            lines(axis, one, "m", "deviation", str(name), i)
+        rows.append(row)
+        axis.set(title=label, xlabel="width m")
+    axes[0].set_ylabel("relative Frobenius deviation")
+    axes[0].legend(fontsize="x-small")
+    return Outcome(
+        frame,
+        figure,
+        {"n": N, "d": DIMENSION, "mu": MU, "rho": RHO, "beta": BETA, "seeds": SEEDS},
+        (
+            f"{N} points of the task `margin`, attacked with ρ = {RHO} on each network, {SEEDS} "
+            "seeds of weights and points; limits are evaluated at the attacked points of each.",
+        ),
+        tuple(findings),
+        pd.DataFrame(rows),
+    )

@@ -1,0 +1,243 @@
+"""Algorithm 1: one pass over fresh points, with the losses at clean and attacked ones mixed.
+
+Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3 and algorithm 1.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from experiments.theory.infinite_width import check_on_sphere
+from experiments.theory.tasks import check_labels
+from ntkscore.errors import InputError
+from ntkscore.model import Model
+from ntkscore.results.checkpoints import Checkpoints, fingerprint
+
+Labels = Float[Array, "n"]
+Attack = Callable[..., Array]
+ITERATES = 10
+"""Networks that are kept for the expectation over the network that the algorithm returns."""
+
+
+def margins(model: Model, params: PyTree, x: Float[Array, "n ..."], y: Labels) -> Labels:
+    """y f(x) of networks with one output.
+
+    Example:
+        >>> linear = Model(lambda w, x: x @ w, jnp.ones((2, 1)))
+        >>> margins(linear, linear.params, jnp.eye(2), jnp.asarray([1.0, -1.0]))
+        Array([ 1., -1.], dtype=float32)
+    """
+    return y * model.apply(params, x)[:, 0]
+
+
+def logistic(z: Float[Array, "..."]) -> Float[Array, "..."]:
+    """ℓ(z) = log(1 + e^−z) of margins z, in nats.
+
+    Example:
+        >>> logistic(jnp.zeros(1)).round(4)
+        Array([0.6931], dtype=float32)
+    """
+    return jax.nn.softplus(-z)
+
+
+def loss_slope(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
+    """The gradient of the loss in the points, for an attack on a model with one output."""
+    return jax.grad(lambda x: jnp.sum(logistic(margins(model, params, x, y))))
+
+
+def mixed_gradient(
+    model: Model,
+    params: PyTree,
+    x: Float[Array, "n ..."],
+    attacked: Float[Array, "n ..."],
+    y: Labels,
+    beta: Float[Array, ""] | float,
+) -> tuple[PyTree, tuple[Labels, Labels]]:
+    """(1−β) ∇ℓ(y f(x)) + β ∇ℓ(y f(x̂)), averaged over the points; and the margins at the two.
+
+    The attacked points x̂ are held fixed.
+    """
+
+    def loss(params: PyTree) -> tuple[Array, tuple[Array, Array]]:
+        clean, robust = (margins(model, params, z, y) for z in (x, attacked))
+        mixed = (1 - beta) * logistic(clean) + beta * logistic(robust)
+        return jnp.mean(mixed), (clean, robust)
+
+    return jax.grad(loss, has_aux=True)(params)
+
+
+class State(NamedTuple):
+    """Where a run of the algorithm is, in arrays of a fixed shape.
+
+    Attributes:
+        params: W^{[i]}.
+        moments: optax's state.
+        iterates: as in `Trained`; zeros for what is to come.
+        clean, robust: margins, likewise.
+    """
+
+    params: PyTree
+    moments: Any
+    iterates: PyTree
+    clean: Array
+    robust: Array
+
+
+class Trained(NamedTuple):
+    """What the algorithm leaves.
+
+    Attributes:
+        iterates: weights W^{[1]}, W^{[1+N/10]}, …, a leading axis on every leaf.
+        params: W^{[N+1]}, which is not among those that the algorithm draws from.
+        clean, robust: margins of each point and of its attacked one at the weights that had not
+            seen it.
+    """
+
+    iterates: PyTree
+    params: PyTree
+    clean: Float[np.ndarray, "n"]
+    robust: Float[np.ndarray, "n"]
+
+    @property
+    def progressive(self) -> tuple[float, float]:
+        """Clean and attacked error in expectation over the returned network, unbiased and free.
+
+        An output of 0 counts as right, one that is not a number as wrong.
+        """
+        return float(np.mean(~(self.clean >= 0))), float(np.mean(~(self.robust >= 0)))
+
+
+def steps(
+    model: Model,
+    attack: Attack,
+    optimizer: optax.GradientTransformation,
+    params: PyTree,
+    moments: Any,
+    x: Float[Array, "n ..."],
+    y: Labels,
+    beta: Float[Array, ""],
+) -> tuple[PyTree, Any, Labels, Labels]:
+    """A step of the algorithm for each point, one after the other.
+
+    Args:
+        model: the network; its own weights are not looked at.
+        attack: of (gradient, points), such as `sphere.CapAttack`.
+        optimizer: of optax; plain steps of γ in the paper.
+        params, moments: weights and the optimiser's state before the first point.
+        x, y: fresh points in order.
+        beta: weight of adversarial training; as data, so that one program serves a sweep.
+    """
+
+    def step(carry: Any, point: Any) -> Any:
+        params, moments = carry
+        x, y = (each[None] for each in point)
+        attacked = lax.cond(
+            beta > 0, lambda x: attack(loss_slope(model, params, y), x), lambda x: x, x
+        )
+        slope, (clean, robust) = mixed_gradient(model, params, x, attacked, y, beta)
+        updates, moments = optimizer.update(slope, moments, params)
+        return (optax.apply_updates(params, updates), moments), (clean[0], robust[0])
+
+    (params, moments), (clean, robust) = lax.scan(step, (params, moments), (x, y))
+    return params, moments, clean, robust
+
+
+@partial(jax.jit, static_argnames=("model", "attack", "optimizer"))
+def _steps(model, attack, optimizer, params, moments, x, y, beta):
+    return steps(model, attack, optimizer, params, moments, x, y, beta)
+
+
+def algorithm_1(
+    model: Model,
+    x: Float[np.ndarray, "n ..."],
+    y: Float[np.ndarray, "n"],
+    attack: Attack,
+    beta: float,
+    step_size: float,
+    out: Path | None = None,
+) -> Trained:
+    """Train a network by one pass over fresh points, each attacked at the weights it meets.
+
+    Plain steps of γ along (1−β) ∇ℓ(y f(x)) + β ∇ℓ(y f(x̂)), with x̂ held fixed: no momentum, no
+    projection, no averaging. The paper returns one of the iterates drawn at random; the expectation
+    over it is what `Trained` gives.
+
+    Args:
+        model: with one output, at W^{[1]}.
+        x: N points on the sphere, in the order in which they are met.
+        y: labels 1 and −1.
+        attack: of (gradient, points), such as `sphere.CapAttack`; it must be hashable.
+        beta: weight of adversarial training, from 0 to 1. At 0 nothing is attacked.
+        step_size: γ.
+        out: folder where each tenth of the pass is kept; with what it holds the same call goes on
+            to the same weights. Nothing is written if left out.
+
+    Raises:
+        InputError: if labels, β or γ are outside their range, or the folder is of another run.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", algorithm 1.
+
+    Example:
+        >>> from experiments.theory.sphere import CapAttack
+        >>> from experiments.theory.tasks import margin
+        >>> points, labels = margin(400, 5, 0.2, np.random.default_rng(0))
+        >>> linear = Model(lambda w, x: x @ w, jnp.zeros((5, 1)))
+        >>> trained = algorithm_1(linear, points, labels, CapAttack(0.1), beta=0.5, step_size=0.5)
+        >>> trained.progressive[0] < 0.1
+        True
+    """
+    check_labels(y)
+    check_on_sphere(np.asarray(x, float))
+    if not 0 <= beta <= 1:
+        raise InputError(f"expected beta from 0 to 1, got {beta:g}; 0 is training without attacks")
+    if not 0 < step_size < np.inf:
+        raise InputError(f"expected a step size above 0, got {step_size:g}; raise it")
+    dtype = jax.tree.leaves(model.params)[0].dtype
+    points, labels = (jnp.asarray(each, dtype) for each in (x, y))
+    optimizer, functions = optax.sgd(step_size), model._replace(params=None)
+    blank = State(
+        params=model.params,
+        moments=optimizer.init(model.params),
+        iterates=jax.tree.map(lambda w: jnp.zeros((ITERATES, *w.shape), w.dtype), model.params),
+        clean=jnp.zeros_like(labels),
+        robust=jnp.zeros_like(labels),
+    )
+    kept = Checkpoints(
+        out,
+        {
+            "points": fingerprint([x, y]),
+            "weights": fingerprint(jax.tree.leaves(model.params)),
+            "attack": repr(attack),
+            "beta": beta,
+            "step_size": step_size,
+        },
+    )
+    ends = [round(k * len(y) / ITERATES) for k in range(ITERATES + 1)]
+    done, state = kept.latest(blank)
+    for k in range(done, ITERATES):
+        part = slice(ends[k], ends[k + 1])
+        iterates = jax.tree.map(
+            lambda all_, w, k=k: all_.at[k].set(w), state.iterates, state.params
+        )
+        params, moments, clean, robust = _steps(
+            functions,
+            attack,
+            optimizer,
+            state.params,
+            state.moments,
+            points[part],
+            labels[part],
+            jnp.asarray(beta, dtype),
+        )
+        seen = state.clean.at[part].set(clean), state.robust.at[part].set(robust)
+        state = State(params, moments, iterates, *seen)
+        kept.save(k + 1, state)
+    return Trained(state.iterates, state.params, np.asarray(state.clean), np.asarray(state.robust))

@@ -1,1 +1,0 @@
-"""What the papers behind this project prove, as functions: limits, bounds, training."""

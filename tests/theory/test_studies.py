@@ -1,0 +1,207 @@
+"""The theory's experiments: slopes and verdicts, and each of them at a small size."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from cells.residual import Residual
+from experiments.__main__ import EXPERIMENTS, app, enlarge
+from experiments.report import write_theory
+from experiments.study import Experiment, Study
+from experiments.theory.studies import THEORY, random_flip
+from experiments.theory.studies.digits import split
+from experiments.theory.studies.setting import kernels_of
+from experiments.theory.studies.statistics import agreement, beside, meets, positive, slope, within
+from experiments.theory.tasks import on_sphere
+from ntkscore.analysis.seeds import Interval, crossing, over_seeds
+from ntkscore.errors import InputError
+
+
+def test_the_slope_of_a_power_law_is_its_exponent() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"m": m, "seed": seed, "y": 3 * m**-0.5 * np.exp(0.02 * rng.standard_normal())}
+        for m in (16, 64, 256)
+        for seed in range(8)
+    ]
+    fitted = slope(pd.DataFrame(rows), "m", "y")
+    assert fitted.value == pytest.approx(-0.5, abs=0.01)
+    assert fitted.low < fitted.value < fitted.high < fitted.low + 0.05
+    assert str(Interval(-0.5, -0.61, -0.4)) == "-0.50 [-0.61, -0.40]"
+
+
+def test_an_interval_inside_beside_and_across_a_range() -> None:
+    assert within(Interval(-0.5, -0.55, -0.45), -0.6, -0.4) == "reproduced"
+    assert within(Interval(-0.2, -0.3, -0.1), -0.6, -0.4) == "not reproduced"
+    assert within(Interval(-0.4, -0.5, -0.3), -0.6, -0.4) == "not decidable"
+    assert meets(Interval(-0.4, -0.5, -0.3), -0.6, -0.4)
+    assert not meets(Interval(-0.3, -0.35, -0.2), -0.6, -0.4)
+    for above, verdict in ((True, "reproduced"), (False, "not reproduced")):
+        assert beside(Interval(1.2, 1.1, 1.3), 1, above) == verdict
+        assert beside(Interval(0.8, 0.7, 0.9), 1, not above) == verdict
+    assert beside(Interval(1.0, 0.9, 1.1), 1, above=True) == "not decidable"
+
+
+def test_a_crossing_is_where_lines_meet_and_nan_where_there_is_none() -> None:
+    x = np.array([1.0, 2.0, 4.0])
+    assert crossing(x, np.array([0.9, 0.7, 0.3]), 0.5) == pytest.approx(3)
+    assert crossing(x, np.array([0.1, 0.7, 0.9]), 0.4) == pytest.approx(1.5)
+    assert np.isnan(crossing(x, np.array([0.9, 0.8, 0.7]), 0.5))
+    falling = np.array([[0.9, 0.7, 0.3], [0.9, 0.8, 0.7]])
+    found = over_seeds(falling, lambda values: crossing(x, values.mean(0), 0.6))
+    assert found.low == pytest.approx(2.5) and found.high > 3  # one seed alone never crosses
+    assert np.isnan(over_seeds(falling[1:], lambda v: crossing(x, v[0], 0.6)).low)
+
+
+def test_agreement_is_spearmans_by_seed_and_leaves_out_what_is_missing() -> None:
+    rng = np.random.default_rng(0)
+    size = np.arange(30) % 3
+    rows = []
+    for seed in range(2):
+        error = size + 0.1 * rng.standard_normal(30)
+        frame = {"network": np.arange(30), "seed": seed, "size": size, "error": error}
+        rows.append(pd.DataFrame(frame | {"term": size + 0.1 * rng.standard_normal(30)}))
+    frame = pd.concat(rows)
+    found = agreement(frame, "error", "term")
+    for seed, value in enumerate(found.seeds):
+        one = frame[frame["seed"] == seed]
+        assert value == pytest.approx(one["error"].corr(one["term"], method="spearman"))
+    assert found.mean.low < found.mean.value < found.mean.high
+    assert positive([found]) == "reproduced"
+    assert positive([found, agreement(frame, "error", "term", "size")]) == "not decidable"
+    falling = agreement(frame.assign(term=-frame["term"]), "error", "term")
+    assert positive([falling]) == "not reproduced"
+    holes = frame.assign(term=frame["term"].where(frame["network"] > 4))
+    assert agreement(holes, "error", "term").networks == 25
+
+
+def test_kernels_of_a_stack() -> None:
+    points = on_sphere(np.random.default_rng(0).standard_normal((6, 2, 3)).astype(np.float32))
+    np.testing.assert_allclose(np.sum(points**2, (1, 2)), 1)
+    gram = np.arange(36.0).reshape(6, 6)
+    gram = gram + gram.T
+    kernels = kernels_of(gram, 2, 1.0)
+    np.testing.assert_array_equal(kernels["K_all"], kernels["K̂_ρ"])
+    np.testing.assert_array_equal(kernels["K̃_all"], kernels["K̂_2ρ"])
+    np.testing.assert_array_equal(kernels_of(gram, 2, 0.0)["K_all"], kernels["K"])
+    np.testing.assert_array_equal(kernels["K̄_2ρ"], gram[2:4, 4:])
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "width": {"SEEDS": 2, "SETTINGS": {"relu, no skip": (Residual(), "0", (16, 64))}},
+    "eigenvalue": {"SIZES": ((10, 64),), "RADII": (0.05,), "ACTIVATIONS": ("relu",), "WIDTH": 16},
+    "lazy": {"STEPS": 30, "SEEDS": 2, "WIDTHS": (16, 64), "ACTIVATIONS": ("tanh",)},
+    "tradeoff": {"STEPS": 300, "TEST": 100, "WIDTH": 32, "SEEDS": 2, "BETAS": (0.0, 1.0)}
+    | {"OF_ENERGY": 40, "NETWORKS": {"relu, skip": ("relu", "1")}},
+    "filters": {"WIDTH": 8, "STEPS": 20, "SEEDS": 2, "SIZES": (1, 3)}
+    | {"VARIANCES": ("1/m",), "ACTIVATIONS": ("relu",)},
+    "ranking": {"N": 30, "WIDTH": 16, "SEEDS": 2, "SIGMAS": ("relu",), "BETAS": (0.0, 1.0)}
+    | {"SIZES": (20, 40)},
+    "gradient": {"STEPS": 5, "SEEDS": 2, "WIDTHS": (16, 64), "HIDDEN": (1,)},
+    "projected": {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
+    "smooth": {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
+    "features": {"DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64), "SIGMAS": ("tanh",)},
+    "lazy_flip": {"SIDES": (10, 14), "WIDTHS": (20, 40), "SEEDS": 2, "IMAGES": 5},
+    "lazy_radius": {"SIDES": (10,), "WIDTH": 20, "DEVIATIONS": (1.0, 2.0), "SEEDS": 2, "IMAGES": 5},
+    "lazy_adversarial": {"SIDES": (10, 14), "WIDTH": 20, "SEEDS": 2, "EPOCHS": 2}
+    | {"SCALED": (1.0, 7.0)},
+    "lazy_deviation": {"WIDTHS": (10, 20), "DEVIATIONS": (1.0, 30.0), "SIDES": (7, 10)}
+    | {"WIDTH": 10, "SHARES": (0.1, 0.9), "SEEDS": 2},
+    "lazy_stability": {"LAYERS": (2, 4, 8), "FURTHER": (("he", 4, 1024),), "SEEDS": 1, "EPOCHS": 2}
+    | {"WIDTHS": {"ntk": (4, 128), "he": (64, 256), "lecun": (256,)}, "TRAIN": 32, "TEST": 10},
+    "travelling_stability": {"WIDTHS": (8, 16), "SEEDS": 2, "MOST": 300, "POINTS": 20},
+    "random_flip": {"DIMENSIONS": (25, 100, 400), "WIDTH": 50, "DRAWS": 8},
+    "random_stability": {"LAYERS": (2, 3), "WIDTHS": (16, 64), "NETWORKS": {16: 20, 64: 20}}
+    | {"DIMENSION": 5},
+    "interpolation": {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
+}
+
+
+def write_digits(data_dir: Path, count: int = 700, test: bool = False) -> None:
+    """Rings for zeros, bars for ones and noise for other digits, in MNIST's files."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:28, :28] - 13.5
+    shapes = {0: np.abs(np.hypot(rows, columns) - 8) < 2, 1: np.abs(columns) < 2}
+    labels = rng.integers(0, 10, count).astype(np.uint8)
+    labels[: 640 if count > 640 else count] %= 2
+    pixels = [
+        200 * shapes.get(int(k), rng.uniform(size=(28, 28)) < 0.2) + rng.integers(0, 50, (28, 28))
+        for k in labels
+    ]
+    folder, of = data_dir / "MNIST" / "raw", "t10k" if test else "train"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in (("images-idx3", np.array(pixels, np.uint8)), ("labels-idx1", labels)):
+        head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+        (folder / f"{of}-{name}-ubyte").write_bytes(head + array.tobytes())
+
+
+def test_digits_are_split_by_seed_until_there_are_test_files(tmp_path: Path) -> None:
+    write_digits(tmp_path)
+    study = Study(tmp_path)
+    train, test = split(study, 7, 0)
+    again, other = (split(study, 7, seed)[0] for seed in (0, 1))
+    assert train.x.shape == (600, 49) and len(test.x) >= 40
+    np.testing.assert_allclose(np.linalg.norm(train.x, axis=1), 1)
+    np.testing.assert_array_equal(train.x, again.x)
+    assert not np.array_equal(train.x, other.x)
+    pixels = split(study, 7, 0, "pixel")[0].x
+    assert pixels.min() >= 0 and 0.5 < pixels.max() <= 1
+    write_digits(tmp_path / "official")
+    write_digits(tmp_path / "official", 30, test=True)
+    train, test = split(Study(tmp_path / "official"), 7, 0)
+    assert len(train.x) > 600 and len(test.x) == 30 and set(test.y) == {-1.0, 1.0}
+
+
+def test_sizes_for_an_accelerator_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = dict.fromkeys(random_flip.FULL) | {"WIDTH": 70, "DRAWS": 3}
+    for name, value in full.items():
+        monkeypatch.setattr(random_flip, name, getattr(random_flip, name))
+        monkeypatch.setitem(random_flip.FULL, name, value)
+    enlarge(THEORY["theory-random-flip"])
+    outcome = random_flip.run(Study(Path()))
+    assert outcome.configuration["m"] == 70 and len(outcome.frame) == 3 * 4
+
+
+def test_the_page_without_mnist_is_a_sentence(tmp_path: Path) -> None:
+    asked = ["theory", "--data-dir", str(tmp_path), "--out", str(tmp_path / "THEORY.md")]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: expected") and "mnist" in result.stderr.lower()
+
+
+def test_an_experiment_of_one_size_is_not_enlarged() -> None:
+    with pytest.raises(InputError, match=r"expected no --full: .* has one size; leave it out"):
+        enlarge(EXPERIMENTS["sweep"])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SMALL)
+def test_every_experiment_gives_a_page(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    experiment = THEORY[f"theory-{name.replace('_', '-')}"]
+    module = sys.modules[experiment.run.__module__]
+    for constant, value in SMALL[name].items():
+        assert hasattr(module, constant)
+        monkeypatch.setattr(module, constant, value)
+    write_digits(tmp_path)
+    outcome = experiment.run(Study(tmp_path))
+    assert outcome.figure is not None and len(outcome.frame) and outcome.findings
+    shown = {"theory-x": Experiment("A title", lambda study: outcome)}
+    write_theory(Study(tmp_path), shown, tmp_path / "THEORY.md")
+    text = (tmp_path / "THEORY.md").read_text()
+    assert "## A title" in text and outcome.findings[0].what in text
+    assert (tmp_path / "figures" / "theory-x.png").stat().st_size > 1000
+    if name == "eigenvalue":
+        verdicts = {finding.what: finding.verdict for finding in outcome.findings}
+        assert verdicts["the corrected bound, every kernel and skip pattern"] == "reproduced"
+        assert verdicts["theorem 2 for K̂_ρ, a skip missing"] == "not reproduced"
+
+
+def test_every_study_has_a_small_size() -> None:
+    assert {f"theory-{name.replace('_', '-')}" for name in SMALL} == THEORY.keys()
