@@ -24,7 +24,8 @@ from experiments.study import (
 from ntkscore.results.result_set import ResultSet
 from ntkscore.text import format_rho
 
-HEAD = """# Report
+HEADS = {
+    "report": """# Report
 
 What the paper says, what we measured, and what comes of it. Made by `python -m experiments report`
 from the benchmark table and the recordings in `results/`; every figure's data and a record to
@@ -35,11 +36,8 @@ training: benchmark, theory, and beyond*, ICLR 2024.
 
 A statement about kernel scores is *reproduced* where the 95 % interval (bootstrap over cells) and
 each of at least three seeds agree with it, *not reproduced* where they contradict it, else *not
-decidable*. What any other verdict rests on stands beside it.
-"""
-
-
-THEORY_HEAD = """# The theory, run
+decidable*. What any other verdict rests on stands beside it.""",
+    "theory": """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
 (T1 to T6), Gao et al. (2019) about convergence of adversarial training (G1 to G5), Wang et al.
@@ -49,16 +47,14 @@ by statement what holds: `docs/theory.md`.
 
 A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured
 lies in the range that it gives, *not reproduced* where the two are apart, else *not decidable*; a
-bound is reproduced where nothing violates it.
-"""
-
-
-TRAINING_HEAD = """# Cells, trained
+bound is reproduced where nothing violates it.""",
+    "training": """# Cells, trained
 
 Small adversarial trainings on two cores, made by `python -m experiments training`: signs, not the
 benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it stands; it takes about
-1.84 hours of a T4 for a network (`docs/training.md`).
-"""
+1.84 hours of a T4 for a network (`docs/training.md`).""",
+}
+"""What pages begin with, by their names."""
 
 
 def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
@@ -205,7 +201,7 @@ def run_all(
     seconds: list[tuple[str, str]] = []
     for name, experiment in experiments.items():
         start = time.monotonic()
-        outcome = experiment.run(study)
+        outcome = experiment.outcome(study)
         figure = None
         if outcome.figure:
             png, svg = save(outcome.figure, page.parent / "figures" / name)
@@ -221,46 +217,18 @@ def run_all(
     return sections, findings, markdown_table(("experiment", "seconds"), seconds)
 
 
-def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment and write the page.
+def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
+    """Run experiments and write their page.
 
     Args:
+        name: in `HEADS`; the report has the recordings too, and the three findings about kernels.
         study, experiments, page: as for `run_all`.
     """
     sections, findings, times = run_all(study, experiments, page)
-    parts = (
-        HEAD.strip(),
-        *three_findings(findings),
-        verdict_counts(findings),
-        MEANS,
-        *sections,
-        *recordings(study),
-        "## Time",
-        "Of this report's own run, start-up left out.",
-        times,
-    )
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def write_theory(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment about the theory and write its page.
-
-    Args:
-        study, experiments, page: as for `run_all`.
-    """
-    _write(THEORY_HEAD, study, experiments, page)
-
-
-def write_training(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment that trains and write its page.
-
-    Args:
-        study, experiments, page: as for `run_all`.
-    """
-    _write(TRAINING_HEAD, study, experiments, page)
-
-
-def _write(head: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    sections, findings, times = run_all(study, experiments, page)
-    parts = (head.strip(), verdict_counts(findings), *sections, "## Time", times)
+    counts = verdict_counts(findings)
+    parts = [HEADS[name], counts, *sections, "## Time", times]
+    if name == "report":
+        before = [HEADS[name], *three_findings(findings), counts, MEANS]
+        own = "Of this report's own run, start-up left out."
+        parts = [*before, *sections, *recordings(study), "## Time", own, times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

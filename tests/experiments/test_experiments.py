@@ -24,8 +24,9 @@ from experiments.paper.top_operations import (
     older_means,
     top_operations,
 )
-from experiments.study import Study
+from experiments.study import Outcome, Study, read_record, write_outcome
 from ntkscore.analysis.comparison import table_scores
+from ntkscore.errors import InputError
 
 NAMES = (
     "benchmark-boxplots",
@@ -75,6 +76,15 @@ def test_reruns_from_its_record(data_dir: Path, tmp_path: Path) -> None:
     for ending in ("csv", "svg"):
         file = f"sparsity.{ending}"
         assert (first / file).read_bytes() == (second / file).read_bytes()
+
+
+def test_a_record_holds_the_size(tmp_path: Path) -> None:
+    study, record = Study(tmp_path, seed=3, full=True), tmp_path / "name.json"
+    write_outcome(Outcome(pd.DataFrame({"a": [1]})), study, "name", tmp_path)
+    assert read_record(record, tmp_path) == ("name", study, study.checksums())
+    record.write_text('{"experiment": "name"}')
+    with pytest.raises(InputError, match=r"expected the JSON .*, got .*give"):
+        read_record(record, tmp_path)
 
 
 def test_says_where_a_table_is_missing(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.__main__ import EXPERIMENTS, enlarge
-from experiments.report import write_theory
+from experiments.__main__ import EXPERIMENTS
+from experiments.report import write_page
 from experiments.study import Experiment, Outcome, Study
 from experiments.theory import (
     eigenvalue,
@@ -218,19 +218,24 @@ def test_digits_are_split_by_seed_until_there_are_test_files(tmp_path: Path) -> 
     assert len(train.x) > 600 and len(test.x) == 30 and set(test.y) == {-1.0, 1.0}
 
 
+def test_the_full_size_replaces_that_for_two_cores_while_it_runs() -> None:
+    def width_now(study: Study) -> Any:
+        return filters.WIDTH
+
+    width_now.__module__ = filters.__name__
+    experiment, usual = Experiment("A title", width_now), filters.WIDTH
+    sizes = [experiment.outcome(Study(Path(), full=full)) for full in (True, False)]
+    assert sizes == [filters.FULL["WIDTH"], usual]
+
+
 @pytest.mark.parametrize("module", SMALL, ids=lambda module: module.__name__)
-def test_sizes_for_an_accelerator_replace_those_for_two_cores(
-    module: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in module.FULL:
-        monkeypatch.setattr(module, name, getattr(module, name))
-    enlarge(Experiment("A title", module.run))
-    assert all(getattr(module, name) == value for name, value in module.FULL.items())
+def test_full_sizes_are_of_constants_that_there_are(module: Any) -> None:
+    assert all(hasattr(module, name) for name in module.FULL)
 
 
-def test_an_experiment_of_one_size_is_not_enlarged() -> None:
+def test_an_experiment_of_one_size_has_no_full_one() -> None:
     with pytest.raises(InputError, match=r"expected no --full: .* has one size; leave it out"):
-        enlarge(EXPERIMENTS["sweep"])
+        EXPERIMENTS["sweep"].outcome(Study(Path(), full=True))
 
 
 @pytest.mark.thorough
@@ -244,7 +249,7 @@ def test_every_experiment_gives_a_page(
     outcome: Outcome = module.run(Study(tmp_path))
     assert outcome.figure is not None and len(outcome.frame) and outcome.findings
     experiment = Experiment("A title", lambda study: outcome)
-    write_theory(Study(tmp_path), {"theory-x": experiment}, tmp_path / "THEORY.md")
+    write_page("theory", Study(tmp_path), {"theory-x": experiment}, tmp_path / "THEORY.md")
     text = (tmp_path / "THEORY.md").read_text()
     assert "## A title" in text and outcome.findings[0].what in text
     assert (tmp_path / "figures" / "theory-x.png").stat().st_size > 1000
