@@ -16,8 +16,7 @@ from experiments.ours import (
     train_free_search,
 )
 from experiments.paper import (
-    boxplots,
-    distribution,
+    accuracies,
     ntk_correlation,
     ranks,
     search,
@@ -53,10 +52,10 @@ from ntkscore.paths import data_home
 
 EXPERIMENTS = {
     "benchmark-boxplots": Experiment(
-        "Accuracies of the benchmark, by data set and metric (Figure 2)", boxplots.run
+        "Accuracies of the benchmark, by data set and metric (Figure 2)", accuracies.ranges
     ),
     "accuracy-distribution": Experiment(
-        "How accuracies are distributed (Figure 3a)", distribution.run
+        "How accuracies are distributed (Figure 3a)", accuracies.distribution
     ),
     "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
     "rank-across-datasets": Experiment(

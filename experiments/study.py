@@ -270,6 +270,11 @@ def read_record(record: Path, data_dir: Path) -> tuple[str, Study, dict[str, str
         ) from None
 
 
+def verdict(holds: object, otherwise: Verdict = "not reproduced") -> Verdict:
+    """Reproduced where a statement holds."""
+    return "reproduced" if holds else otherwise
+
+
 def count_of(number: int, noun: str) -> str:
     """A number and its noun, in the plural where need be: "1 seed", "3 seeds"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cells import EDGES, SIZE, Cell
 from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
 from experiments.paper import search, searchers
-from experiments.paper.distribution import histogram
+from experiments.paper.accuracies import histogram
 from experiments.paper.picks import Picks, space_accuracies, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
@@ -250,7 +250,7 @@ def test_summary_holds_interval_and_paper() -> None:
     accuracy = {"val_acc": np.array([0.1, 0.2, 0.4]), "val_pgd_8_acc": np.zeros(3)}
     one = np.ones(2)
     picks = [Picks("val_acc", "a", np.array([1, 2]), 5 * one, 3 * one, 0.1)]
-    frame = summary(picks, accuracy, {("val_acc", "a"): {"val_acc": 0.5}})
+    frame = summary(picks, accuracy, {("val_acc", "a"): (0.5,)})
     row = frame.iloc[0]
     assert row["mean"] == pytest.approx(0.3)
     assert row["low"] == pytest.approx(0.205) and row["high"] == pytest.approx(0.395)

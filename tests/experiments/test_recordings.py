@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, app
-from experiments.contrasts import Contrast, Pair, contrast
 from experiments.ours import conventions, fidelity, measures
 from experiments.ours.sweep import peaks
+from experiments.paper.contrasts import Contrast, Pair, contrast
 from experiments.recordings import (
     RECORDINGS,
     Recording,
