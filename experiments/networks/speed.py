@@ -37,6 +37,7 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
     """A function that computes the kernel in PyTorch, of the same weights and images."""
     import torch  # type: ignore[import-not-found]
 
+    from experiments.benchmark import torch_reference
     from experiments.networks import torch_networks
 
     model, points = NETWORKS[name](scale)
@@ -47,7 +48,8 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
         network = torch_networks.ResNet(filters, stages_of(scale), CLASSES)
     elif name == "wide-resnet":
         filters = 2 * weights["conv_init.kernel"].shape[-1]
-        network = torch_networks.WideResNet(filters, scale.stages(3), scale.layers(4), CLASSES)
+        stages = (scale.layers(4),) * scale.stages(3)
+        network = torch_networks.WideResNet(filters, stages, CLASSES)
     else:
         width, tokens = weights["cls"].shape[-1], weights["pos_embedding"].shape[1] - 1
         heads = weights["encoderblock_0.MultiHeadDotProductAttention_0.query.bias"].shape[0]
@@ -56,7 +58,7 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
         )
     torch_networks.load(network, weights)
     images = torch.tensor(np.asarray(points)).permute(0, 3, 1, 2).contiguous()
-    return lambda: torch_networks.kernel(network, images).numpy()
+    return lambda: torch_reference.kernel(network, images).numpy()
 
 
 def kernel_by(method: str, name: str, scale: Scale) -> Callable[[], Any]:
