@@ -9,19 +9,10 @@ from pathlib import Path
 import pandas as pd
 import typer
 
+from experiments.markdown import markdown_table
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
-from experiments.study import (
-    FIRST,
-    MEANS,
-    SECOND,
-    THIRD,
-    Experiment,
-    Finding,
-    Outcome,
-    Study,
-)
-from ntkscore.results.result_set import ResultSet
+from experiments.study import FIRST, MEANS, SECOND, THIRD, Experiment, Finding, Outcome, Study
 from ntkscore.text import format_rho
 
 HEADS = {
@@ -57,20 +48,6 @@ benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it sta
 """What pages begin with, by their names."""
 
 
-def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table, bars in its entries escaped.
-
-    Args:
-        head: names of the columns.
-        rows: entries by column.
-    """
-    first, *others = (
-        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
-    )
-    lines = (first, ["---"] * len(first), *others)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def format_value(value: object) -> object:
     """An entry of a table: three digits of a number, nothing for NaN."""
     if not isinstance(value, float):
@@ -81,9 +58,8 @@ def format_value(value: object) -> object:
 def overall(findings: Sequence[Finding]) -> str:
     """One verdict for a statement with several parts."""
     counts = Counter(finding.verdict for finding in findings)
-    (verdict, count), *others = counts.most_common()
-    if not others:
-        return f"**{verdict}** ({count} of {count} comparisons)"
+    if len(counts) == 1:
+        return f"**{findings[0].verdict}** ({len(findings)} of {len(findings)} comparisons)"
     parts = ", ".join(f"{number} {name}" for name, number in counts.most_common())
     return f"**mixed**: of {len(findings)} comparisons {parts}"
 
@@ -151,21 +127,16 @@ def recording_row(study: Study, name: str) -> tuple[object, ...]:
     configuration = result_set.configuration
     radii = ", ".join(map(format_rho, configuration["rhos"]))
     cost = seconds_per_cell(result_set)
+    devices = Counter(result_set.sessions[-1]["devices"])
     return (
         f"`{name}`",
         f"{rows['cell'].nunique():,}",
         rows["seed"].nunique(),
         *(configuration[key] for key in ("samples", "channels", "cells_per_stage")),
         f"{configuration['attack']} {radii}",
-        devices_of(result_set),
+        ", ".join(f"{count} × {kind}" for kind, count in devices.items()),
         "" if math.isnan(cost) else f"{cost:.2f}",
     )
-
-
-def devices_of(result_set: ResultSet) -> str:
-    """Devices that computed a recording, with their number."""
-    counts = Counter(result_set.sessions[-1]["devices"])
-    return ", ".join(f"{count} × {kind}" for kind, count in counts.items())
 
 
 def status_counts(name: str, rows: pd.DataFrame) -> str:
@@ -196,16 +167,13 @@ def run_all(
         experiments: experiments by name, in the order of the page.
         page: the file; figures go into `figures` beside it.
     """
-    sections: list[str] = []
-    findings: list[Finding] = []
-    seconds: list[tuple[str, str]] = []
+    sections, findings, seconds = [], [], []
     for name, experiment in experiments.items():
         start = time.monotonic()
         outcome = experiment.outcome(study)
         figure = None
         if outcome.figure:
-            png, svg = save(outcome.figure, page.parent / "figures" / name)
-            svg.unlink()
+            (png,) = save(outcome.figure, page.parent / "figures" / name, ("png",))
             figure = png.relative_to(page.parent)
         if outcome.kept:
             outcome.frame.to_parquet(page.parent / f"{name}.parquet", index=False)
@@ -218,11 +186,9 @@ def run_all(
 
 
 def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run experiments and write their page.
+    """Run experiments and write their page, one of `HEADS`.
 
-    Args:
-        name: in `HEADS`; the report has the recordings too, and the three findings about kernels.
-        study, experiments, page: as for `run_all`.
+    The report has the recordings too, and the three findings about kernels.
     """
     sections, findings, times = run_all(study, experiments, page)
     counts = verdict_counts(findings)

@@ -221,14 +221,7 @@ class Experiment(NamedTuple):
 
 
 def write_outcome(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
-    """Write figure (PNG, SVG), data (CSV) and record (JSON) of an experiment.
-
-    Args:
-        outcome: the experiment's outcome.
-        study: the study that it was run on.
-        name: the experiment's name, and that of the files.
-        out: folder.
-    """
+    """Write figure (PNG, SVG), data (CSV) and record (JSON) under an experiment's name."""
     out.mkdir(parents=True, exist_ok=True)
     paths = save(outcome.figure, out / name) if outcome.figure else []
     data = out / f"{name}.csv"

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -20,23 +21,12 @@ from ntkscore.paths import data_home
 
 BEFORE_RANKING = 0.5
 """Share of the time that the parts before the ranking may take together."""
+RANKING = "ranking.csv"
 BENCHMARK = {
     "full": ("--count", "8"),
     "small": ("--count", "8", "--no-full"),
     "tiny": ("--count", "2", "--no-full"),
 }
-
-
-class Part(NamedTuple):
-    """A program to run.
-
-    Attributes:
-        output: name of the file that its stdout goes to.
-        command: module and arguments, for Python's `-m`.
-    """
-
-    output: str
-    command: tuple[str, ...]
 
 
 class Ending(NamedTuple):
@@ -47,34 +37,37 @@ class Ending(NamedTuple):
     why: str = ""
 
 
-def parts_of(size: str, folder: Path, data: Path) -> list[Part]:
-    """The parts in the order in which they run, the ranking last.
+def parts_of(size: str, folder: Path, data: Path) -> dict[str, tuple[str, ...]]:
+    """Modules and arguments for Python's `-m`, by the file that their output goes to, in order.
 
     Args:
         size: a name in `SIZES`; `tiny` verifies the smallest file alone.
-        folder: what they leave goes there.
+        folder: what the parts leave goes there.
         data: the folder with data sets, tables and `parity`.
     """
     files = sorted((data / "parity").glob("*.npz"), key=lambda path: path.stat().st_size)
-    verify = [
-        Part(
-            f"verify-{path.stem}-{precision}.csv",
-            ("ntkscore", "verify", str(path), *options, "--format", "csv"),
+    verify = {
+        f"verify-{path.stem}-{precision}.csv": (
+            *("ntkscore", "verify", str(path), "--format", "csv"),
+            *options,
         )
         for precision, options in (("float32", ()), ("float64", ("--x64",)))
         for path in (files[:1] if size == "tiny" else files)
-    ]
+    }
     benchmark = ("experiments.benchmark", "--no-rivals", "--format", "json", *BENCHMARK[size])
-    ranking = ("experiments.accelerator.ranking", size, str(folder))
-    return [*verify, Part("benchmark.json", benchmark), Part("ranking.csv", ranking)]
+    return {
+        **verify,
+        "benchmark.json": benchmark,
+        RANKING: ("experiments.accelerator.ranking", size, str(folder)),
+    }
 
 
-def run(part: Part, folder: Path, data: Path, limit: float) -> Ending:
+def run(command: Sequence[str], output: Path, data: Path, limit: float) -> Ending:
     """Run a part to its end, or end it when its time is up.
 
     Args:
-        part: the program.
-        folder: where its output and what it says on stderr go.
+        command: module and arguments, for Python's `-m`.
+        output: the file for its stdout; what it says on stderr goes to `log.txt` beside it.
         data: the folder with data sets and tables.
         limit: seconds that it may take.
     """
@@ -82,13 +75,13 @@ def run(part: Part, folder: Path, data: Path, limit: float) -> Ending:
         return Ending("stopped", 0.0, "no time was left")
     start = time.monotonic()
     environment = os.environ | {"NTKSCORE_DATA": str(data), "PYTHONUNBUFFERED": "1"}
-    with (folder / "log.txt").open("a+") as log, (folder / part.output).open("w") as output:
+    with (output.parent / "log.txt").open("a+") as log, output.open("w") as stdout:
         said = log.seek(0, os.SEEK_END)
         try:
             subprocess.run(
-                [sys.executable, "-m", *part.command],
+                [sys.executable, "-m", *command],
                 env=environment,
-                stdout=output,
+                stdout=stdout,
                 stderr=log,
                 timeout=limit,
                 check=True,
@@ -114,15 +107,14 @@ def measure(size: str, folder: Path, data: Path, minutes: float) -> list[Ending]
     """
     folder.mkdir(parents=True, exist_ok=True)
     start, file = time.monotonic(), folder / "parts.json"
-    *others, ranking = parts_of(size, folder, data)
-    for part in (*others, ranking):
-        known, command = read_json(file), " ".join(part.command)
-        if known.get(command, [""])[0] == "done":
+    for output, command in parts_of(size, folder, data).items():
+        known, text = read_json(file), " ".join(command)
+        if known.get(text, [""])[0] == "done":
             continue
-        typer.echo(f"{time.strftime('%T')} {command}")
-        share = 1.0 if part is ranking else BEFORE_RANKING
+        typer.echo(f"{time.strftime('%T')} {text}")
+        share = 1.0 if output == RANKING else BEFORE_RANKING
         left = start + 60 * minutes * share - time.monotonic()
-        write_json(file, known | {command: run(part, folder, data, left)})
+        write_json(file, known | {text: run(command, folder / output, data, left)})
     typer.echo(report.write(folder, data).read_text(encoding="utf-8"))
     return [Ending(*ending) for ending in read_json(file).values()]
 

@@ -45,11 +45,13 @@ def clock(path: Path) -> Callable[[Progress], None]:
     earlier, began, start = read_json(path), time.monotonic(), time.strftime("%F %T")
 
     def note(progress: Progress) -> None:
+        if progress.started is None:
+            return
         state = {
             "networks": progress.resumed + progress.done,
             "total": progress.total,
             "seconds": time.monotonic() - began,
-            "first_call": progress.started and progress.started - began,
+            "first_call": progress.started - began,
             "per_second": progress.rate,
             "peak_bytes": max(map(peak_bytes, progress.plan.devices)),
             "plan": str(progress.plan),

@@ -74,13 +74,11 @@ def whole_space(folder: Path) -> Iterator[str]:
     """A line for each start of the ranking, and the time of the whole space in one go."""
     starts: dict[str, dict[str, Any]] = read_json(folder / "pace.json")
     for start, state in starts.items():
-        compiled = (
-            "" if state["first_call"] is None else f"first call {state['first_call']:.3g} s, "
-        )
         yield (
             f"{start}: {state['networks']:,} of {state['total']:,} networks after "
-            f"{duration(state['seconds'])}; {compiled}{state['per_second']:.3g} a second from then "
-            f"on; memory peak {gibibytes(state['peak_bytes'])}; {state['plan']}"
+            f"{duration(state['seconds'])}; first call {state['first_call']:.3g} s, "
+            f"{state['per_second']:.3g} a second from then on; memory peak "
+            f"{gibibytes(state['peak_bytes'])}; {state['plan']}"
         )
     timed = [state for state in starts.values() if state["per_second"]]
     if timed:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.accelerator import report
-from experiments.accelerator.__main__ import Part, measure, parts_of, run
+from experiments.accelerator.__main__ import measure, parts_of, run
 from experiments.accelerator.ranking import write_json
 from experiments.study import RECORDED
 
@@ -47,7 +47,7 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
     checks.to_csv(tmp_path / "verify-cell-float32.csv", index=False)
     (tmp_path / "verify-other-float64.csv").touch()
     write_json(tmp_path / "benchmark.json", [SUMMARY])
-    second = START | {"networks": 85, "first_call": None, "per_second": 0.0}
+    second = START | {"networks": 85, "per_second": 0.0}
     write_json(tmp_path / "pace.json", {"monday": START, "tuesday": second})
     write_json(tmp_path / "parts.json", {"experiments.benchmark": ("failed", 3.0, "no luck")})
     shutil.copytree(RECORDED / "conventions" / "tiny", tmp_path / "space")
@@ -79,7 +79,7 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
 def test_a_part_ends_alone(
     tmp_path: Path, command: tuple[str, ...], limit: float, how: str, why: str
 ) -> None:
-    ending = run(Part("part.txt", command), tmp_path, tmp_path, limit)
+    ending = run(command, tmp_path / "part.txt", tmp_path, limit)
     assert ending.how == how and why in ending.why
     assert ending.seconds < 30
 
@@ -88,7 +88,7 @@ def test_every_parity_file_is_verified_in_both_precisions(tmp_path: Path) -> Non
     (tmp_path / "parity").mkdir()
     for name, content in (("large", "12"), ("small", "1")):
         (tmp_path / "parity" / f"{name}.npz").write_text(content)
-    *verify, benchmark, ranking = (part.output for part in parts_of("full", tmp_path, tmp_path))
+    *verify, benchmark, ranking = parts_of("full", tmp_path, tmp_path)
     assert verify == [
         f"verify-{file}-{precision}.csv"
         for precision in ("float32", "float64")
