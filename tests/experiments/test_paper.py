@@ -10,15 +10,11 @@ import pytest
 from cells import EDGES, SIZE, Cell
 from experiments.ours.sweep import peaks
 from experiments.paper import search, searchers
-from experiments.paper.accuracies import histogram
 from experiments.paper.contrasts import Contrast, Pair, contrast
-from experiments.paper.picks import Picks, space_accuracies, summary
+from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
-from experiments.paper.table_agreement import accuracies, pairs
-from experiments.paper.top_operations import commonest, difference, older_means, top_operations
-from experiments.study import Study
-from ntkscore.analysis.comparison import table_scores
+from experiments.paper.top_operations import commonest, top_operations
 from ntkscore.analysis.paired import Difference
 
 
@@ -79,21 +75,6 @@ def test_flat_regions_are_named() -> None:
     assert peak["flat ρ × 255"] == "any"
 
 
-def test_table_1_to_three_digits(study: Study) -> None:
-    frame = pairs(accuracies(study), resamples=20).set_index(["first", "second"])
-    assert (frame["low"] < frame["spearman"]).all() and (frame["spearman"] < frame["high"]).all()
-    unclear = {"PGD*", "FGSM*"}  # the older table does not state their radius
-    clear = [pair for pair in frame.index if not unclear & set(pair)]
-    assert len(clear) == 6
-    assert frame.loc[clear, "three_digits"].all()
-    assert frame.loc[("Clean", "PGD"), "spearman"] == pytest.approx(0.98501, abs=1e-5)
-
-
-def test_histogram_holds_every_cell(study: Study) -> None:
-    shares = histogram(study.table).groupby("metric")["share"].sum()
-    np.testing.assert_allclose(shares, 1)
-
-
 def test_ranks_and_their_agreement() -> None:
     frame = pd.DataFrame({"a": [0.9, 0.5, 0.7], "b": [0.6, 0.8, 0.8]}, index=[4, 2, 7])
     places = ranks(frame.rename_axis("cell"), "a")
@@ -101,15 +82,6 @@ def test_ranks_and_their_agreement() -> None:
     statistics = agreements(places, "a").loc["b"]
     assert statistics["spearman"] == pytest.approx(-np.sqrt(3) / 2)
     assert statistics["shared_best"] == 3
-
-
-def test_the_older_tables_best_cells_are_others(study: Study) -> None:
-    older = top_operations(older_means(study.older))
-    newer = top_operations(table_scores(study.table, "cifar10"))
-    found = difference(newer, older)
-    assert found.verdict == "reproduced" and found.ours.startswith("0 of 10 cells in common")
-    assert difference(newer, newer).verdict == "not reproduced"
-    assert older["robust_mean"].is_monotonic_decreasing
 
 
 def test_top_operations_and_the_commonest() -> None:
@@ -200,18 +172,3 @@ def test_summary_holds_interval_and_paper() -> None:
     assert (row["queries"], row["found_after"], row["runs"]) == (5, 3, 2)
     assert row["within"] is False
     assert pd.isna(frame.iloc[1]["within"]) and pd.isna(frame.iloc[1]["paper"])
-
-
-@pytest.mark.slow
-def test_table_2_within_the_runs(study: Study) -> None:
-    table = study.table
-    whole = space_accuracies(table, "cifar10")
-    assert whole["val_acc"][3599] == table.accuracy(table.representative(3599), "cifar10", "clean")
-    frame = summary(search.search_all(table, whole, runs=30), whole, search.PAPER)
-    optimum = frame[frame["method"] == search.OPTIMUM].set_index("metric")["mean"]
-    assert optimum["val_pgd_8_acc"] == pytest.approx(0.4811, abs=5e-5)
-    searches = frame[(frame["method"] != search.OPTIMUM) & frame["paper"].notna()]
-    assert len(searches) == 45
-    assert (searches["queries"] == 150).all()
-    assert searches["within"].all()
-    assert (searches["mean"] - searches["paper"]).abs().max() < 0.006
