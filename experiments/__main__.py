@@ -48,6 +48,7 @@ from experiments.theory import (
 )
 from experiments.training import beta, proof
 from ntkscore.cli.output import input_errors
+from ntkscore.data.images import load
 from ntkscore.paths import data_home
 
 EXPERIMENTS = {
@@ -212,6 +213,9 @@ def _register_page(name: str, experiments: dict[str, Experiment], about: str) ->
     ) -> None:
         with input_errors():
             study = Study(data_home(data_dir), seed, results, full)
+            if name == "theory":
+                # Without MNIST, which some of them read late, an hour would be for nothing.
+                load("mnist", study.data_dir)
             report.write_page(name, study, experiments, out)
         typer.echo(out)
 

@@ -139,6 +139,8 @@ def test_says_where_tables_and_recordings_are_missing(data_dir: Path, tmp_path: 
     result = runner.invoke(app, ["sparsity", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "expected a readable file" in result.stderr
+    without = runner.invoke(app, ["theory", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
+    assert without.exit_code == 2 and "error: expected" in without.stderr
     options = ["--data-dir", str(data_dir), "--results", str(tmp_path)]
     missing = runner.invoke(app, ["sweep", *options])
     assert missing.exit_code == 2
