@@ -1,7 +1,5 @@
 """Experiments by name: `python -m experiments NAME`, `python -m experiments list`."""
 
-import json
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +16,7 @@ from experiments.ours import (
     train_free_search,
 )
 from experiments.paper import (
-    boxplots,
-    distribution,
+    accuracies,
     ntk_correlation,
     ranks,
     search,
@@ -27,19 +24,19 @@ from experiments.paper import (
     table_agreement,
     top_operations,
 )
-from experiments.study import RECORDED, Experiment, study_of, write_outcome
+from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
 from experiments.training import beta, proof
+from ntkscore.cli.output import input_errors
 from ntkscore.data.images import load
-from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
 EXPERIMENTS = {
     "benchmark-boxplots": Experiment(
-        "Accuracies of the benchmark, by data set and metric (Figure 2)", boxplots.run
+        "Accuracies of the benchmark, by data set and metric (Figure 2)", accuracies.ranges
     ),
     "accuracy-distribution": Experiment(
-        "How accuracies are distributed (Figure 3a)", distribution.run
+        "How accuracies are distributed (Figure 3a)", accuracies.distribution
     ),
     "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
     "rank-across-datasets": Experiment(
@@ -82,6 +79,13 @@ TRAINING = {
     ),
 }
 
+PAGES = {
+    "report": (EXPERIMENTS, "the paper's statements beside our measurements"),
+    "theory": (THEORY, "the theory's statements beside our measurements; one reads MNIST"),
+    "training": (TRAINING, "those that train networks, on CIFAR-10"),
+}
+"""Pages by name: their experiments, and what they are about."""
+
 Full = Annotated[
     bool, typer.Option("--full", help="Sizes for an accelerator, of experiments about the theory.")
 ]
@@ -90,9 +94,7 @@ DataDir = Annotated[
     typer.Option(help="Folder with the tables; else $NTKSCORE_DATA, else the user cache."),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Results = Annotated[
-    Path | None, typer.Option(help="Folder of recordings other than experiments/results.")
-]
+Results = Annotated[Path, typer.Option(help="Folder of the recordings.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -105,19 +107,6 @@ def list_experiments() -> None:
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
 
-def enlarge(experiment: Experiment) -> None:
-    """Put an experiment's sizes for an accelerator in the place of those for two cores.
-
-    Raises:
-        InputError: if it has none.
-    """
-    module = sys.modules[experiment.run.__module__]
-    if not hasattr(module, "FULL"):
-        raise InputError(f"expected no --full: {experiment.title} has one size; leave it out")
-    for constant, value in module.FULL.items():
-        setattr(module, constant, value)
-
-
 def _register(name: str, experiment: Experiment) -> None:
     @app.command(name, help=experiment.title + ".")
     def command(
@@ -126,28 +115,43 @@ def _register(name: str, experiment: Experiment) -> None:
         ),
         data_dir: DataDir = None,
         seed: Seed = 0,
-        results: Results = None,
+        results: Results = RECORDED,
         full: Full = False,
     ) -> None:
         start = time.monotonic()
-        try:
-            if full:
-                enlarge(experiment)
-            study = study_of(data_dir, seed, results)
-            outcome = experiment.run(study)
+        with input_errors():
+            study = Study(data_home(data_dir), seed, results, full)
+            outcome = experiment.outcome(study)
             paths = write_outcome(outcome, study, name, out)
-        except InputError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(2) from None
-        for remark in outcome.remarks:
-            typer.echo(remark)
-        for path in paths:
-            typer.echo(path)
+        for line in (*outcome.remarks, *paths):
+            typer.echo(line)
         typer.echo(f"{time.monotonic() - start:.1f} s", err=True)
+
+
+def _register_page(name: str, experiments: dict[str, Experiment], about: str) -> None:
+    usual = RECORDED.parent / f"{name.upper()}.md"
+
+    @app.command(name, help=f"Run experiments and write one page: {about}.")
+    def command(
+        data_dir: DataDir = None,
+        seed: Seed = 0,
+        results: Results = RECORDED,
+        full: Full = False,
+        out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = usual,
+    ) -> None:
+        with input_errors():
+            study = Study(data_home(data_dir), seed, results, full)
+            if name == "theory":
+                # Without MNIST, which some of them read late, an hour would be for nothing.
+                load("mnist", study.data_dir)
+            report.write_page(name, study, experiments, out)
+        typer.echo(out)
 
 
 for _name, _experiment in (EXPERIMENTS | THEORY | TRAINING).items():
     _register(_name, _experiment)
+for _name, (_experiments, _about) in PAGES.items():
+    _register_page(_name, _experiments, _about)
 
 
 @app.command("record")
@@ -163,74 +167,15 @@ def make_recordings(
     out: Annotated[Path, typer.Option(help="Folder for the part that figures use.")] = RECORDED,
 ) -> None:
     """Compute the scores that the experiments read. Run the same command again to resume."""
-    try:
+    with input_errors():
         for name in recordings.recordings_named(names):
             typer.echo(recordings.record(name, data_home(data_dir), work, out))
-    except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 @app.command("ship")
 def ship() -> None:
     """Put the recorded scores of all cells into the package, for `ntkscore.recorded_scores`."""
     typer.echo(recordings.ship())
-
-
-@app.command("report")
-def write_page(
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    results: Results = None,
-    out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
-    / "REPORT.md",
-) -> None:
-    """Run every experiment and write one page: the paper's statements beside our measurements."""
-    try:
-        report.write_report(study_of(data_dir, seed, results), EXPERIMENTS, out)
-    except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    typer.echo(out)
-
-
-@app.command("theory")
-def write_theory(
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    full: Full = False,
-    out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
-    / "THEORY.md",
-) -> None:
-    """Run every experiment about the theory and write one page; many read MNIST."""
-    try:
-        study = study_of(data_dir, seed, None)
-        # Most of the page takes no images; without them its first hour would be for nothing.
-        load("mnist", study.data_dir)
-        if full:
-            for experiment in THEORY.values():
-                enlarge(experiment)
-        report.write_theory(study, THEORY, out)
-    except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    typer.echo(out)
-
-
-@app.command("training")
-def write_training(
-    data_dir: DataDir = None,
-    seed: Seed = 0,
-    out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = RECORDED.parent
-    / "TRAINING.md",
-) -> None:
-    """Run every experiment that trains networks, on CIFAR-10, and write one page."""
-    try:
-        report.write_training(study_of(data_dir, seed, None), TRAINING, out)
-    except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    typer.echo(out)
 
 
 @app.command()
@@ -240,19 +185,13 @@ def rerun(
     data_dir: DataDir = None,
 ) -> None:
     """Run an experiment again from its record, and say if tables or recordings have changed."""
-    try:
-        content = json.loads(record.read_text(encoding="utf-8"))
-        name, results = content["experiment"], content["results"]
-        study = study_of(data_dir, content["seed"], Path(results) if results else None)
-        if study.checksums() != content["checksums"]:
+    with input_errors():
+        name, study, checksums = read_record(record, data_home(data_dir))
+        if study.checksums() != checksums:
             typer.echo("tables or recordings are not those of the record", err=True)
-        experiment = (EXPERIMENTS | THEORY | TRAINING)[name]
-        paths = write_outcome(experiment.run(study), study, name, out)
-    except (OSError, ValueError, KeyError) as error:
-        typer.echo(f"error: {error}; give the JSON that an experiment left", err=True)
-        raise typer.Exit(2) from None
-    for path in paths:
-        typer.echo(path)
+        outcome = (EXPERIMENTS | THEORY | TRAINING)[name].outcome(study)
+        for path in write_outcome(outcome, study, name, out):
+            typer.echo(path)
 
 
 if __name__ == "__main__":

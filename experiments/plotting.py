@@ -1,5 +1,6 @@
 """Size, fonts and labels of all figures, and colours that colour-blind readers can tell apart."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -80,15 +81,10 @@ def panels(count: int, width: float = 1.0, together: bool = False) -> tuple[Figu
     return figure, list(axes[0])
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG.
-
-    Args:
-        figure: the figure; it is closed.
-        stem: path of the files without their ending.
-    """
+def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write a figure, and close it; the stem is the path of the files without their ending."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
     for path in paths:
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from cells.space import options
-from experiments import alone
 from experiments.study import BENCHMARK, DATASET, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
@@ -64,31 +62,43 @@ class Recording:
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
         images: the data set that they are drawn from.
-        alone: record these measures by themselves, without the kernels; of `experiments.alone`.
+        only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
     """
 
     choices: Choices
     cells: str = "table"
     seeds: int = 3
     images: str = DATASET
-    alone: str = ""
+    only: tuple[str, ...] = ()
+
+    def _chosen(self, cls: type) -> Choices:
+        return {f.name: self.choices[f.name] for f in options(cls) if f.name in self.choices}
 
     @property
     def space(self) -> NASBench201:
         """The cells' networks."""
-        names = {field.name for field in options(NASBench201)}
-        return NASBench201(**{k: value for k, value in self.choices.items() if k in names})
+        return NASBench201(**self._chosen(NASBench201))
 
     @property
     def config(self) -> Config:
         """How they are scored."""
-        names = {field.name for field in options(Config)}
-        return Config(**{k: value for k, value in self.choices.items() if k in names})
+        return Config(**self._chosen(Config))
 
 
 SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
-ALONE = {group: Recording(MODERATE | {"proxies": True}, alone=group) for group in alone.GROUPS}
-"""Of all networks of `space`, what takes passes of its own."""
+PROXIES = {
+    name: Recording(MODERATE | {"proxies": True}, only=scores)
+    for name, scores in {
+        "trainability": ("clean.trainability",),
+        "perturbations": ("clean.stability", "clean.flip_distance"),
+        "weights": (
+            "network.zen",
+            *(f"clean.{name}" for name in ("grad_norm", "snip", "zico", "fisher_entropy", "vkdnw")),
+            *(f"robust.{name}" for name in ("grad_norm", "snip", "zico")),
+        ),
+    }.items()
+}
+"""Of all networks of `space`, what takes passes of its own; one run gives all three."""
 SAMPLES = {
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
 }
@@ -108,6 +118,7 @@ FINDINGS = {
     for attack in ("fgsm", "pgd")
 }
 
+INITS = ("he", "he_fan_out", "xavier", "ntk")
 _CHOICES = {
     "default": {},
     "knas": {"bn": "instance", "output": "loss"},
@@ -121,11 +132,8 @@ _CHOICES = {
     "output-trace": {"output": "trace"},
     "parameters-weights": {"parameters": "weights"},
     "parameters-conv_linear": {"parameters": "conv_linear"},
-    **{f"init-{name}": {"init": name} for name in ("he", "he_fan_out", "xavier", "ntk")},
-    **{
-        f"bn-init-init-{name}": {"bn": "init", "init": name}
-        for name in ("he", "he_fan_out", "xavier", "ntk")
-    },
+    **{f"init-{name}": {"init": name} for name in INITS},
+    **{f"bn-init-init-{name}": {"bn": "init", "init": name} for name in INITS},
 }
 _TINY_CHOICES = {
     "tiny": {},
@@ -159,18 +167,17 @@ FIDELITIES = {
     for name, sizes in _SIZES.items()
 }
 
-REFERENCES = {"small-synthetic": Recording(SMALL, "distinct", images="synthetic")}
-"""Whole spaces for percentiles; the terms of the default score go into the package. This one is of
-`make rank`'s fidelity and images."""
+REFERENCES = {
+    "small-synthetic": Recording(SMALL, "distinct", images="synthetic", only=DEFAULT.terms)
+}
+"""Whole spaces for percentiles, which go into the package. This one is of `make rank`'s fidelity
+and images."""
 
-RECORDINGS = SPACE | ALONE | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
+RECORDINGS = SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
     """Names of recordings; a text that is no name stands for all names that begin with it.
-
-    Args:
-        starts: names, or beginnings of names.
 
     Raises:
         InputError: if no name begins with one of them.
@@ -192,26 +199,15 @@ def round_mantissa(values: np.ndarray, bits: int = BITS) -> np.ndarray:
     return np.ldexp(np.round(mantissas * 2**bits) / 2**bits, exponents)
 
 
-def drop_unused_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that the figures use, the scores of kernels rounded.
-
-    Args:
-        rows: all rows of a result set.
-    """
+def kept_rows(rows: pd.DataFrame, only: Sequence[str] = ()) -> pd.DataFrame:
+    """The rows of some scores; else those that the figures use, the scores of kernels rounded."""
+    if only:
+        return rows[(rows["kernel"] + "." + rows["score"]).isin(only)]
     joint = rows["kernel"].isin(JOINT)
     used = rows[~joint | rows["score"].isin(JOINT_SCORES)]
     rounded = round_mantissa(used["value"].to_numpy())
     kernels = used["score"].isin([*SCORES, *ASYMMETRIC_SCORES])
     return used.assign(value=used["value"].mask(kernels, rounded))
-
-
-def keep_default(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the default score's terms.
-
-    Args:
-        rows: all rows of a result set.
-    """
-    return rows[(rows["kernel"] + "." + rows["score"]).isin(DEFAULT.terms)]
 
 
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
@@ -231,30 +227,18 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     images = load(recording.images, data_dir)
     job = Job.of(images, recording.config, space=recording.space, seeds=recording.seeds)
     cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
-    keep, out = (keep_default, SHIPPED) if name in REFERENCES else (drop_unused_rows, out)
-    if recording.alone:
-        full, rate = alone.record(
-            recording.alone,
-            cells,
-            range(recording.seeds),
-            images,
-            recording.space,
-            recording.config,
-            work / name,
-        )
-        computed_on = [jax.devices()[0].device_kind]
-    else:
-        with progress_display() as report:
-            full, progress = job.score(cells, work / name, report=report)
-        rate = progress.rate
-        computed_on = [device.device_kind for device in progress.plan.devices]
+    out = SHIPPED if name in REFERENCES else out
+    with progress_display() as report:
+        folder = work / ("proxies" if name in PROXIES else name)
+        full, progress = job.score(cells, folder, report=report)
+    rate = progress.rate
     session = provenance()
     del session["platform"]  # Recordings are published; the machine's name is nobody's concern.
     session |= {
         "command": f"python -m experiments record {name}",
         "cells": recording.cells,
         "seeds": recording.seeds,
-        "devices": computed_on,
+        "devices": [device.device_kind for device in progress.plan.devices],
         "seconds_per_cell": round(1 / rate, 4) if rate else None,
     }
     if not rate and (out / name).is_dir():
@@ -264,19 +248,14 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     kept = ResultSet.create_or_resume(out / name, full.configuration, session)
     rows = full.read()
     asked = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
-    kept.append(keep(rows[asked]))
+    kept.append(kept_rows(rows[asked], recording.only))
     (kept.directory / LOCK).unlink(missing_ok=True)
     return kept.directory
 
 
 def ship(results: Path = RECORDED, out: Path = IN_PACKAGE) -> Path:
-    """Put what is recorded of all cells into the package, joint kernels at β = 0.5 alone.
-
-    Args:
-        results: the folder of the recordings.
-        out: the result directory in the package.
-    """
-    parts = [ResultSet.open(results / name) for name in ("space", *ALONE)]
+    """Put what is recorded of all cells into the package, joint kernels at β = 0.5 alone."""
+    parts = [ResultSet.open(results / name) for name in ("space", *PROXIES)]
     rows = pd.concat([part.read() for part in parts], ignore_index=True)
     kept = rows[rows["beta"].isna() | (rows["beta"] == SHIPPED_BETA)]
     (session,) = parts[0].sessions

@@ -9,22 +9,14 @@ from pathlib import Path
 import pandas as pd
 import typer
 
+from experiments.markdown import markdown_table
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
-from experiments.study import (
-    FIRST,
-    MEANS,
-    SECOND,
-    THIRD,
-    Experiment,
-    Finding,
-    Outcome,
-    Study,
-)
-from ntkscore.results.result_set import ResultSet
+from experiments.study import FIRST, MEANS, SECOND, THIRD, Experiment, Finding, Outcome, Study
 from ntkscore.text import format_rho
 
-HEAD = """# Report
+HEADS = {
+    "report": """# Report
 
 What the paper says, what we measured, and what comes of it. Made by `python -m experiments report`
 from the benchmark table and the recordings in `results/`; every figure's data and a record to
@@ -35,11 +27,8 @@ training: benchmark, theory, and beyond*, ICLR 2024.
 
 A statement about kernel scores is *reproduced* where the 95 % interval (bootstrap over cells) and
 each of at least three seeds agree with it, *not reproduced* where they contradict it, else *not
-decidable*. What any other verdict rests on stands beside it.
-"""
-
-
-THEORY_HEAD = """# The theory, run
+decidable*. What any other verdict rests on stands beside it.""",
+    "theory": """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
 (T1 to T6), Gao et al. (2019) about convergence of adversarial training (G1 to G5), Wang et al.
@@ -49,30 +38,14 @@ by statement what holds: `docs/theory.md`.
 
 A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured
 lies in the range that it gives, *not reproduced* where the two are apart, else *not decidable*; a
-bound is reproduced where nothing violates it.
-"""
-
-
-TRAINING_HEAD = """# Cells, trained
+bound is reproduced where nothing violates it.""",
+    "training": """# Cells, trained
 
 Small adversarial trainings on two cores, made by `python -m experiments training`: signs, not the
 benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it stands; it takes about
-1.84 hours of a T4 for a network (`docs/training.md`).
-"""
-
-
-def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table, bars in its entries escaped.
-
-    Args:
-        head: names of the columns.
-        rows: entries by column.
-    """
-    first, *others = (
-        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
-    )
-    lines = (first, ["---"] * len(first), *others)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+1.84 hours of a T4 for a network (`docs/training.md`).""",
+}
+"""What pages begin with, by their names."""
 
 
 def format_value(value: object) -> object:
@@ -85,9 +58,8 @@ def format_value(value: object) -> object:
 def overall(findings: Sequence[Finding]) -> str:
     """One verdict for a statement with several parts."""
     counts = Counter(finding.verdict for finding in findings)
-    (verdict, count), *others = counts.most_common()
-    if not others:
-        return f"**{verdict}** ({count} of {count} comparisons)"
+    if len(counts) == 1:
+        return f"**{findings[0].verdict}** ({len(findings)} of {len(findings)} comparisons)"
     parts = ", ".join(f"{number} {name}" for name, number in counts.most_common())
     return f"**mixed**: of {len(findings)} comparisons {parts}"
 
@@ -155,21 +127,16 @@ def recording_row(study: Study, name: str) -> tuple[object, ...]:
     configuration = result_set.configuration
     radii = ", ".join(map(format_rho, configuration["rhos"]))
     cost = seconds_per_cell(result_set)
+    devices = Counter(result_set.sessions[-1]["devices"])
     return (
         f"`{name}`",
         f"{rows['cell'].nunique():,}",
         rows["seed"].nunique(),
         *(configuration[key] for key in ("samples", "channels", "cells_per_stage")),
         f"{configuration['attack']} {radii}",
-        devices_of(result_set),
+        ", ".join(f"{count} × {kind}" for kind, count in devices.items()),
         "" if math.isnan(cost) else f"{cost:.2f}",
     )
-
-
-def devices_of(result_set: ResultSet) -> str:
-    """Devices that computed a recording, with their number."""
-    counts = Counter(result_set.sessions[-1]["devices"])
-    return ", ".join(f"{count} × {kind}" for kind, count in counts.items())
 
 
 def status_counts(name: str, rows: pd.DataFrame) -> str:
@@ -200,16 +167,13 @@ def run_all(
         experiments: experiments by name, in the order of the page.
         page: the file; figures go into `figures` beside it.
     """
-    sections: list[str] = []
-    findings: list[Finding] = []
-    seconds: list[tuple[str, str]] = []
+    sections, findings, seconds = [], [], []
     for name, experiment in experiments.items():
         start = time.monotonic()
-        outcome = experiment.run(study)
+        outcome = experiment.outcome(study)
         figure = None
         if outcome.figure:
-            png, svg = save(outcome.figure, page.parent / "figures" / name)
-            svg.unlink()
+            (png,) = save(outcome.figure, page.parent / "figures" / name, ("png",))
             figure = png.relative_to(page.parent)
         if outcome.kept:
             outcome.frame.to_parquet(page.parent / f"{name}.parquet", index=False)
@@ -221,46 +185,16 @@ def run_all(
     return sections, findings, markdown_table(("experiment", "seconds"), seconds)
 
 
-def write_report(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment and write the page.
+def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
+    """Run experiments and write their page, one of `HEADS`.
 
-    Args:
-        study, experiments, page: as for `run_all`.
+    The report has the recordings too, and the three findings about kernels.
     """
     sections, findings, times = run_all(study, experiments, page)
-    parts = (
-        HEAD.strip(),
-        *three_findings(findings),
-        verdict_counts(findings),
-        MEANS,
-        *sections,
-        *recordings(study),
-        "## Time",
-        "Of this report's own run, start-up left out.",
-        times,
-    )
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def write_theory(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment about the theory and write its page.
-
-    Args:
-        study, experiments, page: as for `run_all`.
-    """
-    _write(THEORY_HEAD, study, experiments, page)
-
-
-def write_training(study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    """Run every experiment that trains and write its page.
-
-    Args:
-        study, experiments, page: as for `run_all`.
-    """
-    _write(TRAINING_HEAD, study, experiments, page)
-
-
-def _write(head: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
-    sections, findings, times = run_all(study, experiments, page)
-    parts = (head.strip(), verdict_counts(findings), *sections, "## Time", times)
+    counts = verdict_counts(findings)
+    parts = [HEADS[name], counts, *sections, "## Time", times]
+    if name == "report":
+        before = [HEADS[name], *three_findings(findings), counts, MEANS]
+        own = "Of this report's own run, start-up left out."
+        parts = [*before, *sections, *recordings(study), "## Time", own, times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

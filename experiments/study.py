@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,6 @@ from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.paths import data_home
 from ntkscore.results.result_set import ResultSet, provenance
 
 RECORDED = Path(__file__).parent / "results"
@@ -84,11 +85,13 @@ class Study:
         seed: random seed.
         results: the folder with the recordings (result directories by name) that scores are
             read from.
+        full: whether experiments have their sizes for an accelerator.
     """
 
     data_dir: Path
     seed: int = 0
     results: Path = RECORDED
+    full: bool = False
 
     def result_set(self, name: str) -> ResultSet:
         """A recording by name, as a result directory."""
@@ -196,22 +199,29 @@ class Experiment(NamedTuple):
 
     Attributes:
         title: heading in the report, and help text.
-        run: the outcome for a study.
+        run: the outcome for a study, by the constants of its module.
     """
 
     title: str
     run: Callable[[Study], Outcome]
 
+    def outcome(self, study: Study) -> Outcome:
+        """The outcome at the study's size: in full, the module's `FULL` replaces its constants.
+
+        Raises:
+            InputError: if the full size is asked for and there is one size only.
+        """
+        if not study.full:
+            return self.run(study)
+        module = sys.modules[self.run.__module__]
+        if not hasattr(module, "FULL"):
+            raise InputError(f"expected no --full: {self.title} has one size; leave it out")
+        with patch.multiple(module, **module.FULL):
+            return self.run(study)
+
 
 def write_outcome(outcome: Outcome, study: Study, name: str, out: Path) -> list[Path]:
-    """Write figure (PNG, SVG), data (CSV) and record (JSON) of an experiment.
-
-    Args:
-        outcome: the experiment's outcome.
-        study: the study that it was run on.
-        name: the experiment's name, and that of the files.
-        out: folder.
-    """
+    """Write figure (PNG, SVG), data (CSV) and record (JSON) under an experiment's name."""
     out.mkdir(parents=True, exist_ok=True)
     paths = save(outcome.figure, out / name) if outcome.figure else []
     data = out / f"{name}.csv"
@@ -220,6 +230,7 @@ def write_outcome(outcome: Outcome, study: Study, name: str, out: Path) -> list[
     content = {
         "experiment": name,
         "seed": study.seed,
+        "full": study.full,
         "results": None if study.results == RECORDED else str(study.results.resolve()),
         "configuration": outcome.configuration,
         "remarks": outcome.remarks,
@@ -231,9 +242,30 @@ def write_outcome(outcome: Outcome, study: Study, name: str, out: Path) -> list[
     return [*paths, data, record]
 
 
-def study_of(data_dir: Path | None, seed: int, results: Path | None = None) -> Study:
-    """The study of a command line: `--data-dir`, else $NTKSCORE_DATA, else the user cache."""
-    return Study(data_home(data_dir), seed, results or RECORDED)
+def read_record(record: Path, data_dir: Path) -> tuple[str, Study, dict[str, str]]:
+    """An experiment's name, its study, and the checksums of what it read.
+
+    Args:
+        record: the JSON that `write_outcome` left; one that names no size is of the usual one.
+        data_dir: the folder with the data sets and tables.
+
+    Raises:
+        InputError: if the file is no such record.
+    """
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        results = Path(content["results"] or RECORDED)
+        study = Study(data_dir, content["seed"], results, content.get("full", False))
+        return content["experiment"], study, content["checksums"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"expected the JSON that an experiment left, got {record}: {error!r}; give another"
+        ) from None
+
+
+def verdict(holds: object, otherwise: Verdict = "not reproduced") -> Verdict:
+    """Reproduced where a statement holds."""
+    return "reproduced" if holds else otherwise
 
 
 def count_of(number: int, noun: str) -> str:

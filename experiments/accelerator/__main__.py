@@ -1,79 +1,122 @@
 """A machine measured with one command: `python -m experiments.accelerator --out FOLDER`.
 
-In turn: what the machine is; `ntkscore verify` of every parity file in float32 and float64; the
-benchmark; the ranking of the whole space; and a page about all of it. Whatever one of them meets,
-the next begins. The same command goes on where the last one stopped.
+In turn: `ntkscore verify` of every parity file in float32 and float64, the benchmark, and the
+ranking of the whole space, each in a process of its own: whatever one of them meets, the next
+begins. Then a short report. The same command goes on where the last one stopped.
 """
 
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Container
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from experiments.accelerator.folder import Folder
-from experiments.accelerator.parts import Outcome, Part, page_of, parts_of, run
-from experiments.accelerator.sizes import SIZES
-from ntkscore.cli.output import input_errors
+from experiments.accelerator import report
+from experiments.accelerator.ranking import SIZES, read_json, write_json
 from ntkscore.paths import data_home
 
 BEFORE_RANKING = 0.5
 """Share of the time that the parts before the ranking may take together."""
-PAGE_SECONDS = 300.0
+RANKING = "ranking.csv"
+BENCHMARK = {
+    "full": ("--count", "8"),
+    "small": ("--count", "8", "--no-full"),
+    "tiny": ("--count", "2", "--no-full"),
+}
 
 
-def say(folder: Folder, text: str) -> None:
-    """Put a line on the terminal and into the log."""
-    line = f"{datetime.now():%H:%M:%S} {text}"
-    typer.echo(line)
-    with folder.log.open("a", encoding="utf-8") as log:
-        log.write(f"== {line}\n")
+class Ending(NamedTuple):
+    """How a part ended: done, failed or stopped; after how many seconds; and what it said last."""
+
+    how: str
+    seconds: float
+    why: str = ""
 
 
-def run_unless_done(part: Part, folder: Folder, data: Path, limit: float) -> Outcome:
-    """The outcome of a part; that of an earlier start, if it was done then."""
-    ending, *rest = folder.read("parts").get(part.name, ("stopped", 0.0))
-    if ending == "done":
-        return Outcome(ending, *rest)
-    outcome = Outcome("stopped", 0.0, "no time was left; the same command goes on")
-    if limit > 0:
-        say(folder, part.name)
-        outcome = run(part, folder, data, limit)
-    why = f": {outcome.why}" if outcome.why else ""
-    say(folder, f"{part.name} {outcome.ending} after {outcome.seconds:.0f} s{why}")
-    return outcome
+def parts_of(size: str, folder: Path, data: Path) -> dict[str, tuple[str, ...]]:
+    """Modules and arguments for Python's `-m`, by the file that their output goes to, in order.
+
+    Args:
+        size: a name in `SIZES`; `tiny` verifies the smallest file alone.
+        folder: what the parts leave goes there.
+        data: the folder with data sets, tables and `parity`.
+    """
+    files = sorted((data / "parity").glob("*.npz"), key=lambda path: path.stat().st_size)
+    verify = {
+        f"verify-{path.stem}-{precision}.csv": (
+            *("ntkscore", "verify", str(path), "--format", "csv"),
+            *options,
+        )
+        for precision, options in (("float32", ()), ("float64", ("--x64",)))
+        for path in (files[:1] if size == "tiny" else files)
+    }
+    benchmark = ("experiments.benchmark", "--no-rivals", "--format", "json", *BENCHMARK[size])
+    return {
+        **verify,
+        "benchmark.json": benchmark,
+        RANKING: ("experiments.accelerator.ranking", size, str(folder)),
+    }
 
 
-def measure(
-    size: str, folder: Folder, data: Path, kinds: Container[str], minutes: float
-) -> list[Outcome]:
-    """Run all parts, then write the page; the outcome of each.
+def run(command: Sequence[str], output: Path, data: Path, limit: float) -> Ending:
+    """Run a part to its end, or end it when its time is up.
+
+    Args:
+        command: module and arguments, for Python's `-m`.
+        output: the file for its stdout; what it says on stderr goes to `log.txt` beside it.
+        data: the folder with data sets and tables.
+        limit: seconds that it may take.
+    """
+    if limit <= 0:
+        return Ending("stopped", 0.0, "no time was left")
+    start = time.monotonic()
+    environment = os.environ | {"NTKSCORE_DATA": str(data), "PYTHONUNBUFFERED": "1"}
+    with (output.parent / "log.txt").open("a+") as log, output.open("w") as stdout:
+        said = log.seek(0, os.SEEK_END)
+        try:
+            subprocess.run(
+                [sys.executable, "-m", *command],
+                env=environment,
+                stdout=stdout,
+                stderr=log,
+                timeout=limit,
+                check=True,
+            )
+            how, why = "done", ""
+        except subprocess.TimeoutExpired:
+            how, why = "stopped", "its time was up"
+        except subprocess.CalledProcessError as error:
+            log.seek(said)
+            last = [line.strip() for line in log if line.strip()][-1:]
+            how, why = "failed", *(last or [f"exit code {error.returncode}, nothing said"])
+    return Ending(how, time.monotonic() - start, why)
+
+
+def measure(size: str, folder: Path, data: Path, minutes: float) -> list[Ending]:
+    """Run all parts that are not done, and write the report; how each part ended.
 
     Args:
         size: a name in `SIZES`.
         folder: where everything goes.
         data: the folder with parity files, data sets and tables.
-        kinds: which parts, of verify, benchmark and space.
-        minutes: for all of them.
+        minutes: for all parts.
     """
-    folder.begin(size)
-    start, outcomes = time.monotonic(), []
-    for kind, parts in parts_of(size, folder, data).items():
-        if kind not in kinds:
+    folder.mkdir(parents=True, exist_ok=True)
+    start, file = time.monotonic(), folder / "parts.json"
+    for output, command in parts_of(size, folder, data).items():
+        known, text = read_json(file), " ".join(command)
+        if known.get(text, [""])[0] == "done":
             continue
-        if not parts:
-            say(folder, f"{kind}: expected .npz files in {data / 'parity'}, got none; left out")
-        share = BEFORE_RANKING if kind != "space" and "space" in kinds else 1.0
-        for part in parts:
-            left = start + 60 * minutes * share - time.monotonic()
-            outcome = run_unless_done(part, folder, data, left)
-            folder.write("parts", {**folder.read("parts"), part.name: outcome})
-            outcomes.append(outcome)
-    outcomes.append(run(page_of(folder), folder, data, PAGE_SECONDS))
-    say(folder, outcomes[-1].why or str(folder.page))
-    return outcomes
+        typer.echo(f"{time.strftime('%T')} {text}")
+        share = 1.0 if output == RANKING else BEFORE_RANKING
+        left = start + 60 * minutes * share - time.monotonic()
+        write_json(file, known | {text: run(command, folder / output, data, left)})
+    typer.echo(report.write(folder, data).read_text(encoding="utf-8"))
+    return [Ending(*ending) for ending in read_json(file).values()]
 
 
 def main(
@@ -84,20 +127,16 @@ def main(
     minutes: Annotated[
         float, typer.Option(help="Time for all parts; half of it is kept for the ranking.")
     ] = 10.0,
-    verify: Annotated[bool, typer.Option(help="Verify the parity files.")] = True,
-    benchmark: Annotated[bool, typer.Option(help="Time the kernels.")] = True,
-    space: Annotated[bool, typer.Option(help="Rank the space.")] = True,
     data_dir: Annotated[
         Path | None,
         typer.Option(help="Folder with parity files, data sets and tables; else $NTKSCORE_DATA."),
     ] = None,
 ) -> None:
     """Measure this machine: its arithmetic, its speed, and the whole space ranked on it."""
-    wanted = {"machine": True, "verify": verify, "benchmark": benchmark, "space": space}
-    kinds = {kind for kind, asked in wanted.items() if asked}
-    with input_errors():
-        outcomes = measure(size, Folder(out), data_home(data_dir).absolute(), kinds, minutes)
-    if any(outcome.ending == "failed" for outcome in outcomes):
+    if size not in SIZES:
+        raise typer.BadParameter(f"expected one of {', '.join(SIZES)}, got {size!r}; choose one")
+    endings = measure(size, out, data_home(data_dir).absolute(), minutes)
+    if any(ending.how == "failed" for ending in endings):
         raise typer.Exit(1)
 
 

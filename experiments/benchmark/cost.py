@@ -26,11 +26,7 @@ VALUES = {
     "channels": (4, 8, 16, 32),
     "cells_per_stage": (1, 2, 3, 5),
 }
-LABELS = {
-    "samples": "images N",
-    "channels": "channels C",
-    "cells_per_stage": "cells per stage",
-}
+LABELS = ("images N", "channels C", "cells per stage")
 
 
 def stack_seconds(cell: Cell, sizes: dict[str, int]) -> float:
@@ -55,9 +51,10 @@ def draw(frame: pd.DataFrame) -> Figure:
     """A panel for each choice."""
     size = (COLUMN * 2, 0.7 * COLUMN)
     figure, axes = plt.subplots(1, len(VALUES), figsize=size, sharey=True)
-    for axis, (name, part) in zip(axes, frame.groupby("choice", sort=False), strict=True):
+    groups = frame.groupby("choice", sort=False)
+    for axis, label, (_, part) in zip(axes, LABELS, groups, strict=True):
         axis.plot(part["value"], part["seconds"], marker="o", markersize=4)
-        axis.set_xlabel(LABELS[str(name)])
+        axis.set_xlabel(label)
         axis.set_xscale("log", base=2)
         axis.set_xticks(part["value"], map(str, part["value"]))
         axis.set_yscale("log", base=2)

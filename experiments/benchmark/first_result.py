@@ -6,7 +6,6 @@ rival, where the interpreter has PyTorch, prints the clean kernel's norm and sma
 """
 
 import importlib.util
-import json
 import os
 import statistics
 import subprocess
@@ -29,13 +28,9 @@ SIZES = {
 
 
 def seconds_to_a_number(
-    module: str, arguments: Sequence[object], environment: Mapping[str, str] | None = None
+    module: str, arguments: Sequence[object] = (), environment: Mapping[str, str] | None = None
 ) -> float:
     """Seconds from the start of a module, in a process of its own, to its first line with a number.
-
-    Args:
-        module, arguments: what to start, with the interpreter at hand.
-        environment: variables beside this process's own.
 
     Raises:
         InputError: if it ends without one.
@@ -73,7 +68,7 @@ def measure(cell: str, repeats: int) -> dict[str, float]:
         cold, *warm = (seconds_to_a_number(*ours) for _ in range(1 + repeats))
     times = {"cold": cold, "warm": statistics.median(warm)}
     if importlib.util.find_spec("torch"):
-        rival = "experiments.benchmark.torch_first_result", [cell, *SIZES.values()]
+        rival = "experiments.benchmark.torch_reference", [cell, *SIZES.values()]
         times["torch"] = statistics.median(seconds_to_a_number(*rival) for _ in range(repeats))
     return times
 
@@ -81,14 +76,9 @@ def measure(cell: str, repeats: int) -> dict[str, float]:
 def main(
     cell: Annotated[str, typer.Option(help="Which cell.")] = "323133",
     repeats: Annotated[int, typer.Option(help="Warm starts behind a median.")] = 3,
-    format: Annotated[str, typer.Option(help="table or json.")] = "table",
 ) -> None:
     """Time the way from the shell to a cell's first number."""
-    times = measure(cell, repeats)
-    if format == "json":
-        typer.echo(json.dumps({"cell": cell, **SIZES, **times}, indent=1))
-        return
-    for name, elapsed in times.items():
+    for name, elapsed in measure(cell, repeats).items():
         typer.echo(f"{name:8} {elapsed:.2f} s")
 
 

@@ -36,49 +36,33 @@ def normal(seed: int, *shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
-def measure(count: int) -> Iterator[dict[str, str | float]]:
-    """A row for each layer, stage and choice."""
+def measure(count: int) -> Iterator[tuple[str, str, str, float]]:
+    """Layer, stage, choice and milliseconds."""
     for side, channels in STAGES:
-        where = {"stage": f"{side}×{side}×{channels}"}
+        stage = f"{side}×{side}×{channels}"
         x, g = (normal(seed, count, side, side, channels) for seed in (0, 1))
         kernel = normal(2, 3, 3, channels, channels)
-        yield where | {
-            "layer": "convolution",
-            "choice": "",
-            "milliseconds": milliseconds(layers.convolve, x, kernel),
-        }
+        yield "convolution", stage, "", milliseconds(layers.convolve, x, kernel)
+        gradients = lambda x, g: grams.kernel_gradients(x, g, (3, 3))  # noqa: E731
         for images in IMAGES:
             with patch.object(grams, "CPU_IMAGES", images):
-                taken = milliseconds(lambda x, g: grams.kernel_gradients(x, g, (3, 3)), x, g)
-            choice = f"{images} images at once"
-            yield where | {"layer": "gradients", "choice": choice, "milliseconds": taken}
+                taken = milliseconds(gradients, x, g)
+            yield "gradients", stage, f"{images} images at once", taken
         rows = normal(3, count, 9 * channels**2)
         plain = lambda rows: jnp.matmul(rows, rows.T, precision=grams.PRECISION)  # noqa: E731
-        yield where | {
-            "layer": "Gram",
-            "choice": "one product",
-            "milliseconds": milliseconds(plain, rows),
-        }
-        for columns in COLUMNS:
-            if columns > rows.shape[1]:
-                continue
+        yield "Gram", stage, "one product", milliseconds(plain, rows)
+        for columns in (each for each in COLUMNS if each <= rows.shape[1]):
             with patch.multiple(grams, CPU_COLUMNS=columns, CPU_BYTES=0):
                 taken = milliseconds(grams.square, rows)
-            choice = f"{columns} columns at once"
-            yield where | {"layer": "Gram", "choice": choice, "milliseconds": taken}
+            yield "Gram", stage, f"{columns} columns at once", taken
+    ways = {"one convolution": layers.transposed_convolve, "transposition rule": by_rule}
     for side, channels in STAGES[:-1]:
-        where = {"stage": f"{side}×{side}×{channels}", "layer": "transposed, stride 2"}
         x = normal(0, count, side, side, channels)
-        g, kernel = (
-            normal(1, count, side // 2, side // 2, 2 * channels),
-            normal(2, 3, 3, channels, 2 * channels),
-        )
-        for choice, transposed in (
-            ("one convolution", layers.transposed_convolve),
-            ("transposition rule", by_rule),
-        ):
-            taken = milliseconds(lambda g, k, x=x, f=transposed: f(g, k, x, 2), g, kernel)
-            yield where | {"choice": choice, "milliseconds": taken}
+        g = normal(1, count, side // 2, side // 2, 2 * channels)
+        kernel = normal(2, 3, 3, channels, 2 * channels)
+        for choice, way in ways.items():
+            taken = milliseconds(lambda g, k, x=x, way=way: way(g, k, x, 2), g, kernel)
+            yield "transposed, stride 2", f"{side}×{side}×{channels}", choice, taken
 
 
 def by_rule(g: jax.Array, kernel: jax.Array, x: jax.Array, stride: int) -> jax.Array:
@@ -91,7 +75,7 @@ def main(
     count: Annotated[int, typer.Option(help="Images, three times those of a stack.")] = 150,
 ) -> None:
     """Time single layers with each choice."""
-    frame = pd.DataFrame(measure(count))[["layer", "stage", "choice", "milliseconds"]]
+    frame = pd.DataFrame(measure(count), columns=["layer", "stage", "choice", "milliseconds"])
     typer.echo(frame.to_string(index=False, float_format="{:.2f}".format))
 
 

@@ -16,13 +16,11 @@ import numpy as np
 import pandas as pd
 import typer
 
-from attacks import fgsm
-from experiments.alone import Setting, perturbations
 from experiments.benchmark.work import FULL, Fidelity, seconds, spread_cells
 from ntkscore import draw_images, load_images
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import Forward
-from ntkscore.kernels.own_passes import pullback_products, zen
+from ntkscore.kernels.own_passes import of_perturbations, pullback_products, zen
 from ntkscore.kernels.probes import correlation, equal_states, feature_products, synflow
 from ntkscore.kernels.reductions import of_features, of_fisher, of_pullbacks
 from ntkscore.kernels.weight_gradients import fisher, of_gradients
@@ -66,7 +64,11 @@ def noise(model: Model, x: jax.Array, y: jax.Array) -> Any:
 
 def small_changes(model: Model, x: jax.Array, y: jax.Array) -> Any:
     """How the outputs answer to small changes of the images."""
-    return perturbations(model, Setting(x, y, jax.random.key(KEY), fgsm(8 / 255)))
+    passes = model.passes
+    assert passes is not None
+    logits, kept = passes.forward(model.params, x)
+    pullback = lambda s: passes.gradient(model.params, kept, s)  # noqa: E731
+    return of_perturbations(model, x, logits, pullback, jax.random.key(KEY))
 
 
 def forward(model: Model, x: jax.Array) -> Forward:

@@ -3,7 +3,6 @@
 `python -m experiments.benchmark.training`, in an environment that has PyTorch.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ import typer
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from cells.space import Task
+from experiments.benchmark.work import in_turns
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
@@ -85,19 +85,13 @@ def main(
     recipe = Recipe(batch=batch, augment=False)
     space = NASBench201(channels=channels, cells_per_stage=cells_per_stage).on(TASK)
     for digits in cells:
-        cell = Cell.parse(digits)
-        both = [make(space, cell, recipe, x, y) for make in (ours, theirs)]
-        seconds: list[list[float]] = [[], []]
-        for round_ in range(repeats + 1):
-            for once, taken in zip(both, seconds, strict=True):
-                start = time.perf_counter()
-                once()
-                if round_:  # the first compiles
-                    taken.append(time.perf_counter() - start)
-        least = [min(taken) for taken in seconds]
+        both = [make(space, Cell.parse(digits), recipe, x, y) for make in (ours, theirs)]
+        for once in both:
+            once()  # compiles
+        own, other = in_turns(both, repeats)
         print(
-            f"{digits}: {batch / least[0]:.0f} images a second, PyTorch {batch / least[1]:.0f}; "
-            f"time {least[0] / least[1]:.2f} of PyTorch's"
+            f"{digits}: {batch / own:.0f} images a second, PyTorch {batch / other:.0f}; "
+            f"time {own / other:.2f} of PyTorch's"
         )
 
 

@@ -119,13 +119,3 @@ def convnext(scale: Scale) -> Network:
     widths = tuple(map(scale.channels, (40, 80, 160, 320)))[stages]
     depths = tuple(map(scale.layers, (2, 2, 6, 2)))[stages]
     return of_linen(ConvNeXt(widths, depths), scale)
-
-
-def mobilenet(scale: Scale) -> Network:
-    """MobileNetV2 with squeeze-and-excite."""
-    return of_linen(MobileNet(scale), scale)
-
-
-def densenet(scale: Scale) -> Network:
-    """DenseNet-BC-40 with a growth of 12."""
-    return of_linen(DenseNet(scale.channels(12), scale.stages(3), scale.layers(6)), scale)

@@ -1,5 +1,7 @@
 """Networks as equinox writes them: a module of one image, channels first, under `jax.vmap`."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -70,26 +72,12 @@ class RowGRU(eqx.Module):
         return self.head(hidden)
 
 
-def _of_equinox(module: eqx.Module, scale: Scale) -> Network:
+def of_equinox(make: Callable[..., eqx.Module], *sizes: int, scale: Scale) -> Network:
+    """A model of the module that a class makes at these sizes."""
+    module = eqx.filter_eval_shape(make, *sizes, key=jax.random.key(0))
     shapes, static = eqx.partition(module, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
     def apply(params: PyTree, x: Array) -> Array:
         return jax.vmap(eqx.combine(params, static))(jnp.moveaxis(x, -1, 1))
 
     return Model(apply, drawn(shapes, scale)), images_of(scale)
-
-
-def convnet(scale: Scale) -> Network:
-    """Small residual network."""
-    module = eqx.filter_eval_shape(
-        ConvNet, scale.channels(64), scale.layers(4), key=jax.random.key(0)
-    )
-    return _of_equinox(module, scale)
-
-
-def row_gru(scale: Scale) -> Network:
-    """Gated recurrent unit over rows."""
-    module = eqx.filter_eval_shape(
-        RowGRU, 3 * scale.side, scale.channels(128), key=jax.random.key(0)
-    )
-    return _of_equinox(module, scale)

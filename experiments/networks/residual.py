@@ -1,6 +1,6 @@
 """Residual networks, as the examples of flax write them: linen and nnx."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,15 @@ from experiments.networks.setting import CLASSES, Network, Scale, of_linen, of_n
 
 STAGES = (2, 2, 2, 2)
 Norm = Callable[..., Any]
+
+
+def blocks_of(stages: Iterable[int]) -> list[tuple[int, int]]:
+    """How many times as wide as the first a block is, and its stride, by blocks of each stage."""
+    return [
+        (2**stage, 2 if stage > 0 and block == 0 else 1)
+        for stage, blocks in enumerate(stages)
+        for block in range(blocks)
+    ]
 
 
 def linen_norm(kind: str, channels: int) -> Norm:
@@ -55,10 +64,8 @@ class ResNet(nn.Module):
     def __call__(self, x):
         x = nn.Conv(self.filters, (3, 3), use_bias=False, name="conv_init")(x)
         x = nn.relu(self.norm(name="norm_init")(x))
-        for stage, blocks in enumerate(self.stages):
-            for block in range(blocks):
-                strides = (2, 2) if stage > 0 and block == 0 else (1, 1)
-                x = ResNetBlock(self.filters * 2**stage, self.norm, strides)(x)
+        for times, stride in blocks_of(self.stages):
+            x = ResNetBlock(self.filters * times, self.norm, (stride, stride))(x)
         x = jnp.mean(x, axis=(1, 2))
         return nn.Dense(self.classes)(x)
 
@@ -96,10 +103,8 @@ class WideResNet(nn.Module):
     @nn.compact
     def __call__(self, x):
         x = nn.Conv(self.filters // 2, (3, 3), use_bias=False, name="conv_init")(x)
-        for stage in range(self.stages):
-            for block in range(self.blocks):
-                strides = (2, 2) if stage > 0 and block == 0 else (1, 1)
-                x = WideBlock(self.filters * 2**stage, self.norm, strides)(x)
+        for times, stride in blocks_of((self.blocks,) * self.stages):
+            x = WideBlock(self.filters * times, self.norm, (stride, stride))(x)
         x = nn.relu(self.norm(name="norm_final")(x))
         return nn.Dense(self.classes)(jnp.mean(x, axis=(1, 2)))
 
@@ -132,11 +137,9 @@ class NnxResNet(nnx.Module):
         self.stem = nnx.Conv(3, filters, (3, 3), use_bias=False, rngs=rngs)
         self.norm = norm(filters, rngs=rngs)
         blocks, before = [], filters
-        for stage, count in enumerate(stages):
-            for block in range(count):
-                after, strides = filters * 2**stage, 2 if stage > 0 and block == 0 else 1
-                blocks.append(NnxBlock(before, after, strides, norm, rngs=rngs))
-                before = after
+        for times, stride in blocks_of(stages):
+            blocks.append(NnxBlock(before, filters * times, stride, norm, rngs=rngs))
+            before = filters * times
         self.blocks = nnx.List(blocks)
         self.head = nnx.Linear(before, CLASSES, rngs=rngs)
 

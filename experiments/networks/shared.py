@@ -9,7 +9,7 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import PyTree
 
-from experiments.networks.setting import CLASSES, Network, Scale, drawn, images_of, of_linen
+from experiments.networks.setting import CLASSES, Network, Scale, drawn, images_of
 from ntkscore.model import Model
 
 
@@ -107,26 +107,6 @@ class WeightNormed(nn.Module):
         return nn.WeightNorm(nn.Dense(CLASSES))(jnp.mean(x, axis=(1, 2)))
 
 
-def tied(scale: Scale) -> Network:
-    """One weight in four layers, in two of them transposed."""
-    return of_linen(Tied(scale.channels(256)), scale)
-
-
-def repeated(scale: Scale) -> Network:
-    """One convolution at several depths."""
-    return of_linen(Repeated(scale.channels(64), scale.layers(6)), scale)
-
-
-def row_gru(scale: Scale) -> Network:
-    """Gated recurrent unit over rows, by `nn.RNN`, which is `nn.scan`."""
-    return of_linen(RowGRU(scale.channels(128)), scale)
-
-
-def pixel_lstm(scale: Scale) -> Network:
-    """Long short-term memory over pixels."""
-    return of_linen(PixelLSTM(scale.channels(64)), scale)
-
-
 def stacked(scale: Scale) -> Network:
     """Residual layers in one array, by `lax.scan`, each rematerialised; no library."""
     width, depth = scale.channels(256), scale.layers(8)
@@ -153,16 +133,6 @@ def stacked(scale: Scale) -> Network:
         "readout": (width, CLASSES),
     }
     return Model(apply, _arrays(shapes, scale)), images
-
-
-def standardised(scale: Scale) -> Network:
-    """Weight standardisation, written out."""
-    return of_linen(Standardised(scale.channels(64), scale.layers(4)), scale)
-
-
-def weight_normed(scale: Scale) -> Network:
-    """Weight normalisation of linen."""
-    return of_linen(WeightNormed(scale.channels(64), scale.layers(4)), scale)
 
 
 def arrays(scale: Scale) -> Network:

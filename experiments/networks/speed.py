@@ -7,12 +7,11 @@ runs one method alone. PyTorch is left out where it is not installed.
 
 import argparse
 import importlib.util
-import json
 import math
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import jax
@@ -37,6 +36,7 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
     """A function that computes the kernel in PyTorch, of the same weights and images."""
     import torch  # type: ignore[import-not-found]
 
+    from experiments.benchmark import torch_reference
     from experiments.networks import torch_networks
 
     model, points = NETWORKS[name](scale)
@@ -47,7 +47,8 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
         network = torch_networks.ResNet(filters, stages_of(scale), CLASSES)
     elif name == "wide-resnet":
         filters = 2 * weights["conv_init.kernel"].shape[-1]
-        network = torch_networks.WideResNet(filters, scale.stages(3), scale.layers(4), CLASSES)
+        stages = (scale.layers(4),) * scale.stages(3)
+        network = torch_networks.WideResNet(filters, stages, CLASSES)
     else:
         width, tokens = weights["cls"].shape[-1], weights["pos_embedding"].shape[1] - 1
         heads = weights["encoderblock_0.MultiHeadDotProductAttention_0.query.bias"].shape[0]
@@ -56,7 +57,7 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
         )
     torch_networks.load(network, weights)
     images = torch.tensor(np.asarray(points)).permute(0, 3, 1, 2).contiguous()
-    return lambda: torch_networks.kernel(network, images).numpy()
+    return lambda: torch_reference.kernel(network, images).numpy()
 
 
 def kernel_by(method: str, name: str, scale: Scale) -> Callable[[], Any]:
@@ -68,31 +69,24 @@ def kernel_by(method: str, name: str, scale: Scale) -> Callable[[], Any]:
     return lambda: compute(model, points)
 
 
-def peak(method: str, name: str, scale: Scale) -> float:
-    """GiB of memory in use at most, in a process that runs one method twice; NaN where it fails."""
-    given = json.dumps({"method": method, "name": name, "scale": scale[:4]})
-    command = [sys.executable, "-m", "experiments.networks.speed", "--peak-of", given]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return float(done.stdout) if done.returncode == 0 else math.nan
-
-
-def _print_peak(given: str) -> None:
-    asked = json.loads(given)
-    compute = kernel_by(asked["method"], asked["name"], Scale(*asked["scale"]))
+def _peak_here(method: str, name: str, scale: Scale) -> float:
+    compute = kernel_by(method, name, scale)
     for _ in range(2):
         jax.block_until_ready(compute())
-    print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
+
+
+def peak(method: str, name: str, scale: Scale) -> float:
+    """GiB of memory in use at most, in a process that runs one method twice; NaN where it fails."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+        found = alone.submit(_peak_here, method, name, scale)
+        return math.nan if found.exception() else found.result()
 
 
 def measure(
     name: str, scales: Sequence[Scale], peaks: Sequence[dict[str, float]]
 ) -> Iterator[dict[str, str | float]]:
-    """A row for each number of points.
-
-    Args:
-        name: of the network.
-        scales: with the numbers of points.
-        peaks: the most memory of each method, for each of them.
+    """A row for each number of points, whose scale and memory by method are given.
 
     Raises:
         ValueError: if two methods give different kernels.
@@ -128,10 +122,7 @@ def main() -> None:
     parser.add_argument("--width", type=float, default=1.0, help="of the published width")
     parser.add_argument("--depth", type=float, default=1.0, help="of the published depth")
     parser.add_argument("--side", type=int, default=32, help="of the images, in pixels")
-    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.peak_of:
-        return _print_peak(given.peak_of)
     scales = [Scale(given.width, given.depth, given.side, points) for points in given.points]
     methods = [each for each in METHODS if each != "torch" or importlib.util.find_spec("torch")]
     # A process starts with the memory of the one that it comes from, so that these come first.

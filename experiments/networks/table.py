@@ -18,6 +18,7 @@ import pandas as pd
 import typer
 from jaxtyping import Array, Float
 
+from experiments.markdown import markdown_table
 from experiments.networks.setting import CLASSES, TINY, Scale
 from experiments.networks.zoo import NETWORKS
 from ntkscore import ntk, score_network
@@ -104,9 +105,8 @@ def _cell(name: str, value: Any) -> str:
 
 def markdown(frame: pd.DataFrame) -> str:
     """A table in Markdown."""
-    rows = [[_cell(name, row[name]) for name in frame] for _, row in frame.iterrows()]
-    lines = [[*frame], ["---"] * len(frame.columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    rows = ([_cell(name, row[name]) for name in frame] for _, row in frame.iterrows())
+    return markdown_table(frame, rows) + "\n"
 
 
 def rows_of(names: list[str], scale: Scale) -> Iterator[dict[str, str | float]]:

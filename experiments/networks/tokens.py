@@ -100,22 +100,8 @@ class MlpMixer(nn.Module):
         return nn.Dense(CLASSES, name="head")(jnp.mean(x, axis=1))
 
 
-def _transformer(scale: Scale, scanned: bool) -> Network:
+def transformer(scale: Scale, scanned: bool = False) -> Network:
+    """Vision transformer, 192 wide and 6 deep."""
     width = scale.channels(192)
     heads = next(heads for heads in (3, 2) if width % heads == 0)
     return of_linen(VisionTransformer(width, scale.layers(6), heads, scanned), scale)
-
-
-def vit(scale: Scale) -> Network:
-    """Vision transformer, 192 wide and 6 deep."""
-    return _transformer(scale, scanned=False)
-
-
-def scanned_vit(scale: Scale) -> Network:
-    """Vision transformer with its blocks stacked by `nn.scan`, and rematerialised."""
-    return _transformer(scale, scanned=True)
-
-
-def mixer(scale: Scale) -> Network:
-    """MLP-Mixer, 192 wide and 6 deep."""
-    return of_linen(MlpMixer(scale.channels(192), scale.layers(6)), scale)

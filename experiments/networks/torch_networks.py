@@ -7,7 +7,6 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found]
 from torch import nn  # type: ignore[import-not-found]
-from torch.func import functional_call, grad, vmap  # type: ignore[import-not-found]
 from torch.nn import functional as F  # type: ignore[import-not-found]
 
 EPSILON = 1e-6
@@ -48,26 +47,41 @@ class ResNetBlock(nn.Module):
         return F.relu(y + (self.norm_proj(self.conv_proj(x)) if self.projects else x))
 
 
-class ResNet(nn.Module):
-    """ResNet with a stem for CIFAR."""
+class Staged(nn.Module):
+    """Blocks in stages, each stage twice as wide as the one before and half as large."""
 
-    def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-        groups, before = min(32, filters // 2), filters
-        self.conv_init, self.norm_init = convolution(3, filters, 3), norm(filters, groups)
+    def add_blocks(
+        self, make: type[nn.Module], filters: int, stages: tuple[int, ...], before: int, groups: int
+    ) -> int:
+        """Add the blocks under linen's names; how many channels the last one has."""
         self.names = []
         for stage, blocks in enumerate(stages):
             for block in range(blocks):
                 after, stride = filters * 2**stage, 2 if stage > 0 and block == 0 else 1
-                self.names.append(f"ResNetBlock_{len(self.names)}")
-                self.add_module(self.names[-1], ResNetBlock(before, after, stride, groups))
+                self.names.append(f"{make.__name__}_{len(self.names)}")
+                self.add_module(self.names[-1], make(before, after, stride, groups))
                 before = after
-        self.Dense_0 = nn.Linear(before, classes)
+        return before
 
-    def forward(self, x: Any) -> Any:
-        x = F.relu(self.norm_init(self.conv_init(x)))
+    def through(self, x: Any) -> Any:
+        """What the blocks make of their input."""
         for name in self.names:
             x = self.get_submodule(name)(x)
+        return x
+
+
+class ResNet(Staged):
+    """ResNet with a stem for CIFAR."""
+
+    def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        groups = min(32, filters // 2)
+        self.conv_init, self.norm_init = convolution(3, filters, 3), norm(filters, groups)
+        last = self.add_blocks(ResNetBlock, filters, stages, filters, groups)
+        self.Dense_0 = nn.Linear(last, classes)
+
+    def forward(self, x: Any) -> Any:
+        x = self.through(F.relu(self.norm_init(self.conv_init(x))))
         return self.Dense_0(x.mean((2, 3)))
 
 
@@ -88,27 +102,19 @@ class WideBlock(nn.Module):
         return shortcut + self.conv2(F.relu(self.norm2(self.conv1(y))))
 
 
-class WideResNet(nn.Module):
+class WideResNet(Staged):
     """WideResNet."""
 
-    def __init__(self, filters: int, stages: int, blocks: int, classes: int) -> None:
+    def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        before = filters // 2
-        groups = min(32, before // 2)
-        self.conv_init = convolution(3, before, 3)
-        self.names = []
-        for stage in range(stages):
-            for block in range(blocks):
-                after, stride = filters * 2**stage, 2 if stage > 0 and block == 0 else 1
-                self.names.append(f"WideBlock_{len(self.names)}")
-                self.add_module(self.names[-1], WideBlock(before, after, stride, groups))
-                before = after
-        self.norm_final, self.Dense_0 = norm(before, groups), nn.Linear(before, classes)
+        first = filters // 2
+        groups = min(32, first // 2)
+        self.conv_init = convolution(3, first, 3)
+        last = self.add_blocks(WideBlock, filters, stages, first, groups)
+        self.norm_final, self.Dense_0 = norm(last, groups), nn.Linear(last, classes)
 
     def forward(self, x: Any) -> Any:
-        x = self.conv_init(x)
-        for name in self.names:
-            x = self.get_submodule(name)(x)
+        x = self.through(self.conv_init(x))
         return self.Dense_0(F.relu(self.norm_final(x)).mean((2, 3)))
 
 
@@ -178,40 +184,19 @@ class VisionTransformer(nn.Module):
 
 
 def load(network: nn.Module, weights: dict[str, Any]) -> None:
-    """Give a network linen's weights.
-
-    Args:
-        network: the same one in PyTorch.
-        weights: NumPy arrays by path, its names joined by dots.
-    """
+    """Give a network the weights of the same one in linen, arrays by path, names joined by dots."""
     state = {}
     for name, like in network.state_dict().items():
         # Within a padded convolution the kernel is the second module.
         path = name.replace(".1.weight", ".weight")
-        first, _, last = path.rpartition(".")
-        others = [f"{first}.{each}" for each in ("kernel", "scale")] if last == "weight" else [path]
-        array = next(torch.tensor(weights[each]) for each in others if each in weights)
-        if last == "weight" and f"{first}.kernel" in weights:
-            array = _as_torch(array, like, first)
+        layer = path.removesuffix(".weight")
+        if f"{layer}.kernel" in weights:
+            kernel = torch.tensor(weights[f"{layer}.kernel"])
+            # PyTorch has a kernel's outputs first.
+            array = (
+                kernel.permute(3, 2, 0, 1) if like.ndim == 4 else kernel.reshape(-1, len(like)).T
+            )
+        else:
+            array = torch.tensor(weights[path if path in weights else f"{layer}.scale"])
         state[name] = array.reshape(like.shape)
     network.load_state_dict(state)
-
-
-def _as_torch(kernel: Any, like: Any, name: str) -> Any:
-    """A kernel with its outputs first."""
-    if like.ndim == 4:
-        return kernel.permute(3, 2, 0, 1)
-    after = like.shape[0]
-    return kernel.reshape(-1, after).T
-
-
-def kernel(network: nn.Module, images: Any) -> Any:
-    """The kernel of the logits' sum: per-image gradients by vmap, one product for each leaf."""
-    params = {name: each.detach() for name, each in network.named_parameters()}
-
-    def read(params: Any, image: Any) -> Any:
-        return functional_call(network, params, (image[None],)).sum()
-
-    gradients = vmap(grad(read), (None, 0))(params, images)
-    rows = [each.flatten(1) for each in gradients.values()]
-    return sum(each @ each.T for each in rows)

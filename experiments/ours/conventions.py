@@ -33,11 +33,6 @@ SHIFT = 0.05
 """Change of a Spearman coefficient that matters if the whole interval lies beyond."""
 
 
-def convention_of(recording: str) -> str:
-    """The convention that a recording is named after."""
-    return recording.removeprefix("conventions/")
-
-
 def _sign(result: Agreement) -> int:
     """Sign of the correlation; 0 if its interval contains both signs."""
     return int(np.sign(result.spearman_low) + np.sign(result.spearman_high)) // 2
@@ -47,7 +42,7 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
     """Correlations, and their changes against the default, a row per convention and score."""
     bases = {name: score_table(study.rows(f"conventions/{name}")) for name in (BASE, TINY_BASE)}
     for recording in CONVENTIONS:
-        convention = convention_of(recording)
+        convention = recording.removeprefix("conventions/")
         base = bases[TINY_BASE if convention.startswith(TINY_BASE) else BASE]
         configuration = study.result_set(recording).configuration
         scores = score_table(study.rows(recording))
@@ -71,15 +66,7 @@ def change(
 ) -> dict[str, object]:
     """Correlation of a score, and its change from the usual one, as entries of a row.
 
-    Args:
-        values: the score under a convention, shape (cells,).
-        usual: the score under the convention to compare with, shape (cells,).
-        accuracy: accuracy of the same cells, shape (cells,).
-        direction: see `agreement`.
-        seed: random seed of the bootstrap.
-
-    Returns:
-        Nothing for fewer than three cells.
+    All are of the same cells; nothing for fewer than three.
     """
     if len(values) < 3:
         return {}
@@ -141,13 +128,11 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
         )
         flips = part[part["flips"].fillna(False).astype(bool)]
         matters = part[part["matters"].fillna(False).astype(bool) & ~part.index.isin(flips.index)]
-
         yield (
             f"{score}, default {usual:+.2f}, tiny {tiny:+.2f}: flipped by {names_of(flips)}; "
             f"moved by {names_of(matters)}."
         )
-    failed = frame[frame["failed"] > 0]
-    for row in failed.itertuples():
+    for row in frame[frame["failed"] > 0].itertuples():
         yield f"{row.convention}, {row.score}: {row.failed} cells without a score."
 
 

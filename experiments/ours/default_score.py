@@ -89,14 +89,11 @@ def half_of(values: pd.DataFrame, accuracies: dict[str, np.ndarray], cells: np.n
 def sums_of(terms: Sequence[str], among: Sequence[str]) -> np.ndarray:
     """All sums of up to `MOST_TERMS` terms, a column each of zeros and ones (terms, sums).
 
-    Args:
-        terms: all of them, in the order of the rows.
-        among: those that may be added up.
+    The rows are all terms; those in `among` may be added up.
     """
     places = [list(terms).index(term) for term in among]
-    chosen = [
-        sum_ for count in range(1, MOST_TERMS + 1) for sum_ in itertools.combinations(places, count)
-    ]
+    counts = range(1, MOST_TERMS + 1)
+    chosen = [sum_ for count in counts for sum_ in itertools.combinations(places, count)]
     members = np.zeros((len(terms), len(chosen)))
     for column, sum_ in enumerate(chosen):
         members[list(sum_), column] = 1
@@ -127,16 +124,14 @@ def worth(half: Half, member: np.ndarray) -> Iterator[tuple[str, dict[str, float
     values = np.round(half.log_ranks @ member, 9)
     for dataset, accuracy in half.accuracies.items():
         of = agreement(values, accuracy, resamples=1)  # its interval is not looked at
-        yield (
-            dataset,
-            {
-                "spearman": of.spearman,
-                "top10": of.spearman_top10,
-                "best_accuracy": of.best_accuracy,
-                "best_rank": of.best_accuracy_rank or 0,
-                "first_ten": of.first_ten_accuracy,
-            },
-        )
+        numbers = {
+            "spearman": of.spearman,
+            "top10": of.spearman_top10,
+            "best_accuracy": of.best_accuracy,
+            "best_rank": of.best_accuracy_rank or 0,
+            "first_ten": of.first_ten_accuracy,
+        }
+        yield dataset, numbers
 
 
 def name_of(terms: Sequence[str], member: np.ndarray) -> str:
@@ -218,9 +213,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     for axis, (dataset, label) in zip(axes, DATASET_LABELS.items(), strict=True):
         for family, (colour, mark) in marks.items():
             part = frame[(frame["family"] == family) & (frame["dataset"] == dataset)]
-            axis.plot(
-                part["spearman"], part["top10"], mark, color=colour, markersize=3, label=family
-            )
+            style = {"color": colour, "markersize": 3, "label": family}
+            axis.plot(part["spearman"], part["top10"], mark, **style)
         axis.set_title(label)
     axes[0].set_ylabel("Spearman, top 10 %")
     text = f"Spearman, all cells that did not choose; {metric_label(METRIC)} accuracy"

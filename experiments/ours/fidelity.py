@@ -86,16 +86,14 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """A panel per score: agreement with full fidelity over seconds per cell, by setting."""
-    figure, axes = plt.subplots(
-        1, len(SCORES), figsize=(2.4 * COLUMN, 0.95 * COLUMN), sharex=True, sharey=True
-    )
+    size = (2.4 * COLUMN, 0.95 * COLUMN)
+    figure, axes = plt.subplots(1, len(SCORES), figsize=size, sharex=True, sharey=True)
     most = frame["seeds"].max()
+    between = frame.groupby("score")["between_seeds"].first()
     cheaper = frame[(frame["seeds"] == most) & (frame["setting"] != BASE)]
     for axis, score in zip(axes, SCORES, strict=True):
         axis.axhline(ENOUGH, color="0.7", linewidth=0.8, linestyle=":")
-        axis.axhline(
-            frame.loc[frame["score"] == score, "between_seeds"].iloc[0], color="0.85", linewidth=2
-        )
+        axis.axhline(between[score], color="0.85", linewidth=2)
         part = cheaper[cheaper["score"] == score]
         for place, (setting, mark) in enumerate(part.groupby("setting")):
             marker = "osD^vPX<>*h"[place % 11]
@@ -126,19 +124,14 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
         good = part[(part["agreement"] >= ENOUGH) & part["seconds"].notna()]
         best = part.loc[part["agreement"].idxmax()]
         between = part["between_seeds"].iloc[0]
-        if len(good):
-            cheap = good.loc[good["seconds"].idxmin()]
-            setting_text = (
-                f"cheapest with at least {ENOUGH}: {cheap['setting']}, {cheap['seeds']} seeds, "
-                f"{cheap['seconds']:.2f} s per cell ({cheap['agreement']:.3f} "
-                f"[{cheap['agreement_low']:.3f}, {cheap['agreement_high']:.3f}])"
-            )
-        else:
-            setting_text = (
-                f"no cheaper setting reaches {ENOUGH}; the nearest is {best['setting']}, "
-                f"{best['seeds']} seeds ({best['agreement']:.3f} "
-                f"[{best['agreement_low']:.3f}, {best['agreement_high']:.3f}])"
-            )
+        one = good.loc[good["seconds"].idxmin()] if len(good) else best
+        reach = f"cheapest with at least {ENOUGH}:", f", {one['seconds']:.2f} s per cell"
+        if not len(good):
+            reach = f"no cheaper setting reaches {ENOUGH}; the nearest is", ""
+        setting_text = (
+            f"{reach[0]} {one['setting']}, {one['seeds']} seeds{reach[1]} ({one['agreement']:.3f} "
+            f"[{one['agreement_low']:.3f}, {one['agreement_high']:.3f}])"
+        )
         signs = part[part["seeds"] == most]
         side = np.sign(full["spearman"].iloc[-1])
         wrong = signs[(signs[["spearman_low", "spearman_high"]] * side < 0).all(axis=1)]

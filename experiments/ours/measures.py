@@ -13,8 +13,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell
-from experiments.alone import GROUPS
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label, score_label
+from experiments.recordings import PROXIES
 from experiments.study import METRIC, METRICS, SPACE, Outcome, Study, sum_named, with_costs
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.frames import score_table
@@ -23,7 +23,7 @@ from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
 from ntkscore.kernels.proxies import direction_of
 
-RECORDINGS = ("space", *GROUPS)
+RECORDINGS = ("space", *PROXIES)
 """Of the same networks: what comes with the kernels, and what was recorded by itself."""
 RESAMPLES = 200
 HELD_EQUAL = (
@@ -50,6 +50,18 @@ PUBLISHED = {
 }
 """Sums that others have published, and ours with Zen added."""
 LABELS = PUBLISHED | SUMS
+COLUMNS = {
+    "cells": "n",
+    "failed": "excluded",
+    "spearman": "spearman",
+    "low": "spearman_low",
+    "high": "spearman_high",
+    "kendall": "kendall",
+    "top10": "spearman_top10",
+    "top30": "spearman_top30",
+    "ndcg": "ndcg",
+}
+"""Columns of the data, and their names in `agreement_table`."""
 SHOWN = 24
 """Measures in the report's table and in the figure."""
 
@@ -82,15 +94,7 @@ def examine(
     metrics: Sequence[str] = METRICS,
     resamples: int = RESAMPLES,
 ) -> Iterator[dict[str, object]]:
-    """A row for each measure, data set and metric.
-
-    Args:
-        study: the study, for the accuracies.
-        scores: as `measured` gives them.
-        names: of the measures; all if left out.
-        metrics: which accuracies.
-        resamples: of the bootstrap.
-    """
+    """A row for each measure (all, or those named), data set and metric."""
     names = list(names or map(str, scores))
     given = scores[list(HELD_EQUAL)].to_numpy()
     directions = {name: direction_of(name, SPACE.fewer) for name in names}
@@ -106,28 +110,20 @@ def examine(
                 seed=study.seed,
             )
             for measure in names:
-                of = found.loc[measure]
-                counted = {*measure.split("+")} <= {*HELD_EQUAL, *COSTS}
+                of, beside = found.loc[measure], np.nan
+                if not {*measure.split("+")} <= {*HELD_EQUAL, *COSTS}:
+                    beside = partial_spearman(scores[measure], accuracy, given, squares=True)
+                best = of["best_cell"]
                 yield {
                     "measure": measure,
                     "dataset": dataset,
                     "metric": metric,
-                    "cells": of["n"],
-                    "failed": of["excluded"],
-                    "spearman": of["spearman"],
-                    "low": of["spearman_low"],
-                    "high": of["spearman_high"],
-                    "kendall": of["kendall"],
-                    "top10": of["spearman_top10"],
-                    "top30": of["spearman_top30"],
-                    "ndcg": of["ndcg"],
-                    "best": "" if pd.isna(of["best_cell"]) else Cell(int(of["best_cell"])).digits,
+                    **{ours: of[column] for ours, column in COLUMNS.items()},
+                    "best": "" if pd.isna(best) else Cell(int(best)).digits,
                     "best_accuracy": of["best_accuracy"],
                     "best_rank": of["best_accuracy_rank"],
                     "first_ten": of["first_ten_accuracy"],
-                    "beside_counts": np.nan
-                    if counted
-                    else partial_spearman(scores[measure], accuracy, given, squares=True),
+                    "beside_counts": beside,
                 }
 
 

@@ -4,6 +4,7 @@ A seeded sample of the table's cells; all of them at one radius.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,10 +32,7 @@ one over 1,000 cells."""
 def surface(study: Study, rows: pd.DataFrame) -> Iterator[dict[str, str | float]]:
     """Spearman coefficients, a row per metric, score, radius and β.
 
-    Args:
-        study: the study, for the accuracies.
-        rows: tidy rows with several β and perhaps several radii; cells without a score at some
-            of them are left out of all.
+    Cells without a score at some of these are left out of all.
     """
     by_rho = {rho: score_table(part) for rho, part in rows.groupby("rho")}
     cells = pd.concat(by_rho, axis=1).dropna().index
@@ -65,11 +63,7 @@ def span(part: pd.Series, whole: pd.Series) -> str:
 
 
 def peaks(frame: pd.DataFrame) -> pd.DataFrame:
-    """The highest coefficient of every metric and score, and the flat region around it.
-
-    Args:
-        frame: rows as `surface` yields them.
-    """
+    """The highest coefficient of every metric and score, and the flat region around it."""
     rows = []
     frame = frame.assign(levels=(frame["rho"] * 255).round().astype(int))
     for (metric, score), part in frame.groupby(["metric", "score"], sort=False):
@@ -96,36 +90,26 @@ def peaks(frame: pd.DataFrame) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Heat maps by score and metric; dots mark the flat region around the highest."""
-    figure, axes = plt.subplots(
-        len(SCORES),
-        len(METRICS),
-        figsize=(2.4 * COLUMN, 1.2 * COLUMN),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    )
+    size = (2.4 * COLUMN, 1.2 * COLUMN)
+    figure, axes = plt.subplots(len(SCORES), len(METRICS), figsize=size, sharex=True, sharey=True)
     reach = frame["spearman"].abs().max()
-    images = []
+    style: Any = {"cmap": "RdBu", "vmin": -reach, "vmax": reach, "origin": "lower"}
     for row, score in zip(axes, SCORES, strict=True):
         for axis, metric in zip(row, METRICS, strict=True):
             part = frame[(frame["score"] == score) & (frame["metric"] == metric)]
             grid = part.pivot(index="rho", columns="beta", values="spearman")
-            images.append(
-                axis.imshow(
-                    grid, cmap="RdBu", vmin=-reach, vmax=reach, origin="lower", aspect="auto"
-                )
-            )
+            image = axis.imshow(grid, aspect="auto", **style)
             flat = np.argwhere(grid.to_numpy() >= grid.to_numpy().max() - FLAT)
             axis.plot(flat[:, 1], flat[:, 0], ".", color="black", markersize=2)
             betas = list(grid.columns)
-            axis.set_xticks([0, len(betas) // 2, len(betas) - 1])
-            axis.set_xticklabels([f"{betas[i]:g}" for i in (0, len(betas) // 2, len(betas) - 1)])
+            places = [0, len(betas) // 2, len(betas) - 1]
+            axis.set_xticks(places, [f"{betas[place]:g}" for place in places])
             axis.set_yticks(range(len(grid)), [f"{rho * 255:.0f}" for rho in grid.index])
             if score == SCORES[0]:
                 axis.set_title(f"{LABELS[KERNEL_OF[metric]]}, {metric_label(metric)}", fontsize=7)
         row[0].set_ylabel(f"{score_label(score)}\nρ × 255")
     figure.supxlabel("β, weight of adversarial training", fontsize="medium")
-    figure.colorbar(images[0], ax=axes, label="Spearman with accuracy", shrink=0.8)
+    figure.colorbar(image, ax=axes, label="Spearman with accuracy", shrink=0.8)
     return figure
 
 

@@ -76,12 +76,7 @@ def picked(scores: pd.DataFrame, accuracy: pd.Series, seen: Sequence[int], queri
 
 
 def picks(scores: pd.DataFrame, accuracy: pd.Series) -> Iterator[tuple[str, int, int, int, int]]:
-    """Every choice: method, start, cells scored, accuracies looked up, and the cell.
-
-    Args:
-        scores: the default's terms, a row per distinct cell.
-        accuracy: that queries look up, by cell.
-    """
+    """Every choice: method, start, cells scored, accuracies looked up, and the cell."""
     for queries in QUERIES:
         yield EVERYTHING, 0, len(scores), queries, picked(scores, accuracy, scores.index, queries)
     for start in range(STARTS):
@@ -118,9 +113,8 @@ def examine(study: Study, scores: pd.DataFrame) -> pd.DataFrame:
 def table_of(frame: pd.DataFrame, seconds: float) -> pd.DataFrame:
     """A row per way of choosing: its cost, and means over the starts of what it chose."""
     rows = []
-    for (method, scored, queries), part in frame.groupby(
-        ["method", "scored", "queries"], sort=False
-    ):
+    ways = frame.groupby(["method", "scored", "queries"], sort=False)
+    for (method, scored, queries), part in ways:
         row: dict[str, object] = {
             "method": method,
             "cells scored": scored,

@@ -6,17 +6,13 @@ at FGSM 8/255; a seeded sample of them otherwise.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.paper.recorded_scores import (
-    NTK_SCORE,
-    Correlation,
-    RecordedScores,
-    compare,
-)
+from experiments.paper.contrasts import NTK_SCORE, Correlation, RecordedScores
 from experiments.plotting import COLUMN, metric_label, score_label
 from experiments.recordings import CALIBRATED_SUM, FINDINGS, INSTANCE_LOSS
 from experiments.study import (
@@ -38,10 +34,9 @@ from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.text import format_rho
 
-ROBUST = METRICS[1:]
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
-BY_CONVENTION = tuple((name, level) for name in FINDINGS for level in (3, 8))
-RECORDINGS = (("space", 8), *BY_CONVENTION, ("radii", 3))
+TESTED = (("space", 8), *((name, level) for name in FINDINGS for level in (3, 8)))
+RECORDINGS = (*TESTED, ("radii", 3))
 """Recordings and radii, in grey levels, of the scores."""
 PAIRS = tuple(
     ((f"findings/{convention}-fgsm", level), (f"findings/{convention}-pgd", level))
@@ -111,59 +106,36 @@ def draw(frame: pd.DataFrame, titles: list[str]) -> Figure:
     return figure
 
 
-def title_of(scores: RecordedScores) -> str:
-    """What the scores are of, and their convention."""
-    return f"{scores.title}, {scores.convention}"
-
-
 def robust_above_clean(scores: RecordedScores) -> Iterator[Finding]:
     """Parts of the first finding, one for every robust metric."""
-    for metric in ROBUST:
-        result = compare(
-            Correlation(scores, f"robust.{NTK_SCORE}", metric),
-            Correlation(scores, f"clean.{NTK_SCORE}", metric),
-        )
-        yield result.finding(
-            f"Robust NTK above clean NTK, {metric_label(metric)} accuracy ({title_of(scores)})",
-            "above",
-            FIRST,
-            scores.convention,
-        )
+    for metric in METRICS[1:]:
+        robust, clean = (Correlation(scores, name, metric) for name in ("robust", "clean"))
+        what = f"Robust NTK above clean NTK, {metric_label(metric)} accuracy ({scores.title})"
+        yield robust.exceeds(clean, what, "above", FIRST)
 
 
 def grows_with_radius(scores: RecordedScores) -> Iterator[Finding]:
     """Parts of the second finding: from the clean metric to 3/255 to 8/255, robust kernel."""
-    steps = (
-        ("val_fgsm_3_acc", "val_acc"),
-        ("val_fgsm_8_acc", "val_fgsm_3_acc"),
-        ("val_pgd_3_acc", "val_acc"),
-        ("val_pgd_8_acc", "val_pgd_3_acc"),
-    )
-    for larger, smaller in steps:
-        score = f"robust.{NTK_SCORE}"
-        result = compare(Correlation(scores, score, larger), Correlation(scores, score, smaller))
-        yield result.finding(
-            f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} accuracy "
-            f"({title_of(scores)})",
-            "grows",
-            SECOND,
-            scores.convention,
-        )
+    for attack in ("fgsm", "pgd"):
+        for smaller, larger in pairwise(("val_acc", f"val_{attack}_3_acc", f"val_{attack}_8_acc")):
+            less, more = (Correlation(scores, "robust", name) for name in (smaller, larger))
+            what = (
+                f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} "
+                f"accuracy ({scores.title})"
+            )
+            yield more.exceeds(less, what, "grows", SECOND)
 
 
 def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Finding]:
     """Parts of the third finding, by kernel and metric."""
     for kernel in KERNELS[1:]:
-        score = f"{kernel}.{NTK_SCORE}"
         for metric in ("val_pgd_3_acc", "val_pgd_8_acc"):
-            result = compare(Correlation(fgsm, score, metric), Correlation(pgd, score, metric))
-            yield result.finding(
+            first, second = (Correlation(scores, kernel, metric) for scores in (fgsm, pgd))
+            what = (
                 f"FGSM above PGD, {kernel} NTK at {format_rho(fgsm.rho)}, {metric_label(metric)} "
-                f"accuracy ({len(pgd.cells):,} cells, {pgd.convention})",
-                "above",
-                THIRD,
-                pgd.convention,
+                f"accuracy ({len(pgd.cells):,} cells, {pgd.convention})"
             )
+            yield first.exceeds(second, what, "above", THIRD)
 
 
 def coefficient_text(row: pd.Series) -> str:
@@ -195,18 +167,16 @@ def run(study: Study) -> Outcome:
     scores = {(name, level): RecordedScores(study, name, level / 255) for name, level in RECORDINGS}
     frames = [frame for recorded in scores.values() for frame in correlations(recorded)]
     frame = pd.concat(frames, ignore_index=True)
-    space = scores["space", 8]
+    tested = [scores[name] for name in TESTED]
     findings = (
-        *robust_above_clean(space),
-        *(part for name in BY_CONVENTION for part in robust_above_clean(scores[name])),
-        *grows_with_radius(space),
-        *(part for name in BY_CONVENTION for part in grows_with_radius(scores[name])),
+        *(part for one in tested for part in robust_above_clean(one)),
+        *(part for one in tested for part in grows_with_radius(one)),
         *(part for fgsm, pgd in PAIRS for part in fgsm_above_pgd(scores[fgsm], scores[pgd])),
     )
     first = ["recording", "convention", "fidelity", "attack", "rho", "metric", "score"]
     return Outcome(
         frame[[*first, *frame.columns.drop(first)]],
-        draw(frame, [title_of(recorded) for recorded in scores.values()]),
+        draw(frame, [recorded.title for recorded in scores.values()]),
         {
             "dataset": DATASET,
             "resamples": RESAMPLES,

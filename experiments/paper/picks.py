@@ -16,6 +16,7 @@ from ntkscore.data.tables import Table
 
 PAPER_METRICS = METRICS[:-1]
 """The columns of Tables 2 and 7, which lack AutoAttack."""
+Paper = Mapping[tuple[str, str], Sequence[float]]
 ROUNDING = 0.0005 + 1e-9
 """Half a unit in the paper's third digit, plus float error."""
 
@@ -50,7 +51,7 @@ def space_accuracies(table: Table, dataset: str) -> dict[str, np.ndarray]:
 def summary(
     picks: Sequence[Picks],
     accuracies: Mapping[str, np.ndarray],
-    paper: Mapping[tuple[str, str], Mapping[str, float]],
+    paper: Paper,
 ) -> pd.DataFrame:
     """Accuracy of the choices, a row per way of choosing and metric.
 
@@ -61,11 +62,12 @@ def summary(
     Args:
         picks: choices of every way of choosing.
         accuracies: accuracies of every cell by metric, as fractions.
-        paper: the paper's numbers, by guide and method, then by metric.
+        paper: the paper's accuracies by guide and method, in the order of `PAPER_METRICS`.
     """
     rows = []
     for pick in picks:
-        paper_means = paper.get((pick.guide, pick.method), {})
+        known = paper.get((pick.guide, pick.method), ())
+        paper_means: dict[str, float] = dict(zip(PAPER_METRICS, known, strict=False))
         runs = len(pick.cells)
         for metric, accuracy in accuracies.items():
             chosen = accuracy[pick.cells]
@@ -92,13 +94,7 @@ def summary(
 
 
 def draw(frame: pd.DataFrame, metrics: Sequence[str], dataset: str) -> Figure:
-    """A panel per metric: mean and 95 % of the runs, by method and guide; crosses: the paper.
-
-    Args:
-        frame: rows as `summary` returns them.
-        metrics: metrics of the panels.
-        dataset: label of the data set.
-    """
+    """A panel per metric: mean and 95 % of the runs, by method and guide; crosses: the paper."""
     methods = list(dict.fromkeys(frame["method"]))
     guides = [guide for guide in dict.fromkeys(frame["guide"]) if guide]
     figure, axes = plt.subplots(

@@ -1,13 +1,13 @@
 """Ranks of a cell under two metrics (Figure 3b) and on three data sets (Figure 3c)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
-from experiments.study import DATASET, MEANS, Finding, Outcome, Study
+from experiments.study import DATASET, MEANS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.analysis.correlation import spearman
 
@@ -19,12 +19,7 @@ TICKS = {1: "1", 10: "10", 100: "100", 1000: "1k"}
 
 
 def ranks(accuracies: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Rank of every cell under every column, 1 for the best, sorted by the reference's.
-
-    Args:
-        accuracies: a row per cell, a column per metric or data set.
-        reference: the column to sort by.
-    """
+    """Rank of every cell under every column, 1 for the best, sorted by the reference's."""
     places = accuracies.rank(ascending=False, method="min").astype(int)
     return places.sort_values(reference, kind="stable").reset_index()
 
@@ -47,25 +42,12 @@ def agreements(places: pd.DataFrame, reference: str) -> pd.DataFrame:
     )
 
 
-def draw(places: pd.DataFrame, reference: str, labels: dict[str, str], by: str) -> Figure:
-    """A panel per column, a dot per cell over the reference's rank, on logarithmic axes.
-
-    Args:
-        places: ranks, as `ranks` returns them.
-        reference: the column of the horizontal axes.
-        labels: titles of the other columns, in the order of the panels.
-        by: label of the horizontal axes.
-    """
-    statistics = agreements(places, reference)
-    figure, axes = plt.subplots(
-        1,
-        len(labels),
-        figsize=(COLUMN, 0.65 + 0.85 * COLUMN / len(labels)),
-        sharex=True,
-        sharey=True,
-    )
+def draw(places: pd.DataFrame, reference: str, titles: Mapping[str, str]) -> Figure:
+    """A panel per column, a dot per cell over the reference's rank, on logarithmic axes."""
+    size = (COLUMN, 0.65 + 0.85 * COLUMN / len(titles))
+    figure, axes = plt.subplots(1, len(titles), figsize=size, sharex=True, sharey=True)
     ends = [1, len(places)]
-    for axis, colour, (column, label) in zip(axes, COLOURS, labels.items(), strict=False):
+    for axis, colour, (column, title) in zip(axes, COLOURS, titles.items(), strict=False):
         dots = {"s": 1.5, "alpha": 0.4, "linewidths": 0, "rasterized": True}
         axis.scatter(places[reference], places[column], color=colour, **dots)
         axis.plot(ends, ends, color="black", linewidth=0.6)
@@ -73,38 +55,17 @@ def draw(places: pd.DataFrame, reference: str, labels: dict[str, str], by: str) 
         axis.set_xticks(list(TICKS), TICKS.values(), size="small")
         axis.set_yticks(list(TICKS), TICKS.values(), size="small")
         axis.minorticks_off()
-        axis.set_title(f"{label}\nSpearman {statistics.loc[column, 'spearman']:.3f}")
-    figure.supxlabel(f"{by} (1 is best)", fontsize="medium")
+        axis.set_title(title)
+    by = f"rank by mean robust accuracy on {DATASET_LABELS[DATASET]} (1 is best)"
+    figure.supxlabel(by, fontsize="medium")
     axes[0].set_ylabel("rank (1 is best)")
     return figure
-
-
-def sentences(statistics: pd.DataFrame, labels: dict[str, str]) -> Iterator[str]:
-    """A sentence for every row of `agreements`."""
-    for column, row in statistics.iterrows():
-        yield (
-            f"{labels[str(column)]}: Spearman {row['spearman']:.3f} over all cells, "
-            f"{row['spearman_best']:.3f} among the best {BEST}, of which "
-            f"{row['shared_best']:.0f} are shared."
-        )
-
-
-def findings(statistics: pd.DataFrame, labels: dict[str, str]) -> Iterator[Finding]:
-    """The statement that ranks correlate well, for every row of `agreements`."""
-    for column, row in statistics.iterrows():
-        yield Finding(
-            f"Ranks by {labels[str(column)]} correlate well with the reference",
-            "well",
-            f"Spearman {row['spearman']:.3f}",
-            "reproduced" if row["spearman"] > WELL else "not reproduced",
-            f"well: above {WELL}",
-        )
 
 
 def compare_ranks(
     accuracies: pd.DataFrame,
     reference: str,
-    labels: dict[str, str],
+    labels: Mapping[str, str],
     configuration: Mapping[str, object],
 ) -> Outcome:
     """Figure, remarks and findings for ranks by several columns of accuracies.
@@ -112,18 +73,33 @@ def compare_ranks(
     Args:
         accuracies: a row per cell, a column per metric or data set.
         reference: the column that the others are compared with.
-        labels: titles of the other columns.
+        labels: names of the other columns, in the order of the panels.
         configuration: settings to record.
     """
     places = ranks(accuracies, reference)
-    statistics = agreements(places, reference)
-    by = f"rank by mean robust accuracy on {DATASET_LABELS[DATASET]}"
+    titles, remarks, findings = {}, [], []
+    for column, row in agreements(places, reference).iterrows():
+        label, all_cells = labels[str(column)], f"Spearman {row['spearman']:.3f}"
+        titles[str(column)] = f"{label}\n{all_cells}"
+        remarks.append(
+            f"{label}: {all_cells} over all cells, {row['spearman_best']:.3f} among the best "
+            f"{BEST}, of which {row['shared_best']:.0f} are shared."
+        )
+        findings.append(
+            Finding(
+                f"Ranks by {label} correlate well with the reference",
+                "well",
+                all_cells,
+                verdict(row["spearman"] > WELL),
+                f"well: above {WELL}",
+            )
+        )
     return Outcome(
         places,
-        draw(places, reference, labels, by),
+        draw(places, reference, titles),
         {**configuration, "best": BEST},
-        (*sentences(statistics, labels), MEANS),
-        (*findings(statistics, labels),),
+        (*remarks, MEANS),
+        tuple(findings),
     )
 
 

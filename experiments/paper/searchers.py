@@ -25,10 +25,7 @@ def cell_neighbours() -> np.ndarray:
 def first_distinct(stream: Iterable[int], budget: int, patience: int = 1000) -> np.ndarray:
     """The first `budget` distinct cells of a stream, in order of appearance, shape (budget,).
 
-    Args:
-        stream: cells, perhaps without end.
-        budget: number of distinct cells.
-        patience: repeats in a row after which a search counts as stuck and the stream ends.
+    After `patience` repeats in a row a search counts as stuck, and the stream ends.
     """
     seen: dict[int, None] = {}
     repeats = 0
@@ -57,12 +54,9 @@ def regularised_evolution(
     population: int = POPULATION,
     tournament: int = TOURNAMENT,
 ) -> Iterator[int]:
-    """Mutants of the best of a few; the oldest dies.
+    """Mutants of the best of a tournament, drawn with replacement; the oldest dies.
 
-    Args:
-        accuracy, neighbours, rng: see the module.
-        population: cells alive; the first ones are random.
-        tournament: cells drawn, with replacement, of which the best has a mutant.
+    The first cells alive are random.
 
     Source: Real et al. (2019), "Regularized evolution for image classifier architecture search".
     """
@@ -79,12 +73,7 @@ def regularised_evolution(
 def climb(
     start: int, accuracy: np.ndarray, neighbours: np.ndarray, rng: np.random.Generator
 ) -> Iterator[int]:
-    """Moves to the first better neighbour, until there is none; the best cell is a local optimum.
-
-    Args:
-        start: a cell.
-        accuracy, neighbours, rng: see the module.
-    """
+    """Moves to the first better neighbour until there is none: at a local optimum."""
     yield start
     here, climbing = start, True
     while climbing:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from cells import Cell
 from cells.nasbench201.cell import NONE
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
-from experiments.study import DATASET, MEANS, Finding, Outcome, Study
+from experiments.study import DATASET, MEANS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 
 NEAR = 0.005
@@ -25,15 +25,9 @@ PAPER = {
 
 
 def best_by_sparsity(accuracies: pd.DataFrame) -> pd.DataFrame:
-    """The most robust cell, and the number of cells, for every number of empty edges.
-
-    Args:
-        accuracies: a row per cell, with a column `robust_mean`.
-    """
-    empty = pd.Series(
-        [Cell(int(cell)).operations.count(NONE) for cell in accuracies.index], accuracies.index
-    )
-    robust = accuracies[ROBUST_MEAN].groupby(empty)
+    """The most robust cell, and the number of cells, for every number of empty edges."""
+    empty = [Cell(int(cell)).operations.count(NONE) for cell in accuracies.index]
+    robust = accuracies[ROBUST_MEAN].groupby(pd.Series(empty, accuracies.index))
     best = robust.idxmax()
     digits = [Cell(int(cell)).digits for cell in best]
     frame = pd.DataFrame({"cells": robust.size(), "best": best, "digits": digits})
@@ -79,7 +73,7 @@ def findings(compared: pd.DataFrame) -> Iterator[Finding]:
             + ", ".join(metric_label(metric) for metric in part["metric"]),
             ", ".join(f"{value:.4f}" for value in part["paper"]),
             ", ".join(f"{value:.4f}" for value in part["accuracy"]),
-            "reproduced" if (apart <= NEAR).all() else "not reproduced",
+            verdict((apart <= NEAR).all()),
             f"furthest {apart.max():.4f} away, {NEAR} allowed for single training seeds",
         )
 

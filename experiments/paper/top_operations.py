@@ -11,7 +11,7 @@ from matplotlib.patches import FancyArrowPatch
 
 from cells import EDGES, OPERATIONS, Cell
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS
-from experiments.study import DATASET, MEANS, Finding, Outcome, Study
+from experiments.study import DATASET, MEANS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.data.tables import Table
 
@@ -36,29 +36,15 @@ PEAKS = {(0, 2): 0.45, (1, 3): -0.45, (0, 3): 0.975}
 
 
 def top_operations(accuracies: pd.DataFrame, top: int = TOP) -> pd.DataFrame:
-    """Operations of the most robust cells, a row per cell and edge.
-
-    Args:
-        accuracies: a row per cell, with a column `robust_mean`.
-        top: number of cells.
-    """
+    """Operations of the most robust cells, a row per cell and edge."""
     rows = []
     for rank, (index, accuracy) in enumerate(accuracies[ROBUST_MEAN].nlargest(top).items(), 1):
         cell = Cell(int(str(index)))
-        for edge, ((source, target), operation) in enumerate(
-            zip(EDGES, cell.operations, strict=True), 1
-        ):
-            rows.append(
-                {
-                    "rank": rank,
-                    "cell": cell.index,
-                    "digits": cell.digits,
-                    ROBUST_MEAN: accuracy,
-                    "edge": edge,
-                    "nodes": f"{source}→{target}",
-                    "operation": OPERATIONS[operation],
-                }
-            )
+        whole = {"rank": rank, "cell": cell.index, "digits": cell.digits, ROBUST_MEAN: accuracy}
+        edges = zip(EDGES, cell.operations, strict=True)
+        for edge, ((source, target), operation) in enumerate(edges, 1):
+            nodes, name = f"{source}→{target}", OPERATIONS[operation]
+            rows.append(whole | {"edge": edge, "nodes": nodes, "operation": name})
     return pd.DataFrame(rows)
 
 
@@ -70,13 +56,7 @@ def commonest(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_cell(axis: Axes, operations: list[str], notes: list[str] | None = None) -> None:
-    """A cell's four nodes in a row and its six edges.
-
-    Args:
-        axis: axes to draw on.
-        operations: names of the operations, in the order of `EDGES`.
-        notes: texts beside the edges, in the same order.
-    """
+    """A cell's four nodes in a row and its six edges, perhaps with texts beside these."""
     size = 11 if notes else 4.5
     for i, (edge, operation) in enumerate(zip(EDGES, operations, strict=True)):
         style = LINES[OPERATIONS.index(operation)]
@@ -156,7 +136,7 @@ def finding(frame: pd.DataFrame) -> Finding:
         "3×3 convolution on most edges, skip connection on edge 4",
         f"3×3 convolution on {convolutions} of {len(most)} edges, skip connection on edge "
         + ", ".join(map(str, skips)),
-        "reproduced" if agrees else "not reproduced",
+        verdict(agrees),
         "commonest operation on each edge",
     )
 
@@ -170,18 +150,18 @@ def difference(newer: pd.DataFrame, older: pd.DataFrame) -> Finding:
         "a notable difference in cells and operations (Figure 8)",
         f"{shared} of {TOP} cells in common; another commonest operation on {edges.sum()} of "
         f"{len(edges)} edges",
-        "reproduced" if shared < TOP / 2 and edges.any() else "not reproduced",
+        verdict(shared < TOP / 2 and edges.any()),
         "fewer than half in common; accuracies are not compared, the older radius being unknown",
     )
 
 
 def run(study: Study) -> Outcome:
     """The ten most robust cells on CIFAR-10, of both tables."""
-    tables = dict(
-        zip(TRAINED, (table_scores(study.table, DATASET), older_means(study.older)), strict=True)
+    tables = table_scores(study.table, DATASET), older_means(study.older)
+    frame, older = (
+        top_operations(means).assign(trained=name)
+        for name, means in zip(TRAINED, tables, strict=True)
     )
-    frames = [top_operations(means).assign(trained=name) for name, means in tables.items()]
-    frame, older = frames
     most = ", ".join(
         f"edge {row.edge} {row.operation} ({row.count} of {TOP})"
         for row in commonest(frame).itertuples(index=False)
@@ -198,6 +178,6 @@ def run(study: Study) -> Outcome:
         "top": TOP,
         "by": ROBUST_MEAN,
     }
-    both = pd.concat(frames, ignore_index=True)
+    both = pd.concat([frame, older], ignore_index=True)
     findings = finding(frame), difference(frame, older)
     return Outcome(both, draw(both), configuration, remarks, findings)

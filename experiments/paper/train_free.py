@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from experiments.paper.picks import PAPER_METRICS, Picks
+from experiments.paper.picks import Picks
 from experiments.recordings import INSTANCE_LOSS, seconds_per_cell
 from experiments.study import KERNELS, METRIC, Study, single_seeds, sum_named, with_costs
 from ntkscore.analysis.frames import pick_rho, score_table
@@ -43,13 +43,10 @@ OWN_CONVENTION = {
 by their own statistics; the trace, which stands in for λ_min; the determinant of equal states.
 Of each the recording, the score and the paper's accuracies, which are one row for the last two."""
 
-_PAPER_ROWS = {
+PAPER = {
     ("", BY_SCORE["robust.frobenius"]): _KNAS,
     ("", BY_SCORE["robust.trace"]): _EIGENNAS,
     **{("", method): paper for method, (_, _, paper) in OWN_CONVENTION.items()},
-}
-PAPER: dict[tuple[str, str], dict[str, float]] = {
-    row: dict(zip(PAPER_METRICS, values, strict=True)) for row, values in _PAPER_ROWS.items()
 }
 """The paper's column: KNAS and EigenNAS of Table 7, which it has as these two scores of the kernel
 at images under PGD."""
@@ -58,17 +55,8 @@ PAPER_ONLY = {"NASI": 0.379}
 """The paper's other train-free pick, PGD 8/255 accuracy."""
 
 
-def hybrid(count: int) -> str:
-    """Label of the hybrid that looks up `count` cells."""
-    return f"{BY_SCORE[str(DEFAULT)]}, first {count}"
-
-
 def orders(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The cells from best to worst by each of `BY_SCORE`.
-
-    Args:
-        rows: tidy rows of one seed and radius.
-    """
+    """The cells from best to worst by each of `BY_SCORE`, of one seed and radius."""
     scores = with_costs(score_table(rows[rows["kernel"].isin([*KERNELS, NETWORK])]))
     cells = scores.index.to_numpy()
     return {
@@ -80,19 +68,16 @@ def orders(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 def picks(study: Study, accuracy: np.ndarray) -> Iterator[Picks]:
     """Choices of every train-free way of choosing; a run is a seed of images and weights.
 
-    Args:
-        study: the study, for its recordings.
-        accuracy: accuracy of every cell of the space, for hybrids to look up.
+    Hybrids look up the accuracy.
     """
     by_seed = [orders(rows) for rows in single_seeds(study.rows(RECORDING)).values()]
     cost = seconds_per_cell(study.result_set(TIMED)) * len(by_seed[0]["params"])
     for name, method in BY_SCORE.items():
         best = np.array([order[name][0] for order in by_seed])
-        seconds = cost
         if name == "params":  # The same for every seed, and free.
-            best, seconds = best[:1], 0.0
+            best = best[:1]
         none = np.zeros(len(best), int)
-        yield Picks("", method, best, none, none, seconds)
+        yield Picks("", method, best, none, none, 0.0 if name == "params" else cost)
     for method, (recording, name, _) in OWN_CONVENTION.items():
         rows = pick_rho(study.rows(recording), RADIUS)
         rows = rows[rows["kernel"] == "clean"]
@@ -105,4 +90,5 @@ def picks(study: Study, accuracy: np.ndarray) -> Iterator[Picks]:
         places = [int(np.argmax(accuracy[cells])) for cells in first]
         chosen = np.array([cells[place] for cells, place in zip(first, places, strict=True)])
         queries = np.full(len(chosen), count)
-        yield Picks(GUIDE, hybrid(count), chosen, queries, 1 + np.array(places), cost)
+        label = f"{BY_SCORE[str(DEFAULT)]}, first {count}"
+        yield Picks(GUIDE, label, chosen, queries, 1 + np.array(places), cost)

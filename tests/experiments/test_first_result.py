@@ -11,7 +11,7 @@ from ntkscore.errors import InputError
 
 
 def test_the_clock_stops_at_a_number() -> None:
-    assert 0 < seconds_to_a_number("platform", ()) < 60
+    assert 0 < seconds_to_a_number("platform") < 60
 
 
 def test_a_program_without_a_number_is_refused() -> None:
@@ -19,14 +19,14 @@ def test_a_program_without_a_number_is_refused() -> None:
         InputError,
         match=r"^expected a number from -m this, but it ended with 0 and none; run it alone to see",
     ):
-        seconds_to_a_number("this", ())
+        seconds_to_a_number("this")
 
 
 @pytest.mark.slow
 def test_pytorchs_first_result_imports_no_jax(torch: ModuleType) -> None:
     """The rival would else pay for our imports."""
     program = (
-        "import sys; from experiments.benchmark import torch_first_result as first\n"
+        "import sys; from experiments.benchmark import torch_reference as first\n"
         f"first.main('323133', 4, 1, {SIZES['samples']}); print('jax' in sys.modules)"
     )
     command = [sys.executable, "-c", program]

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from figures import check_written, near
 
-from experiments.__main__ import EXPERIMENTS
 from experiments.ours import measures
-from experiments.recordings import FINDINGS
-from experiments.report import markdown_table, three_findings, verdict_counts
-from experiments.study import DATASET, METRIC, RECORDED, Finding, Outcome, Study
+from experiments.study import DATASET, METRIC, RECORDED, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
 
 ROOT = Path(__file__).parents[2]
@@ -80,37 +76,3 @@ def test_the_default_beats_counting_parameters(outcome_of: Callable[[str], Outco
     for dataset in ("cifar10", "cifar100", "imagenet16-120"):
         gain = held_out.loc[("the default", dataset)] - held_out.loc[("parameter count", dataset)]
         assert gain["spearman"] > 0.09 and gain["top10"] > 0.05
-
-
-@pytest.mark.thorough
-def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
-    findings: list[Finding] = []
-    for name, experiment in EXPERIMENTS.items():
-        if not experiment.run.__module__.startswith("experiments.paper"):
-            continue  # The statements are the paper's.
-        outcome = outcome_of(name)
-        findings += outcome.findings
-        for finding in outcome.findings:
-            entries = (finding.what, finding.paper, finding.ours, finding.verdict, finding.why)
-            assert markdown_table(entries, []).splitlines()[0] in REPORT
-    assert verdict_counts(findings) in REPORT
-    for part in three_findings(findings):
-        assert part in REPORT
-
-
-@pytest.mark.thorough
-def test_correlations_of_the_ntk_score(
-    outcome_of: Callable[[str], Outcome], study: Study, tmp_path: Path
-) -> None:
-    outcome = outcome_of("ntk-correlation")
-    check_written(outcome, study, "ntk-correlation", {"space", "radii", *FINDINGS}, tmp_path)
-    frame = outcome.frame
-    frame = frame[(frame["recording"] == "space") & (frame["metric"] == "val_pgd_8_acc")]
-    rows = frame.set_index("score")
-    assert rows.loc["robust.frobenius", "n"] == 6461
-    assert rows.loc["robust.frobenius", "spearman"] == near(0.415)
-    assert rows.loc["robust.frobenius", "lowest_seed"] == near(0.372)
-    assert rows.loc["robust.frobenius", "highest_seed"] == near(0.488)
-    assert rows.loc["clean.frobenius", "spearman"] == near(0.420)
-    assert rows.loc["clean.lambda_min_normalized", "given_params"] == near(0.683)
-    assert rows.loc["params", "spearman"] == near(0.820)

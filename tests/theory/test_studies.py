@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cells.residual import Residual
-from experiments.__main__ import EXPERIMENTS, app, enlarge
-from experiments.report import write_theory
+from experiments.__main__ import EXPERIMENTS, app
+from experiments.report import write_page
 from experiments.study import Experiment, Study
-from experiments.theory.studies import THEORY, random_flip
+from experiments.theory.studies import THEORY, filters
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import kernels_of
 from experiments.theory.studies.statistics import agreement, beside, meets, positive, slope, within
@@ -157,16 +157,6 @@ def test_digits_are_split_by_seed_until_there_are_test_files(tmp_path: Path) -> 
     assert len(train.x) > 600 and len(test.x) == 30 and set(test.y) == {-1.0, 1.0}
 
 
-def test_sizes_for_an_accelerator_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = dict.fromkeys(random_flip.FULL) | {"WIDTH": 70, "DRAWS": 3}
-    for name, value in full.items():
-        monkeypatch.setattr(random_flip, name, getattr(random_flip, name))
-        monkeypatch.setitem(random_flip.FULL, name, value)
-    enlarge(THEORY["theory-random-flip"])
-    outcome = random_flip.run(Study(Path()))
-    assert outcome.configuration["m"] == 70 and len(outcome.frame) == 3 * 4
-
-
 def test_the_page_without_mnist_is_a_sentence(tmp_path: Path) -> None:
     asked = ["theory", "--data-dir", str(tmp_path), "--out", str(tmp_path / "THEORY.md")]
     result = CliRunner().invoke(app, asked)
@@ -174,9 +164,19 @@ def test_the_page_without_mnist_is_a_sentence(tmp_path: Path) -> None:
     assert result.stderr.startswith("error: expected") and "mnist" in result.stderr.lower()
 
 
-def test_an_experiment_of_one_size_is_not_enlarged() -> None:
+def test_the_full_size_replaces_that_for_two_cores_while_it_runs() -> None:
+    def width_now(study: Study) -> Any:
+        return filters.WIDTH
+
+    width_now.__module__ = filters.__name__
+    experiment, usual = Experiment("A title", width_now), filters.WIDTH
+    sizes = [experiment.outcome(Study(Path(), full=full)) for full in (True, False)]
+    assert sizes == [filters.FULL["WIDTH"], usual]
+
+
+def test_an_experiment_of_one_size_has_no_full_one() -> None:
     with pytest.raises(InputError, match=r"expected no --full: .* has one size; leave it out"):
-        enlarge(EXPERIMENTS["sweep"])
+        EXPERIMENTS["sweep"].outcome(Study(Path(), full=True))
 
 
 @pytest.mark.thorough
@@ -192,8 +192,8 @@ def test_every_experiment_gives_a_page(
     write_digits(tmp_path)
     outcome = experiment.run(Study(tmp_path))
     assert outcome.figure is not None and len(outcome.frame) and outcome.findings
-    shown = {"theory-x": Experiment("A title", lambda study: outcome)}
-    write_theory(Study(tmp_path), shown, tmp_path / "THEORY.md")
+    experiment = Experiment("A title", lambda study: outcome)
+    write_page("theory", Study(tmp_path), {"theory-x": experiment}, tmp_path / "THEORY.md")
     text = (tmp_path / "THEORY.md").read_text()
     assert "## A title" in text and outcome.findings[0].what in text
     assert (tmp_path / "figures" / "theory-x.png").stat().st_size > 1000

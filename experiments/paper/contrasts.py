@@ -1,0 +1,171 @@
+"""Recorded kernel scores beside accuracies, and verdicts on "this correlation is stronger"."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from experiments.study import (
+    DATASET,
+    KERNELS,
+    RESAMPLES,
+    Finding,
+    Study,
+    Verdict,
+    count_of,
+    single_seeds,
+)
+from ntkscore.analysis.correlation import spearman
+from ntkscore.analysis.frames import pick_rho, score_table
+from ntkscore.analysis.paired import Difference, difference
+from ntkscore.text import format_rho
+
+NTK_SCORE = "frobenius"
+"""The score that the paper calls the NTK-score."""
+SEEDS = 3
+"""Seeds that a verdict needs at least: scores differ more between seeds than between cells."""
+NOTABLE = 0.02
+"""A smaller difference of Spearman coefficients is called small, however sure it is."""
+
+
+class Pair(NamedTuple):
+    """A score and the accuracy that it is compared with, each of shape (cells,)."""
+
+    score: np.ndarray
+    accuracy: np.ndarray
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference of two correlations: for the means over seeds, and for every seed.
+
+    Attributes:
+        means: difference for the scores' means over the seeds, with an interval.
+        seeds: differences for every seed alone.
+    """
+
+    means: Difference
+    seeds: tuple[float, ...] = ()
+
+    @property
+    def verdict(self) -> tuple[Verdict, str]:
+        """Verdict on the first correlation being the stronger one, with its reason."""
+        if len(self.seeds) < SEEDS:
+            return "not decidable", f"fewer than {SEEDS} seeds"
+        if self.means.first <= 0:
+            return "not decidable", "no positive correlation to compare"
+        small = f", but by less than {NOTABLE}" if abs(self.means.value) < NOTABLE else ""
+        if self.means.low > 0 and min(self.seeds) > 0:
+            return "reproduced", f"interval and all {len(self.seeds)} seeds above 0{small}"
+        if self.means.high < 0 and max(self.seeds) < 0:
+            return "not reproduced", f"interval and all {len(self.seeds)} seeds below 0{small}"
+        return "not decidable", "interval or seeds on both sides of 0"
+
+    def __str__(self) -> str:
+        means = self.means
+        text = f"{means.first:.3f} − {means.second:.3f} = {means.value:+.3f} "
+        text += f"[{means.low:+.3f}, {means.high:+.3f}]"
+        if self.seeds:
+            text += "; by seed " + ", ".join(f"{gap:+.3f}" for gap in self.seeds)
+        return text
+
+
+def contrast(
+    first: Pair, second: Pair, by_seed: Sequence[tuple[Pair, Pair]] = (), seed: int = 0
+) -> Contrast:
+    """Spearman coefficient of the first pair less that of the second, on the same cells.
+
+    Args:
+        first, second: pairs over the same cells, in the same order.
+        by_seed: the two pairs for every seed of the scores alone.
+        seed: random seed of the bootstrap over cells.
+    """
+    means = difference(
+        first.score, second.score, first.accuracy, second.accuracy, resamples=RESAMPLES, seed=seed
+    )
+    return Contrast(means, tuple(spearman(*a) - spearman(*b) for a, b in by_seed))
+
+
+@dataclass(frozen=True)
+class RecordedScores:
+    """Scores of one recording at one radius, beside the accuracies of the same cells."""
+
+    study: Study
+    recording: str
+    rho: float
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Tidy rows, without those of the joint kernels."""
+        rows = pick_rho(self.study.rows(self.recording), self.rho)
+        return rows[rows["kernel"].isin(KERNELS)]
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Means over the seeds, a row per cell; NaN where one failed."""
+        return score_table(self.rows)
+
+    @cached_property
+    def by_seed(self) -> list[pd.DataFrame]:
+        """Scores of every seed, with the rows of `means`."""
+        tables = (score_table(rows) for rows in single_seeds(self.rows).values())
+        return [table.reindex(self.means.index) for table in tables]
+
+    @cached_property
+    def cells(self) -> pd.Index:
+        """The cells whose NTK-scores did not fail with any seed."""
+        names = [f"{kernel}.{NTK_SCORE}" for kernel in KERNELS]
+        return self.means[names].dropna().index
+
+    @property
+    def attack(self) -> str:
+        """Name of the attack."""
+        return self.rows["attack"].iloc[0]
+
+    @property
+    def convention(self) -> str:
+        """Mode of the normalisation and reading of the logits."""
+        return f"{self.rows['bn'].iloc[0]}, {self.rows['output'].iloc[0]}"
+
+    @property
+    def fidelity(self) -> str:
+        """Images and channels."""
+        first = self.rows.iloc[0]
+        return f"{first['samples']} images, C = {first['channels']}"
+
+    @property
+    def title(self) -> str:
+        """Attack, radius, number of cells and of seeds, and the convention."""
+        seeds = count_of(len(self.by_seed), "seed")
+        of = f"{self.attack.upper()} {format_rho(self.rho)}, {len(self.cells):,} cells, {seeds}"
+        return f"{of}, {self.convention}"
+
+
+class Correlation(NamedTuple):
+    """The correlation of a kernel's NTK-score with a metric."""
+
+    scores: RecordedScores
+    kernel: str
+    metric: str
+
+    def pairs(self, cells: pd.Index) -> list[Pair]:
+        """Score and accuracy of some cells: first for the means, then for every seed."""
+        accuracy = self.scores.study.table.accuracies(DATASET, self.metric, list(cells))
+        score = f"{self.kernel}.{NTK_SCORE}"
+        tables = (self.scores.means, *self.scores.by_seed)
+        return [Pair(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
+
+    def exceeds(self, other: "Correlation", what: str, paper: str, of: str) -> Finding:
+        """The statement that this correlation is the stronger one, beside their contrast.
+
+        Args:
+            other: with the same seeds; they are compared on the cells that both have.
+            what, paper, of: as for a `Finding`.
+        """
+        cells = self.scores.cells.intersection(other.scores.cells)
+        means, *seeds = zip(self.pairs(cells), other.pairs(cells), strict=True)
+        found = contrast(*means, seeds, self.scores.study.seed)
+        return Finding(what, paper, str(found), *found.verdict, of, other.scores.convention)
