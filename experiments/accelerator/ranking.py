@@ -15,7 +15,6 @@ from experiments.benchmark.work import FULL, SMALL, Fidelity, peak_bytes
 from ntkscore import InputError, load_images, load_table, rank
 from ntkscore.cli.display import progress_display
 from ntkscore.paths import data_home
-from ntkscore.run import devices
 from ntkscore.run.engine import Progress
 
 SIZES = {"full": FULL, "small": SMALL, "tiny": Fidelity.of(4, 4, 1)}
@@ -67,8 +66,6 @@ def main(size: str, folder: Path) -> None:
     Images are CIFAR-10 and cells those of the table where these lie in the data folder, else the
     embedded images and the distinct cells.
     """
-    devices.keep_compiled()
-    devices.cores_as_devices()
     home, note = data_home(), clock(folder / "pace.json")
     table = load_table(home / TABLE) if (home / TABLE).is_dir() else None
     cells = "table" if table else "distinct"
