@@ -26,7 +26,8 @@ from ntkscore.data.images import load
 from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
-from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES
+from ntkscore.measures.declaration import measures_of
+from ntkscore.measures.kernel import KERNEL
 from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
@@ -201,7 +202,7 @@ def drop_unused_rows(rows: pd.DataFrame) -> pd.DataFrame:
     joint = rows["kernel"].isin(JOINT)
     used = rows[~joint | rows["score"].isin(JOINT_SCORES)]
     rounded = round_mantissa(used["value"].to_numpy())
-    kernels = used["score"].isin([*SCORES, *ASYMMETRIC_SCORES])
+    kernels = used["score"].isin([*measures_of(KERNEL)])
     return used.assign(value=used["value"].mask(kernels, rounded))
 
 

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from ntkscore.errors import InputError as InputError
     from ntkscore.kernels.gram import ntk as ntk
     from ntkscore.kernels.joint import joint_kernel as joint_kernel
-    from ntkscore.kernels.proxies import add_score as add_score
-    from ntkscore.kernels.scores import measure as measure
     from ntkscore.kernels.stack import stack as stack
+    from ntkscore.measures.declaration import add_measure as add_measure
+    from ntkscore.measures.kernel import add_score as add_score
+    from ntkscore.measures.kernel import measure as measure
     from ntkscore.model import Activations as Activations
     from ntkscore.model import Model as Model
     from ntkscore.trace.anatomy import anatomy as anatomy
@@ -83,9 +84,10 @@ else:
         "InputError": "ntkscore.errors.InputError",
         "ntk": "ntkscore.kernels.gram.ntk",
         "joint_kernel": "ntkscore.kernels.joint.joint_kernel",
-        "add_score": "ntkscore.kernels.proxies.add_score",
-        "measure": "ntkscore.kernels.scores.measure",
         "stack": "ntkscore.kernels.stack.stack",
+        "add_measure": "ntkscore.measures.declaration.add_measure",
+        "add_score": "ntkscore.measures.kernel.add_score",
+        "measure": "ntkscore.measures.kernel.measure",
         "anatomy": "ntkscore.trace.anatomy.anatomy",
     }
     """Where each public name is defined: as above, for whoever runs the code."""

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 from attacks import ATTACKS
 from ntkscore.cli import app
 from ntkscore.kernels.joint import KERNELS
-from ntkscore.kernels.proxies import NETWORK, SLOPE_SCORES
-from ntkscore.kernels.scores import SCORES
+from ntkscore.measures import MEASURES
+from ntkscore.measures.declaration import NETWORK, measures_of
+from ntkscore.measures.kernel import KERNEL
+from ntkscore.measures.slopes import SLOPES
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -31,7 +33,7 @@ def blocks(page: Path, language: str = "python") -> list[tuple[str, str]]:
 def complete(rows: pd.DataFrame) -> None:
     """Every kernel has every score, and none failed that the network has what it needs for."""
     assert set(rows["kernel"]) == {*KERNELS, NETWORK}
-    kernels = rows["score"].isin(SCORES)
+    kernels = rows["score"].isin(measures_of(KERNEL))
     assert (rows.loc[kernels, "status"] == "ok").all()
     assert set(rows["status"]) <= {"ok", "not_given"}
     assert {"frobenius", "lambda_min", "label_energy", "sigma_min", "loss"} <= set(rows["score"])
@@ -47,7 +49,7 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lambda_min" in capsys.readouterr().out
     exec(own, names)
     rows = names["rows"]
-    slopes = rows["score"].isin(SLOPE_SCORES)
+    slopes = rows["score"].isin(measures_of(SLOPES))
     complete(rows[~slopes])
     # A linear function has the same gradient everywhere.
     assert set(rows.loc[slopes, "status"]) == {"constant"}
@@ -66,15 +68,17 @@ def test_the_how_tos_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ATTACKS, "strong", ATTACKS["pgd"])  # both go with the test
-    monkeypatch.setitem(SCORES, "log_trace", SCORES["trace"])
-    monkeypatch.delitem(SCORES, "log_trace")
+    for name in ("log_trace", "margin"):
+        monkeypatch.setitem(MEASURES, name, MEASURES["trace"])
+        monkeypatch.delitem(MEASURES, name)
     names: dict[str, Any] = {}
     for _, code in blocks(ROOT / "docs" / "howto.md"):
         exec(code, names)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "strong" and printed[-2].isdigit()
     assert 0 < float(printed[-1]) < 1
-    SCORES.pop("log_trace", None)
+    for name in ("log_trace", "margin"):
+        MEASURES.pop(name, None)
 
 
 @pytest.fixture
@@ -90,8 +94,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_network_of_every_kind_and_a_space_of_ones_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCORES, "log_volume", SCORES["trace"])
-    monkeypatch.delitem(SCORES, "log_volume")
+    monkeypatch.setitem(MEASURES, "log_volume", MEASURES["trace"])
+    monkeypatch.delitem(MEASURES, "log_volume")
     names: dict[str, Any] = {}
     scored = 0
     for head, code in blocks(NETWORKS):
@@ -113,7 +117,7 @@ def test_a_network_of_every_kind_and_a_space_of_ones_own(
     result = CliRunner().invoke(app, command.split()[1:])
     assert result.exit_code == 0, result.output
     assert "rgb" in result.stdout
-    SCORES.pop("log_volume", None)
+    MEASURES.pop("log_volume", None)
     sys.modules.pop("stripes", None)
 
 

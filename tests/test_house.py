@@ -15,11 +15,11 @@ PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
 # From the ground up: a room may import from itself and from the rooms before it.
 FLOORS = (
     ("ntkscore.errors", "ntkscore.lazy", "ntkscore.paths", "ntkscore.memory"),
-    ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text"),
+    ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text", "ntkscore.kernels.joint"),
     ("ntkscore.model",),
     ("ntkscore.trace",),
     ("cells", "attacks"),
-    ("ntkscore.neighbours",),
+    ("ntkscore.neighbours", "ntkscore.measures"),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
     ("ntkscore.analysis", "ntkscore.run", "ntkscore.spaces", "ntkscore.parity", "ntkscore.theory"),
@@ -28,6 +28,7 @@ FLOORS = (
     ("ntkscore.cli",),
     ("ntkscore.__main__", "experiments"),
 )
+OF_ANY_NETWORK = ("ntkscore.kernels", "ntkscore.kernels.joint", "ntkscore.measures")
 NO_JAX = ("ntkscore.data", "ntkscore.results", "ntkscore.analysis")
 
 
@@ -94,8 +95,8 @@ def test_there_is_no_circle() -> None:
         visit(module, ())
 
 
-@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if is_in(m, "ntkscore.kernels")])
-def test_kernels_know_neither_a_space_nor_the_config(module: str) -> None:
+@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if floor(m)[1] in OF_ANY_NETWORK])
+def test_kernels_and_measures_know_neither_a_space_nor_the_config(module: str) -> None:
     forbidden = ("cells.nasbench201", "cells.residual", "cells.space", "ntkscore.config")
     assert not [name for name in imports(module) if any(is_in(name, f) for f in forbidden)]
 

@@ -15,7 +15,7 @@ def test_a_person_needs_no_deep_imports() -> None:
     assert {
         *("score", "score_network", "rank", "search", "percentiles"),
         *("correlate", "lookup", "open_results", "recorded_scores", "rank_results"),
-        *("ntk", "stack", "joint_kernel", "measure", "add_score", "anatomy"),
+        *("ntk", "stack", "joint_kernel", "measure", "add_measure", "add_score", "anatomy"),
         *("fgsm", "pgd", "twice"),
         *("load_images", "draw_images", "load_table", "fetch", "Table"),
         *("agreement", "difference"),

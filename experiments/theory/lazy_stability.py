@@ -18,7 +18,7 @@ from experiments.theory.setting import panels
 from experiments.theory.statistics import beside
 from ntkscore.analysis.seeds import Interval, log_slope, over_seeds
 from ntkscore.data.images import load
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 from ntkscore.theory.networks import fully_connected, fully_connected_network
 from ntkscore.theory.stability import second_moment
 from ntkscore.theory.tasks import on_sphere

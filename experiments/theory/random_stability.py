@@ -11,7 +11,7 @@ import pandas as pd
 from attacks import project_to_sphere
 from experiments.study import Finding, Outcome, Study
 from experiments.theory.setting import panels
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 from ntkscore.theory.networks import INITIALISATIONS, fully_connected_network
 from ntkscore.theory.stability import (
     gain,

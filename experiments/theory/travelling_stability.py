@@ -16,7 +16,7 @@ from experiments.theory.digits import split
 from experiments.theory.setting import panels
 from experiments.theory.statistics import beside, slope
 from ntkscore.analysis.seeds import over_seeds
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 from ntkscore.theory.networks import fully_connected, fully_connected_network
 from ntkscore.theory.travel import TwoLayer, expected_hidden_kernel, least_norm, travel
 

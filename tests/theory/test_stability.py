@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ntkscore.errors import InputError
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 from ntkscore.theory.networks import INITIALISATIONS, fully_connected_network
 from ntkscore.theory.stability import (
     gain,
