@@ -152,11 +152,13 @@ def _taken(where: Mapping[str, Sequence[Pass]]) -> Taken:
     """
     taken: Taken = {place: {} for place in where}
     for quantity in quantities():
-        for place in where.keys() & {*quantity.at}:
-            asked = not quantity.own_passes or where[place][0].noise is not None
-            if quantity.compute and asked:
-                taken[place][quantity.name] = quantity.compute(*where[place])
-    return {place: {k: v for k, v in own.items() if v is not None} for place, own in taken.items()}
+        for place in quantity.at:
+            at = where.get(place)
+            if not at or not quantity.compute or (quantity.own_passes and at[0].noise is None):
+                continue
+            if (found := quantity.compute(*at)) is not None:
+                taken[place][quantity.name] = found
+    return taken
 
 
 def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, Array, np.ndarray]:

@@ -15,18 +15,9 @@ from ntkscore.measures import (
 )
 from ntkscore.measures.declaration import MEASURES
 
+ON_THE_WAY = (kernel, slopes, inside, changes, synflow, loss)
+WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations)
+
 # In the order in which rows and sheets have them.
-for family in (
-    kernel,
-    slopes,
-    inside,
-    changes,
-    synflow,
-    loss,
-    weight_gradients,
-    zen,
-    trainability,
-    fisher,
-    perturbations,
-):
+for family in (*ON_THE_WAY, *WITH_PASSES_OF_THEIR_OWN):
     MEASURES.update({measure.name: measure for measure in family.MEASURES})

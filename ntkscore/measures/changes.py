@@ -23,10 +23,7 @@ def flips(before: Pass, after: Pass) -> Float[Array, ""] | None:
 
 
 def curvature(before: Pass, after: Pass) -> Float[Array, ""]:
-    """The mean over points of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖².
-
-    Source: Moosavi-Dezfooli et al. (2019), "Robustness via curvature regularization".
-    """
+    """The mean over points of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²."""
 
     def squared(a: Points) -> Float[Array, "n"]:
         return jnp.sum(jnp.square(a.reshape(len(a), -1)), 1)
@@ -48,6 +45,6 @@ MEASURES = (
         -1,
         "mean of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²",
         Quantity("curvature", ASYMMETRIC[:1], curvature, float),
-        source="Moosavi-Dezfooli et al. (2019), CURE",
+        source="Moosavi-Dezfooli et al. (2019), Robustness via curvature regularization",
     ),
 )

@@ -117,7 +117,9 @@ class Measure:
         return self.of.at if self.places is None else self.places
 
     def __call__(self, read: Any) -> Measurement:
-        """The measurement, from what the quantity is read as; `not_finite` if it overflowed."""
+        """The measurement, from what the quantity is read as, or from the status that it has."""
+        if isinstance(read, str):
+            return failed(read)
         if self.inverts and read.singular:
             return failed(SINGULAR)
         value = self.value(read)

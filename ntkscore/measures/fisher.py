@@ -1,4 +1,8 @@
-"""The Fisher information of one weight a layer: VKDNW, and the entropy of its spectrum."""
+"""The Fisher information of one weight a layer: VKDNW, and the entropy of its spectrum.
+
+Source: Týbl and Neumann (2025), "Training-free neural architecture search through variance of
+knowledge of deep network weights".
+"""
 
 from functools import partial
 
@@ -17,10 +21,7 @@ def fisher(at: Pass) -> Float[Array, "p p"]:
 
     The mean over the points of Jᵀ(diag π − ππᵀ)J, J the logits' derivatives and π their softmax.
     A layer whose first weight moves no logit leaves zeros. The rank is at most (classes − 1) for
-    each point.
-
-    Source: Týbl and Neumann (2025), "Training-free neural architecture search through variance of
-    knowledge of deep network weights", VKDNW, where the labels are the network's own.
+    each point. As in the source, the labels are the network's own.
 
     Example:
         >>> from ntkscore.model import Model
@@ -50,11 +51,10 @@ def _first(layer: LayerGradient) -> Float[Array, "n"]:
 def count_and_entropy(matrix: Float[np.ndarray, "p p"]) -> tuple[int, float]:
     """How many layers' first weights move a logit, and the entropy of that part of the matrix.
 
-    The entropy is NaN where there is none, and where fewer than a tenth of the eigenvalues are more
-    than rounding: each image brings as many as there are classes, less one.
-
-    Source: Týbl and Neumann (2025), VKDNW: nats, of the nine deciles between the least and the
-    largest eigenvalue, divided by their sum.
+    The entropy in nats is that of the nine deciles between the least and the largest eigenvalue,
+    divided by their sum. It is NaN where there is no such layer, and where fewer than a tenth of
+    the eigenvalues are more than rounding: each image brings as many as there are classes, less
+    one.
 
     Example:
         >>> count, entropy = count_and_entropy(np.eye(3))

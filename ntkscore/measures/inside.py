@@ -11,14 +11,11 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.measures.forward import Pass
-from ntkscore.measures.spectrum import Spectrum
+from ntkscore.measures.kernel import Spectrum
 
 
 def equal_states(at: Pass) -> Float[Array, "n n"] | None:
-    """The number of rectifiers that are in the same state, on or off, at two points.
-
-    Source: Mellor et al. (2021), "Neural architecture search without training".
-    """
+    """The number of rectifiers that are in the same state, on or off, at two points."""
     if at.inside is None:
         return None
     first, *others = (jax.jit(_equal_states)(*each) for each in at.inside.rectified)
@@ -107,7 +104,7 @@ MEASURES = (
         "ln det of the number of rectifiers in one state",
         STATES,
         naswot,
-        source="Mellor et al. (2021)",
+        source="Mellor et al. (2021), Neural architecture search without training",
         inverts=True,
     ),
     Measure(

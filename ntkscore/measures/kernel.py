@@ -1,19 +1,85 @@
-"""Scores of kernels: numbers of their spectra, in float64 whatever precision the Jacobians had."""
+"""Scores of kernels: numbers of their spectra, in float64 whatever precision the Jacobians had.
+
+A matrix that cannot be measured gives NaN and a named status, never a stand-in number:
+docs/definitions.md, section 8.
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from ntkscore.errors import InputError
 from ntkscore.kernels.joint import ASYMMETRIC, KERNELS
 from ntkscore.measures.declaration import (
+    CONSTANT,
+    NOT_FINITE,
+    NOT_PSD,
     Measure,
     Measurement,
     Quantity,
     declare,
     measures_of,
 )
-from ntkscore.measures.spectrum import Spectrum, measured, spectrum_of
+
+Kernel = Float[np.ndarray, "n n"]
+
+ROUNDING = 32
+"""Tolerance for negative eigenvalues, in units of ε·λ_max; ε is float32's."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """A matrix over the images and its spectrum.
+
+    Attributes:
+        matrix: float64.
+        values: eigenvalues in rising order; of a matrix that is not symmetric, singular values.
+        labels: classes of the images.
+        vectors: eigenvectors by column; None where the matrix is not symmetric.
+        singular: whether λ_min is zero within rounding.
+    """
+
+    matrix: Kernel
+    values: Float[np.ndarray, "n"]
+    labels: Int[np.ndarray, "n"]
+    vectors: Kernel | None = None
+    singular: bool = False
+
+
+def spectrum_of(
+    kernel: Kernel, labels: Int[np.ndarray, "n"], symmetric: bool = True
+) -> Spectrum | str:
+    """The spectrum of a matrix over the images; the status where it cannot be measured.
+
+    Args:
+        kernel: N×N, of any real dtype; a symmetric one is symmetrised against rounding.
+        labels: classes of the N images.
+        symmetric: False for a kernel between two sets of points.
+    """
+    if np.ndim(kernel) != 2 or len(kernel) != len(np.transpose(kernel)) or len(kernel) < 2:
+        raise InputError(
+            f"expected a square kernel of at least two images, got the shape {np.shape(kernel)}; "
+            "give K(X, X)"
+        )
+    resolution = ROUNDING * np.finfo(np.float32).eps
+    if np.asarray(kernel).dtype == np.float64:
+        resolution = ROUNDING * np.finfo(np.float64).eps * len(kernel)
+    matrix = np.asarray(kernel, np.float64)
+    if not np.isfinite(matrix).all():
+        return NOT_FINITE
+    if np.ptp(matrix) <= resolution * np.abs(matrix).max():
+        return CONSTANT
+    if not symmetric:
+        return Spectrum(matrix, np.linalg.svd(matrix, compute_uv=False)[::-1], labels)
+    matrix = (matrix + matrix.T) / 2
+    values, vectors = np.linalg.eigh(matrix)
+    floor = resolution * values[-1]
+    if values[0] < -floor:
+        return NOT_PSD
+    return Spectrum(matrix, values, labels, vectors, bool(values[0] <= floor))
+
 
 SYMMETRIC = tuple(kernel for kernel in KERNELS if kernel not in ASYMMETRIC)
 KERNEL = Quantity("gram", SYMMETRIC)
@@ -84,12 +150,7 @@ MEASURES = (
         source="Abdelfattah et al. (2021), of the reading in place of the loss",
     ),
     Measure(
-        "sigma_min",
-        +1,
-        "smallest singular value",
-        KERNEL,
-        lambda s: s.values[0],
-        places=ASYMMETRIC,
+        "sigma_min", +1, "smallest singular value", KERNEL, lambda s: s.values[0], places=ASYMMETRIC
     ),
 )
 
@@ -100,7 +161,7 @@ def scores_of(kernel: str) -> dict[str, Measure]:
 
 
 def measure(
-    kernel: Float[np.ndarray, "n n"],
+    kernel: Kernel,
     labels: Int[np.ndarray, "n"],
     symmetric: bool = True,
     definitions: Mapping[str, Measure] | None = None,
@@ -124,7 +185,8 @@ def measure(
     """
     if definitions is None:
         definitions = scores_of((SYMMETRIC if symmetric else ASYMMETRIC)[0])
-    return measured(definitions, spectrum_of(kernel, labels, symmetric))
+    found = spectrum_of(kernel, labels, symmetric)
+    return {name: score(found) for name, score in definitions.items()}
 
 
 def add_score(

@@ -15,8 +15,7 @@ from ntkscore.measures.declaration import (
     measures_of,
     quantities,
 )
-from ntkscore.measures.kernel import KERNEL, measure
-from ntkscore.measures.spectrum import measured, spectrum_of
+from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
 
 
 def read(quantity: Quantity, arrays: Any, labels: np.ndarray) -> dict[str, Measurement]:
@@ -31,7 +30,7 @@ def read(quantity: Quantity, arrays: Any, labels: np.ndarray) -> dict[str, Measu
     if arrays is None:
         return dict.fromkeys(own, failed(NOT_GIVEN))
     found = quantity.read(arrays) if quantity.read else spectrum_of(arrays, labels)
-    return measured(own, found)
+    return {name: each(found) for name, each in own.items()}
 
 
 def measurements(

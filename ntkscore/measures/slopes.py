@@ -7,7 +7,7 @@ from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jnp
 from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.spectrum import Spectrum
+from ntkscore.measures.kernel import Spectrum
 
 TINY = 1e-30
 """Where even the largest entry of a gradient is below it, the gradient counts as zero."""

@@ -16,14 +16,8 @@ def synflow(at: Pass) -> Float[Array, ""] | None:
 
     Normalisations and biases are left out. Where θ and ∂R/∂θ are nowhere negative, the sum is the
     derivative of R along θ itself, and takes no backward pass.
-
-    Source: Tanaka et al. (2020), "Pruning neural networks without any data".
-
-    Args:
-        at: points, of which shape and dtype alone count.
-
-    Returns:
-        The logarithm; None where it is not known which the network's normalisations are.
+    None where it is not known which the network's normalisations are. Of the points shape and dtype
+    alone count.
     """
     if at.model.coupled:
         return None
@@ -66,6 +60,6 @@ MEASURES = (
         +1,
         "ln Σ |θ ∂R/∂θ|, R of |θ| at ones",
         Quantity("synflow", (NETWORK,), synflow, float),
-        source="Tanaka et al. (2020)",
+        source="Tanaka et al. (2020), Pruning neural networks without any data",
     ),
 )

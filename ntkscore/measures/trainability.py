@@ -17,8 +17,6 @@ def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
 
     Where a block changes the resolution, the pixels of a patch become channels.
 
-    Source: Lee and Ham (2024), AZ-NAS, trainability.
-
     Returns:
         Of blocks of one shape (blocks, c · (h/h2) · (w/w2), d), where gradients at their inputs
         are (m, h, w, c), and the cotangents at their outputs (m, h2, w2, d).

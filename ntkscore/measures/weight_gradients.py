@@ -11,11 +11,7 @@ from ntkscore.model import LayerGradient
 
 
 def of_gradients(at: Pass) -> dict[str, Float[Array, ""]]:
-    """The three, summed over the layers, from the gradients of each point's loss.
-
-    Source: Abdelfattah et al. (2021), "Zero-cost proxies"; Lee et al. (2019), SNIP;
-    Li et al. (2023), ZiCo, each point a batch of its own.
-    """
+    """The three, summed over the layers, from the gradients of each point's loss."""
     seen = at.layers(at.loss_cotangent, _of_layer)
     return {name: jnp.sum(each) for name, each in seen.items()}
 

@@ -14,12 +14,8 @@ NOISE = 0.01
 def zen(at: Pass) -> Float[Array, ""] | None:
     """ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, x and x′ Gaussian, f before the mean over the pixels.
 
-    Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels.
-
-    Source: Lin et al. (2021), Zen-NAS, algorithm 1, with the norm of NASLib.
-
-    Args:
-        at: points, as many as are drawn; of these and of the weights shapes alone count.
+    Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels. Of
+    weights and points the shapes alone count.
     """
     params, points = at.model.params, at.points
     # Trainability has the second half of the key.
@@ -49,6 +45,6 @@ MEASURES = (
         +1,
         "ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, all Gaussian",
         Quantity("zen", (NETWORK,), zen, float, own_passes=True),
-        source="Lin et al. (2021), Zen-NAS",
+        source="Lin et al. (2021), Zen-NAS, algorithm 1, with the norm of NASLib",
     ),
 )
