@@ -38,8 +38,6 @@ def option(
     *,
     flag: str | None = None,
     choices: Callable[[], Sequence[str]] | None = None,
-    parse: Callable[[str], Any] | None = None,
-    show: Callable[[Any], str] = str,
 ) -> Any:
     """A dataclass field that is declared once: command line, help and rows follow.
 
@@ -49,8 +47,6 @@ def option(
         flag: the command line's name for it, without dashes; the field's own if left out.
         choices: the values that are allowed, looked up when they are needed, so that a registry
             may grow.
-        parse: text to value, where the type alone does not say how.
-        show: value to text, for the help.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -59,7 +55,7 @@ def option(
         >>> [field.metadata["help"] for field in options(Sizes)]
         ['Features of each hidden layer.']
     """
-    metadata = {"help": help, "flag": flag, "choices": choices, "parse": parse, "show": show}
+    metadata = {"help": help, "flag": flag, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
 
 

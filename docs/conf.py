@@ -63,10 +63,11 @@ def commands() -> str:
     """Every command with its options, from the program itself."""
     import typer.main
 
-    from ntkscore.cli import app
+    from ntkscore.cli.app import app
+    from ntkscore.spaces import SPACES
 
     parts = ["# Commands", "", "`ntkscore --version` prints versions and devices.", ""]
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app(SPACES["nasbench201"]))
     for name, command in sorted(group.commands.items()):
         subcommands = getattr(command, "commands", None)
         for title, each in (

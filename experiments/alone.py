@@ -18,7 +18,7 @@ from ntkscore.measures import MEASURES
 from ntkscore.measures.forward import Pass
 from ntkscore.measures.reading import read
 from ntkscore.results.result_set import ResultSet, provenance
-from ntkscore.run.engine import configuration_of
+from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
 from ntkscore.trace.passes import passes_of
 
@@ -59,7 +59,10 @@ def record(
     chosen = [(place, MEASURES[name].of) for place, name in GROUPS[group]]
     space = space.on(data.task)
     results = ResultSet.create_or_resume(
-        out, configuration_of(data, space, config), provenance(), tuple(space.identity(cells[0]))
+        out,
+        Job.of(data, config, space=space).configuration,
+        provenance(),
+        tuple(space.identity(cells[0])),
     )
     done, start, count = results.finished(), time.monotonic(), 0
     scorer = Scorer(space, config)

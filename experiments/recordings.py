@@ -32,7 +32,7 @@ from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run import devices
-from ntkscore.run.engine import run
+from ntkscore.run.job import Job
 from ntkscore.run.selection import select
 
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
@@ -228,9 +228,9 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         The kept result directory.
     """
     recording = RECORDINGS[name]
-    devices.keep_compiled()
-    devices.cores_as_devices()
+    devices.prepare()
     images = load(recording.images, data_dir)
+    job = Job.of(images, recording.config, space=recording.space, seeds=recording.seeds)
     cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
     keep, out = (keep_default, SHIPPED) if name in REFERENCES else (drop_unused_rows, out)
     if recording.alone:
@@ -246,15 +246,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         computed_on = [jax.devices()[0].device_kind]
     else:
         with progress_display() as report:
-            full, progress = run(
-                cells,
-                range(recording.seeds),
-                images,
-                recording.config,
-                work / name,
-                space=recording.space,
-                report=report,
-            )
+            full, progress = job.score(cells, work / name, report=report)
         rate = progress.rate
         computed_on = [device.device_kind for device in progress.plan.devices]
     session = provenance()

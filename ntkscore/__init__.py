@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ntkscore.analysis.paired import difference as difference
     from ntkscore.api.accuracies import correlate as correlate
     from ntkscore.api.accuracies import lookup as lookup
-    from ntkscore.api.rankings import rank_results as rank_results
-    from ntkscore.api.recorded import recorded_scores as recorded_scores
     from ntkscore.api.runs import open_results as open_results
     from ntkscore.api.runs import percentiles as percentiles
     from ntkscore.api.runs import rank as rank
+    from ntkscore.api.runs import rank_results as rank_results
+    from ntkscore.api.runs import recorded_scores as recorded_scores
+    from ntkscore.api.runs import search as search
     from ntkscore.api.scoring import score as score
     from ntkscore.api.scoring import score_network as score_network
-    from ntkscore.api.search import search as search
     from ntkscore.bridges import from_torch as from_torch
     from ntkscore.config import Config as Config
     from ntkscore.data.downloads import fetch as fetch
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ntkscore.measures.kernel import measure as measure
     from ntkscore.model import Activations as Activations
     from ntkscore.model import Model as Model
+    from ntkscore.run.job import Job as Job
     from ntkscore.trace.anatomy import anatomy as anatomy
 else:
     PLACES = {
@@ -66,14 +67,14 @@ else:
         "difference": "ntkscore.analysis.paired.difference",
         "correlate": "ntkscore.api.accuracies.correlate",
         "lookup": "ntkscore.api.accuracies.lookup",
-        "rank_results": "ntkscore.api.rankings.rank_results",
-        "recorded_scores": "ntkscore.api.recorded.recorded_scores",
+        "rank_results": "ntkscore.api.runs.rank_results",
+        "recorded_scores": "ntkscore.api.runs.recorded_scores",
         "open_results": "ntkscore.api.runs.open_results",
         "percentiles": "ntkscore.api.runs.percentiles",
         "rank": "ntkscore.api.runs.rank",
         "score": "ntkscore.api.scoring.score",
         "score_network": "ntkscore.api.scoring.score_network",
-        "search": "ntkscore.api.search.search",
+        "search": "ntkscore.api.runs.search",
         "from_torch": "ntkscore.bridges.from_torch",
         "Config": "ntkscore.config.Config",
         "fetch": "ntkscore.data.downloads.fetch",
@@ -88,6 +89,7 @@ else:
         "add_measure": "ntkscore.measures.declaration.add_measure",
         "add_score": "ntkscore.measures.kernel.add_score",
         "measure": "ntkscore.measures.kernel.measure",
+        "Job": "ntkscore.run.job.Job",
         "anatomy": "ntkscore.trace.anatomy.anatomy",
     }
     """Where each public name is defined: as above, for whoever runs the code."""

@@ -11,7 +11,6 @@ from cells.space import check_choices, option, options
 from ntkscore.errors import InputError
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.lazy import Array
-from ntkscore.text import format_rho, parse_fraction
 from ntkscore.trace.parameters import PARAMETER_SETS
 
 
@@ -61,12 +60,10 @@ class Config:
         (8 / 255,),
         "Attack radius on the pixel scale [0, 1]; repeatable.",
         flag="rho",
-        parse=parse_fraction,
-        show=format_rho,
     )
     steps: int | None = option(None, "Steps of PGD; 7 if left out.")
     step_size: float | None = option(
-        None, "Length of a step of PGD; a quarter of the radius if left out.", parse=parse_fraction
+        None, "Length of a step of PGD; a quarter of the radius if left out."
     )
     random_start: bool = option(False, "Begin PGD at a random point of the ball.")
     norm: str = option("linf", "Norm of the attack's ball and steps.", choices=lambda: NORMS)
@@ -74,7 +71,6 @@ class Config:
         (0.5,),
         "Weight of adversarial training in the joint kernels; repeatable.",
         flag="beta",
-        parse=parse_fraction,
     )
     proxies: bool = option(
         False, "Also GradNorm, SNIP, ZiCo, Zen, VKDNW and others, with passes of their own."

@@ -12,7 +12,7 @@ from ntkscore import Residual, Table
 from ntkscore.config import Config
 from ntkscore.data.images import load
 from ntkscore.results import ResultSet
-from ntkscore.run.engine import configuration_of
+from ntkscore.run.job import Job
 
 KERNELS = ("clean", "robust", "joint_clean", "joint_robust")
 SCORES = ("frobenius", "trace", "lambda_min", "lambda_min_normalized")
@@ -25,7 +25,7 @@ def run_of(
     data = load("synthetic")
     space, rng = space.on(data.task), np.random.default_rng(seed)
     architectures = [space.parse(name) for name in names]
-    configuration = configuration_of(data, space, config)
+    configuration = Job.of(data, config, space=space).configuration
     identity = tuple(space.identity(architectures[0]))
     results = ResultSet.create_or_resume(directory, configuration, {}, identity)
     rows = []

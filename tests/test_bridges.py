@@ -321,10 +321,12 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
         ntkscore.from_torch(Returns(lambda out: torch.special.airy_ai(out)), FEATURES)
 
 
-def test_the_documentations_example_runs(nn: ModuleType) -> None:
-    page = Path(__file__).parents[1] / "docs" / "networks.md"
-    (code,) = re.findall(r"```python needs=torchax\n(.*?)```", page.read_text(), re.DOTALL)
-    names: dict[str, Any] = {"ntkscore": ntkscore, "images": IMAGES, "labels": np.arange(3)}
+@pytest.mark.parametrize("page", ["README.md", "docs/networks.md"])
+def test_the_documentations_example_runs(nn: ModuleType, page: str) -> None:
+    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python needs=torchax\n(.*?)```", text, re.DOTALL)
+    images = np.random.default_rng(0).uniform(size=(3, 32, 32, 3)).astype(np.float32)
+    names: dict[str, Any] = {"ntkscore": ntkscore, "images": images, "labels": np.arange(3)}
     exec(code, names)
     assert {"clean", "robust"} <= set(names["rows"]["kernel"])
 

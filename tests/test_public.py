@@ -30,6 +30,7 @@ def test_a_person_needs_no_deep_imports() -> None:
             "from_torch",
             "Activations",
             "Config",
+            "Job",
         ),
         "InputError",
     } == set(NAMES)

@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import pandas as pd
-from typer.testing import CliRunner
+from tiny import invoke
 
 import ntkscore
 from experiments.ours.measures import RECORDINGS
-from ntkscore.cli import app
 from ntkscore.paths import RECORDED, results_path
 from ntkscore.results import ResultSet
 
@@ -16,15 +15,15 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_there_is_one_version() -> None:
+    """Of the changes the newest released one: a heading without `(unreleased)`."""
     cited = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)
-    changed = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    changed = re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert cited == [ntkscore.__version__] == changed[:1]
 
 
 def test_version_names_versions_and_devices() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-    first, packages, devices = result.stdout.splitlines()
-    assert result.exit_code == 0 and first == f"ntkscore {ntkscore.__version__}"
+    first, packages, devices = invoke("--version").stdout.splitlines()
+    assert first == f"ntkscore {ntkscore.__version__}"
     assert re.match(r"Python 3\.\d+\.\d+, jax [\d.]+, jaxlib ", packages)
     assert devices.startswith("cpu ")
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tiny import invoke
 
-from ntkscore.cli import app
 from ntkscore.errors import InputError
 from ntkscore.parity import load_parity
 from ntkscore.verification import Check, kink_bound, verify
@@ -31,8 +30,7 @@ def test_an_altered_file_fails_with_exit_code_1(data_dir: Path, tmp_path: Path) 
     arrays["ntk_trace_all"] = arrays["ntk_trace_all"] * 1.01
     altered = tmp_path / "altered.npz"
     np.savez(altered, **arrays)  # type: ignore[arg-type]
-    result = CliRunner().invoke(app, ["verify", str(altered), "--format", "json"])
-    assert result.exit_code == 1
+    result = invoke("verify", altered, "--format", "json", code=1)
     failed = [row["quantity"] for row in json.loads(result.stdout) if row["result"] != "pass"]
     assert failed == ["ntk_trace_all"]
 

@@ -3,16 +3,18 @@
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-from typer.testing import CliRunner, Result
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore.cli import app
+from ntkscore.cli import main
 from ntkscore.config import Config
 from ntkscore.results import ResultSet
 
@@ -24,11 +26,25 @@ RESIDUAL_OPTIONS = ["--space", "residual", "--width", "8", "--samples", "4"]
 REPOSITORY = Path(__file__).parents[1]
 
 
-def invoke(*arguments: object, code: int = 0) -> Result:
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def invoke(*arguments: object, code: int = 0) -> Ended:
     """Run a command in this process; it must end with this exit code."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
+    found, out, errors = 0, StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as end:
+            found = end.code
+    ended = Ended(int(found or 0), out.getvalue(), errors.getvalue())
+    assert ended.exit_code == code, ended
+    return ended
 
 
 def refused(message: str, *arguments: object) -> None:
@@ -66,7 +82,7 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
 
 def printed_on_devices(count: int, program: str, **environment: str) -> str:
     """What a program of Python prints, in a process with so many CPU devices."""
-    flags = f"--xla_force_host_platform_device_count={count}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
     environ = os.environ | {"XLA_FLAGS": flags} | environment
     run = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True

@@ -7,12 +7,12 @@ one of the cells has there, with its per-image gradients and Gram matrices, for 
 from collections.abc import Iterable
 
 import numpy as np
+from ntkscore.run.together import side_by_side
 
 from cells import Cell
 from cells.nasbench201.cell import KERNEL_SIZES
 from experiments.benchmark.work import stack_flops
 from ntkscore import Config, NASBench201
-from ntkscore.run.together import side_by_side
 
 
 def group_flops(

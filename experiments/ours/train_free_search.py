@@ -13,12 +13,12 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell, distinct_cells
-from cells.search import METHODS, visit
 from experiments.ours.measures import RECORDINGS, measured, recorded, settings
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
 from experiments.recordings import seconds_per_cell
 from experiments.study import DATASET, METRIC, SPACE, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.run.search import METHODS, visit
 
 STARTS = 100
 BUDGETS = (50, 150, 500)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from cells import all_cells
-from cells.search import POPULATION, TOURNAMENT
+from ntkscore.run.search import POPULATION, TOURNAMENT
 
 Searcher = Callable[[np.ndarray, np.ndarray, np.random.Generator], Iterator[int]]
 

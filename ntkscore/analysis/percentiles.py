@@ -69,7 +69,7 @@ def population(
 
     Args:
         reference: the run's result directory.
-        configuration: what decides the others' scores (`ntkscore.run.engine.configuration_of`).
+        configuration: what decides the others' scores (`ntkscore.run.job.Job.configuration`).
         seeds: theirs, over which scores are averaged.
         rho: the radius that counts.
         by: the score, or the sum of several; None for the default.

@@ -1,45 +1,91 @@
 """The order of networks by one score, or by a sum of several."""
 
+from typing import NamedTuple
+
 import pandas as pd
 
 from cells.space import Space
-from ntkscore.analysis.frames import network_table
+from ntkscore.analysis.frames import given_scores, network_table
 from ntkscore.analysis.percentiles import Population
-from ntkscore.analysis.score_names import ScoreSum
+from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_for
 
 LOG_RANKS = "sum of log-ranks"
 PERCENTILE = "percentile"
 
 
-def ranking(
-    rows: pd.DataFrame, by: ScoreSum, space: Space, population: Population | None = None
-) -> pd.DataFrame:
-    """Networks from best to worst, by means over the seeds; those without a score come last.
+class Ranking(NamedTuple):
+    """Networks from best to worst.
+
+    Attributes:
+        frame: rank, short names, the scores, the costs, and the rest of what identifies a network;
+            a row per network.
+        by: the score, or the sum of several, that it is by.
+        space: where the networks come from.
+        among: the networks of a reference that they are ranked among; None for themselves.
+    """
+
+    frame: pd.DataFrame
+    by: ScoreSum
+    space: Space
+    among: Population | None
+
+    @classmethod
+    def of(
+        cls,
+        rows: pd.DataFrame,
+        by: ScoreSum | None,
+        space: Space,
+        among: Population | None = None,
+    ) -> "Ranking":
+        """Networks by means over the seeds; those without a score come last.
+
+        Args:
+            rows: tidy rows of one radius.
+            by: the score to rank by, or the sum of several; None for the default, without the
+                terms that none of the networks gives. A reference's own comes first.
+            space: where the networks come from; its costs are those of the networks that it trains.
+            among: the networks of a reference to rank among; these themselves if left out.
+        """
+        if rows.empty:
+            by = among.by if among else by or DEFAULT
+            return cls(pd.DataFrame(columns=["rank", rows.columns[0]]), by, space, among)
+        scores = network_table(rows, space)
+        by = sum_for(rows, by, space, among)
+        value = by.of(scores, among and among.scores)
+        order = value.sort_values(ascending=False, kind="stable", na_position="last").index
+        architectures = [space.parse(key) for key in order]
+        names = pd.DataFrame([space.names(a) for a in architectures], index=order)
+        others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
+        costs = list(space.costs(architectures[0]))
+        terms = [term for term in by.terms if term not in costs]
+        others = others.drop(columns=names.columns, errors="ignore")
+        columns = [names, scores.loc[order, [*terms, *costs]], others]
+        if among is not None:
+            percentiles = among.percentiles(scores)
+            columns.insert(1, percentiles.loc[order].rename(PERCENTILE).to_frame())
+        elif len(by.terms) > 1:
+            columns.insert(1, value.loc[order].rename(LOG_RANKS).to_frame())
+        frame = pd.concat(columns, axis=1).reset_index(drop=True)
+        frame.insert(0, "rank", range(1, len(frame) + 1))
+        return cls(frame, by, space, among)
+
+
+def values_of(
+    rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None = None
+) -> pd.Series:
+    """One number per network, larger for a better one; −∞ where a score failed.
 
     Args:
-        rows: tidy rows of one radius.
-        by: the score to rank by, or the sum of several.
-        space: where the networks come from; its costs are those of the networks that it trains.
-        population: the networks to rank among; these themselves if left out.
-
-    Returns:
-        Rank, short names, the scores, the costs, and the rest of what identifies a network.
+        rows, by, space, among: as for `Ranking.of`.
     """
-    scores = network_table(rows, space)
-    value = by.of(scores, population and population.scores)
-    order = value.sort_values(ascending=False, kind="stable", na_position="last").index
-    architectures = [space.parse(key) for key in order]
-    names = pd.DataFrame([space.names(a) for a in architectures], index=order)
-    others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
-    costs = list(space.costs(architectures[0])) if architectures else []
-    terms = [term for term in by.terms if term not in costs]
-    others = others.drop(columns=names.columns, errors="ignore")
-    columns = [names, scores.loc[order, [*terms, *costs]], others]
-    if population is not None:
-        percentiles = population.percentiles(scores)
-        columns.insert(1, percentiles.loc[order].rename(PERCENTILE).to_frame())
-    elif len(by.terms) > 1:
-        columns.insert(1, value.loc[order].rename(LOG_RANKS).to_frame())
-    frame = pd.concat(columns, axis=1).reset_index(drop=True)
-    frame.insert(0, "rank", range(1, len(frame) + 1))
-    return frame
+    by = sum_for(rows, by, space, among)
+    return by.of(network_table(rows, space), among and among.scores).fillna(float("-inf"))
+
+
+def sum_for(
+    rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None
+) -> ScoreSum:
+    """The score that counts: a reference's, the one asked for, or what rows have of the default."""
+    if among is not None:
+        return among.by
+    return by or default_for(space, space.parse(rows.iloc[0, 0]), given_scores(rows))

@@ -6,25 +6,22 @@ from pathlib import Path
 
 import pandas as pd
 
-from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space
 from ntkscore.analysis.frames import network_table, pick_rho
-from ntkscore.analysis.percentiles import Population, population, shipped_population
-from ntkscore.analysis.score_names import ScoreSum, sum_asked
-from ntkscore.api.rankings import ranked
+from ntkscore.analysis.percentiles import shipped_population
+from ntkscore.analysis.ranking import Ranking
+from ntkscore.analysis.score_names import sum_named
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
+from ntkscore.paths import RECORDED, results_path
 from ntkscore.results import RUN, ResultSet
-from ntkscore.run import engine
 from ntkscore.run.engine import Progress
+from ntkscore.run.job import Job, Step
+from ntkscore.run.search import Method, check
 from ntkscore.run.selection import select
-from ntkscore.spaces import space_of_run
-
-
-def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    return list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+from ntkscore.spaces import from_record, known_space, space_of_run
 
 
 def rank(
@@ -43,7 +40,9 @@ def rank(
 ) -> pd.DataFrame:
     """Score many architectures into a directory, on all local devices, and rank them.
 
-    Whatever ends the run, what is finished is on disk: the same call goes on from there.
+    Whatever ends the run, what is finished is on disk: the same call goes on from there. Where JAX
+    has computed nothing yet, each core of a CPU becomes a device. Compiled programs are kept in the
+    user's cache unless JAX's own settings name another place.
 
     Args:
         architectures: a list, or a specification such as `random:64` or `distinct` (see
@@ -77,42 +76,145 @@ def rank(
         >>> len(ranked)
         2
     """
-    config, space = config or Config(), space or NASBench201()
-    data = load(data) if isinstance(data, str) else data
-    space = space.on(data.task)
-    if isinstance(architectures, str):
-        chosen = select(architectures, space, table)
-    else:
-        chosen = tuple(space.parse(name) for name in architectures)
-    if not chosen:
-        raise InputError("expected at least one architecture, got none; name some")
-    wanted = _seeds(seeds)
-    asked = sum_asked(by, space, chosen[0], config)
-    among = population_for(reference, data, space, config, wanted, asked)
-    ended = engine.run(chosen, wanted, data, config, out, space=space, report=report, batch=batch)
-    return ranked(ended.results, chosen, wanted, config, asked, space, among).frame
+    job = Job.of(data, config, space=space, seeds=seeds)
+    chosen = job.select(architectures, table)
+    job = job.ranked_by(by, reference, chosen[0])
+    return job.rank(chosen, out, batch=batch, report=report).frame
 
 
-def population_for(
-    reference: str | PathLike[str] | None,
-    data: ImageSet,
-    space: Space,
-    config: Config,
-    seeds: Sequence[int],
-    by: ScoreSum | None,
-) -> Population | None:
-    """The networks of a reference, for networks that are scored like this; None without one.
+def search(
+    data: ImageSet | str,
+    out: str | PathLike[str],
+    config: Config | None = None,
+    *,
+    space: Space | None = None,
+    method: str | Method = "local",
+    budget: int = 200,
+    seed: int = 0,
+    seeds: int = 1,
+    by: str | None = None,
+    reference: str | PathLike[str] | None = None,
+    batch: int | None = None,
+    report: Callable[[Step], None] = lambda step: None,
+) -> pd.DataFrame:
+    """Search a space for the network with the best score, and compute only those on the way.
+
+    Networks are compared by their ranks among those visited so far, or among a reference's.
+    Whatever ends the search, what is finished is on disk: the same call takes the same way, and
+    goes on from there.
 
     Args:
-        reference: a run's result directory; if left out, one that comes with the package.
-        data, space, config, seeds: how the networks are scored.
-        by: the score, or the sum of several; None for the default.
+        data: images to draw from, or their name.
+        out: the result directory.
+        config: how to score; `Config()` if left out. Of several radii the first counts.
+        space: what is searched; `NASBench201()` if left out.
+        method: `local`, to the best neighbour until there is none and then anew, or `evolution`,
+            regularised; or a search of your own (`ntkscore.run.search.visit`).
+        budget: networks to visit.
+        seed: of the search, and the first one of images and weights.
+        seeds: how many seeds a network is scored with.
+        by: a score, or several joined by `+`; the default sum if left out.
+        reference: a run over a whole space that was scored in the same way; if left out, one that
+            comes with the package, where one fits.
+        batch: networks per device and call; chosen from the free memory if left out.
+        report: called after every step.
+
+    Returns:
+        The visited networks from best to worst, as `rank` gives them.
 
     Raises:
-        InputError: if a reference that was named was scored in another way.
+        InputError: if something does not fit; nothing is written then.
+
+    Example:
+        >>> import tempfile
+        >>> from ntkscore import Residual
+        >>> space, config = Residual(depth=5, width=8), Config(samples=4)
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     ranked = search("synthetic", out, config, space=space, budget=6)
+        >>> len(ranked)
+        6
     """
-    asked = (engine.configuration_of(data, space, config), seeds, config.rhos[0], by, space)
-    return shipped_population(*asked) if reference is None else population(reference, *asked)
+    job = Job.of(data, config, space=space, seeds=range(seed, seed + seeds))
+    job = job.ranked_by(by, reference, check(method, budget, job.space))
+    return job.search(out, method, budget, batch=batch, report=report).frame
+
+
+def rank_results(
+    directory: str | PathLike[str] = "recorded",
+    architectures: str | Sequence[Architecture] | None = None,
+    *,
+    by: str | None = None,
+    table: Table | None = None,
+    space: type[Space] | None = None,
+) -> pd.DataFrame:
+    """Rank what a run holds, over all its seeds, and compute nothing.
+
+    Args:
+        directory: a run's result directory; `recorded` for the scores that come with the package.
+        architectures: which of its networks, as for `rank`; all of them if left out.
+        by: a score, or several joined by `+`; the default sum if left out. Of several radii the
+            run's first counts.
+        table: for the specifications `table` and `table:K`.
+        space: the class of a space of one's own.
+
+    Returns:
+        As `rank` does.
+
+    Raises:
+        InputError: if there is no run, or it lacks the networks or the scores.
+
+    Example:
+        >>> ranked = rank_results("recorded", by="clean.trace")
+        >>> len(ranked), list(ranked.columns[:4])
+        (6466, ['rank', 'cell', 'digits', 'clean.trace'])
+    """
+    results = ResultSet.open(results_path(directory))
+    return ranking_of(results, architectures, by, table, known_space(results, space)).frame
+
+
+def ranking_of(
+    results: ResultSet,
+    architectures: str | Sequence[Architecture] | None,
+    by: str | None,
+    table: Table | None,
+    space: Space,
+) -> Ranking:
+    """The ranking of a run's networks over all its seeds.
+
+    Args:
+        results: of the run.
+        architectures, by, table: as for `rank_results`.
+        space: of the run.
+
+    Raises:
+        InputError: if the run lacks the networks or the scores.
+    """
+    config, key = from_record(Config, results.configuration), results.identity[0]
+    rows = pick_rho(results.read(), config.rhos[0])
+    there = [space.parse(str(name)) for name in rows[key].unique()]
+    if isinstance(architectures, str):
+        architectures = select(architectures, space, table)
+    elif architectures is not None:
+        architectures = [space.parse(name) for name in architectures]
+    chosen = set(there if architectures is None else architectures) & set(there)
+    if not chosen:
+        raise InputError(
+            f"expected some of the {len(there)} networks in {results.directory}, got none of "
+            "them; choose others"
+        )
+    first = next(each for each in there if each in chosen)
+    rows = rows[rows[key].isin([space.key(each) for each in chosen])]
+    asked = None if by is None else sum_named(by, space, first, config.betas)
+    if asked is not None:
+        scores = network_table(rows, space)
+        if absent := [term for term in asked.terms if term not in scores]:
+            raise InputError(
+                f"expected a score that {results.directory} holds, got {absent[0]!r}; choose one "
+                f"of {', '.join(scores.columns)}"
+            )
+    seeds = sorted(set(rows["seed"].tolist()))
+    among = shipped_population(results.configuration, seeds, config.rhos[0], asked, space)
+    return Ranking.of(rows, asked, space, among)
 
 
 def percentiles(
@@ -144,23 +246,22 @@ def percentiles(
         InputError: if the reference was scored in another way, or none in the package fits.
 
     Example:
+        >>> from ntkscore import NASBench201, load_images
         >>> from ntkscore.analysis.percentiles import SHIPPED
         >>> rows = open_results(SHIPPED / "small-synthetic").read().query("seed == 0")
-        >>> data, space = load("synthetic"), NASBench201(channels=8, cells_per_stage=1)
+        >>> data, space = load_images("synthetic"), NASBench201(channels=8, cells_per_stage=1)
         >>> places = percentiles(rows, data, Config(samples=16), space=space)
         >>> print(f"{places[2581]:.1f}")
         99.5
     """
-    config, space = config or Config(), (space or NASBench201()).on(data.task)
-    scores = network_table(pick_rho(rows, config.rhos[0]), space)
-    first, seeds = space.parse(scores.index[0]), sorted(set(rows["seed"].tolist()))
-    asked = sum_asked(by, space, first, config)
-    among = population_for(reference, data, space, config, seeds, asked)
+    job = Job.of(data, config, space=space, seeds=sorted(set(rows["seed"].tolist())))
+    scores = network_table(pick_rho(rows, job.config.rhos[0]), job.space)
+    among = job.ranked_by(by, reference, job.space.parse(scores.index[0])).among
     if among is None:
         raise InputError(
             "expected scores made like those of a reference in the package, got "
-            f"{config.samples} images of {data.name} and {space.choices()}; name a run over the "
-            "whole space that was scored like this"
+            f"{job.config.samples} images of {data.name} and {job.space.choices()}; name a run "
+            "over the whole space that was scored like this"
         )
     return among.percentiles(scores)
 
@@ -175,6 +276,25 @@ def open_results(directory: str | PathLike[str]) -> ResultSet:
         >>> rows = open_results("runs/first").read()  # doctest: +SKIP
     """
     return ResultSet.open(directory)
+
+
+def recorded_scores() -> pd.DataFrame:
+    """Scores of the 6,466 cells that NAS-RobBench-201 trained, three seeds each.
+
+    16 CIFAR-10 images, 8 channels, five cells per stage; statistics of the clean images, logit sum,
+    all parameters, FGSM with 8/255 (`ntkscore/recorded/README.md` is their card). Joint kernels are
+    those of β = 0.5. The accuracies are the benchmark's, and not among them: `load_table`.
+
+    Returns:
+        A row per cell, seed, kernel and score, with every choice behind it, as `open_results` has
+        it of a run; `ntkscore explore recorded` makes a page of them.
+
+    Example:
+        >>> rows = recorded_scores()
+        >>> rows["cell"].nunique(), sorted(set(rows["seed"]))
+        (6466, [0, 1, 2])
+    """
+    return ResultSet.open(RECORDED).read()
 
 
 def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:

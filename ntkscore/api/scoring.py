@@ -18,9 +18,10 @@ from ntkscore.kernels.checks import check_labels, check_pixels, checked_model
 from ntkscore.kernels.stack import Stack, stack
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
-from ntkscore.run.engine import choices_of
+from ntkscore.run import devices
+from ntkscore.run.engine import by_shape
+from ntkscore.run.job import choices_of
 from ntkscore.run.scorer import Pending, Scorer, dtype_of, precision
-from ntkscore.run.together import by_shape
 
 
 def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:
@@ -98,6 +99,7 @@ def score(
     chosen = [space.parse(name) for name in names]
     if not chosen:
         raise InputError("expected at least one architecture, got an empty list; name one")
+    devices.keep_compiled()
     scorer = Scorer(space, config)
     scorer.check(chosen[0], images)
     by_key: dict[Hashable, Rows] = {}
@@ -177,6 +179,7 @@ def score_network(
     """
     images, labels = np.asarray(images), np.asarray(labels)
     config = replace(config or Config(), samples=len(images) if images.ndim else 0)
+    devices.keep_compiled()
     with precision(config):
         key = jax.random.fold_in(jax.random.key(seed), 1)
         computed = stack(

@@ -1,19 +1,67 @@
 """The command `ntkscore`."""
 
 import platform
+import sys
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
+from cells.space import Space
+from ntkscore.cli.exploring import explore
+from ntkscore.cli.looking import correlate, fetch, lookup, verify
+from ntkscore.cli.options import registered
+from ntkscore.cli.output import input_errors
+from ntkscore.cli.ranking import rank, search
+from ntkscore.cli.scoring import score
+from ntkscore.cli.training import evaluate, train
+from ntkscore.spaces import SPACES, space_class
+
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
 """Packages whose versions a result may depend on."""
+COMMANDS = (score, rank, search, correlate, lookup, verify, fetch, explore, train, evaluate)
+"""In the order in which help lists them."""
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The commands, with the options of the space that the arguments name.
+
+    Raises:
+        InputError: if there is no such space.
+    """
+    named = None
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--space" or word.startswith("--space="):
+            named = word.partition("=")[2] or following
+    return app(space_class(named) if named else next(iter(SPACES.values())))
+
+
+def app(space: type[Space]) -> typer.Typer:
+    """The commands, with the options of a space."""
+    made = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    made.callback()(_start)
+    for function in COMMANDS:
+        made.command()(registered(function, space))
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command `ntkscore`.
+
+    Args:
+        arguments: of the command; the process's own if left out.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with input_errors():
+            run = app_for(given)
+        run(given, prog_name="ntkscore")
+    except typer.Exit as error:
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
 
 
 def _version(asked: bool) -> bool:
@@ -31,7 +79,6 @@ def _version(asked: bool) -> bool:
     raise typer.Exit
 
 
-@app.callback()
 def _start(
     version: Annotated[
         bool,

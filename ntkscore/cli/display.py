@@ -98,32 +98,6 @@ def describe(progress: RunProgress) -> str:
     return ", ".join(parts)
 
 
-def print_estimate(
-    total: int, missing: int, rate: float, programs: int, output_format: Format
-) -> None:
-    """Print how long the rest of a run takes, on stdout.
-
-    Args:
-        total, missing: networks of the run, and those that are left.
-        rate: networks per second, 0 where it is unknown.
-        programs: those that serve the networks.
-        output_format: a sentence, or for programs.
-    """
-    seconds = missing / rate if rate else math.nan if missing else 0.0
-    if output_format is not Format.table:
-        row = {"networks": total, "left": missing, "seconds": seconds, "per_second": rate}
-        print_frame(pd.DataFrame([row]), output_format)
-        return
-    text = f"{missing:,} of {total:,} networks are left"
-    if missing and rate:
-        text += f": about {duration(max(seconds, 1))} at {rate:.3g} a second"
-        if programs > 1:
-            text += f", and the compilation of {programs} programs where they are new"
-    elif missing:
-        text += "; these were too few to tell the time"
-    print(text)
-
-
 @contextmanager
 def progress_display() -> Iterator[Any]:
     """A function to report progress with: a bar on a terminal, else a line per minute.

@@ -7,13 +7,11 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.app import app
 from ntkscore.cli.output import stderr
 from ntkscore.paths import results_path
 from ntkscore.spaces import space_class
 
 
-@o.command(app)
 def explore(
     directories: Annotated[
         list[Path],
@@ -31,7 +29,7 @@ def explore(
         str | None, typer.Option(help="Data set of a .csv that does not name it.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Its heading; the folders' names else.")] = None,
-    space: o.OwnSpace = None,
+    space: o.SpaceName = None,
 ) -> None:
     """Make one page to look at results in a browser: scatter, filters, ranking."""
     from ntkscore.explore import write_page

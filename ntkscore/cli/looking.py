@@ -11,7 +11,6 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, stderr
 from ntkscore.data.downloads import SOURCES
 from ntkscore.paths import data_home, results_path
@@ -20,7 +19,6 @@ from ntkscore.spaces import space_class
 from ntkscore.text import parse_fraction
 
 
-@o.command(app)
 def correlate(
     directory: Annotated[
         Path,
@@ -43,7 +41,7 @@ def correlate(
     ] = 25,
     plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
-    space: o.OwnSpace = None,
+    space: o.SpaceName = None,
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Correlate scores with measured accuracy, beside the parameter count and the FLOPs."""
@@ -81,7 +79,6 @@ def correlate(
         stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
-@o.command(app)
 def lookup(
     cells: o.Cells,
     table: o.TablePath,
@@ -89,7 +86,7 @@ def lookup(
         str | None, typer.Option(help="Data set; all of the table's if left out.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed; their mean if left out.")] = None,
-    space: o.OwnSpace = None,
+    space: o.SpaceName = None,
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Look up measured accuracies, as fractions."""
@@ -102,7 +99,6 @@ def lookup(
     print_frame(frame, format, f"{accuracies.name}, {which}")
 
 
-@o.command(app)
 def verify(
     files: Annotated[list[Path], typer.Argument(help="Parity files (.npz).", metavar="FILE…")],
     x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
@@ -119,7 +115,7 @@ def verify(
     from ntkscore.cli.display import print_frame
     from ntkscore.verification import verify as verify_file
 
-    devices.keep_compiled()
+    devices.keep_compiled(alone=True)
     failed = 0
     for path in files:
         with stderr.status(f"checking {path}"):
@@ -141,7 +137,6 @@ def verify(
         raise typer.Exit(1)
 
 
-@o.command(app)
 def fetch(
     name: Annotated[str, typer.Argument(help=f"Data set or table: {', '.join(SOURCES)}.")],
     data_dir: Annotated[

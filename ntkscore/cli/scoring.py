@@ -12,7 +12,7 @@ import typer
 import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
-from ntkscore.cli.app import app
+from ntkscore.cli.options import Drawn
 from ntkscore.cli.output import Format, stderr
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
@@ -21,13 +21,8 @@ from ntkscore.run import devices
 from ntkscore.text import format_rho
 
 
-@o.command(app)
 def score(
     cells: o.Cells,
-    data: o.Data = "synthetic",
-    data_dir: o.DataDir = None,
-    seed: o.Seed = 0,
-    reference: o.Reference = None,
     weights: Annotated[
         Path | None,
         typer.Option(
@@ -36,37 +31,37 @@ def score(
         ),
     ] = None,
     *,
+    drawn: Drawn,
     config: Config,
+    space_name: o.SpaceName = None,
     space: Space,
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Print every score of every kernel of the given architectures."""
-    images = ntkscore.load_images(data, data_dir)
     if weights is not None:
-        _score_trained(cells, weights, images, seed, config, space, format)
+        images = ntkscore.load_images(drawn.data, drawn.data_dir)
+        _score_trained(cells, weights, images, drawn.seed, config, space, format)
         return
-    space = space.on(images.task)
-    chosen = [space.parse(text) for text in cells]
-    pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
+    job = drawn.job(config, space)
+    chosen, images, space = job.select(cells), job.data, job.space
+    pixels, labels = job.draws[drawn.seed]
 
     from ntkscore.analysis.frames import network_table
-    from ntkscore.api import runs
     from ntkscore.cli.display import print_frame
     from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
 
     among = None
-    if reference is not None or format is Format.table:
-        among = runs.population_for(reference, images, space, config, [seed], None)
-
+    if drawn.reference is not None or format is Format.table:
+        among = job.ranked_by(None, drawn.reference, chosen[0]).among
+    devices.keep_compiled(alone=True)
     with stderr.status("compiling, then scoring"):
-        devices.keep_compiled(traces=True)
         frame = ntkscore.score(
-            cells,
+            chosen,
             pixels,
             labels,
             config,
             space=space,
-            seed=seed,
+            seed=drawn.seed,
             mean=images.mean,
             std=images.std,
             num_classes=images.num_classes,
@@ -113,7 +108,7 @@ def _score_trained(
             f"trained on, got {images.task.image_shape}; choose others with --data"
         )
     pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
-    devices.keep_compiled()
+    devices.keep_compiled(alone=True)
     frames = []
     for columns, model in networks.pairs():
         with stderr.status("compiling, then scoring"):

@@ -9,7 +9,6 @@ import typer
 import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
-from ntkscore.cli.app import app
 from ntkscore.cli.output import Format, interruptible, stderr
 from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from ntkscore.training.runs import TrainedNetwork
 
 
-@o.command(app)
 def train(
     cell: o.Cell,
     out: Annotated[Path, typer.Option(help="Folder for the run; continued if it exists.")],
@@ -32,6 +30,7 @@ def train(
     ] = 1,
     *,
     recipe: Recipe,
+    space_name: o.SpaceName = None,
     space: Space,
     format: o.OutputFormat = Format.table,
 ) -> None:
@@ -41,7 +40,7 @@ def train(
     from ntkscore.training.runs import train as run
 
     images = ntkscore.load_images(data, data_dir)
-    devices.keep_compiled()
+    devices.keep_compiled(alone=True)
     with interruptible(lambda: "whole epochs are on disk"), stderr.status("compiling") as status:
         try:
             trained = run(
@@ -74,7 +73,6 @@ def train(
     )
 
 
-@o.command(app)
 def evaluate(
     source: Annotated[
         Path,
@@ -105,6 +103,7 @@ def evaluate(
         typer.Option(help="Also write the weights as a NAS-Bench-201 state dict (.npz)."),
     ] = None,
     *,
+    space_name: o.SpaceName = None,
     space: Space,
     format: o.OutputFormat = Format.table,
 ) -> None:
@@ -118,7 +117,7 @@ def evaluate(
     from ntkscore.training.evaluation import evaluate as ask
     from ntkscore.training.sources import trained_networks
 
-    devices.keep_compiled()
+    devices.keep_compiled(alone=True)
     networks = trained_networks(
         source, cell, space, lambda: load(data or "cifar10", data_dir, True)
     )

@@ -80,18 +80,28 @@ def compiler_options() -> dict[str, str]:
     return options
 
 
-def keep_compiled(traces: bool = False) -> None:
+def prepare() -> None:
+    """Use all cores and keep compiled programs, as a run does in the library and the command."""
+    if not jax.distributed.is_initialized():
+        cores_as_devices()
+    keep_compiled()
+
+
+def keep_compiled(alone: bool = False) -> None:
     """Keep compiled programs between starts: only a shape's first run waits for the compiler.
 
+    What the user says of JAX's cache stands.
+
     Args:
-        traces: keep what was traced as well, in a process that runs nobody else's code
-            (`ntkscore.program_cache`).
+        alone: this process runs nobody else's code: keep small programs as well, and what was
+            traced (`ntkscore.program_cache`).
     """
     if not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        if alone:
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     folder = jax.config.values["jax_compilation_cache_dir"]
-    if traces and "://" not in folder:
+    if alone and "://" not in folder:
         keep_traced(Path(folder) / "traced")
 
 

@@ -1,22 +1,23 @@
 """Architectures × seeds → rows on disk: what is computed in which order, what is done already."""
 
+import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images
-from ntkscore.errors import InputError
 from ntkscore.lazy import jax
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import share
-from ntkscore.run.together import by_shape, in_order
+
+if TYPE_CHECKING:
+    from ntkscore.run.job import Job
 
 AS_A_WHOLE = 4
 """Times the memory of a space's estimate where an implementation is asked for that differentiates a
@@ -84,6 +85,40 @@ def _smaller_plan_or_raise(plan: Plan, error: Exception) -> Plan:
     return smaller
 
 
+def by_shape(
+    space: Space, architectures: Sequence[Architecture]
+) -> dict[Hashable, list[Architecture]]:
+    """Architectures that share a program, together; each group in the given order."""
+    groups: dict[Hashable, list[Architecture]] = {}
+    for architecture in architectures:
+        groups.setdefault(space.shape(architecture), []).append(architecture)
+    return groups
+
+
+def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> list[Architecture]:
+    """The order in which architectures of a shape are computed, `size` side by side.
+
+    One by one it is the given order. Side by side are those that need much the same, and the order
+    of the groups is random, a function of their number alone: in the midst of a run what is done
+    tells how long the rest will take.
+
+    Example:
+        >>> from ntkscore import NASBench201
+        >>> space = NASBench201()
+        >>> given = [space.parse(digits) for digits in ("300000", "000000", "310000", "111111")]
+        >>> [cell.digits for cell in in_order(space, given, 2)]
+        ['300000', '310000', '000000', '111111']
+    """
+    if size == 1:
+        return list(architectures)
+    alike = sorted(architectures, key=space.needs)
+    groups = [alike[start : start + size] for start in range(0, len(alike), size)]
+    # One that is not full stays at the end, so that all others start at a multiple of the size.
+    last = groups.pop() if len(alike) % size else []
+    random.Random(len(groups)).shuffle(groups)
+    return [architecture for group in [*groups, last] for architecture in group]
+
+
 class Computed(NamedTuple):
     """The rows of a call's networks, and the plan that computed them."""
 
@@ -92,13 +127,7 @@ class Computed(NamedTuple):
 
 
 def compute(
-    architectures: Sequence[Architecture],
-    seeds: Sequence[int],
-    data: ImageSet,
-    space: Space,
-    config: Config,
-    done: set[tuple],
-    plan: Plan,
+    job: "Job", architectures: Sequence[Architecture], done: set[tuple], plan: Plan
 ) -> Iterator[Computed]:
     """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
 
@@ -107,12 +136,13 @@ def compute(
     """
     from ntkscore.run.scorer import Scorer
 
+    space, config = job.space, job.config
     scorer = Scorer(space, config, plan, in_a_run=True)
-    for seed in seeds:
+    for seed in job.seeds:
         missing = [a for a in architectures if (space.key(a), seed) not in done]
         if not missing:
             continue
-        images, labels = draw_images(data, config.samples, seed, config.balanced)
+        images, labels = job.draws[seed]
         for shape, sharing in by_shape(space, missing).items():
             left = in_order(space, sharing, scorer.plan.group)
             batch = scorer.batch(images, labels, seed, shape)
@@ -135,34 +165,6 @@ def compute(
                 left, waiting, pending = left[count:], chunk, started
                 if rows:
                     yield Computed(scorer.plan, rows)
-
-
-def choices_of(space: Space, config: Config) -> dict[str, Any]:
-    """The choices of space and config that decide a score, as plain values.
-
-    Raises:
-        InputError: if the two have a choice of the same name.
-    """
-    choices = config.to_dict()
-    del choices["implementation"]  # The implementations agree; which one ran is provenance.
-    if not config.proxies:
-        del choices["proxies"]  # Runs from before there was the choice go on.
-    if common := sorted(choices.keys() & space.columns.keys()):
-        raise InputError(
-            f"expected fields of the space {space.name} that ntkscore.Config has not, got "
-            f"{', '.join(common)}; rename them"
-        )
-    return {**space.columns, **choices}
-
-
-def configuration_of(data: ImageSet, space: Space, config: Config) -> dict[str, Any]:
-    """The choices that must be equal for two runs to share a result directory, as plain values.
-
-    Raises:
-        InputError: if space and config have a choice of the same name.
-    """
-    head = {"dataset": data.name, "data_checksum": data.checksum}
-    return {**head, **choices_of(space, config)}
 
 
 def plan_for(
@@ -190,54 +192,24 @@ class Run(NamedTuple):
     progress: Progress
 
 
-def check(
-    seeds: Sequence[int],
-    data: ImageSet,
-    config: Config,
-    out: str | PathLike[str],
-    *,
-    space: Space,
-    batch: int | None = None,
-) -> None:
-    """Refuse a run that does not fit, as far as one can tell without JAX.
-
-    Args:
-        seeds, data, config, out, space, batch: as for `run`.
-
-    Raises:
-        InputError: if something does not fit.
-    """
-    if not seeds:
-        raise InputError("expected at least one seed, got none; give one")
-    devices.check_batch(batch)
-    draw_images(data, config.samples, seeds[0], config.balanced)
-    ResultSet.check(out, configuration_of(data, space.on(data.task), config))
-
-
 def run(
+    job: "Job",
     architectures: Sequence[Architecture],
-    seeds: Sequence[int],
-    data: ImageSet,
-    config: Config,
     out: str | PathLike[str],
     *,
-    space: Space,
     session: Mapping[str, Any] | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
     batch: int | None = None,
 ) -> Run:
     """Score architectures into a result directory, leaving out what is already there.
 
-    Whatever ends the run, every finished unit is on disk: parts are written at least every two
+    Whatever ends the run, every finished network is on disk: parts are written at least every two
     seconds, and once more on the way out.
 
     Args:
-        architectures: what to score, in the space's own form.
-        seeds: each draws its own images and weights.
-        data: images to draw from.
-        config: how to score.
-        out: the result directory: new, empty, or of a run with the same choices.
-        space: where the architectures come from; it is scored on the data's images and classes.
+        job: the space, images, seeds and choices.
+        architectures: in the space's own form.
+        out: the result directory; continued if it exists.
         session: what else to record about this session.
         report: called after every call to the devices.
         batch: networks per device and call; chosen automatically if left out.
@@ -245,25 +217,23 @@ def run(
     Raises:
         InputError: if something does not fit; nothing is written then.
     """
-    check(seeds, data, config, out, space=space, batch=batch)
     from ntkscore.run.scorer import Scorer  # and with it JAX
 
-    space = space.on(data.task)
-    configuration = configuration_of(data, space, config)
+    space, config, seeds = job.space, job.config, job.seeds
+    names = ("cell",)
     if architectures:
         # Refuses what the space cannot take before anything is written.
-        images, _ = draw_images(data, config.samples, seeds[0], config.balanced)
+        images, _ = job.draws[seeds[0]]
         Scorer(space, config).check(architectures[0], images)
-    names = tuple(space.identity(architectures[0])) if architectures else ("cell",)
-    kinds = [device.device_kind for device in jax.local_devices()]
+        names = tuple(space.identity(architectures[0]))
     recorded = {
         "implementation": config.implementation,
-        "devices": kinds,
-        "num_classes": data.num_classes,
-        "image_shape": data.task.image_shape,
+        "devices": [device.device_kind for device in jax.local_devices()],
+        "num_classes": space.task.num_classes,
+        "image_shape": space.task.image_shape,
         **(session or {}),
     }
-    results = ResultSet.create_or_resume(out, configuration, provenance(recorded), names)
+    results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
     shared = share(architectures)
     plan = plan_for(space, shared, config, batch)
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
@@ -274,7 +244,7 @@ def run(
     pending: Rows = []
     flushed = time.monotonic()
     try:
-        for computed in compute(shared, seeds, data, space, config, done, plan):
+        for computed in compute(job, shared, done, plan):
             progress.plan = computed.plan
             for rows in computed.rows_by_network:
                 pending += rows

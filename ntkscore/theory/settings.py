@@ -8,7 +8,6 @@ import numpy as np
 
 from cells.space import check_choices, option
 from ntkscore.errors import InputError
-from ntkscore.text import parse_fraction
 
 if TYPE_CHECKING:
     from ntkscore.theory.tasks import Points
@@ -47,9 +46,9 @@ class Trial:
     dimension: int = option(10, "Dimension of the points of margin and tradeoff.")
     mu: float = option(0.25, "Margin of the points of margin, from 0 to below 1.")
     side: int = option(0, "Pixels of a side that images are reduced to; 0 leaves them.")
-    rho: float = option(0.15, "Radius of the caps, a chord from 0 to 2.", parse=parse_fraction)
+    rho: float = option(0.15, "Radius of the caps, a chord from 0 to 2.")
     attack_steps: int = option(10, "Gradient steps of the attack.")
-    beta: float = option(0.5, "Weight of adversarial training.", parse=parse_fraction)
+    beta: float = option(0.5, "Weight of adversarial training.")
     rule: str = option("theorem", "Step size.", choices=lambda: RULES)
     nu: float = option(1.0, "Factor of the step size.")
 

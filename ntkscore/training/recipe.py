@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from cells.space import check_choices, option
 from ntkscore.errors import InputError
-from ntkscore.text import format_rho, parse_fraction
 
 
 class Preset(NamedTuple):
@@ -67,22 +66,18 @@ class Recipe:
     """
 
     recipe: str = option("code", "Source of the training settings.", choices=lambda: tuple(RECIPES))
-    beta: float = option(1.0, "Weight of adversarial training.", parse=parse_fraction)
+    beta: float = option(1.0, "Weight of adversarial training.")
     epochs: int = option(50, "Passes over the training images.")
     batch: int = option(256, "Images of a step.", flag="batch-size")
     peak: float = option(0.1, "Largest step size.")
     weight_decay: float | None = option(
         None, "Weight decay of all parameters; 5e-4 for code and 1e-4 for paper if left out."
     )
-    rho: float = option(
-        8 / 255, "Radius of the attack, pixel scale [0, 1].", parse=parse_fraction, show=format_rho
-    )
+    rho: float = option(8 / 255, "Radius of the attack, pixel scale [0, 1].")
     attack_steps: int = option(7, "Gradient steps of the attack.")
     attack_step: float = option(
         2 / 255,
         "Length of an attack's step, pixel scale.",
-        parse=parse_fraction,
-        show=format_rho,
     )
     bn_train: str = option(
         "separate",

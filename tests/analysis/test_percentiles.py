@@ -101,10 +101,9 @@ def test_scores_made_otherwise_are_refused(
 ) -> None:
     data = ntkscore.load_images("synthetic")
     config = replace(CONFIG, **choices)
-    by = ScoreSum(("clean.trace",))
-    asked = (whole, data, RESIDUAL, config, [0], by)
+    job = ntkscore.Job.of(data, config, space=RESIDUAL)
     with pytest.raises(InputError, match=message):
-        ntkscore.api.runs.population_for(*asked)
+        job.ranked_by("clean.trace", whole, RESIDUAL.parse("0"))
 
 
 def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:

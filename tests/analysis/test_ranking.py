@@ -9,7 +9,7 @@ import pytest
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
 from ntkscore.analysis.frames import free_table
-from ntkscore.analysis.ranking import ranking
+from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum, sum_asked
 from ntkscore.config import Config
 from ntkscore.errors import InputError
@@ -83,18 +83,20 @@ def rows_of(column: str, traces: dict[str, float] | dict[int, float]) -> pd.Data
 
 def test_ranking_puts_failed_cells_last() -> None:
     rows, space = rows_of("cell", {2581: 3.0, 0: 7.0, 1462: np.nan}), NASBench201()
-    by_trace = ranking(rows, ScoreSum(("clean.trace",)), space)
+    by_trace = Ranking.of(rows, ScoreSum(("clean.trace",)), space).frame
     assert list(by_trace["cell"]) == [0, 2581, 1462]
     assert list(by_trace["rank"]) == [1, 2, 3]
-    by_both = ranking(rows, ScoreSum(("flops", "clean.trace")), space)
+    by_both = Ranking.of(rows, ScoreSum(("flops", "clean.trace")), space).frame
     assert list(by_both["sum of log-ranks"])[:2] == pytest.approx([np.log(2), np.log(2)])
     assert by_both["cell"].iloc[-1] == 1462
-    assert list(ranking(rows, ScoreSum(("params",)), space)["cell"]) == [1462, 2581, 0]
+    assert list(Ranking.of(rows, ScoreSum(("params",)), space).frame["cell"]) == [1462, 2581, 0]
 
 
 def test_ranking_shows_the_networks_that_are_trained() -> None:
     rows = rows_of("cell", {2581: 3.0})
-    ranked = ranking(rows, ScoreSum(("clean.trace",)), NASBench201(channels=4, cells_per_stage=1))
+    ranked = Ranking.of(
+        rows, ScoreSum(("clean.trace",)), NASBench201(channels=4, cells_per_stage=1)
+    ).frame
     assert list(ranked.columns) == [
         *("rank", "cell", "digits", "clean.trace", "params", "flops", "string")
     ]
@@ -103,14 +105,18 @@ def test_ranking_shows_the_networks_that_are_trained() -> None:
 
 def test_the_costs_of_a_space_stand_beside_its_scores() -> None:
     rows, space = rows_of("skips", {"0": 3.0, "01": 7.0, "0110": 5.0}), Residual(width=8)
-    ranked = ranking(rows, ScoreSum(("clean.trace",)), space)
+    ranked = Ranking.of(rows, ScoreSum(("clean.trace",)), space).frame
     assert ranked.columns.is_unique
     assert dict(zip(ranked["skips"], ranked["shortcuts"], strict=True)) == {
         "01": 1,
         "0110": 2,
         "0": 0,
     }
-    assert list(ranking(rows, ScoreSum(("shortcuts",)), space)["skips"]) == ["0110", "01", "0"]
+    assert list(Ranking.of(rows, ScoreSum(("shortcuts",)), space).frame["skips"]) == [
+        "0110",
+        "01",
+        "0",
+    ]
 
 
 def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:
@@ -120,7 +126,7 @@ def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:
 
     rows = rows_of("skips", {"0": 3.0, "01": 7.0})
     with pytest.raises(InputError, match=r"^expected costs of .*, got 'skips' for both; rename"):
-        ranking(rows, ScoreSum(("clean.trace",)), Clash(width=8))
+        Ranking.of(rows, ScoreSum(("clean.trace",)), Clash(width=8))
 
 
 def test_a_count_with_the_name_of_a_cost_is_refused() -> None:

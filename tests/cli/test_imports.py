@@ -13,11 +13,19 @@ from tiny import REPOSITORY
 JAX = {"jax", "jaxlib", "flax", "optax"}
 PROGRAM = """
 import json, sys
-from typer.testing import CliRunner
-from ntkscore.cli import app
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from ntkscore.cli import main
+
+def code(arguments):
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            return end.code or 0
 
 for arguments in json.loads(sys.argv[1]):
-    print(CliRunner().invoke(app, arguments).exit_code, *sys.modules)
+    print(code(arguments), *sys.modules)
 """
 
 

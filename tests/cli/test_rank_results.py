@@ -76,8 +76,8 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     refused("expected a folder for the results, got none", "rank")
-    refused("expected no --channels beside a run", "rank", "recorded", "--channels", "8")
-    refused("expected no --out beside a run", "rank", "recorded", "--out", tmp_path / "x")
+    for given in (("--channels", 8), ("--out", tmp_path / "x"), ("--samples", 8), ("--seed", 1)):
+        refused("expected no options of scoring beside a run", "rank", "recorded", *given)
     refused("expected a results directory with a run.json", "rank", tmp_path)
     refused("none of them; choose others", "rank", "recorded", "--cells", "000000")
     refused("got 'robust.vkdnw'; choose one of clean", "rank", "recorded", "--by", "robust.vkdnw")

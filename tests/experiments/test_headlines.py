@@ -1,4 +1,4 @@
-"""The numbers that README.md and REPORT.md open with, computed again from the recordings."""
+"""The numbers of README.md, docs/ranking.md and REPORT.md, computed again from the recordings."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,9 @@ from experiments.report import markdown_table, three_findings, verdict_counts
 from experiments.study import DATASET, METRIC, RECORDED, Finding, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RANKING = (ROOT / "docs" / "ranking.md").read_text(encoding="utf-8")
 REPORT = (RECORDED.parent / "REPORT.md").read_text(encoding="utf-8")
 NUMBER = r"-?[\d.]+"
 ROW = re.compile(
@@ -26,16 +28,27 @@ ROW = re.compile(
     \|\ (?P<beside_counts>{NUMBER}|–)\ \|$""",
     re.MULTILINE | re.VERBOSE,
 )
-ROWS = {row["measure"]: row.groupdict() for row in ROW.finditer(README)}
+ROWS = {row["measure"]: row.groupdict() for row in ROW.finditer(RANKING)}
 
 
-def test_the_readme_has_the_measures_that_it_speaks_of() -> None:
+def test_the_page_has_the_measures_that_it_speaks_of() -> None:
     assert {"params", str(DEFAULT), *measures.SUMS, "robust.frobenius"} <= set(ROWS)
     assert len(ROWS) == 10
 
 
+def test_the_readmes_limits_are_the_pages_and_the_reports() -> None:
+    limits = README.partition("## Limits")[2].partition("##")[0]
+    counts = "params+layers+path_pools+field"
+    wanted = [ROWS[one]["spearman"] for one in (str(DEFAULT), counts, "params", "robust.frobenius")]
+    assert re.findall(r"0\.\d{3}", limits) == wanted
+    for row in re.findall(r"^\| ([a-z' ]+) \| ([\d., ]+) \| ([\d., ]+) \|$", RANKING, re.MULTILINE):
+        (line,) = re.findall(rf"^\| {row[0]} \| .*$", REPORT, re.MULTILINE)
+        numbers = re.findall(r"0\.\d{3}\b", line)
+        assert [", ".join(numbers[:6:2]), ", ".join(numbers[1:6:2])] == list(row[1:])
+
+
 @pytest.mark.slow
-def test_the_readmes_table(study: Study, scores: pd.DataFrame) -> None:
+def test_the_pages_table(study: Study, scores: pd.DataFrame) -> None:
     frame = pd.DataFrame(measures.examine(study, scores, list(ROWS), [METRIC]))
     by_set = frame.set_index(["measure", "dataset"])
     for measure, row in ROWS.items():

@@ -30,7 +30,7 @@ from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet
-from ntkscore.run.engine import choices_of
+from ntkscore.run.job import choices_of
 
 FROM_SCORES = {
     "sweep": {"space", "radii"},

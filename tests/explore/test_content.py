@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pages import own_table, residual_run, small_run
-from typer.testing import CliRunner
+from tiny import invoke
 
 from cells.nasbench201.space import NASBench201
 from ntkscore import Table, load_table, open_results
@@ -18,7 +18,6 @@ from ntkscore.analysis.frames import free_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS
 from ntkscore.analysis.score_names import default_for
-from ntkscore.cli import app
 from ntkscore.errors import InputError
 from ntkscore.explore import content_of, document, write_page
 from ntkscore.explore.markup import LIMIT
@@ -147,8 +146,8 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     given = [places.get(each, each) for each in arguments]
     more = ["--dataset", "cifar10"] if "--table" in given else []
     out = tmp_path / "page.html"
-    result = CliRunner().invoke(app, ["explore", *given, *more, "--out", str(out)])
-    assert result.exit_code == 2 and not out.exists()
+    result = invoke("explore", *given, *more, "--out", out, code=2)
+    assert not out.exists()
     assert message in " ".join(result.stderr.split())
 
 
@@ -159,8 +158,8 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a directory that can be written"):
         write_page([RUN], tmp_path / "file" / "page.html")
     out = tmp_path / "deep" / "page.html"
-    result = CliRunner().invoke(app, ["explore", str(RUN), "--out", str(out), "--title", "<b>&"])
-    assert result.exit_code == 0 and "MB; open it in a browser" in result.stderr
+    result = invoke("explore", RUN, "--out", out, "--title", "<b>&")
+    assert "MB; open it in a browser" in result.stderr
     assert "<title>&lt;b&gt;&amp;</title>" in out.read_text(encoding="utf-8")
     assert [each.name for each in out.parent.iterdir()] == ["page.html"]
 

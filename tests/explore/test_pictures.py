@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from tiny import invoke
 
 from cells.nasbench201.space import NASBench201
 from ntkscore import recorded_scores
 from ntkscore.analysis.percentiles import SHIPPED
-from ntkscore.analysis.ranking import LOG_RANKS, ranking
+from ntkscore.analysis.ranking import LOG_RANKS, Ranking
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.cli import app
 from ntkscore.errors import InputError
 from ntkscore.explore.pictures import agreement_picture, check_picture, ranking_picture
 from ntkscore.results import ResultSet
@@ -25,7 +24,7 @@ def test_a_ranking_is_drawn_beside_a_cost_in_any_of_three_forms(
     ending: str, tmp_path: Path
 ) -> None:
     rows = ResultSet.open(SHIPPED / "small-synthetic").read()
-    frame = ranking(rows[rows["cell"] < 1000], DEFAULT, NASBench201())
+    frame = Ranking.of(rows[rows["cell"] < 1000], DEFAULT, NASBench201()).frame
     path = tmp_path / f"picture{ending}"
     ranking_picture(frame, LOG_RANKS, "params", ["cell", "digits"], path)
     first = path.read_bytes()
@@ -74,8 +73,8 @@ def test_files_that_cannot_be_drawn_are_refused_first(
     with pytest.raises(InputError, match=message):
         check_picture(tmp_path / name)
     given = ["rank", "--cells", "random:2", "--out", str(tmp_path / "run"), "--plot"]
-    result = CliRunner().invoke(app, [*given, str(tmp_path / name)])
-    assert result.exit_code == 2 and not (tmp_path / "run").exists()
+    invoke(*given, tmp_path / name, code=2)
+    assert not (tmp_path / "run").exists()
 
 
 def test_correlate_draws_the_recorded_scores(tmp_path: Path) -> None:
@@ -85,8 +84,7 @@ def test_correlate_draws_the_recorded_scores(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "mine.csv", index=False)
     given = ["correlate", "recorded", "--table", str(tmp_path / "mine.csv"), "--metric", "clean"]
     more = ["--resamples", "20", "--format", "csv", "--plot", str(tmp_path / "a.svg")]
-    result = CliRunner().invoke(app, [*given, *more])
-    assert result.exit_code == 0, result.stderr
+    result = invoke(*given, *more)
     assert "clean.stability" in result.stdout and "joint_robust@0.5.frobenius" in result.stdout
     assert "drawn in" in result.stderr
     assert "Spearman with clean on cifar10" in (tmp_path / "a.svg").read_text()

@@ -17,7 +17,7 @@ from ntkscore.data.images import ImageSet, load
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
-from ntkscore.run.engine import configuration_of
+from ntkscore.run.job import Job
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "results"
 OLD_SCHEMA = pa.schema(
@@ -61,7 +61,7 @@ def data() -> ImageSet:
 
 @pytest.fixture(scope="module")
 def configuration(data: ImageSet) -> dict[str, object]:
-    return configuration_of(data, SPACE.on(data.task), CONFIG)
+    return Job.of(data, CONFIG, space=SPACE).configuration
 
 
 def rows_of(identity: dict[str, str | int], seed: int = 0) -> pd.DataFrame:
@@ -143,7 +143,7 @@ def test_an_old_directory_refuses_what_it_was_not_made_with(
 ) -> None:
     with pytest.raises(InputError, match=r"\(norm: stored linf, asked l2\); choose another --out"):
         ResultSet.create_or_resume(old, configuration | {"norm": "l2"}, {})
-    other = configuration_of(data, RESIDUAL.on(data.task), CONFIG)
+    other = Job.of(data, CONFIG, space=RESIDUAL).configuration
     with pytest.raises(InputError, match="space: stored nasbench201, asked residual"):
         ResultSet.create_or_resume(old, other, {}, ("skips",))
 
@@ -189,7 +189,7 @@ def test_rows_as_they_were_read_can_be_appended_again(new: Path, tmp_path: Path)
 
 
 def test_networks_may_be_known_by_a_text(tmp_path: Path, data: ImageSet) -> None:
-    configuration = configuration_of(data, RESIDUAL.on(data.task), CONFIG)
+    configuration = Job.of(data, CONFIG, space=RESIDUAL).configuration
     results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ("skips",))
     for pattern in ("0110", "01"):
         results.append(rows_of({"skips": pattern}, seed=1))

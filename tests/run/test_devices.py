@@ -30,8 +30,9 @@ from ntkscore.measures.slopes import SLOPES
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan
+from ntkscore.run.engine import in_order
+from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
-from ntkscore.run.together import in_order
 
 CELLS = tuple(map(Cell, (2581, 1462, 7, 100, 5000)))
 NETWORKS = tuple(map(RESIDUAL.parse, ("00", "01", "10", "11")))
@@ -43,9 +44,8 @@ def rows_by(
     architectures: Sequence[object] = NETWORKS,
     space: Space = RESIDUAL,
 ) -> pd.DataFrame:
-    data = load("synthetic")
-    space = space.on(data.task)
-    computed = engine.compute(architectures, [0], data, space, config, set(), plan)
+    job = Job.of("synthetic", config, space=space)
+    computed = engine.compute(job, architectures, set(), plan)
     rows = [row for call in computed for rows in call.rows_by_network for row in rows]
     key = next(iter(rows[0]))
     return pd.DataFrame(rows).sort_values([key, "rho", "kernel", "beta", "score"])
@@ -343,6 +343,7 @@ import numpy as np
 import ntkscore
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
+from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
 data = ntkscore.load_images("synthetic")
 space, config = ntkscore.NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config(samples=50)

@@ -27,6 +27,7 @@ from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
+from ntkscore.run.job import Job
 from ntkscore.run.scorer import Batch, Scorer, one_device
 from ntkscore.run.selection import select
 from ntkscore.verification import relative_error
@@ -128,7 +129,8 @@ def test_a_score_does_not_depend_on_its_company(
     data: ImageSet, scorer: Scorer, batch: Batch
 ) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
-    calls = engine.compute(CELLS[::-1], [0], data, scorer.space, CONFIG, set(), scorer.plan)
+    job = Job.of(data, CONFIG, space=SPACE)
+    calls = engine.compute(job, CELLS[::-1], set(), scorer.plan)
     together = {
         rows[0]["cell"]: pd.DataFrame(rows) for call in calls for rows in call.rows_by_network
     }
@@ -143,7 +145,7 @@ def test_the_library_call_agrees_with_the_engine(
     rows = ntkscore.score("323133", images, labels, CONFIG, space=SPACE, **task)
     expected = rows_of(scorer, batch, Cell(2581))
     pd.testing.assert_frame_equal(rows[list(expected)], expected)
-    ended = engine.run([Cell(2581)], [0], data, CONFIG, tmp_path / "run", space=SPACE)
+    ended = Job.of(data, CONFIG, space=SPACE).score([Cell(2581)], tmp_path / "run")
     assert (ended.progress.total, ended.progress.done) == (1, 1)
     recorded = ended.results.read()
     of_the_task = ["num_classes", "mean", "std"]
@@ -179,17 +181,15 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(
     data: ImageSet, space: ntkscore.Space, tmp_path: Path
 ) -> None:
     chosen = CELLS if space is SPACE else tuple(map(space.parse, ("0", "01", "0110", "1001")))
-    whole = engine.run(chosen, [0, 1], data, CONFIG, tmp_path / "whole", space=space).results
+    job = Job.of(data, CONFIG, space=space, seeds=2)
+    whole = job.score(chosen, tmp_path / "whole").results
 
     def interrupt(progress: engine.Progress) -> None:
         if progress.done == 2:
             raise KeyboardInterrupt
 
     def go_on(report=lambda progress: None) -> engine.Run:
-        out, one_by_one = tmp_path / "broken", 1
-        return engine.run(
-            chosen, [0, 1], data, CONFIG, out, space=space, report=report, batch=one_by_one
-        )
+        return job.score(chosen, tmp_path / "broken", report=report, batch=1)
 
     with pytest.raises(KeyboardInterrupt):
         go_on(interrupt)
@@ -250,5 +250,5 @@ def test_a_config_that_does_not_fit_is_refused_before_anything_is_written(
 ) -> None:
     coupled, layerwise = replace(SPACE, bn="batch"), Config(samples=4, implementation="layerwise")
     with pytest.raises(InputError, match="implementation"):
-        engine.run(CELLS, [0], data, layerwise, tmp_path / "run", space=coupled)
+        Job.of(data, layerwise, space=coupled).score(CELLS, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -47,6 +47,35 @@ def test_the_best_of_a_whole_space_is_found(tmp_path: Path) -> None:
     assert list(found["skips"]) == list(whole["skips"])
 
 
+def test_a_search_of_ones_own_asks_and_is_told(tmp_path: Path) -> None:
+    """As Optuna or pymoo would: whoever drives scores what it likes, and is given numbers."""
+    space = ntkscore.Job.of("synthetic", CONFIG, space=RESIDUAL).space
+    networks = list(space.architectures("all"))
+    told: list[int] = []
+
+    def in_pairs(space: ntkscore.Space, rng: object):
+        for first in range(0, 8, 2):
+            values = yield networks[first : first + 2]
+            told.append(len(values))
+        while True:
+            yield []
+
+    found = searched(tmp_path / "driven", method=in_pairs, budget=16, by="clean.trace")
+    assert set(found["skips"]) == {space.key(each) for each in networks[:8]} and told == [
+        2,
+        4,
+        6,
+        8,
+    ]
+    job = ntkscore.Job.of("synthetic", CONFIG, space=RESIDUAL)
+    job = job.ranked_by("clean.trace", None, networks[0])
+    values = job.evaluate(networks[:8], tmp_path / "driven")
+    assert list(values.sort_values(ascending=False).index) == list(found["skips"])
+    assert list(job.evaluate(networks[6:10], tmp_path / "driven").index) == sorted(
+        map(space.key, networks[6:10])
+    )
+
+
 def test_the_command(tmp_path: Path) -> None:
     options = [*RESIDUAL_OPTIONS, "--out", tmp_path / "run", "--budget", 9]
     text = invoke("search", *options).stdout

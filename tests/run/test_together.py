@@ -8,7 +8,7 @@ from tiny import RESIDUAL
 
 from cells import distinct_cells
 from ntkscore import NASBench201
-from ntkscore.run.together import in_order
+from ntkscore.run.engine import in_order
 
 SPACE = NASBench201()
 

@@ -70,14 +70,12 @@ def _one_of(architectures: Sequence[Architecture], rng: np.random.Generator) -> 
     return architectures[int(rng.integers(len(architectures)))]
 
 
-METHODS: dict[str, Callable[[Space, np.random.Generator], Steps]] = {
-    "local": local_search,
-    "evolution": regularised_evolution,
-}
+Method = Callable[[Space, np.random.Generator], Steps]
+METHODS: dict[str, Method] = {"local": local_search, "evolution": regularised_evolution}
 
 
 def visit(
-    method: str,
+    method: str | Method,
     space: Space,
     evaluate: Callable[[Sequence[Architecture]], Values],
     budget: int,
@@ -86,7 +84,8 @@ def visit(
     """The architectures that a search visits, in the order in which it does.
 
     Args:
-        method: a name in `METHODS`.
+        method: a name in `METHODS`, or a function like those: given the space and a generator of
+            random numbers, it yields lists of architectures, and is sent the values of all.
         space: what is searched.
         evaluate: given architectures that are new, the values by key of all that were visited,
             these among them; larger is better, and what may change as more are known.
@@ -110,7 +109,8 @@ def visit(
     check(method, budget, space)
     visited: dict[Hashable, Architecture] = {}
     values: Values = {}
-    steps, idle = METHODS[method](space, rng), 0
+    steps = (METHODS[method] if isinstance(method, str) else method)(space, rng)
+    idle = 0
     asked = next(steps)
     while len(visited) < budget and idle < PATIENCE:
         new = {space.key(a): a for a in asked if space.key(a) not in visited}
@@ -123,14 +123,14 @@ def visit(
     return list(visited.values())
 
 
-def check(method: str, budget: int, space: Space) -> Architecture:
-    """Refuse what is no search; else the first architecture of the space.
+def check(method: str | Method, budget: int, space: Space) -> Architecture:
+    """The first architecture of the space; what is no search is refused.
 
     Raises:
         InputError: if there is no such method, the budget is below 1, or the space does not list
             its architectures or their neighbours.
     """
-    if method not in METHODS:
+    if isinstance(method, str) and method not in METHODS:
         raise InputError(f"expected one of {', '.join(METHODS)}, got {method!r}; choose one")
     if budget < 1:
         raise InputError(f"expected a budget of at least 1 network, got {budget}; raise it")

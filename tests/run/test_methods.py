@@ -10,8 +10,8 @@ from cells import Cell, distinct_cells
 from cells.nasbench201.canonical import canonical
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from cells.search import METHODS, visit
 from ntkscore.errors import InputError
+from ntkscore.run.search import METHODS, visit
 
 CELLS, RESIDUAL = NASBench201(), Residual(depth=8)
 

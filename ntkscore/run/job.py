@@ -1,0 +1,287 @@
+"""One job: networks of a space, scored on some images, ranked by a score.
+
+The library's calls and the commands make one and call it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cells.nasbench201.space import NASBench201
+from cells.space import Architecture, Space
+from ntkscore.analysis.frames import pick_rho
+from ntkscore.analysis.percentiles import Population, population, shipped_population
+from ntkscore.analysis.ranking import Ranking, values_of
+from ntkscore.analysis.score_names import ScoreSum, sum_asked
+from ntkscore.config import Config
+from ntkscore.data.images import ImageSet, draw_images, load
+from ntkscore.data.tables import Table
+from ntkscore.errors import InputError
+from ntkscore.results import ResultSet
+from ntkscore.run import devices, engine
+from ntkscore.run.engine import Progress, Run
+from ntkscore.run.search import Method, visit
+from ntkscore.run.selection import select
+
+
+class Step(NamedTuple):
+    """How far a search has come.
+
+    Attributes:
+        visited: networks so far.
+        budget: networks in all.
+        best: the best of them.
+    """
+
+    visited: int
+    budget: int
+    best: Architecture
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """Networks of a space to be scored on images, and the order in which they are ranked.
+
+    Attributes:
+        data: the images to draw from.
+        config: how networks are scored; of several radii the first counts in a ranking.
+        space: where networks come from, on the data's images and classes.
+        seeds: each draws its own images and weights.
+        by: the score to rank by, or the sum of several; None for the default.
+        among: the networks of a reference to rank among; None for those that are ranked.
+
+    Example:
+        >>> import tempfile
+        >>> from cells.residual import Residual
+        >>> job = Job.of("synthetic", Config(samples=4), space=Residual(depth=3, width=8))
+        >>> job = job.ranked_by("clean.trace", None, job.select("all")[0])
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     ranking = job.rank(job.select("all"), out)
+        >>> str(ranking.by), len(ranking.frame)
+        ('clean.trace', 2)
+    """
+
+    data: ImageSet
+    config: Config = field(default_factory=Config)
+    space: Space = field(default_factory=NASBench201)
+    seeds: Sequence[int] = (0,)
+    by: ScoreSum | None = None
+    among: Population | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: ImageSet | str,
+        config: Config | None = None,
+        *,
+        space: Space | None = None,
+        seeds: int | Sequence[int] = 1,
+    ) -> "Job":
+        """A job that is ranked by the default score, among the networks themselves.
+
+        Args:
+            data: images to draw from, or their name.
+            config: how to score; `Config()` if left out.
+            space: where the architectures come from; `NASBench201()` if left out.
+            seeds: how many, counted from 0, or which.
+
+        Raises:
+            InputError: if there is no seed, or the space cannot take the images.
+        """
+        data = load(data) if isinstance(data, str) else data
+        chosen = tuple(range(seeds) if isinstance(seeds, int) else seeds)
+        if not chosen:
+            raise InputError("expected at least one seed, got none; give one")
+        space = (space or NASBench201()).on(data.task)
+        return cls(data=data, config=config or Config(), space=space, seeds=chosen)
+
+    def ranked_by(
+        self, by: str | None, reference: str | PathLike[str] | None, architecture: Architecture
+    ) -> "Job":
+        """The same job with another order.
+
+        Args:
+            by: a score, or several joined by `+`; the default sum if left out.
+            reference: a run over a whole space that was scored in the same way, to rank among its
+                networks; if left out, one that comes with the package, where one fits.
+            architecture: any of the space, for the names of costs and counts.
+
+        Raises:
+            InputError: if there is no such score, or the reference was scored in another way.
+        """
+        asked = sum_asked(by, self.space, architecture, self.config)
+        scored = (self.configuration, self.seeds, self.config.rhos[0], asked, self.space)
+        found = population(reference, *scored) if reference else shipped_population(*scored)
+        return replace(self, by=asked, among=found)
+
+    @cached_property
+    def configuration(self) -> dict[str, Any]:
+        """The choices that must be equal for two runs to share a directory, as plain values.
+
+        Raises:
+            InputError: if space and config have a choice of the same name.
+        """
+        head = {"dataset": self.data.name, "data_checksum": self.data.checksum}
+        return {**head, **choices_of(self.space, self.config)}
+
+    @cached_property
+    def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Pixels (N, H, W, C) in [0, 1] and labels (N,) of each seed.
+
+        Raises:
+            InputError: if there are not so many images.
+        """
+        config = self.config
+        return {s: draw_images(self.data, config.samples, s, config.balanced) for s in self.seeds}
+
+    def select(
+        self,
+        architectures: str | Sequence[Architecture],
+        table: Table | None = None,
+        seed: int = 0,
+    ) -> tuple[Architecture, ...]:
+        """Architectures of the space.
+
+        Args:
+            architectures: a list, or a specification (`ntkscore.run.selection.select`).
+            table, seed: for a specification.
+
+        Raises:
+            InputError: if there are none, or one is none of the space.
+        """
+        if isinstance(architectures, str):
+            chosen = select(architectures, self.space, table, seed)
+        else:
+            chosen = tuple(self.space.parse(name) for name in architectures)
+        if not chosen:
+            raise InputError("expected at least one architecture, got none; name some")
+        return chosen
+
+    def check(self, out: str | PathLike[str], batch: int | None = None) -> None:
+        """Refuse what does not fit, as far as one can tell without JAX.
+
+        Raises:
+            InputError: if there are too few images, or the folder holds something else.
+        """
+        devices.check_batch(batch)
+        _ = self.draws
+        ResultSet.check(out, self.configuration)
+
+    def score(
+        self,
+        architectures: Sequence[Architecture],
+        out: str | PathLike[str],
+        *,
+        batch: int | None = None,
+        report: Callable[[Progress], None] = lambda progress: None,
+        session: dict[str, Any] | None = None,
+    ) -> Run:
+        """Score architectures into a directory, on all local devices; what is there is kept.
+
+        Args:
+            architectures: in the space's own form.
+            out: the result directory; continued if it exists.
+            batch: networks per device and call; chosen from the free memory if left out.
+            report: called after every call to the devices.
+            session: what else to record about this session.
+
+        Raises:
+            InputError: if something does not fit; nothing is written then.
+        """
+        self.check(out, batch)
+        devices.prepare()
+        return engine.run(self, architectures, out, session=session, report=report, batch=batch)
+
+    def rank(
+        self, architectures: Sequence[Architecture], out: str | PathLike[str], **how: Any
+    ) -> Ranking:
+        """Score architectures into a directory, and rank them; arguments as for `score`."""
+        return self.ranking(self.score(architectures, out, **how).results, architectures)
+
+    def ranking(self, results: ResultSet, architectures: Sequence[Architecture]) -> Ranking:
+        """The ranking of architectures, as far as a result directory has them."""
+        return Ranking.of(self._rows(results, architectures), self.by, self.space, self.among)
+
+    def evaluate(
+        self, architectures: Sequence[Architecture], out: str | PathLike[str], **how: Any
+    ) -> pd.Series:
+        """One number per architecture, larger for a better one, for searches of one's own.
+
+        Without a reference architectures are ranked among those that are given: give all that the
+        search has seen. What the directory holds is not computed again.
+
+        Args:
+            architectures, out, how: as for `score`.
+
+        Returns:
+            A number by the architectures' keys; −∞ where a score failed.
+        """
+        rows = self._rows(self.score(architectures, out, **how).results, architectures)
+        return values_of(rows, self.by, self.space, self.among)
+
+    def search(
+        self,
+        out: str | PathLike[str],
+        method: str | Method = "local",
+        budget: int = 200,
+        *,
+        batch: int | None = None,
+        report: Callable[[Step], None] = lambda step: None,
+    ) -> Ranking:
+        """Search the space for the best network; score only those on the way, and rank them.
+
+        Args:
+            out: the result directory; continued if it exists.
+            method: a name in `ntkscore.run.search.METHODS`, or a search of one's own.
+            budget: networks to visit.
+            batch: as for `score`.
+            report: called after every step.
+
+        Raises:
+            InputError: if something does not fit; nothing is written then.
+        """
+        seen: list[Architecture] = []
+
+        def evaluate(new: Sequence[Architecture]) -> dict[Any, float]:
+            seen.extend(new)
+            values = self.evaluate(seen, out, batch=batch)
+            report(Step(len(seen), budget, self.space.parse(values.idxmax())))
+            return values.to_dict()
+
+        visit(method, self.space, evaluate, budget, np.random.default_rng(self.seeds[0]))
+        return self.ranking(ResultSet.open(out), seen)
+
+    def missing(self, results: ResultSet, architectures: Sequence[Architecture]) -> int:
+        """How many networks, counted once for each seed, a result directory lacks."""
+        wanted = {(self.space.key(a), seed) for a in architectures for seed in self.seeds}
+        return len(wanted - results.finished())
+
+    def _rows(self, results: ResultSet, architectures: Sequence[Architecture]) -> pd.DataFrame:
+        """The rows of these architectures and of the job's seeds, at the first radius."""
+        rows = results.read()
+        keys = [self.space.key(a) for a in architectures]
+        rows = rows[rows[results.identity[0]].isin(keys) & rows["seed"].isin(list(self.seeds))]
+        return rows if rows.empty else pick_rho(rows, self.config.rhos[0])
+
+
+def choices_of(space: Space, config: Config) -> dict[str, Any]:
+    """The choices of space and config that decide a score, as plain values.
+
+    Raises:
+        InputError: if the two have a choice of the same name.
+    """
+    choices = config.to_dict()
+    del choices["implementation"]  # The implementations agree; which one ran is provenance.
+    if not config.proxies:
+        del choices["proxies"]  # Runs from before there was the choice go on.
+    if common := sorted(choices.keys() & space.columns.keys()):
+        raise InputError(
+            f"expected fields of the space {space.name} that ntkscore.Config has not, got "
+            f"{', '.join(common)}; rename them"
+        )
+    return {**space.columns, **choices}
