@@ -28,7 +28,7 @@ from experiments.study import RECORDED, Experiment, Study, read_record, write_ou
 from experiments.theory.studies import THEORY
 from experiments.training import beta, proof
 from ntkscore.cli.output import input_errors
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.paths import data_home
 
 EXPERIMENTS = {
@@ -143,7 +143,7 @@ def _register_page(name: str, experiments: dict[str, Experiment], about: str) ->
             study = Study(data_home(data_dir), seed, results, full)
             if name == "theory":
                 # Without MNIST, which some of them read late, an hour would be for nothing.
-                load("mnist", study.data_dir)
+                load_images("mnist", study.data_dir)
             report.write_page(name, study, experiments, out)
         typer.echo(out)
 

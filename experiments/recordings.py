@@ -20,11 +20,12 @@ from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import progress_display
 from ntkscore.config import Config
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
-from ntkscore.kernels.scores import ASYMMETRIC_SCORES, SCORES
+from ntkscore.measures.declaration import measures_of
+from ntkscore.measures.kernel import KERNEL
 from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
@@ -206,7 +207,7 @@ def kept_rows(rows: pd.DataFrame, only: Sequence[str] = ()) -> pd.DataFrame:
     joint = rows["kernel"].isin(JOINT)
     used = rows[~joint | rows["score"].isin(JOINT_SCORES)]
     rounded = round_mantissa(used["value"].to_numpy())
-    kernels = used["score"].isin([*SCORES, *ASYMMETRIC_SCORES])
+    kernels = used["score"].isin([*measures_of(KERNEL)])
     return used.assign(value=used["value"].mask(kernels, rounded))
 
 
@@ -224,7 +225,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     """
     recording = RECORDINGS[name]
     devices.prepare()
-    images = load(recording.images, data_dir)
+    images = load_images(recording.images, data_dir)
     job = Job.of(images, recording.config, space=recording.space, seeds=recording.seeds)
     cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
     out = SHIPPED if name in REFERENCES else out

@@ -31,9 +31,10 @@ from ntkscore.data.tables import load_table as load_table
 from ntkscore.errors import InputError as InputError
 from ntkscore.kernels.gram import ntk as ntk
 from ntkscore.kernels.joint import joint_kernel as joint_kernel
-from ntkscore.kernels.proxies import add_score as add_score
-from ntkscore.kernels.scores import measure as measure
 from ntkscore.kernels.stack import stack as stack
+from ntkscore.measures.declaration import add_measure as add_measure
+from ntkscore.measures.kernel import add_score as add_score
+from ntkscore.measures.kernel import measure as measure
 from ntkscore.model import Activations as Activations
 from ntkscore.model import Model as Model
 from ntkscore.run.job import Job as Job

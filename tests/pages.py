@@ -10,7 +10,7 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from ntkscore import Residual, Table
 from ntkscore.config import Config
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.results import ResultSet
 from ntkscore.run.job import Job
 
@@ -22,7 +22,7 @@ def run_of(
     directory: Path, space: Any, names: Sequence[object], config: Config, seed: int = 0
 ) -> Path:
     """A result directory of a space's architectures, two seeds each."""
-    data = load("synthetic")
+    data = load_images("synthetic")
     space, rng = space.on(data.task), np.random.default_rng(seed)
     architectures = [space.parse(name) for name in names]
     configuration = Job.of(data, config, space=space).configuration

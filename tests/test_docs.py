@@ -14,8 +14,9 @@ from typer.main import get_command
 from attacks import ATTACKS
 from ntkscore.cli import app_for
 from ntkscore.kernels.joint import KERNELS
-from ntkscore.kernels.proxies import NETWORK
-from ntkscore.kernels.scores import SCORES
+from ntkscore.measures import MEASURES
+from ntkscore.measures.declaration import NETWORK, measures_of
+from ntkscore.measures.kernel import KERNEL
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -32,7 +33,7 @@ def blocks(page: Path, language: str = "python") -> list[tuple[str, str]]:
 def complete(rows: pd.DataFrame) -> None:
     """Every kernel has every score, and none failed that the network has what it needs for."""
     assert set(rows["kernel"]) == {*KERNELS, NETWORK}
-    kernels = rows["score"].isin(SCORES)
+    kernels = rows["score"].isin(measures_of(KERNEL))
     assert (rows.loc[kernels, "status"] == "ok").all()
     assert set(rows["status"]) <= {"ok", "not_given"}
     assert {"frobenius", "lambda_min", "label_energy", "sigma_min", "loss"} <= set(rows["score"])
@@ -72,8 +73,9 @@ def test_the_how_tos_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setitem(ATTACKS, "strong", ATTACKS["pgd"])  # both go with the test
-    monkeypatch.setitem(SCORES, "log_trace", SCORES["trace"])
-    monkeypatch.delitem(SCORES, "log_trace")
+    for name in ("log_trace", "margin"):
+        monkeypatch.setitem(MEASURES, name, MEASURES["trace"])
+        monkeypatch.delitem(MEASURES, name)
     names: dict[str, Any] = {}
     for _, code in blocks(ROOT / "docs" / "howto.md"):
         exec(code, names)
@@ -83,7 +85,8 @@ def test_the_how_tos_run(
     assert "strong" in printed and printed[-3].isdigit()
     assert 0 < float(printed[-2]) < 1 and printed[-1] in names["values"].index
     assert len(names["values"]) == 4 and (folder / "runs" / "driven").is_dir()
-    SCORES.pop("log_trace", None)
+    for name in ("log_trace", "margin"):
+        MEASURES.pop(name, None)
 
 
 @pytest.mark.slow
@@ -91,8 +94,8 @@ def test_the_how_tos_run(
 def test_a_network_of_every_kind_and_a_space_of_ones_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCORES, "log_volume", SCORES["trace"])
-    monkeypatch.delitem(SCORES, "log_volume")
+    monkeypatch.setitem(MEASURES, "log_volume", MEASURES["trace"])
+    monkeypatch.delitem(MEASURES, "log_volume")
     names: dict[str, Any] = {}
     scored = 0
     for head, code in blocks(NETWORKS):
@@ -111,7 +114,7 @@ def test_a_network_of_every_kind_and_a_space_of_ones_own(
     assert list(names["ranked"]["rank"]) == [1, 2, 3, 4, 5, 6, 7]
     (command,) = (line for _, code in blocks(NETWORKS, "sh") for line in code.splitlines())
     assert "rgb" in invoke(*command.split()[1:]).stdout
-    SCORES.pop("log_volume", None)
+    MEASURES.pop("log_volume", None)
     sys.modules.pop("stripes", None)
 
 

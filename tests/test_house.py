@@ -15,10 +15,11 @@ PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
 # From the ground up: a room may import from itself and from the rooms before it.
 FLOORS = (
     ("ntkscore.errors", "ntkscore.lazy", "ntkscore.paths", "ntkscore.memory"),
-    ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text"),
+    ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text", "ntkscore.kernels.joint"),
     ("ntkscore.model",),
     ("ntkscore.trace",),
     ("cells", "attacks"),
+    ("ntkscore.measures",),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
     ("ntkscore.analysis", "ntkscore.spaces"),
@@ -31,6 +32,7 @@ FLOORS = (
     ("experiments.theory.studies",),
     ("experiments",),
 )
+OF_ANY_NETWORK = ("ntkscore.kernels", "ntkscore.kernels.joint", "ntkscore.measures")
 NO_JAX = ("ntkscore.data", "ntkscore.results", "ntkscore.analysis")
 
 
@@ -97,8 +99,8 @@ def test_there_is_no_circle() -> None:
         visit(module, ())
 
 
-@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if is_in(m, "ntkscore.kernels")])
-def test_kernels_know_neither_a_space_nor_the_config(module: str) -> None:
+@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if floor(m)[1] in OF_ANY_NETWORK])
+def test_kernels_and_measures_know_neither_a_space_nor_the_config(module: str) -> None:
     forbidden = ("cells.nasbench201", "cells.residual", "cells.space", "ntkscore.config")
     assert not [name for name in imports(module) if any(is_in(name, f) for f in forbidden)]
 

@@ -17,7 +17,7 @@ from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study
 from ntkscore.analysis.agreement import Agreement, agreement
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
-from ntkscore.kernels.proxies import direction_of
+from ntkscore.measures.declaration import direction_of
 
 BASE, TINY_BASE = "default", "tiny"
 """The conventions that others are compared with, at the moderate and at the tiny fidelity."""

@@ -18,7 +18,7 @@ from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.kernels.proxies import direction_of
+from ntkscore.measures.declaration import direction_of
 
 BASE = "full"
 SCORES = (

@@ -21,7 +21,7 @@ from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
-from ntkscore.kernels.proxies import direction_of
+from ntkscore.measures.declaration import direction_of
 
 RECORDINGS = ("space", *PROXIES)
 """Of the same networks: what comes with the kernels, and what was recorded by itself."""

@@ -10,8 +10,8 @@ from experiments.recordings import INSTANCE_LOSS, seconds_per_cell
 from experiments.study import KERNELS, METRIC, Study, single_seeds, sum_named, with_costs
 from ntkscore.analysis.frames import pick_rho, score_table
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.kernels.proxies import NETWORK
-from ntkscore.kernels.scores import SCORES
+from ntkscore.measures.declaration import NETWORK
+from ntkscore.measures.kernel import scores_of
 
 RECORDING, TIMED = "space", "fidelity/moderate"
 """Recordings with the scores and with a cell's seconds: the same setting, there with one β."""
@@ -25,7 +25,7 @@ DRAWN = {
     "clean.condition": "clean condition number",
     str(DEFAULT): "the default score",
 }
-_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in SCORES]
+_OTHERS = [f"{kernel}.{score}" for kernel in KERNELS for score in scores_of(kernel)]
 BY_SCORE = DRAWN | {name: name for name in _OTHERS if name not in DRAWN}
 """Scores that the best cell is chosen by, and their labels."""
 NOT_DRAWN = set(BY_SCORE) - set(DRAWN)

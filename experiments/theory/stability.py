@@ -1,9 +1,9 @@
 """Perturbation stability: how far outputs move, to first order, with a uniform draw of the ball.
 
 𝒫(f, ε) = E ‖∇f(x)ᵀ(x − x̂)‖ over x, x̂ uniform within ε of x, and the weights. It is linear in ε:
-here ε = 1. Smaller is more robust. `ntkscore.kernels.own_passes.displacements` measures it; here is
-what it is to be of networks with d inputs, m features a layer, o outputs and L layers, under an
-initialisation of `experiments.theory.networks.INITIALISATIONS`.
+here ε = 1. Smaller is more robust. `ntkscore.measures.perturbations.displacements` measures it.
+Here are its exact values and bounds for networks with d inputs, m features a layer, o outputs and L
+layers, under an initialisation of `experiments.theory.networks.INITIALISATIONS`.
 
 Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and the
 ugly (initialization)", appendix B.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import beta
 
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 
 
@@ -211,7 +211,7 @@ def draw(
             "expected the task margin, tradeoff, or two classes of a data set such as mnist:0,1, "
             f"got {task!r}; write one of these"
         )
-    return two_classes(load(name, data_dir), list(map(int, pair)), count, rng, side or None)
+    return two_classes(load_images(name, data_dir), list(map(int, pair)), count, rng, side or None)
 
 
 def _check_dimension(dimension: int, least: int) -> None:

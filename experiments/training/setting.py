@@ -7,7 +7,7 @@ import numpy as np
 
 from cells.nasbench201.space import NASBench201
 from experiments.study import DATASET, Study
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.run import devices
 from ntkscore.training.fit import Fitted, fit, split
 from ntkscore.training.recipe import Recipe
@@ -26,7 +26,7 @@ class Rows:
 
     def __init__(self, study: Study) -> None:
         devices.keep_compiled()
-        images: ImageSet = load(DATASET, study.data_dir)
+        images: ImageSet = load_images(DATASET, study.data_dir)
         train, test = split(len(images.labels), TEST)
         self.space = NASBench201(channels=CHANNELS, cells_per_stage=CELLS_PER_STAGE).on(images.task)
         self.train, self.test = (

@@ -15,7 +15,7 @@ from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.data.table_files import metric_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.kernels.proxies import direction_of
+from ntkscore.measures.declaration import direction_of
 from ntkscore.results import RUN, ResultSet
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")

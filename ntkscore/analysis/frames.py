@@ -8,8 +8,8 @@ import pandas as pd
 from cells.space import Space
 from ntkscore.analysis.score_names import ScoreName
 from ntkscore.errors import InputError
-from ntkscore.kernels.proxies import LOSS
-from ntkscore.kernels.scores import NOT_GIVEN
+from ntkscore.measures.declaration import NOT_GIVEN
+from ntkscore.measures.loss import LOSS
 from ntkscore.text import format_rho
 
 

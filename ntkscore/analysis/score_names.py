@@ -11,7 +11,8 @@ from cells.space import COSTS, Architecture, Space
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
-from ntkscore.kernels.proxies import NETWORK, NUMBERS, all_measures, direction_of, measures_at
+from ntkscore.measures import MEASURES
+from ntkscore.measures.declaration import PLACES, direction_of, measures_at
 
 if TYPE_CHECKING:
     import pandas
@@ -46,14 +47,13 @@ class ScoreName:
         """
         kernel, _, score = text.rpartition(".")
         kernel, _, beta = kernel.partition("@")
-        measures = measures_at(kernel) or all_measures()
+        measures = measures_at(kernel) or MEASURES
         allowed = [name for name, measure in measures.items() if measure.direction]
-        kernels = (*joint.KERNELS, NETWORK)
-        if kernel not in kernels or score not in allowed:
-            known = [f"{k}.{name}" for k in kernels for name in measures_at(k) or allowed]
+        if kernel not in PLACES or score not in allowed:
+            known = [f"{k}.{name}" for k in PLACES for name in measures_at(k)]
             near = get_close_matches(text, known, 1) or ["robust.lambda_min_normalized"]
             raise InputError(
-                f"expected KERNEL.SCORE with a kernel of {', '.join(kernels)} and a score of "
+                f"expected KERNEL.SCORE with a kernel of {', '.join(PLACES)} and a score of "
                 f"{', '.join(allowed)}, got {text!r}; for example {near[0]}"
             )
         if kernel not in joint.JOINT:
@@ -244,7 +244,7 @@ def sum_asked(
     if by is None:
         return None
     asked = sum_named(by, space, architecture, config.betas)
-    own = {name for name, number in NUMBERS.items() if number.own_passes}
+    own = {name for name, measure in MEASURES.items() if measure.of.own_passes}
     if not config.proxies and (left := [t for t in asked.terms if t.rpartition(".")[2] in own]):
         raise InputError(
             f"expected measures that come with the kernels, got {left[0]!r}, which takes passes of "

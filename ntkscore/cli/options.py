@@ -90,11 +90,11 @@ class Drawn:
 
     def job(self, config: Config, space: Space) -> "Job":
         """The job, in the default order."""
-        from ntkscore.data.images import load
+        from ntkscore.data.images import load_images
         from ntkscore.run.job import Job
 
         seeds = range(self.seed, self.seed + self.seeds)
-        return Job.of(load(self.data, self.data_dir), config, space=space, seeds=seeds)
+        return Job.of(load_images(self.data, self.data_dir), config, space=space, seeds=seeds)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import pandas as pd
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
-from ntkscore.kernels.proxies import all_measures, direction_of
-from ntkscore.kernels.scores import STATUSES
+from ntkscore.measures import MEASURES
+from ntkscore.measures.declaration import STATUSES, direction_of
 
 COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
 
@@ -44,7 +44,7 @@ def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
     beta = rows["beta"].map(lambda b: "" if pd.isna(b) else f" β={b:g}")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
     there = set(rows["score"])
-    measures = {name: measure for name, measure in all_measures().items() if name in there}
+    measures = {name: measure for name, measure in MEASURES.items() if name in there}
     sheet = (
         rows.assign(kernel=rows["kernel"] + beta, text=texts)
         .pivot(index="score", columns="kernel", values="text")

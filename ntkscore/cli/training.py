@@ -10,7 +10,7 @@ import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
 from ntkscore.cli.output import Format, interruptible, stderr
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.training.recipe import Recipe
@@ -119,7 +119,7 @@ def evaluate(
 
     devices.keep_compiled(alone=True)
     networks = trained_networks(
-        source, cell, space, lambda: load(data or "cifar10", data_dir, True)
+        source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
     )
     run = networks.run
     images = networks.images if run is None else _images_for(run, source, data, data_dir)
@@ -166,7 +166,7 @@ def _images_for(
 ) -> ImageSet:
     """The images to ask a run's networks about: held-out ones, else the official test images."""
     held = run.recipe.held_out if data is None else 0
-    images = load(data or run.dataset, data_dir, test=not held)
+    images = load_images(data or run.dataset, data_dir, test=not held)
     if images.task.num_classes != run.space.task.num_classes:
         raise InputError(
             f"expected images of {run.space.task.num_classes} classes, as the network was "

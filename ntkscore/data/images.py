@@ -91,9 +91,6 @@ def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = Fa
     return _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
 
 
-load = load_images
-
-
 def draw_images(
     images: ImageSet, samples: int, seed: int, balanced: bool
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -18,8 +18,7 @@ from ntkscore.data.datasets import DATASETS
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
-from ntkscore.kernels.proxies import direction_of
-from ntkscore.kernels.scores import NOT_GIVEN
+from ntkscore.measures.declaration import NOT_GIVEN, direction_of
 from ntkscore.results import ResultSet
 from ntkscore.spaces import known_space
 from ntkscore.text import format_rho

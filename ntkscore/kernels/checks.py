@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from ntkscore.errors import InputError
 from ntkscore.model import Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.parameters import is_floating
 
 COUPLING = 1e-3
 """Relative change of an image's logits, alone and in its batch, that rounding explains."""
@@ -51,11 +52,6 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
 def have_values(*trees: PyTree) -> bool:
     """Whether all arrays have values, as they do outside of functions that are being compiled."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
-
-
-def is_floating(leaf: Array) -> bool:
-    """Whether an array is of real numbers in floating point."""
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:

@@ -6,10 +6,14 @@ there. Its 3N×3N Gram matrix holds every kernel, so any number of β cost nothi
 Source: Wu et al. (2024), "Robust NAS under adversarial training", equations 4 and 5.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array
 
 Kernel = Float[np.ndarray, "n n"]
 
@@ -84,3 +88,39 @@ def every_kernel(
     for kernel in JOINT:
         for beta in betas:
             yield kernel, beta, joint_kernel(gram, kernel, beta, n)
+
+
+class Stack(NamedTuple):
+    """The kernels of one network for R radii, and what its other measures are read off.
+
+    Attributes:
+        gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
+        slopes: likewise, the correlation over the pixels of the points' gradients of the logit
+            sum; zero where a gradient is the same for all pixels.
+        taken: for each radius, by kernel or `network` and by quantity, the arrays of
+            `ntkscore.measures`; those that the network can give.
+    """
+
+    gram: Float[Array | np.ndarray, "r m m"]
+    slopes: Float[Array | np.ndarray, "r m m"]
+    taken: Mapping[str, Mapping[str, Any]]
+
+    def kernel(self, name: str, beta: float = 0.5, radius: int = 0) -> Float[np.ndarray, "n n"]:
+        """One kernel, by its name.
+
+        Args:
+            name: `clean`, `cross`, `robust`, `cross_twice` or `twice`, or of the joint ones
+                `joint_clean` (K_all) or `joint_robust` (K̃_all).
+            beta: weight of adversarial training, for the joint ones.
+            radius: which of the radii, counted from 0.
+
+        Raises:
+            InputError: if there is no such kernel.
+        """
+        gram = np.asarray(self.gram[radius])
+        n = len(gram) // 3
+        if name in BLOCKS:
+            return block(gram, name, n)
+        if name not in JOINT:
+            raise InputError(f"expected one of {', '.join(KERNELS)}, got {name!r}; choose one")
+        return joint_kernel(gram, name, beta, n)

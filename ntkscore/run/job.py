@@ -19,7 +19,7 @@ from ntkscore.analysis.percentiles import Population, population, shipped_popula
 from ntkscore.analysis.ranking import Ranking, values_of
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images, load
+from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
@@ -93,7 +93,7 @@ class Job:
         Raises:
             InputError: if there is no seed, or the space cannot take the images.
         """
-        data = load(data) if isinstance(data, str) else data
+        data = load_images(data) if isinstance(data, str) else data
         chosen = tuple(range(seeds) if isinstance(seeds, int) else seeds)
         if not chosen:
             raise InputError("expected at least one seed, got none; give one")

@@ -21,8 +21,9 @@ from ntkscore.config import Config
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.measures.declaration import quantities
 from ntkscore.model import Model
-from ntkscore.results.rows import Measured, Rows, rows_of
+from ntkscore.results.rows import Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options
 
 AXIS = "networks"
@@ -54,8 +55,8 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
         config: how they are scored; what is data is left out of it (`Config.program`).
         plan: where they are computed.
         in_a_run: whether another layout must come to the same numbers.
-        registered: the functions that the config names, so that a name that comes to mean
-            another function gets another program.
+        registered: the functions that the config names and those of the measures, so that a name
+            that comes to mean another function, or a new measure, gets another program.
     """
 
     def one(
@@ -147,8 +148,8 @@ class Pending:
                     "steps": attack.steps,
                     "step_size": float(attack.step_size),
                 }
-                measured = Measured(*jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks))
-                rows += rows_of(columns, measured, labels, self.config.betas, self.config.proxies)
+                one = jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks)
+                rows += rows_of(columns, one, labels, self.config.betas, self.config.proxies)
             rows_by_network.append(rows)
         return rows_by_network
 
@@ -171,7 +172,8 @@ class Scorer:
     ) -> None:
         self.space, self.config = space, config
         self.plan = plan or one_device()
-        registered = ATTACKS[config.attack], READOUTS[config.output]
+        measured = tuple(quantity.computed for quantity in quantities())
+        registered = ATTACKS[config.attack], READOUTS[config.output], measured
         self._compute = _program(space, config.program, self.plan, in_a_run, *registered)
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))

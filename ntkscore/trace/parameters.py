@@ -33,6 +33,11 @@ def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
     return sum(others, first)
 
 
+def is_floating(leaf: Array) -> bool:
+    """Whether an array is of real numbers in floating point."""
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
 def is_weight(path: tuple, leaf: Array) -> bool:
     """Whether a leaf is a layer's weights, which it also is where no name on its path says."""
     return _kind(_last_name(path) or "kernel", leaf) == "weight"

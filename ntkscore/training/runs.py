@@ -113,10 +113,10 @@ def train(
     Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3 and section 3.1.
 
     Example:
-        >>> from ntkscore.data.images import load
+        >>> from ntkscore.data.images import load_images
         >>> from cells.residual import Residual
         >>> recipe = Recipe(beta=0.5, epochs=1, batch=50, held_out=900, attack_steps=1)
-        >>> trained = train("1", load("synthetic"), recipe, space=Residual(width=8))
+        >>> trained = train("1", load_images("synthetic"), recipe, space=Residual(width=8))
         >>> trained.history.columns.tolist()
         ['skips', 'seed', 'beta', 'epoch', 'loss', 'clean_accuracy', 'robust_accuracy']
     """

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from attacks import Attack
-from ntkscore.kernels.probes import cross_entropy
+from ntkscore.measures.forward import cross_entropy
 from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
 

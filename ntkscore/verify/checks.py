@@ -25,8 +25,8 @@ from ntkscore.data.datasets import DATASETS
 from ntkscore.kernels import joint
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
-from ntkscore.kernels.probes import cross_entropy
 from ntkscore.kernels.stack import loss_gradient
+from ntkscore.measures.forward import cross_entropy
 from ntkscore.trace.parameters import total
 from ntkscore.verify.parity import KERNELS, Reference, load_parity
 

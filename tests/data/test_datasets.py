@@ -8,7 +8,7 @@ import pytest
 
 from ntkscore.data.datasets import DATASETS, Dataset, Source, dataset_name
 from ntkscore.data.downloads import SOURCES, fetch
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 
 SHAPES = Dataset(
@@ -37,7 +37,7 @@ def test_one_entry_makes_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
     (tmp_path / "shapes").mkdir()
     content = pickle.dumps({"data": pixels, "kinds": [6, 8, 5]})
     (tmp_path / "shapes" / "two").write_bytes(content)
-    images = load("Forms", tmp_path)
+    images = load_images("Forms", tmp_path)
     assert images.name == "shapes-2"
     assert images.images.shape == (2, 4, 4, 3)
     assert images.labels.tolist() == [1, 0]
@@ -47,11 +47,11 @@ def test_one_entry_makes_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
 
 def test_one_entry_makes_the_errors_of_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"shapes-2 at .*shapes/one, .*: draw it, and put"):
-        load("shapes2", tmp_path)
+        load_images("shapes2", tmp_path)
     with pytest.raises(InputError, match=r"'Shapes_2' came \(draw it, .* there: .*/shapes\)"):
         fetch("Shapes_2", tmp_path)
     with pytest.raises(InputError, match=r"imagenet16-120, shapes-2, or a path"):
-        load("svhn", tmp_path)
+        load_images("svhn", tmp_path)
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntkscore.data.image_formats import read_pickle
-from ntkscore.data.images import ImageSet, draw_images, load
+from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.errors import InputError
 
 CIFAR10 = "cifar-10-batches-py/data_batch_1"
@@ -18,7 +18,7 @@ CIFAR10 = "cifar-10-batches-py/data_batch_1"
 
 @pytest.fixture(scope="module")
 def synthetic() -> ImageSet:
-    return load("synthetic")
+    return load_images("synthetic")
 
 
 def make_set(counts: list[int]) -> ImageSet:
@@ -71,13 +71,13 @@ def test_synthetic_has_classes(synthetic: ImageSet) -> None:
 def test_synthetic_is_the_same_everywhere(synthetic: ImageSet) -> None:
     assert (
         synthetic.checksum
-        == load("Synthetic").checksum
+        == load_images("Synthetic").checksum
         == "f1cf00809df7c10f60bba0b711544ee76ed5d2655d1deab5094fff0ecd3a4b05"
     )
 
 
 def test_cifar10_as_published(data_dir: Path) -> None:
-    images = load("cifar10", data_dir)
+    images = load_images("cifar10", data_dir)
     assert images.images.shape[1:] == (32, 32, 3)
     assert images.images.dtype == np.uint8
     assert images.labels.dtype == np.int32
@@ -89,14 +89,14 @@ def test_cifar10_as_published(data_dir: Path) -> None:
 
 
 def test_cifar100_as_published(data_dir: Path) -> None:
-    images = load("CIFAR-100", data_dir)
+    images = load_images("CIFAR-100", data_dir)
     assert images.num_classes == 100
     assert images.labels[:5].tolist() == [19, 29, 0, 11, 1]
     assert np.allclose(images.pixels.mean(axis=(0, 1, 2)), images.mean, atol=0.03)
 
 
 def test_parity_files_are_image_sets(data_dir: Path) -> None:
-    images = load(str(data_dir / "parity" / "cell_00173_c4_n1.npz"))
+    images = load_images(str(data_dir / "parity" / "cell_00173_c4_n1.npz"))
     assert images.name == "cell_00173_c4_n1"
     assert images.num_classes == 10
 
@@ -104,7 +104,7 @@ def test_parity_files_are_image_sets(data_dir: Path) -> None:
 def test_cifar10_takes_the_batches_that_are_there(tmp_path: Path) -> None:
     write_pickle(tmp_path, "cifar-10-batches-py/data_batch_2", batch([1, 2]))
     write_pickle(tmp_path, "cifar-10-batches-py/data_batch_5", batch([9]))
-    images = load("cifar10", tmp_path)
+    images = load_images("cifar10", tmp_path)
     assert images.labels.tolist() == [1, 2, 9]
     assert images.images[0, 0, :3, 0].tolist() == [0, 1, 2]  # the red plane comes first
     assert images.images[0, 0, 0].tolist() == [0, 1024 % 251, 2048 % 251]
@@ -114,7 +114,7 @@ def test_cifar10_takes_the_batches_that_are_there(tmp_path: Path) -> None:
 def test_imagenet16_keeps_the_first_120_classes(tmp_path: Path) -> None:
     write_pickle(tmp_path, "ImageNet16/train_data_batch_1", batch([120, 121, 1000], 16))
     write_pickle(tmp_path, "ImageNet16/train_data_batch_10", batch([1], 16))
-    images = load("imagenet", tmp_path)
+    images = load_images("imagenet", tmp_path)
     assert images.name == "imagenet16-120"
     assert images.images.shape == (2, 16, 16, 3)
     assert images.labels.tolist() == [119, 0]
@@ -124,18 +124,18 @@ def test_imagenet16_keeps_the_first_120_classes(tmp_path: Path) -> None:
 def test_data_folder_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pickle(tmp_path, CIFAR10, batch([3]))
     monkeypatch.setenv("NTKSCORE_DATA", str(tmp_path))
-    assert load("cifar10").labels.tolist() == [3]
+    assert load_images("cifar10").labels.tolist() == [3]
 
 
 def test_absent_image_sets(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"cifar10 at {tmp_path}.*`ntkscore fetch cifar10`"):
-        load("cifar10", tmp_path)
+        load_images("cifar10", tmp_path)
     with pytest.raises(InputError, match=r"ImageNet16/train_data_batch_1, .* no free download"):
-        load("imagenet16-120", tmp_path)
+        load_images("imagenet16-120", tmp_path)
     with pytest.raises(InputError, match=r"out of synthetic, cifar10, .* but 'svhn' came"):
-        load("svhn", tmp_path)
+        load_images("svhn", tmp_path)
     with pytest.raises(InputError, match=r"an \.npz file at gone\.npz, got none there; check"):
-        load("gone.npz")
+        load_images("gone.npz")
 
 
 class _Evil:
@@ -146,7 +146,7 @@ class _Evil:
 def test_pickles_cannot_run_anything(tmp_path: Path) -> None:
     path = write_pickle(tmp_path, CIFAR10, {"data": _Evil()})
     with pytest.raises(InputError, match=r"data_batch_1: .* but it asks for '(posix|nt)\.system'"):
-        load("cifar10", tmp_path)
+        load_images("cifar10", tmp_path)
     write_pickle(tmp_path, CIFAR10, np.random.default_rng)
     with pytest.raises(InputError, match=r"asks for 'numpy\.random\.default_rng'"):
         read_pickle(path)
@@ -168,7 +168,7 @@ def test_truncated_pickle(tmp_path: Path, kept: int) -> None:
     path = write_pickle(tmp_path, CIFAR10, batch([1, 2]))
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(InputError, match=r"an undamaged pickle at .*data_batch_1, but reading it"):
-        load("cifar10", tmp_path)
+        load_images("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -196,26 +196,26 @@ def test_damaged_pickle(tmp_path: Path, content: bytes) -> None:
 def test_altered_batches(tmp_path: Path, content: Any, message: str) -> None:
     write_pickle(tmp_path, CIFAR10, content)
     with pytest.raises(InputError, match=message):
-        load("cifar10", tmp_path)
+        load_images("cifar10", tmp_path)
 
 
 def test_imagenet16_labels_start_at_one(tmp_path: Path) -> None:
     write_pickle(tmp_path, "ImageNet16/train_data_batch_1", batch([0], 16))
     with pytest.raises(InputError, match=r"labels in 1\.\.1000 .* but 0 came"):
-        load("imagenet16-120", tmp_path)
+        load_images("imagenet16-120", tmp_path)
 
 
 def test_npz(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     images = np.full((4, 5, 6, 3), 51, np.uint8)
     np.savez(path, images=images, labels=np.array([0, 2, 1, 2]), ignored=np.zeros(2))
-    plain = load(str(path))
+    plain = load_images(str(path))
     assert (plain.name, plain.num_classes) == ("mine", 3)
     assert (plain.mean, plain.std) == ((0.5,) * 3, (0.25,) * 3)
     assert plain.pixels == pytest.approx(np.full((4, 5, 6, 3), 0.2))
     numbers = {"num_classes": 7, "mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}
     np.savez_compressed(path, images=images / 255, labels=np.array([0, 2, 1, 2]), **numbers)
-    full = load(str(path))
+    full = load_images(str(path))
     assert (full.num_classes, full.mean, full.std) == (7, (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
     assert full.images.dtype == full.pixels.dtype == np.float32
     assert full.checksum != plain.checksum
@@ -243,7 +243,7 @@ def test_bad_npz(tmp_path: Path, change: Any, message: str) -> None:
     arrays = {"images": np.zeros((2, 1, 1, 3), np.uint8), "labels": np.array([0, 1])} | change
     np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
     with pytest.raises(InputError, match=message):
-        load(str(path))
+        load_images(str(path))
 
 
 def test_damaged_npz(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
     np.savez(path, images=np.zeros((2, 9, 9, 3), np.uint8), labels=np.array([0, 1]))
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(InputError, match=r"a readable \.npz file at .*\(BadZipFile"):
-        load(str(path))
+        load_images(str(path))
 
 
 @given(
@@ -318,7 +318,7 @@ def test_a_files_own_normaliser_is_part_of_its_checksum(tmp_path: Path) -> None:
         ("classes", {"num_classes": 9}),
     ):
         np.savez(tmp_path / f"{name}.npz", images=images, labels=labels, **said)
-        checksums.add(load(str(tmp_path / f"{name}.npz")).checksum)
+        checksums.add(load_images(str(tmp_path / f"{name}.npz")).checksum)
     assert len(checksums) == 3
 
 
@@ -336,7 +336,7 @@ def write_idx(home: Path, count: int = 3, side: int = 28) -> tuple[Path, Path]:
 
 
 def test_mnist_as_published(data_dir: Path) -> None:
-    images = load("MNIST", data_dir)
+    images = load_images("MNIST", data_dir)
     assert images.images.shape == (3600, 28, 28, 1)
     assert images.task.image_shape == (28, 28, 1)
     assert images.labels[:5].tolist() == [5, 0, 4, 1, 9]
@@ -347,7 +347,7 @@ def test_mnist_as_published(data_dir: Path) -> None:
 
 def test_idx_files(tmp_path: Path) -> None:
     write_idx(tmp_path)
-    images = load("mnist", tmp_path)
+    images = load_images("mnist", tmp_path)
     assert images.labels.tolist() == [0, 1, 2]
     assert images.images[:, 5, 5, 0].tolist() == [0, 1, 2]
 
@@ -359,26 +359,26 @@ def test_altered_idx_files(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"expected 2368 bytes, .* in .*images.*, but it has 2367 bytes: get"
     ):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     images.write_bytes(whole[:9])
     with pytest.raises(InputError, match=r"expected 16 bytes, .*, but it has 9 bytes: get"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     images.write_bytes(b"\x1f\x8b\x08\x00")
     with pytest.raises(InputError, match=r"0 0 8, of .* has 31 139 8 0 there"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     images.write_bytes(b"")
     with pytest.raises(InputError, match="but it has nothing there"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     write_idx(tmp_path, side=27)
     with pytest.raises(InputError, match=r"images of 28x28 pixels in .* shape \(3, 27, 27\)"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     write_idx(tmp_path)
     labels.write_bytes(struct.pack(">2I", 2049, 2) + bytes(2))
     with pytest.raises(InputError, match=r"expected 3 labels, one per image, in"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     labels.unlink()
     with pytest.raises(InputError, match=r"an idx file at .*labels.*, but reading it failed"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)
     write_idx(tmp_path, count=12)
     with pytest.raises(InputError, match=r"labels in 0\.\.9 in .*labels.*, but 10 came"):
-        load("mnist", tmp_path)
+        load_images("mnist", tmp_path)

@@ -1,7 +1,7 @@
 """Measures with passes of their own, each against a plain second formulation."""
 
 from dataclasses import replace
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import flax.linen as nn
@@ -14,20 +14,20 @@ from attacks import fgsm, uniform_in_ball
 from cells import Task
 from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
 from cells.nasbench201.space import NASBench201
-from ntkscore.kernels.implementations import Forward
 from ntkscore.kernels.joint import POINTS
-from ntkscore.kernels.own_passes import (
-    NOISE,
-    displacements,
-    flip_distances,
-    of_perturbations,
-    pullback_products,
-    zen,
-)
-from ntkscore.kernels.probes import cross_entropy
-from ntkscore.kernels.reductions import of_fisher, of_pullbacks
 from ntkscore.kernels.stack import stack
-from ntkscore.kernels.weight_gradients import fisher, of_gradients
+from ntkscore.measures.fisher import FISHER, fisher
+from ntkscore.measures.forward import Pass, cross_entropy
+from ntkscore.measures.perturbations import (
+    displacements,
+    flip_distance,
+    flip_distances,
+    stability,
+)
+from ntkscore.measures.reading import read
+from ntkscore.measures.trainability import PULLBACKS, pullback_products
+from ntkscore.measures.weight_gradients import of_gradients
+from ntkscore.measures.zen import NOISE, zen
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
 
@@ -53,11 +53,15 @@ def model() -> Any:
     return SPACE.model((), SPACE.draw((), 1, jnp.float64), digits(), points()[0])
 
 
-def passed(network: Model, x: Array) -> Forward:
+def passed(network: Model, x: Array) -> Pass:
     """A forward pass of the network, by its own passes or by those that its trace gives."""
-    passes = passes_of(network, x)
-    logits, kept = passes.forward(network.params, x)
-    return Forward(passes, [logits], [kept])
+    labels = jnp.resize(points()[1], len(x))
+    return Pass(network, passes_of(network, x), x, labels, jax.random.key(3))
+
+
+def values(quantity: Any, arrays: Any) -> dict[str, float]:
+    """What the host reads off a quantity."""
+    return {name: found.value for name, found in read(quantity, arrays, np.arange(N)).items()}
 
 
 def unstacked(tree: Any) -> dict[str, np.ndarray]:
@@ -75,7 +79,7 @@ def unstacked(tree: Any) -> dict[str, np.ndarray]:
 @pytest.mark.thorough
 def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
     (x, y), network = points(), model()
-    got = jax.jit(lambda x: of_gradients(passed(network, x), network.params, y))(x)
+    got = jax.jit(lambda x: of_gradients(passed(network, x)))(x)
 
     def loss(params: Any, one: int) -> Array:
         logits = network.apply(params, x[one : one + 1])
@@ -108,7 +112,7 @@ def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
 def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function(
     bn: str, cell: str
 ) -> None:
-    x, y = points()
+    x, _ = points()
     space, rng = replace(SPACE, bn=bn, init="ntk"), np.random.default_rng(2)
     # Scales that are not one and shifts that are not zero.
     drawn = jax.tree.map(
@@ -120,11 +124,8 @@ def test_measures_of_weights_by_a_cells_passes_are_those_by_its_forward_function
     def both(code: Array) -> Any:
         network = space.model((), drawn, code, x)
         assert network.passes is not None
-        forwards = [passed(each, x) for each in (network, network._replace(passes=None))]
-        return [
-            (of_gradients(each, network.params, y), fisher(each, network.params))
-            for each in forwards
-        ]
+        both = (network, network._replace(passes=None))
+        return [(of_gradients(at), fisher(at)) for at in (passed(each, x) for each in both)]
 
     (fast, quick), (plain, naive) = both(code)
     assert fast.keys() == plain.keys() == {"grad_norm", "snip", "zico"}
@@ -153,7 +154,7 @@ def test_fisher_is_the_mean_square_of_what_moves_the_labels_log_probability() ->
         for label in range(CLASSES):
             slope = np.asarray(jax.grad(log_chance)(first, one, label))
             expected += np.exp(log_chance(first, one, label)) * np.outer(slope, slope) / len(x)
-    got = jax.jit(lambda x: fisher(passed(network, x), params))(x)
+    got = jax.jit(lambda x: fisher(passed(network, x)))(x)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
@@ -165,20 +166,20 @@ def test_the_fisher_entropy_is_of_the_deciles_of_what_gradients_reach() -> None:
     # Of five sorted values the decile k lies at the place 0.4 k, counted from 0.
     deciles = np.array([0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.8, 5.4])
     share = deciles / deciles.sum()
-    got = of_fisher([matrix[None]])
+    got = values(FISHER, matrix)
     assert got["fisher_entropy"] == pytest.approx(-np.sum(share * np.log(share)))
     assert got["vkdnw"] == 5 + got["fisher_entropy"]
     # With one image of two classes the matrix has one eigenvalue that is not rounding.
     single = np.outer(*[np.linspace(1, 2, 12, dtype=np.float32)] * 2)
     for none in (np.zeros((3, 3)), np.full((3, 3), np.nan), single):
-        assert np.isnan(list(of_fisher([none[None]]).values())).all()
+        assert np.isnan(list(values(FISHER, none).values())).all()
 
 
 @pytest.mark.thorough
 def test_what_is_no_number_stays_none() -> None:
-    (x, y), network = points(), model()
+    (x, _), network = points(), model()
     broken = Model(lambda w, x: network.apply(w, x) * jnp.nan, network.params)
-    found = jax.jit(lambda x: of_gradients(passed(broken, x), network.params, y))(x)
+    found = jax.jit(lambda x: of_gradients(passed(broken, x)))(x)
     assert np.isnan(list(found.values())).all()
 
 
@@ -213,22 +214,16 @@ def test_flip_distance_is_the_way_to_the_runner_up_of_a_linear_network() -> None
 
 @pytest.mark.thorough
 def test_perturbations_of_a_cell_by_its_passes_are_those_by_its_forward_function() -> None:
-    x, network, key = points()[0], model(), jax.random.key(7)
-    passes = network.passes
+    x, network = points()[0], model()
 
-    def by_passes(x: Array) -> dict[str, Array]:
-        logits, kept = passes.forward(network.params, x)
-        pullback = lambda s: passes.gradient(network.params, kept, s)  # noqa: E731
-        return of_perturbations(network, x, logits, pullback, key)
+    @jax.jit
+    def measured(x: Array) -> list[list[Array]]:
+        both = (passed(each, x) for each in (network, network._replace(passes=None)))
+        return [[stability(at), flip_distance(at)] for at in both]
 
-    def by_itself(x: Array) -> dict[str, Array]:
-        logits, pullback = jax.vjp(network.logits, x)
-        return of_perturbations(network, x, logits, lambda s: pullback(s)[0], key)
-
-    fast, plain = (jax.jit(each)(x) for each in (by_passes, by_itself))
-    assert fast.keys() == plain.keys() == {"stability", "flip_distance"}
-    for name, value in plain.items():
-        assert float(fast[name]) == pytest.approx(float(value), rel=1e-9) and float(value) > 0
+    fast, plain = measured(x)
+    np.testing.assert_allclose(fast, plain, rtol=1e-9)
+    assert min(plain) > 0
 
 
 @pytest.mark.thorough
@@ -242,7 +237,7 @@ def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
             jnp.asarray(SPACE.parse(cell).operations),
         )
         network: Any = space.model((), variables, digits, x)
-        return float(zen(network.passes.standardized, network.params, x, jax.random.key(0)))
+        return float(zen(passed(network, x)) or np.nan)
 
     # The first one's last convolution reads an empty node; the second has none there.
     one, other = measured("300333", "torch"), measured("300330", "torch")
@@ -252,28 +247,31 @@ def test_zen_draws_its_own_weights_and_passes_over_empty_nodes() -> None:
 
 @pytest.mark.thorough
 def test_zen_of_a_cell_without_dead_ends_by_its_passes_is_that_of_its_trace() -> None:
-    (x, _), key = points(), jax.random.key(3)
+    x, _ = points()
     digits = jnp.asarray(SPACE.encode(SPACE.parse("132343")))
     network: Any = SPACE.model((), SPACE.draw((), 1, jnp.float64), digits, x)
-    traced = passes_of(network._replace(passes=None), x)
     own, other = (
-        jax.jit(partial(zen, each.standardized))(network.params, x, key)
-        for each in (network.passes, traced)
+        jax.jit(lambda x, each=each: zen(passed(each, x)))(x)
+        for each in (network, network._replace(passes=None))
     )
     assert float(own) == pytest.approx(float(other), rel=1e-9)
 
 
 @pytest.mark.thorough
-def test_zen_is_that_of_the_network_standardised_by_its_own_batch() -> None:
-    (x, _), network, key = points(), model(), jax.random.key(3)
-    got = jax.jit(lambda x: zen(network.passes.standardized, network.params, x, key))(x)
+def test_zen_is_that_of_the_network_standardised_by_its_own_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (x, _), network = points(), model()
+    got = jax.jit(lambda x: zen(passed(network, x)))(x)
     taken: dict[str, Any] = {}
 
     def watch(params: Any, x: Array, other: Array) -> Any:
         taken.update(params=params, x=x, other=other)
         return network.passes.standardized(params, x, other)
 
-    zen(watch, network.params, x, key)
+    at = passed(network, x)
+    monkeypatch.setattr(at, "passes", SimpleNamespace(standardized=watch))
+    zen(at)
     params = taken["params"]
     kernels = np.concatenate([k.ravel() for n, k in unstacked(params).items() if "kernel" in n])
     assert abs(kernels.mean()) < 0.05 and abs(kernels.std() - 1) < 0.05
@@ -330,10 +328,15 @@ def test_pullbacks_are_those_of_each_block_by_itself() -> None:
             np.testing.assert_allclose(dx[0], pull(signs[0])[0], rtol=1e-9, atol=1e-12)
 
 
-def test_trainability_compares_what_leaves_a_block_with_what_entered() -> None:
+def test_trainability_compares_what_leaves_a_block_with_what_entered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
     g, dx = rng.normal(size=(2, N, 4, 4, 5)), rng.normal(size=(2, N, 8, 8, 3))
-    (got,) = pullback_products([(jnp.asarray(dx), jnp.asarray(g))])
+    at = passed(Model(lambda w, x: x @ w, jnp.eye(CLASSES)), jnp.ones((N, CLASSES)))
+    pulled = [(jnp.asarray(dx), jnp.asarray(g))]
+    monkeypatch.setattr(at, "passes", SimpleNamespace(pullbacks=lambda *given: pulled))
+    (got,) = pullback_products(at) or ()
     score = []
     for k in range(2):
         unshuffled = np.stack([dx[k][:, a::2, b::2] for a in (0, 1) for b in (0, 1)], 3)
@@ -342,7 +345,7 @@ def test_trainability_compares_what_leaves_a_block_with_what_entered() -> None:
         np.testing.assert_allclose(got[k], product, rtol=1e-12)
         largest = np.linalg.svd(product)[1][0]
         score.append(2 - largest - 1 / (largest + 1e-6))
-    assert of_pullbacks([np.asarray(got)])["trainability"] == pytest.approx(np.mean(score))
+    assert values(PULLBACKS, [np.asarray(got)])["trainability"] == pytest.approx(np.mean(score))
 
 
 @pytest.mark.thorough
@@ -353,12 +356,12 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
         rhos = jnp.asarray([0.05, 0.1])
         measure = lambda x: stack(network, x, y, fgsm, rhos, noise=own)  # noqa: E731
         got = jax.eval_shape(measure, x)
-        return {*got.numbers, *got.products}
+        return {f"{place}.{name}" for place, own in got.taken.items() for name in own}
 
     coupled = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
     always = {*coupled, "network.synflow"}
-    gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("grad_norm", "snip", "zico")}
-    gradients |= {"clean.stability", "clean.flip_distance", "clean.fisher", "robust.fisher"}
+    gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("gradients", "fisher")}
+    gradients |= {"clean.stability", "clean.flip_distance"}
     assert {"network.zen", "clean.pullbacks", *gradients} < names(model(), key)
     bare = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((8 * 8 * 3, CLASSES)))
     assert names(bare, key) == always | gradients

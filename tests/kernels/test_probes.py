@@ -14,9 +14,17 @@ from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore.kernels.joint import POINTS
-from ntkscore.kernels.probes import cross_entropy, equal_states, feature_products, synflow
-from ntkscore.kernels.reductions import feature_entropies, of_features
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.measures.declaration import NOT_GIVEN, OK
+from ntkscore.measures.forward import Pass, cross_entropy
+from ntkscore.measures.inside import (
+    FEATURES,
+    equal_states,
+    feature_entropies,
+    feature_products,
+)
+from ntkscore.measures.reading import read
+from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
 
@@ -81,13 +89,12 @@ def test_the_inside_of_a_cells_network_is_what_passes_through_it(
     cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs, outputs, model = seen(cell, monkeypatch)
-    _, kept = model.passes.forward(model.params, points()[0])
-    inside = model.passes.activations(model.params, kept)
+    at = Pass(model, model.passes, *points())
     on = np.concatenate([i.reshape(N, -1) > 0 for i in inputs], 1).astype(float)
     same = on @ on.T + (1 - on) @ (1 - on).T
-    np.testing.assert_array_equal(equal_states(inside), same)
+    np.testing.assert_array_equal(equal_states(at), same)
     np.testing.assert_array_equal(np.diag(same), on.shape[1])
-    products = [np.asarray(each) for each in feature_products(inside)]
+    products = [np.asarray(each) for each in feature_products(at) or ()]
     np.testing.assert_allclose(
         feature_entropies(products), [entropy(o) for o in outputs], rtol=1e-9
     )
@@ -97,9 +104,9 @@ def test_the_inside_of_a_cells_network_is_what_passes_through_it(
 @pytest.mark.parametrize("cell", CELLS)
 def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) -> None:
     variables, digits = SPACE.draw((), 1, jnp.float64), digits_of(cell)
-    x, _ = points()
+    x, y = points()
     model = SPACE.model((), variables, digits, x)
-    got = jax.jit(lambda params, x: synflow(passes_of(model, x), params, x))(model.params, x)
+    got = jax.jit(lambda x: synflow(Pass(model, passes_of(model, x), x, y)))(x)
     network = NASBench201(task=Task((8, 8, 3), CLASSES), channels=3, cells_per_stage=2, bn="init")
 
     def change(path: tuple, leaf: Array) -> Array:
@@ -134,11 +141,20 @@ def test_synflow_of_a_deep_network_is_in_the_range_of_float32() -> None:
 
         def flow(variables: Any, x: Array) -> Array | None:
             model = space.model((), variables, digits, x)
-            return synflow(passes_of(model, x), model.params, x)
+            return synflow(Pass(model, passes_of(model, x), x, jnp.zeros(1, jnp.int32)))
 
         got = jax.jit(flow)(variables, x)
     # The published code computes in double precision for the sake of values such as this one.
     assert np.log(1e38) < float(got) < np.log(1e80)
+
+
+def of_features(products: list[np.ndarray]) -> dict[str, float]:
+    return {name: m.value for name, m in read(FEATURES, products, np.arange(N)).items()}
+
+
+def names_in(found: Stack) -> set[str]:
+    """What measures are read off, as PLACE.QUANTITY."""
+    return {f"{place}.{name}" for place, own in found.taken.items() for name in own}
 
 
 SKIPS = "0110"
@@ -177,27 +193,30 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
             parts.append(jnp.clip(parts[-1] + rho * jnp.sign(gradient(parts[-1])), 0, 1))
         insides = [inside(model, part) for part in parts]
         on = [before > 0 for before, _ in insides]
-        for states, these in zip(got.states[i], on, strict=True):  # type: ignore[index]
+        for kernel, these in zip(POINTS, on, strict=True):
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
+            states = got.taken[kernel]["states"][i]
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
         for kernel, (_, features) in zip(POINTS, insides, strict=True):
             entropies = [entropy(f) for f in features]
-            products = got.products[f"{kernel}.features"]
+            products = got.taken[kernel]["features"]
             numbers = of_features([np.asarray(each)[i] for each in products])
             assert numbers["expressivity"] == pytest.approx(sum(entropies))
             assert numbers["progressivity"] == pytest.approx(np.diff(entropies).min())
-        assert got.numbers["cross.flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
-        assert got.numbers["cross_twice.flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
+        assert got.taken["cross"]["flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
+        assert got.taken["cross_twice"]["flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
         change = np.sum((gradient(parts[1]) - gradient(x)) ** 2, 1)
         length = np.sum((parts[1] - x) ** 2, 1)
-        assert got.numbers["cross.curvature"][i] == pytest.approx(np.mean(change / length))
-    assert np.ptp(got.numbers["network.synflow"]) == 0
+        assert got.taken["cross"]["curvature"][i] == pytest.approx(np.mean(change / length))
+    assert np.ptp(got.taken["network"]["synflow"]) == 0
 
 
 def test_features_that_say_nothing_are_no_numbers() -> None:
     wide, flat = np.eye(3)[None], np.zeros((1, 2, 2))
     # Nothing rises from one block to none.
-    assert of_features([wide]) == {"expressivity": pytest.approx(np.log(3))}
+    one = read(FEATURES, [wide], np.arange(3))
+    assert one["expressivity"] == (pytest.approx(np.log(3)), OK)
+    assert one["progressivity"].status == NOT_GIVEN
     for broken in (flat, np.full((1, 2, 2), np.inf)):
         assert np.isnan([*of_features([wide, broken]).values()]).all()
 
@@ -208,11 +227,10 @@ def test_what_a_network_does_not_have_is_left_out_and_not_made_up(activation: st
     model, x, y = residual(activation)
     rectifies = activation not in ("tanh", "softplus")
     got = jax.eval_shape(lambda x: stack(model, x, y, fgsm, jnp.asarray([RHO])), x)
-    assert (got.states is not None) == rectifies
-    assert {*got.products} == {f"{kernel}.features" for kernel in POINTS if rectifies}
-    flips = {"cross.flips", "cross_twice.flips"} if rectifies else set()
+    inner = {f"{kernel}.{name}" for kernel in POINTS for name in ("features", "states")}
+    inner |= {"cross.flips", "cross_twice.flips"}
     alone = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
-    assert {*got.numbers} == alone | flips | {"network.synflow"}
+    assert names_in(got) == alone | {"network.synflow"} | (inner if rectifies else set())
 
 
 @pytest.mark.slow
@@ -220,5 +238,4 @@ def test_of_points_that_meet_each_other_only_what_takes_no_single_point_is_there
     model, x, y = residual()
     model = model._replace(coupled=True)
     coupled = jax.eval_shape(lambda x: stack(model, x, y, fgsm, jnp.asarray([RHO])), x)
-    assert coupled.states is None and not coupled.products
-    assert {*coupled.numbers} == {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
+    assert names_in(coupled) == {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}

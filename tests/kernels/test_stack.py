@@ -14,8 +14,9 @@ from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
-from ntkscore.kernels.probes import correlation, cross_entropy
 from ntkscore.kernels.stack import Stack, loss_gradient, stack
+from ntkscore.measures.forward import cross_entropy
+from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
 
 Array = jax.Array
@@ -53,9 +54,9 @@ def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, nor
     make = lambda rho: ATTACKS[attack](rho, norm=norm)  # noqa: E731
     got, (x, y) = run(make), data()
     assert got.gram.shape == (len(RHOS), 3 * N, 3 * N)
-    assert got.states is None
+    assert not {"states", "features"} & {name for own in got.taken.values() for name in own}
     gradient = jax.jit(loss_gradient(model(), y))
-    together = np.stack([got.numbers[f"{kernel}.loss"] for kernel in POINTS], 1)
+    together = np.stack([got.taken[kernel]["loss"] for kernel in POINTS], 1)
     for gram, slope, losses, rho in zip(got.gram, got.slopes, together, RHOS, strict=True):
         parts = (x, *twice(make(rho), gradient, x))
         points = jnp.concatenate(parts)
@@ -105,9 +106,12 @@ def test_one_radius_of_several_is_that_radius_alone(double) -> None:
     for place, rho in enumerate(RHOS):
         alone = run(pgd, (rho,))
         assert error(together.gram[place], alone.gram[0]) < EXACT
-        assert together.numbers.keys() == alone.numbers.keys()
-        for name, number in alone.numbers.items():
-            np.testing.assert_allclose(together.numbers[name][place], number[0], rtol=1e-9)
+        assert jax.tree.structure(together.taken) == jax.tree.structure(alone.taken)
+        jax.tree.map(
+            lambda a, b, place=place: np.testing.assert_allclose(a[place], b[0], rtol=1e-9),
+            together.taken,
+            alone.taken,
+        )
 
 
 def test_the_reading_that_passes_by_has_the_same_slopes(double) -> None:

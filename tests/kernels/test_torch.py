@@ -9,14 +9,14 @@ import pytest
 from cells.nasbench201.space import NASBench201
 from experiments.benchmark.__main__ import clean_kernel, torch_kernel, torch_network
 from ntkscore.config import Config
-from ntkscore.data.images import draw_images, load
+from ntkscore.data.images import draw_images, load_images
 from ntkscore.run.scorer import Scorer
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", [False, True], ids=["vmap", "loop"])
 def test_the_clean_kernel_is_that_of_pytorch(torch: ModuleType, loop: bool) -> None:
-    data = load("synthetic")
+    data = load_images("synthetic")
     space = NASBench201(channels=4, cells_per_stage=1).on(data.task)
     batch = Scorer(space, Config(samples=4)).batch(*draw_images(data, 4, 0, False), 0)
     ours = clean_kernel(space, "layerwise")
@@ -32,7 +32,7 @@ def test_the_clean_kernel_is_that_of_pytorch(torch: ModuleType, loop: bool) -> N
 
 @pytest.mark.slow
 def test_instance_normalisation_is_training_mode_one_image_at_a_time(torch: ModuleType) -> None:
-    data = load("synthetic")
+    data = load_images("synthetic")
     space = NASBench201(channels=4, cells_per_stage=1, bn="instance").on(data.task)
     batch = Scorer(space, Config(samples=4)).batch(*draw_images(data, 4, 0, False), 0)
     ours = clean_kernel(space, "layerwise")

@@ -13,7 +13,7 @@ from tiny import RESIDUAL, SPACE
 
 from cells import Cell
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
@@ -26,7 +26,7 @@ TEXTS = {"dataset", "space", "init", "bn", "output", "parameters", "attack", "no
 
 @pytest.fixture(scope="module")
 def data() -> ImageSet:
-    return load("synthetic")
+    return load_images("synthetic")
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,11 @@ from cells import Cell, choice
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
 from ntkscore.config import Config
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
-from ntkscore.kernels.proxies import SLOPE_SCORES
 from ntkscore.kernels.stack import stack
+from ntkscore.measures.declaration import measures_of
+from ntkscore.measures.slopes import SLOPES
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan
@@ -193,7 +194,7 @@ def test_plans() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("bn", "group"), [("calibrated", 1), ("calibrated", 4), ("instance", 1)])
 def test_memory_is_estimated_on_the_safe_side_of_the_compilers_figure(bn: str, group: int) -> None:
-    data, config = load("synthetic"), Config(samples=16)
+    data, config = load_images("synthetic"), Config(samples=16)
     space = NASBench201(channels=8, bn=bn).on(data.task)
     images, labels = ntkscore.draw_images(data, config.samples, 0, False)
     variables = space.draw((), 0, np.float32)
@@ -319,7 +320,7 @@ def test_three_devices_take_networks_of_any_space(tmp_path: Path, one_by_one: pd
     columns = list(one_by_one.columns)
     # Kinks are crossed by rounding alone, which another optimisation of the program changes.
     three, alone = rows_in(tmp_path / "three")[columns], one_by_one.astype({"steps": "int32"})
-    a, b = (rows["score"].isin(SLOPE_SCORES) for rows in (three, alone))
+    a, b = (rows["score"].isin(measures_of(SLOPES)) for rows in (three, alone))
     same_rows(three[~a], alone[~b], 1e-3)
     # Gradients that are all but equal: their correlation's 1/(v + k) magnifies rounding.
     same_rows(three[a], alone[b], 1e-2)

@@ -17,11 +17,11 @@ import ntkscore
 import ntkscore.run.scorer as scorer_module
 from cells import Cell
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images, load
+from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.errors import InputError
-from ntkscore.kernels import joint, scores
-from ntkscore.kernels.proxies import NETWORK, measures_at
+from ntkscore.kernels import joint
 from ntkscore.kernels.stack import stack
+from ntkscore.measures.declaration import NETWORK, NOT_GIVEN, OK, STATUSES, measures_at
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run import engine
@@ -39,7 +39,7 @@ CELLS = tuple(map(Cell, (2581, 1462, 0, 7)))
 
 @pytest.fixture(scope="module")
 def data() -> ImageSet:
-    return load("synthetic")
+    return load_images("synthetic")
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +106,12 @@ def test_rows_have_every_kernel_and_score(scorer: Scorer, batch: Batch) -> None:
     rows = rows_of(scorer, batch, Cell(2581))
     assert tuple(rows.columns) == (*CELL, *VARYING)
     assert set(rows["kernel"]) == {*joint.KERNELS, NETWORK}
-    assert (rows["status"] == scores.OK).all()
+    assert (rows["status"] == OK).all()
     assert np.isfinite(rows["value"]).all()
     assert rows["beta"].notna().equals(rows["kernel"].isin(joint.JOINT))
     for kernel, part in rows.groupby("kernel"):
         assert set(part["score"]) == {
-            name for name, m in measures_at(kernel).items() if not getattr(m, "own_passes", False)
+            name for name, m in measures_at(kernel).items() if not m.of.own_passes
         }
     loss = rows[rows["score"] == "loss"].set_index("kernel")["value"]
     assert loss["clean"] < loss["robust"] < loss["twice"]
@@ -119,10 +119,10 @@ def test_rows_have_every_kernel_and_score(scorer: Scorer, batch: Batch) -> None:
 
 def test_a_cell_without_a_path_fails_by_name(scorer: Scorer, batch: Batch) -> None:
     rows = rows_of(scorer, batch, Cell.from_digits("000000"))
-    failed = rows[rows["status"] != scores.OK]
+    failed = rows[rows["status"] != OK]
     assert failed["value"].isna().all()
     assert not failed.empty
-    assert set(failed["status"]) <= set(scores.STATUSES)
+    assert set(failed["status"]) <= set(STATUSES)
 
 
 def test_a_score_does_not_depend_on_its_company(
@@ -173,7 +173,7 @@ def test_batch_mode_runs_through(data: ImageSet) -> None:
     rows = ntkscore.score(2581, images, labels, space=coupled, num_classes=10)
     # Nobody looks inside a network whose images are coupled.
     inner = rows["score"].isin(["naswot", "expressivity", "progressivity", "flips"])
-    assert (rows["status"] == np.where(inner, scores.NOT_GIVEN, scores.OK)).all()
+    assert (rows["status"] == np.where(inner, NOT_GIVEN, OK)).all()
 
 
 @pytest.mark.parametrize("space", [SPACE, RESIDUAL], ids=lambda space: space.name)

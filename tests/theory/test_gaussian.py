@@ -91,14 +91,3 @@ def test_squared_relu_has_odd_functions_of_every_degree_and_even_ones_of_degree_
     odd = (kernel(t) - kernel(-t)) / 2
     degrees = np.polynomial.legendre.legfit(t, odd, 9)
     assert (np.abs(degrees[1::2]) > 1e-5).all()
-
-
-def test_squared_relu_has_odd_functions_of_every_degree_and_even_ones_of_degree_0_and_2() -> None:
-    """Against what a paper's appendix prints (docs/theory.md)."""
-    t = np.linspace(-1, 1, 41)
-    # σ′ = 2 relu, so that K(t) = t E σ′σ′ = 4 t S_relu(t).
-    kernel = lambda t: 4 * t * moments(ACTIVATIONS["relu"], 1.0, 1.0, t)[0]  # noqa: E731
-    np.testing.assert_allclose(kernel(t) + kernel(-t), 2 * t**2, atol=1e-12)
-    odd = (kernel(t) - kernel(-t)) / 2
-    degrees = np.polynomial.legendre.legfit(t, odd, 9)
-    assert (np.abs(degrees[1::2]) > 1e-5).all()

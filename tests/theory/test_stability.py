@@ -11,7 +11,7 @@ from experiments.theory.stability import (
     stability_at_initialisation,
 )
 from ntkscore.errors import InputError
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 
 
 @pytest.mark.thorough

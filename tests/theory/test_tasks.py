@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import kstest
 
 from experiments.theory.tasks import area_means, circle, lifted, margin, tradeoff, two_classes
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 
 
@@ -44,7 +44,7 @@ def test_the_circle_is_lifted_onto_the_sphere() -> None:
 
 
 def test_two_classes_of_images_become_points() -> None:
-    images = load("synthetic")
+    images = load_images("synthetic")
     x, y = two_classes(images, (3, 5), 20, rng())
     assert x.shape == (20, 32 * 32 * 3) and y.sum() == 0
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1)
@@ -60,9 +60,12 @@ def test_two_classes_of_images_become_points() -> None:
         (lambda: margin(5, 4, 1.0, rng()), "expected a margin from 0 to below 1, got 1"),
         (lambda: margin(5, 1, 0.1, rng()), "expected at least 2 dimensions, got 1; raise it"),
         (lambda: tradeoff(5, 2, rng()), "expected at least 3 dimensions, got 2; raise it"),
-        (lambda: two_classes(load("synthetic"), (0, 1), 5, rng()), "expected an even number"),
         (
-            lambda: two_classes(load("synthetic"), (0, 1), 4000, rng()),
+            lambda: two_classes(load_images("synthetic"), (0, 1), 5, rng()),
+            "expected an even number",
+        ),
+        (
+            lambda: two_classes(load_images("synthetic"), (0, 1), 4000, rng()),
             "expected at least 2000 images of class 0, got 100; ask for fewer points",
         ),
     ],

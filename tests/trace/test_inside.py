@@ -10,7 +10,8 @@ import pytest
 from jax import lax
 from networks import EXACT, M, error
 
-from ntkscore.kernels.probes import synflow
+from ntkscore.measures.forward import Pass
+from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import TracedPasses, passes_of
 
@@ -290,7 +291,8 @@ def test_synflow_of_a_network_that_normalises_its_images() -> None:
     """At a point of ones that the images' own normaliser does not move."""
     (kernel,) = draw((5, 3))
     scaled = Model(lambda w, x: ((x - 0.5) / 0.2) @ w["kernel"], {"kernel": kernel})
-    flow = synflow(passes_of(scaled, jnp.ones((1, 5))), scaled.params, jnp.ones((1, 5)))
+    x = jnp.ones((1, 5))
+    flow = synflow(Pass(scaled, passes_of(scaled, x), x, jnp.zeros(1, int)))
     assert flow is None or np.isfinite(float(flow))
 
 

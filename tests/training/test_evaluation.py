@@ -12,7 +12,7 @@ import pytest
 from tiny import invoke, refused
 
 from attacks.square import SquareAttack
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.training import evaluation
@@ -182,7 +182,7 @@ def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     from cells.nasbench201.space import NASBench201
     from ntkscore.training.sources import trained_networks
 
-    images = load("synthetic")
+    images = load_images("synthetic")
     few = replace(images, images=images.images[:8, ::4, ::4], labels=images.labels[:8])
     space = NASBench201(channels=2, cells_per_stage=1).on(few.task)
     cell = space.parse("323133")

@@ -19,7 +19,7 @@ from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import by_shifts, convolve
 from cells.residual import Residual
 from cells.space import Task
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model, Trainable
 from ntkscore.training import fit as fitting
@@ -178,7 +178,7 @@ def test_five_steps_are_pytorchs(cell: str, beta: float, torch: ModuleType) -> N
 
 
 def some_images(count: int = 40) -> ImageSet:
-    images = load("synthetic")
+    images = load_images("synthetic")
     return replace(
         images, images=images.images[:count, ::4, ::4].copy(), labels=images.labels[:count]
     )

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.study import Study
 from experiments.theory.networks import draw_two_layer
 from experiments.theory.tasks import Points, area_means, on_sphere
-from ntkscore.data.images import ImageSet, load
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 
 TRAIN = 600
@@ -45,9 +45,9 @@ def drawn(dimension: int, width: int, seed: int) -> tuple[Any, Any, Any]:
 
 @lru_cache
 def _files(data_dir: Path) -> tuple[ImageSet, ...]:
-    train = load("mnist", data_dir)
+    train = load_images("mnist", data_dir)
     try:
-        return train, load("mnist", data_dir, test=True)
+        return train, load_images("mnist", data_dir, test=True)
     except InputError:
         return (train,)
 

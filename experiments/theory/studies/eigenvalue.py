@@ -20,7 +20,7 @@ from experiments.theory.studies.setting import LABELS, of_width
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import margin, on_sphere
 from experiments.theory.training import loss_slope
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 
@@ -100,7 +100,7 @@ def cases() -> Iterator[dict[str, Any]]:
 def of_images(study: Study) -> tuple[str, ...]:
     """What the printed bound says of 50 images; nothing where there are none."""
     try:
-        images = load("cifar10", study.data_dir)
+        images = load_images("cifar10", study.data_dir)
     except InputError:
         return ()
     pixels = images.pixels[:50].astype(float)

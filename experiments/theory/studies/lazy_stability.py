@@ -20,8 +20,8 @@ from experiments.theory.studies.setting import curve, numbers
 from experiments.theory.studies.statistics import Findings, beside, holds, ratio
 from experiments.theory.tasks import on_sphere
 from ntkscore.analysis.seeds import log_slope, over_seeds
-from ntkscore.data.images import load
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.data.images import load_images
+from ntkscore.measures.perturbations import displacements
 
 DIMENSION, OUTPUTS, TRAIN, TEST = 784, 10, 2000, 600
 LAYERS, SEEDS, EPOCHS, BATCH = (2, 4, 6, 8), 5, 8, 32
@@ -89,7 +89,7 @@ def trained(key: Any, weights: Any, train: Any, test: Any, rate: Any) -> dict[st
 
 def rows(study: Study) -> Iterator[dict[str, Any]]:
     """A row for each initialisation, depth, width and seed."""
-    images = load("mnist", study.data_dir)
+    images = load_images("mnist", study.data_dir)
     x = on_sphere(images.pixels.reshape(len(images.labels), -1)).astype(np.float32)
     y = np.asarray(images.labels, np.int32)
     first, last = slice(0, TRAIN), slice(len(x) - TEST, len(x))

@@ -19,7 +19,7 @@ from experiments.theory.stability import (
 )
 from experiments.theory.studies.setting import grid
 from experiments.theory.studies.statistics import Findings
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 
 LAYERS, WIDTHS = (2, 3, 4, 6, 8), (16, 64, 256)
 DIMENSION, OUTPUTS = 64, 10

@@ -24,7 +24,7 @@ from experiments.theory.studies.statistics import Findings, agreement, positive,
 from experiments.theory.tasks import Points, margin, on_sphere, two_classes
 from experiments.theory.training import steps
 from experiments.theory.trials import RULES, bound_terms, step_size
-from ntkscore.data.images import load
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 
 N, DIMENSION, MU, RHO, WIDTH, SEEDS = 300, 10, 0.25, 0.15, 256, 3
@@ -82,7 +82,7 @@ def tasks(study: Study) -> dict[str, list[Points]]:
     rngs = lambda: map(np.random.default_rng, range(SEEDS))  # noqa: E731
     drawn = {"margin": [margin(N, DIMENSION, MU, rng) for rng in rngs()]}
     with suppress(InputError):
-        digits = load("mnist", study.data_dir)
+        digits = load_images("mnist", study.data_dir)
         drawn["digits 0 and 1"] = [two_classes(digits, (0, 1), N, rng, SIDE) for rng in rngs()]
     return drawn
 

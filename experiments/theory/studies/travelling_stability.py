@@ -17,7 +17,7 @@ from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import curve, grid
 from experiments.theory.studies.statistics import Findings, beside, ratio, slope
 from experiments.theory.travel import TwoLayer, expected_hidden_kernel, least_norm, travel
-from ntkscore.kernels.own_passes import displacements
+from ntkscore.measures.perturbations import displacements
 
 SIDE, POINTS, SEEDS, RATE = 14, 100, 5, 0.5
 WIDTHS = (8, 32, 128, 512, 2048)

@@ -1,0 +1,50 @@
+"""Measures of what an attack changes: states of rectifiers, and gradients of the loss."""
+
+from jaxtyping import Float
+
+from ntkscore.kernels.joint import ASYMMETRIC
+from ntkscore.lazy import Array, jnp
+from ntkscore.measures.declaration import Measure, Quantity
+from ntkscore.measures.forward import Pass
+from ntkscore.model import Points
+
+
+def flips(before: Pass, after: Pass) -> Float[Array, ""] | None:
+    """The share of rectifiers, over all points, in another state than before the attack."""
+    if before.inside is None or after.inside is None:
+        return None
+    changed, units, dtype = [], [], jnp.zeros(()).dtype
+    pairs = zip(before.inside.rectified, after.inside.rectified, strict=True)
+    for (count, x), (_, other) in pairs:
+        share = jnp.mean((x > 0) != (other > 0), tuple(range(1, x.ndim)), dtype)
+        units.append(jnp.sum(count.astype(dtype)) * x[0].size)
+        changed.append(jnp.sum(count.astype(dtype) * share) * x[0].size)
+    return jnp.asarray(sum(changed) / sum(units))
+
+
+def curvature(before: Pass, after: Pass) -> Float[Array, ""]:
+    """The mean over points of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²."""
+
+    def squared(a: Points) -> Float[Array, "n"]:
+        return jnp.sum(jnp.square(a.reshape(len(a), -1)), 1)
+
+    change = squared(after.loss_gradient - before.loss_gradient)
+    return jnp.mean(change / squared(after.points - before.points))
+
+
+MEASURES = (
+    Measure(
+        "flips",
+        -1,
+        "share of rectifiers whose state the attack changes",
+        Quantity("flips", ASYMMETRIC, flips, float),
+        source="ours, after the states of Mellor et al. (2021)",
+    ),
+    Measure(
+        "curvature",
+        -1,
+        "mean of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²",
+        Quantity("curvature", ASYMMETRIC[:1], curvature, float),
+        source="Moosavi-Dezfooli et al. (2019), Robustness via curvature regularization",
+    ),
+)

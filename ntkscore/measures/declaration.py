@@ -1,0 +1,233 @@
+"""What a train-free measure is, and every one that there is.
+
+A `Quantity` is computed in JAX, in the program that computes the kernels. A `Measure` is a number
+that the host reads off it. Several measures may share a quantity, which is computed once.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ntkscore.errors import InputError
+from ntkscore.kernels.joint import ASYMMETRIC, KERNELS, POINTS
+
+NETWORK = "network"
+"""In the place of a kernel: the network alone, at no image."""
+PLACES = (*KERNELS, NETWORK)
+ATTACKED_ONCE = POINTS[:2]
+
+OK = "ok"
+NOT_FINITE = "not_finite"
+NOT_PSD = "not_psd"
+CONSTANT = "constant"
+SINGULAR = "singular"
+NOT_GIVEN = "not_given"
+STATUSES = {
+    OK: "measured",
+    NOT_FINITE: "the kernel has an entry that is not a finite number",
+    NOT_PSD: "an eigenvalue is negative beyond rounding",
+    CONSTANT: "all entries are equal: network or gradient does not tell the images apart",
+    SINGULAR: "λ_min is zero within rounding, so that the score's division has no meaning",
+    NOT_GIVEN: "the network does not report what the measure is taken from",
+}
+
+
+class Measurement(NamedTuple):
+    """A measure's value and its status; the value is NaN unless the status is `ok`."""
+
+    value: float
+    status: str
+
+
+def failed(status: str) -> Measurement:
+    """The measurement of what has no value."""
+    return Measurement(float("nan"), status)
+
+
+def finite(value: float | None) -> Measurement:
+    """The measurement of a number that may have overflowed, or that no network gave."""
+    if value is None:
+        return failed(NOT_GIVEN)
+    return Measurement(value, OK) if np.isfinite(value) else failed(NOT_FINITE)
+
+
+def as_it_is(arrays: Any) -> Any:
+    """The arrays."""
+    return arrays
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What measures are read off.
+
+    Attributes:
+        name: of the quantity, unlike all others.
+        at: names of kernels at whose points it is taken, or `network`.
+        compute: in JAX, an array or a tree of arrays, from the `Pass` at the points; of an
+            asymmetric kernel from its two passes; None where the network cannot give it. Without
+            a function it is a field of the `Stack`.
+        read: on the host, what its measures are functions of, from the arrays in the precision of
+            the program. Without a function it is a matrix over the images, and they are functions
+            of its `Spectrum`.
+        own_passes: whether it takes passes beside the kernel's, and so is computed on demand.
+    """
+
+    name: str
+    at: tuple[str, ...]
+    compute: Callable[..., Any] | None = None
+    read: Callable[[Any], Any] | None = None
+    own_passes: bool = False
+
+    @property
+    def computed(self) -> tuple[str, tuple[str, ...], Callable[..., Any] | None, bool]:
+        """All that a program depends on."""
+        return self.name, self.at, self.compute, self.own_passes
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The declaration of a train-free measure.
+
+    Attributes:
+        name: in rows and sheets.
+        direction: +1 if a larger value predicts a better network, −1 if a smaller one does; 0 for
+            what is measured beside the others and predicts nothing.
+        formula: what it is, in a line.
+        of: what it is read off.
+        value: the number, from what its quantity is read as; None where there is none.
+        source: whose it is.
+        places: kernels beside which it stands, or `network`; those of its quantity if left out.
+        inverts: whether it needs λ_min to be above rounding, since it divides by it.
+    """
+
+    name: str
+    direction: int
+    formula: str
+    of: Quantity
+    value: Callable[[Any], float | None] = float
+    source: str = field(default="", kw_only=True)
+    places: tuple[str, ...] | None = field(default=None, kw_only=True)
+    inverts: bool = field(default=False, kw_only=True)
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The kernels beside which it stands, or `network`."""
+        return self.of.at if self.places is None else self.places
+
+    def __call__(self, read: Any) -> Measurement:
+        """The measurement, from what the quantity is read as, or from the status that it has."""
+        if isinstance(read, str):
+            return failed(read)
+        if self.inverts and read.singular:
+            return failed(SINGULAR)
+        value = self.value(read)
+        return finite(None if value is None else float(value))
+
+
+MEASURES: dict[str, Measure] = {}
+"""Every measure by name, in the order in which they are shown."""
+
+
+def quantities() -> list[Quantity]:
+    """Every quantity that measures are read off, once."""
+    return list(dict.fromkeys(measure.of for measure in MEASURES.values()))
+
+
+def measures_of(quantity: Quantity) -> dict[str, Measure]:
+    """The measures that are read off a quantity."""
+    return {name: measure for name, measure in MEASURES.items() if measure.of == quantity}
+
+
+def measures_at(place: str) -> dict[str, Measure]:
+    """The measures of a kernel and at its points, or of the network alone.
+
+    Args:
+        place: a name in `joint.KERNELS`, or `network`.
+
+    Example:
+        >>> list(measures_at("cross"))
+        ['frobenius', 'trace', 'sigma_min', 'flips', 'curvature']
+        >>> list(measures_at("network"))
+        ['synflow', 'zen']
+    """
+    return {name: measure for name, measure in MEASURES.items() if place in measure.at}
+
+
+def direction_of(name: str, fewer: Collection[str] = ()) -> int:
+    """The way a measure predicts a better network: +1, −1, or 0 for the loss.
+
+    Anything else, such as an accuracy or a parameter count, counts as +1.
+
+    Args:
+        name: a measure's, or KERNEL.MEASURE.
+        fewer: names of counts of which fewer are better, which count as −1.
+
+    Example:
+        >>> direction_of("robust.condition")
+        -1
+    """
+    if name in fewer:
+        return -1
+    measure = MEASURES.get(name.rpartition(".")[2])
+    return measure.direction if measure else +1
+
+
+def declare(measure: Measure) -> None:
+    """Add a measure to the others.
+
+    Raises:
+        InputError: if there is such a measure already, or its name or direction is none.
+    """
+    name, direction = measure.name, measure.direction
+    taken = {*MEASURES, *(quantity.name for quantity in quantities())}
+    if not name.isidentifier() or name in taken:
+        raise InputError(
+            f"expected a new name of letters, digits and underscores, got {name!r}; there are "
+            f"{', '.join(MEASURES)} already, so choose another"
+        )
+    if direction not in (+1, -1):
+        raise InputError(f"expected the direction +1 or -1, got {direction!r}; give either")
+    MEASURES[name] = measure
+
+
+def add_measure(
+    name: str,
+    compute: Callable[..., Any],
+    *,
+    direction: int,
+    formula: str,
+    at: Sequence[str] = POINTS,
+    value: Callable[[Any], float] = float,
+) -> None:
+    """Add a measure of your own: from then on `score` and `rank` take it with the others.
+
+    Args:
+        name: for rows and for `--by`; letters, digits and underscores.
+        compute: in JAX, an array or a tree of arrays from a `Pass`: the network at some points,
+            with their logits and gradients (`ntkscore.measures.forward`). Of the kernels `cross`
+            and `cross_twice` it has two, before and after an attack.
+        direction: +1 if a larger value predicts a better network, −1 if a smaller one does.
+        formula: the measure in a line.
+        at: the kernels at whose points it is taken: `clean`, `robust`, `twice`, `cross` or
+            `cross_twice`; or `network` for a measure that is taken once, with the clean images.
+        value: the number, on the host, from the arrays; NaN and infinities become `not_finite`.
+
+    Raises:
+        InputError: if there is such a measure already, or the name, direction or a place is none.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> add_measure("confidence", lambda at: jnp.mean(jnp.max(at.logits, axis=1)),
+        ...             direction=+1, formula="mean of the largest logit")
+        >>> direction_of("clean.confidence")
+        1
+        >>> del MEASURES["confidence"]
+    """
+    possible = (*POINTS, *ASYMMETRIC, NETWORK)
+    if wrong := [place for place in at if place not in possible]:
+        raise InputError(
+            f"expected places among {', '.join(possible)}, got {wrong[0]!r}; give one or several"
+        )
+    declare(Measure(name, direction, formula, Quantity(name, tuple(at), compute, as_it_is), value))

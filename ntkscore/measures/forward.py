@@ -1,0 +1,82 @@
+"""A network at some points: what measures are computed from."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from jaxtyping import Float, Int
+
+from ntkscore.lazy import Array, PyTree, jax, jnp, lax
+from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+
+
+def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, "n"]) -> Float[Array, "n"]:
+    """−log of the softmax at the label, in nats."""
+    own = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    return jax.nn.logsumexp(logits, axis=1) - own
+
+
+class Pass:
+    """A forward pass over some points, and what it left for the way back.
+
+    Args:
+        model: the network.
+        passes: its passes.
+        points: where they run.
+        labels: the points' classes.
+        noise: for what is drawn; None where measures with passes of their own are not asked for.
+        one_by_one: maps a function of passes over an array; `lax.map` if left out.
+
+    Attributes:
+        logits: of the points.
+        kept: what the passes ask for on the way back.
+
+    Example:
+        >>> from ntkscore.trace.passes import passes_of
+        >>> linear, x = Model(lambda w, x: x @ w, jnp.eye(2)), jnp.ones((1, 2))
+        >>> at = Pass(linear, passes_of(linear, x), x, jnp.array([1]))
+        >>> at.logits, at.loss_gradient
+        (Array([[1., 1.]], dtype=float32), Array([[ 0.5, -0.5]], dtype=float32))
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        passes: Passes,
+        points: Points,
+        labels: Int[Array, "n"],
+        noise: Array | None = None,
+        one_by_one: Callable[[Callable[[Array], PyTree], Array], PyTree] | None = None,
+    ) -> None:
+        self.model, self.passes, self.points, self.labels = model, passes, points, labels
+        self.noise: Any = noise
+        self.one_by_one = one_by_one or lax.map
+        self.logits, self.kept = passes.forward(model.params, points)
+
+    @cached_property
+    def inside(self) -> Activations | None:
+        """Inputs of the rectifiers and outputs of the blocks, where there are any."""
+        return self.passes.activations(self.model.params, self.kept)
+
+    def pullback(self, cotangent: Logits) -> Points:
+        """The gradient in the points, from the cotangent of the logits."""
+        return self.passes.gradient(self.model.params, self.kept, cotangent)
+
+    def layers(self, cotangent: Logits, look: Callable[[LayerGradient], PyTree]) -> PyTree:
+        """Apply a function to the gradients of each layer's weights; layers along the first axis.
+
+        Args:
+            cotangent: of the logits.
+            look: as for `ntkscore.model.Passes.layers`.
+        """
+        return self.passes.layers(self.model.params, self.kept, cotangent, look)
+
+    @cached_property
+    def loss_cotangent(self) -> Logits:
+        """The gradient of the summed cross-entropy in the logits."""
+        return jax.grad(lambda f: jnp.sum(cross_entropy(f, self.labels)))(self.logits)
+
+    @cached_property
+    def loss_gradient(self) -> Points:
+        """The gradient of the summed cross-entropy in the points, per unit of a pixel in [0, 1]."""
+        return self.pullback(self.loss_cotangent)

@@ -1,0 +1,55 @@
+"""Measures of the gradients of convolutions' and linear layers' weights: GradNorm, SNIP, ZiCo."""
+
+from operator import itemgetter
+
+from jaxtyping import Float
+
+from ntkscore.lazy import Array, jnp
+from ntkscore.measures.declaration import ATTACKED_ONCE, Measure, Quantity, as_it_is
+from ntkscore.measures.forward import Pass
+from ntkscore.model import LayerGradient
+
+
+def of_gradients(at: Pass) -> dict[str, Float[Array, ""]]:
+    """The three, summed over the layers, from the gradients of each point's loss."""
+    seen = at.layers(at.loss_cotangent, _of_layer)
+    return {name: jnp.sum(each) for name, each in seen.items()}
+
+
+def _of_layer(layer: LayerGradient) -> dict[str, Float[Array, ""]]:
+    """A layer's part of the measures."""
+    each = layer.gradients
+    each = each.reshape(len(each), -1)
+    mean, size = jnp.mean(each, 0), jnp.mean(jnp.abs(each), 0)
+    # Gradients that are equal deviate by nothing, and by rounding if their mean is looked at.
+    deviation = jnp.std(each - each[:1], 0)
+    ratio = jnp.sum(jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation)))
+    return {
+        "grad_norm": jnp.linalg.norm(mean),
+        "snip": jnp.sum(jnp.abs(layer.kernel.ravel() * mean)),
+        # A layer that no gradient reaches is not part of the network; NaN stays.
+        "zico": jnp.log(jnp.where(ratio == 0, 1, ratio)),
+    }
+
+
+GRADIENTS = Quantity("gradients", ATTACKED_ONCE, of_gradients, as_it_is, own_passes=True)
+
+MEASURES = (
+    Measure(
+        "grad_norm",
+        +1,
+        "Σ over layers ‖∇‖, ∇ the loss's mean gradient",
+        GRADIENTS,
+        itemgetter("grad_norm"),
+        source="Abdelfattah et al. (2021), Zero-cost proxies",
+    ),
+    Measure("snip", +1, "Σ |θ ∇|", GRADIENTS, itemgetter("snip"), source="Lee et al. (2019), SNIP"),
+    Measure(
+        "zico",
+        +1,
+        "Σ over layers ln Σ E|∇|/std ∇ over the images",
+        GRADIENTS,
+        itemgetter("zico"),
+        source="Li et al. (2023), ZiCo, with batches of one image",
+    ),
+)

@@ -1,0 +1,50 @@
+"""Zen: how much a small change of the input changes a network of Gaussian weights."""
+
+from jaxtyping import Float
+
+from ntkscore.lazy import Array, jax, jnp
+from ntkscore.measures.declaration import NETWORK, Measure, Quantity
+from ntkscore.measures.forward import Pass
+from ntkscore.trace.parameters import is_floating, is_scale, is_weight
+
+NOISE = 0.01
+"""Zen's step, in standard deviations of its input."""
+
+
+def zen(at: Pass) -> Float[Array, ""] | None:
+    """ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, x and x′ Gaussian, f before the mean over the pixels.
+
+    Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels. Of
+    weights and points the shapes alone count.
+    """
+    params, points = at.model.params, at.points
+    # Trainability has the second half of the key.
+    draw, first, second = jax.random.split(jax.random.split(at.noise)[0], 3)
+    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
+
+    def drawn(path: tuple, leaf: Array, key: Array) -> Array:
+        if not is_floating(leaf):
+            return leaf
+        if is_weight(path, leaf):
+            return jax.random.normal(key, leaf.shape, leaf.dtype)
+        return jnp.full_like(leaf, is_scale(path, leaf))
+
+    keys = jax.random.split(draw, len(leaves))
+    weights = jax.tree.unflatten(jax.tree.structure(params), list(map(drawn, paths, leaves, keys)))
+    x, other = (jax.random.normal(k, points.shape, points.dtype) for k in (first, second))
+    if (found := at.passes.standardized(weights, x, x + NOISE * other)) is None:
+        return None
+    here, there, deviations = found
+    change = jnp.sum(jnp.abs(here - there).reshape(len(here), -1), 1)
+    return jnp.log(jnp.mean(change)) + deviations
+
+
+MEASURES = (
+    Measure(
+        "zen",
+        +1,
+        "ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, all Gaussian",
+        Quantity("zen", (NETWORK,), zen, float, own_passes=True),
+        source="Lin et al. (2021), Zen-NAS, algorithm 1, with the norm of NASLib",
+    ),
+)
