@@ -42,7 +42,7 @@ class SquareAttack:
         self,
         logits: Callable[[Images], Float[Array, "n o"]],
         x: Images,
-        labels: Int[Array, "n"],
+        labels: Int[Array, " n"],
         key: Array,
     ) -> Images:
         """The attacked images, inside the ball around x and inside [0, 1].
@@ -68,7 +68,7 @@ class SquareAttack:
         def clipped(z: Images) -> Images:
             return jnp.clip(jnp.clip(z, x - self.rho, x + self.rho), 0, 1)
 
-        def margin(z: Images) -> Float[Array, "n"]:
+        def margin(z: Images) -> Float[Array, " n"]:
             given = logits(z)
             own = jnp.take_along_axis(given, labels[:, None], 1)[:, 0]
             others = jnp.where(jnp.arange(given.shape[1]) == labels[:, None], -jnp.inf, given)

@@ -19,8 +19,8 @@ EPSILON = 1e-5
 class Norm(NamedTuple):
     """Batch normalisation with given statistics: scale · (z − mean) / √(var + ε) + shift."""
 
-    scale: Float[Array, "c"]
-    shift: Float[Array, "c"]
+    scale: Float[Array, " c"]
+    shift: Float[Array, " c"]
     mean: Float[Array, "*m c"]
     var: Float[Array, "*m c"]
 
@@ -43,8 +43,8 @@ class Norm(NamedTuple):
 class InstanceNorm(NamedTuple):
     """Normalisation of each image by its own mean and biased variance over the pixels."""
 
-    scale: Float[Array, "c"]
-    shift: Float[Array, "c"]
+    scale: Float[Array, " c"]
+    shift: Float[Array, " c"]
 
     def standardize(self, z: Images) -> Images:
         mean, var = measure_each(z)
@@ -63,18 +63,18 @@ def measure_each(z: Images) -> tuple[Float[Array, "m 1 1 c"], Float[Array, "m 1 
     return mean, jnp.mean(jnp.square(z - mean), (1, 2), keepdims=True)
 
 
-def measure(z: Images) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+def measure(z: Images) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
     """Mean and biased variance of each channel over the images and pixels.
 
     Each mean is taken twice, the second time of what the first left over. An error in a statistic
     moves every activation of its channel alike; of those near zero it carries some across.
     """
 
-    def mean(a: Images) -> Float[Array, "c"]:
+    def mean(a: Images) -> Float[Array, " c"]:
         # Means of means: a float32 sum over 50 images in one go loses two digits on a CPU.
         return jnp.mean(jnp.mean(jnp.mean(a, 2), 1), 0)
 
-    def corrected(a: Images) -> Float[Array, "c"]:
+    def corrected(a: Images) -> Float[Array, " c"]:
         first = mean(a)
         return first + mean(a - first)
 
@@ -141,7 +141,7 @@ def _transposed_convolve_halving(
 
 
 def dense(
-    x: Float[Array, "m c"], kernel: Float[Array, "c o"], bias: Float[Array, "o"]
+    x: Float[Array, "m c"], kernel: Float[Array, "c o"], bias: Float[Array, " o"]
 ) -> Float[Array, "m o"]:
     """Linear layer."""
     return jnp.matmul(x, kernel, precision=PRECISION) + bias

@@ -195,7 +195,7 @@ class Slope(NamedTuple):
         return each.transpose(0, 1, 3, 2, 4)
 
     @property
-    def first(self) -> Float[Array, "m"]:
+    def first(self) -> Float[Array, " m"]:
         """Each image's gradient of the kernel's first weight alone."""
         alone = Slope(self.kernel[..., :1, :1], self.x[..., :1], self.g[..., :1], self.stride)
         return alone.gradients[:, 0, 0, 0, 0]

@@ -46,7 +46,7 @@ class LayerGradient(Protocol):
         ...
 
     @property
-    def first(self) -> Float[Array, "m"]:
+    def first(self) -> Float[Array, " m"]:
         """Each point's gradient of the first weight alone."""
         ...
 

@@ -92,7 +92,7 @@ class ResidualConvolutional(ResidualSpace):
         self,
         weights: Weights,
         points: Float[Array, "n ... d"],
-        skips: Int[Array, "l"],
+        skips: Int[Array, " l"],
         activations: Sequence[str],
     ) -> list[tuple[Float[Array, "n p m"], Float[Array, "n p m"]]]:
         """What each hidden layer's activation is given, and the layer's features F_1 … F_{L−1}.

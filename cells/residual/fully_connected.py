@@ -68,7 +68,7 @@ class Residual(ResidualSpace):
         self,
         weights: Weights,
         points: Float[Array, "n ..."],
-        skips: Int[Array, "l"],
+        skips: Int[Array, " l"],
         activations: Sequence[str],
     ) -> list[tuple[Float[Array, "n m"], Float[Array, "n m"]]]:
         """What each hidden layer's activation is given, and the layer's features f_1 … f_{L−1}.

@@ -47,7 +47,7 @@ class ConvNet(eqx.Module):
         self.pool = eqx.nn.MaxPool2d(2, 2)
         self.head = eqx.nn.MLP(width, CLASSES, 2 * width, 1, activation=jax.nn.gelu, key=keys[1])
 
-    def __call__(self, x: Float[Array, "3 h w"]) -> Float[Array, "o"]:
+    def __call__(self, x: Float[Array, "3 h w"]) -> Float[Array, " o"]:
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)
@@ -65,7 +65,7 @@ class RowGRU(eqx.Module):
         self.cell = eqx.nn.GRUCell(inputs, width, key=keys[0])
         self.head = eqx.nn.Linear(width, CLASSES, key=keys[1])
 
-    def __call__(self, x: Float[Array, "3 h w"]) -> Float[Array, "o"]:
+    def __call__(self, x: Float[Array, "3 h w"]) -> Float[Array, " o"]:
         rows = jnp.moveaxis(x, 0, -1).reshape(x.shape[1], -1)
         start = jnp.zeros(self.cell.hidden_size, x.dtype)
         hidden, _ = lax.scan(lambda h, row: (self.cell(row, h), None), start, rows)

@@ -42,7 +42,7 @@ class Arcs:
             )
 
     @property
-    def y(self) -> Float[np.ndarray, "n"]:
+    def y(self) -> Float[np.ndarray, " n"]:
         """Labels 1 and −1."""
         return circle(self.count)[1]
 

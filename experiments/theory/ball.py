@@ -22,7 +22,7 @@ from experiments.theory.training import Labels, logistic, loss_slope, margins
 from ntkscore.model import Model
 
 Weights = Float[Array, "m d"]
-Signs = Float[Array, "m"]
+Signs = Float[Array, " m"]
 Points = Float[Array, "n d"]
 Reduction = Literal["mean", "sum"]
 REDUCTIONS: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "sum": jnp.sum}
@@ -40,9 +40,9 @@ class Inside(NamedTuple):
     """
 
     weights: Float[Array, "k m d"]
-    deviation: Float[Array, "k"]
-    steps: Int[Array, "k"]
-    left: Bool[Array, "k"]
+    deviation: Float[Array, " k"]
+    steps: Int[Array, " k"]
+    left: Bool[Array, " k"]
 
     @property
     def status(self) -> list[str]:
@@ -68,7 +68,7 @@ def train_inside(
     a: Signs,
     x: Points,
     y: Labels,
-    deviations: Float[Array, "k"],
+    deviations: Float[Array, " k"],
     rate: float | Array = 0.1,
     batch: int = 8,
     reduction: Reduction = "mean",

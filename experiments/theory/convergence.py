@@ -54,11 +54,11 @@ class Descent(NamedTuple):
     """
 
     params: PyTree
-    losses: Float[Array, "t"]
-    slopes: Float[Array, "t"]
-    defects: Float[Array, "t"]
-    distances: Float[Array, "t"]
-    projected: Float[Array, "t"]
+    losses: Float[Array, " t"]
+    slopes: Float[Array, " t"]
+    defects: Float[Array, " t"]
+    distances: Float[Array, " t"]
+    projected: Float[Array, " t"]
 
 
 class Regret(NamedTuple):
@@ -77,7 +77,7 @@ class Regret(NamedTuple):
 
 def projected_descent(
     model: Model,
-    y: Float[Array, "n"],
+    y: Float[Array, " n"],
     perturb: Perturb,
     step_size: float,
     steps: int,

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from experiments.theory.tasks import check_labels
 
 Kernel = Float[np.ndarray, "n n"]
-Labels = Float[np.ndarray, "n"]
+Labels = Float[np.ndarray, " n"]
 
 GAP = 0.01
 """Relative gap between the certified bounds of a margin energy at which it counts as found."""

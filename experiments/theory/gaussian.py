@@ -56,7 +56,7 @@ def hermite_coefficients(
     return (activation(root * nodes) * weights) @ polynomials.T
 
 
-def _of_rectifier(slope: float, count: int) -> Float[np.ndarray, "r"]:
+def _of_rectifier(slope: float, count: int) -> Float[np.ndarray, " r"]:
     even = np.zeros(count)
     even[:1], even[2:3] = 1 / np.sqrt(2 * np.pi), 1 / np.sqrt(4 * np.pi)
     for r in range(4, count, 2):

@@ -18,7 +18,7 @@ ROUNDING = 1e-12
 """Of an output, which sums of a neuron's steps may be off by."""
 
 Weights = Float[np.ndarray, "m d"]
-Signs = Float[np.ndarray, "m"]
+Signs = Float[np.ndarray, " m"]
 
 
 class Flip(NamedTuple):
@@ -46,7 +46,7 @@ class Flip(NamedTuple):
         return abs(self.output) / self.gradient if self.gradient else float("nan")
 
 
-def flip_along_gradient(weights: Weights, a: Signs, x: Float[np.ndarray, "d"]) -> Flip:
+def flip_along_gradient(weights: Weights, a: Signs, x: Float[np.ndarray, " d"]) -> Flip:
     """The exact smallest flipping step: f is piecewise linear along a ray.
 
     Example:
@@ -99,7 +99,7 @@ def project_rows(
     return jnp.where(lengths > radius, start + change * (radius / lengths), weights)
 
 
-def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, "d"], radius: float) -> float:
+def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, " d"], radius: float) -> float:
     """sup f(x) over the ball, m^−1/2 Σ a_s max(0, w_s·x + a_s V ‖x‖).
 
     The weights are the ball's centre, the radius is V of every row.

@@ -44,7 +44,7 @@ def deep_network(key: PRNGKeyArray, dimension: int, width: int, hidden: int) -> 
 
 def draw_two_layer(
     key: PRNGKeyArray, dimension: int, width: int, antisymmetric: bool = False
-) -> tuple[Float[Array, "m d"], Float[Array, "m"]]:
+) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
     """W and a of `two_layer`: rows of W are N(0, I), a_r = ±1.
 
     In an antisymmetric network the second half of the neurons begins as the first with a_r of the
@@ -70,7 +70,7 @@ def draw_two_layer(
 
 
 def two_layer(
-    weights: Float[Array, "m d"], a: Float[Array, "m"], activation: str = "relu"
+    weights: Float[Array, "m d"], a: Float[Array, " m"], activation: str = "relu"
 ) -> Model:
     """f = m^−1/2 Σ a_r σ(w_r·x), of which W, (m, d), is trained; a_r stays.
 

@@ -21,7 +21,7 @@ class Points(NamedTuple):
     """
 
     x: Float[np.ndarray, "n ..."]
-    y: Float[np.ndarray, "n"]
+    y: Float[np.ndarray, " n"]
 
 
 def check_labels(y: np.ndarray) -> None:
@@ -94,7 +94,7 @@ def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
     return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
 
 
-def circle(count: int = 10) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+def circle(count: int = 10) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Angles evenly around the circle, and labels: two of every five are 1."""
     i = np.arange(count)
     return 2 * np.pi * i / count, np.where(i % 5 < 2, 1.0, -1.0)

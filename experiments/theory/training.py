@@ -21,7 +21,7 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import Checkpoints, fingerprint
 
-Labels = Float[Array, "n"]
+Labels = Float[Array, " n"]
 Attack = Callable[..., Array]
 ITERATES = 10
 """Networks that are kept for the expectation over the network that the algorithm returns."""
@@ -103,8 +103,8 @@ class Trained(NamedTuple):
 
     iterates: PyTree
     params: PyTree
-    clean: Float[np.ndarray, "n"]
-    robust: Float[np.ndarray, "n"]
+    clean: Float[np.ndarray, " n"]
+    robust: Float[np.ndarray, " n"]
 
     @property
     def progressive(self) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def _steps(model, attack, optimizer, params, moments, x, y, beta):
 def algorithm_1(
     model: Model,
     x: Float[np.ndarray, "n ..."],
-    y: Float[np.ndarray, "n"],
+    y: Float[np.ndarray, " n"],
     attack: Attack,
     beta: float,
     step_size: float,

@@ -22,7 +22,7 @@ Kernel = Float[Array, "n n"]
 
 
 def hidden_kernel(
-    weights: Float[Array, "d m"], a: Float[Array, "m"], x: Points, alpha: float = 1.0
+    weights: Float[Array, "d m"], a: Float[Array, " m"], x: Points, alpha: float = 1.0
 ) -> Kernel:
     """H: the part of the NTK that is of W, whose columns are w_r.
 

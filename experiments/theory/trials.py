@@ -33,7 +33,7 @@ RULES = ("theorem", "scaled", "constant")
 
 
 def bound_terms(
-    gram: Float[np.ndarray, "m m"], y: Float[np.ndarray, "n"], layers: int, beta: float
+    gram: Float[np.ndarray, "m m"], y: Float[np.ndarray, " n"], layers: int, beta: float
 ) -> dict[str, float | str]:
     """Energies of the joint kernels and what theorem 1 makes of them, clean and robust.
 

@@ -43,7 +43,7 @@ def over_seeds(
     return Interval(float(statistic(values)), low, high)
 
 
-def log_slope(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]) -> float:
+def log_slope(x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"]) -> float:
     """The slope of log y against log x.
 
     Example:
@@ -54,7 +54,7 @@ def log_slope(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def crossing(x: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"], level: float) -> float:
+def crossing(x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"], level: float) -> float:
     """The first x at which y crosses a level, on straight lines between its values; else NaN.
 
     Args:

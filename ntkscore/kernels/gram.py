@@ -73,7 +73,7 @@ def _compiled(model, params, points, labels, output, parameters, implementation)
 def ntk(
     model: Model,
     points: Float[Array | np.ndarray, "m ..."],
-    labels: Int[Array | np.ndarray, "m"] | Sequence[int] | None = None,
+    labels: Int[Array | np.ndarray, " m"] | Sequence[int] | None = None,
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",

@@ -33,7 +33,7 @@ from ntkscore.trace.parameters import (
 )
 from ntkscore.trace.passes import passes_of
 
-Labels = Int[Array, "m"]
+Labels = Int[Array, " m"]
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
 COLUMNS = 8
@@ -141,7 +141,7 @@ def contraction(
     inside, outside = split_parameters(model.params, parameters)
     logits = model.apply(model.params, points)
 
-    def gradient(point: Array, cotangent: Float[Array, "o"]) -> list[Array]:
+    def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
         """∂f(x)/∂θ of one point, leaf by leaf."""
         one = lambda inside: model.apply(join_parameters(inside, outside), point[None])[0]  # noqa: E731
         _, pullback = jax.vjp(one, inside)
@@ -179,7 +179,7 @@ def ntvp(
     index = jnp.arange(len(points))
 
     def kernel(cotangent: Logits) -> Array:
-        def column(j: Int[Array, ""]) -> Float[Array, "m"]:
+        def column(j: Int[Array, ""]) -> Float[Array, " m"]:
             unit = (index == j)[:, None].astype(cotangent.dtype)
             return jnp.sum(push(pull(cotangent * unit)[0]) * cotangent, 1)
 

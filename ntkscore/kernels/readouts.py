@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from ntkscore.lazy import Array, jax, jnp
 
 Logits = Float[Array, "m o"]
-Labels = Int[Array, "m"]
+Labels = Int[Array, " m"]
 Cotangents = Float[Array, "k m o"]
 """The cotangents s of the logits whose pullbacks are the per-point gradients of the kernel: the
 kernel is the sum over the first axis of ⟨(∂f(x_i)/∂θ)ᵀ s_i, (∂f(x_j)/∂θ)ᵀ s_j⟩."""

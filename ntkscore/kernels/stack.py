@@ -31,7 +31,7 @@ from ntkscore.trace.blocks import BlockPasses, passes_at
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
-Labels = Int[Array, "n"]
+Labels = Int[Array, " n"]
 Taken = dict[str, dict[str, Any]]
 CLEAN = POINTS[0]
 
@@ -44,9 +44,9 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
 def stack(
     model: Model,
     images: Images | Float[np.ndarray, "n ..."],
-    labels: Labels | Int[np.ndarray, "n"],
+    labels: Labels | Int[np.ndarray, " n"],
     attack: str | Callable[[Array], Attack],
-    rhos: Float[Array, "r"] | Sequence[float],
+    rhos: Float[Array, " r"] | Sequence[float],
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",

@@ -25,7 +25,7 @@ def flips(before: Pass, after: Pass) -> Float[Array, ""] | None:
 def curvature(before: Pass, after: Pass) -> Float[Array, ""]:
     """The mean over points of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²."""
 
-    def squared(a: Points) -> Float[Array, "n"]:
+    def squared(a: Points) -> Float[Array, " n"]:
         return jnp.sum(jnp.square(a.reshape(len(a), -1)), 1)
 
     change = squared(after.loss_gradient - before.loss_gradient)

@@ -31,7 +31,7 @@ def fisher(at: Pass) -> Float[Array, "p p"]:
         Array([[0.25]], dtype=float32)
     """
 
-    def derivatives(chosen: Float[Array, "o"]) -> Float[Array, "p n"]:
+    def derivatives(chosen: Float[Array, " o"]) -> Float[Array, "p n"]:
         """Of one logit."""
         return at.layers(jnp.broadcast_to(chosen, at.logits.shape), _first)
 
@@ -44,7 +44,7 @@ def fisher(at: Pass) -> Float[Array, "p p"]:
     return product("on,opn,oqn->pq", chance, centred, centred) / at.logits.shape[0]
 
 
-def _first(layer: LayerGradient) -> Float[Array, "n"]:
+def _first(layer: LayerGradient) -> Float[Array, " n"]:
     return layer.first
 
 

@@ -10,7 +10,7 @@ from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 
 
-def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, "n"]) -> Float[Array, "n"]:
+def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, " n"]) -> Float[Array, " n"]:
     """−log of the softmax at the label, in nats."""
     own = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     return jax.nn.logsumexp(logits, axis=1) - own
@@ -44,7 +44,7 @@ class Pass:
         model: Model,
         passes: Passes,
         points: Points,
-        labels: Int[Array, "n"],
+        labels: Int[Array, " n"],
         noise: Array | None = None,
         one_by_one: Callable[[Callable[[Array], PyTree], Array], PyTree] | None = None,
     ) -> None:

@@ -22,7 +22,7 @@ def equal_states(at: Pass) -> Float[Array, "n n"] | None:
     return sum(others, first)
 
 
-def _equal_states(count: Int[Array, "k"], x: Shaped[Array, "k n ..."]) -> Float[Array, "n n"]:
+def _equal_states(count: Int[Array, " k"], x: Shaped[Array, "k n ..."]) -> Float[Array, "n n"]:
     """Of layers of one shape, of which some are there several times and some not at all."""
     dtype = jnp.zeros(()).dtype
 
@@ -65,7 +65,7 @@ def _covariances(blocks: Float[Array, "k n ... c"]) -> Float[Array, "k d d"]:
     return lax.map(product, blocks)
 
 
-def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, "b"]:
+def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
     NaN for all where one block's features are all equal or not finite.
@@ -78,7 +78,7 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[n
         array([1.098612])
     """
 
-    def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, "k"]:
+    def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, " k"]:
         spectrum = np.linalg.eigvalsh(products.astype(float))
         share = np.clip(spectrum, 0, None) / np.sum(spectrum, 1, keepdims=True)
         return -np.sum(share * np.log(share + 1e-8), 1)
@@ -89,7 +89,7 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[n
         return np.concatenate([entropies(each) for each in products])
 
 
-def least_rise(entropies: Float[np.ndarray, "b"]) -> float | None:
+def least_rise(entropies: Float[np.ndarray, " b"]) -> float | None:
     """The least rise from one block to the next; None of a single block."""
     return float(np.min(np.diff(entropies))) if len(entropies) > 1 else None
 

@@ -42,14 +42,14 @@ class Spectrum:
     """
 
     matrix: Kernel
-    values: Float[np.ndarray, "n"]
-    labels: Int[np.ndarray, "n"]
+    values: Float[np.ndarray, " n"]
+    labels: Int[np.ndarray, " n"]
     vectors: Kernel | None = None
     singular: bool = False
 
 
 def spectrum_of(
-    kernel: Kernel, labels: Int[np.ndarray, "n"], symmetric: bool = True
+    kernel: Kernel, labels: Int[np.ndarray, " n"], symmetric: bool = True
 ) -> Spectrum | str:
     """The spectrum of a matrix over the images; the status where it cannot be measured.
 
@@ -162,7 +162,7 @@ def scores_of(kernel: str) -> dict[str, Measure]:
 
 def measure(
     kernel: Kernel,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     symmetric: bool = True,
     definitions: Mapping[str, Measure] | None = None,
 ) -> dict[str, Measurement]:

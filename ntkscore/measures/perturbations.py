@@ -17,7 +17,7 @@ PERTURBATIONS = 1
 
 def displacements(
     apply: Callable[[Points], Float[Array, "n o"]], points: Points, key: Array
-) -> Float[Array, "n"]:
+) -> Float[Array, " n"]:
     """‖∇f(x)ᵀ(x − x̂)‖ of each point, x̂ uniform in the ball of radius 1: one product each.
 
     Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and
@@ -40,7 +40,7 @@ def displacements(
 
 def flip_distances(
     logits: Float[Array, "n o"], pullback: Callable[[Float[Array, "n o"]], Points]
-) -> Float[Array, "n"]:
+) -> Float[Array, " n"]:
     """|Δ|/‖∇Δ‖ of each point, Δ the largest logit less the second; of one output, Δ is that.
 
     In a network that is linear around the point it is the way to another class.

@@ -38,7 +38,7 @@ def epe_nas(s: Spectrum) -> float:
     return float(sum(abs(np.sum(np.log(np.abs(own) + K))) for own in classes))
 
 
-def _members(labels: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "k"]]:
+def _members(labels: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 

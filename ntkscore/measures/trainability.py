@@ -35,14 +35,14 @@ def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
     return [lax.map(lambda pair: product(*pair), pair) for pair in pairs] or None
 
 
-def largest_values(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, "b"]:
+def largest_values(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
     """The largest singular value of each matrix; NaN for all where one is not finite."""
     if not all(np.isfinite(each).all() for each in products):
         return np.full(sum(map(len, products)), np.nan)
     return np.concatenate([np.linalg.norm(each.astype(float), 2, (1, 2)) for each in products])
 
 
-def trainability(largest: Float[np.ndarray, "b"]) -> float:
+def trainability(largest: Float[np.ndarray, " b"]) -> float:
     """0 where every block hands gradients on at their length, negative elsewhere.
 
     Example:

@@ -83,7 +83,7 @@ class WeightGradient(NamedTuple):
         return self.factor * sum(others, first)
 
     @property
-    def first(self) -> Float[Array, "m"]:
+    def first(self) -> Float[Array, " m"]:
         values, cotangents = self.factors
         if not self.products:
             return values[self.place].reshape(len(values[self.place]), -1)[:, self.offset]

@@ -25,10 +25,10 @@ BATCH = 250
 def right_after_autoattack(
     model: Model,
     images: np.ndarray,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     rho: float,
     seed: int = 0,
-) -> Bool[np.ndarray, "n"]:
+) -> Bool[np.ndarray, " n"]:
     """Mask of the images that are still classified correctly after the standard version.
 
     APGD on the cross-entropy, targeted APGD, targeted FAB and Square with 5,000 queries, each on

@@ -51,7 +51,7 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", tables 4 and 
 def evaluate(
     model: Model,
     images: np.ndarray,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     *,
     queries: int = 0,
     radii: Sequence[int] = RADII,
@@ -101,7 +101,7 @@ def evaluate(
     told = report or (lambda what: None)
     ask = _Asking(model, images, labels, seed)
     near = [radius for radius in radii if radius in RADII[:2]]
-    rights: dict[tuple[str, int], Bool[np.ndarray, n]] = {}
+    rights: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
     for metric, asked in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
         for radius in asked:
             told(f"{metric} {radius}/255" if radius else metric)
@@ -153,7 +153,7 @@ def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
 
 
 def _rows(
-    metric: str, radius: int, right: Bool[np.ndarray, "n"], labels: np.ndarray
+    metric: str, radius: int, right: Bool[np.ndarray, " n"], labels: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     row = {"metric": metric, "rho": radius / 255, "severity": 0}
     yield {**row, "class": -1, "value": float(right.mean())}
@@ -211,7 +211,7 @@ class _Asking:
         self.dtype = jax.tree.leaves(model.params)[0].dtype
         self.programs: dict[Answer, Callable[..., Any]] = {}
 
-    def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, "n"]:
+    def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images whose logits, as an answer gives them, are right."""
 
         def right(params: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:

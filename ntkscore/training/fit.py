@@ -69,7 +69,7 @@ class Fitted(NamedTuple):
 def fit(
     networks: Sequence[Trainable],
     images: np.ndarray,
-    labels: Int[np.ndarray, "n"],
+    labels: Int[np.ndarray, " n"],
     recipe: Recipe,
     seeds: Sequence[int] = (0,),
     out: Path | None = None,
@@ -188,7 +188,7 @@ def _placement() -> Callable[[int | None], Any]:
     return place
 
 
-def split(count: int, held_out: int) -> tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]:
+def split(count: int, held_out: int) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
     """Rows to train on and rows kept out, the same for every seed.
 
     Args:

@@ -15,7 +15,7 @@ RISE = 0.3
 
 def one_cycle(
     steps: int, start: float, peak: float, end: float, momentum: tuple[float, float]
-) -> tuple[Float[np.ndarray, "s"], Float[np.ndarray, "s"]]:
+) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
     """Step size and momentum at each step: two halves of a cosine, in opposite directions.
 
     Args:
@@ -36,7 +36,7 @@ def one_cycle(
     falling = np.clip((k - turn) / max(steps - 1 - turn, 1e-12), 0, 1)
     up = k <= turn
 
-    def along(first: float, middle: float, last: float) -> Float[np.ndarray, "s"]:
+    def along(first: float, middle: float, last: float) -> Float[np.ndarray, " s"]:
         cosine = lambda a, b, u: b + (a - b) * (1 + np.cos(np.pi * u)) / 2  # noqa: E731
         return np.where(up, cosine(first, middle, rising), cosine(middle, last, falling))
 

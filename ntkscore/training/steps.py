@@ -15,7 +15,7 @@ from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
 
 Images = Float[Array, "n h w c"]
-Classes = Int[Array, "n"]
+Classes = Int[Array, " n"]
 
 
 class State(NamedTuple):

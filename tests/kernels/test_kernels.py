@@ -404,7 +404,8 @@ def test_the_kernel_is_compiled_once_for_functions_and_shapes(implementation: st
             model._replace(params=scale * model.params), scale * x, implementation=implementation
         )
         np.testing.assert_array_equal(kernel, 2 * scale**2 * np.eye(2))
-        first = first if scale > 1 else len(traces)
+        if scale == 1:
+            first = len(traces)
         assert len(traces) == first
     ntk(model, jnp.eye(3), implementation=implementation)
     assert len(traces) > first
