@@ -76,7 +76,7 @@ def unstacked(tree: Any) -> dict[str, np.ndarray]:
     return layers
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_gradient_measures_are_sums_over_the_layers_weights() -> None:
     (x, y), network = points(), model()
     got = jax.jit(lambda x: of_gradients(passed(network, x)))(x)
