@@ -66,7 +66,12 @@ def commands() -> str:
     from ntkscore.cli.app import app
     from ntkscore.spaces import SPACES
 
-    parts = ["# Commands", "", "`ntkscore --version` prints versions and devices.", ""]
+    parts = [
+        "# Commands",
+        "",
+        "`ntkscore --version` prints versions and devices. The options of a space other",
+    ]
+    parts += ["than NAS-Bench-201 are in the help: `ntkscore rank --space residual --help`.", ""]
     group: Any = typer.main.get_command(app(SPACES["nasbench201"]))
     for name, command in sorted(group.commands.items()):
         subcommands = getattr(command, "commands", None)
@@ -96,7 +101,7 @@ def names() -> str:
     import inspect
 
     parts = ["# API", "", "Everything that `import ntkscore` offers.", ""]
-    for name in sorted(ntkscore.PLACES, key=str.lower):
+    for name in sorted(ntkscore.__all__, key=str.lower):
         value = getattr(ntkscore, name)
         kind = "class" if inspect.isclass(value) else "function"
         parts += [f"## {name}", "", "```{eval-rst}", f".. auto{kind}:: ntkscore.{name}"]

@@ -18,7 +18,7 @@ _PLACES = {
     if isinstance(place, ast.ImportFrom)
     for name in place.names
 }
-__all__ = [*_PLACES]
+__all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
