@@ -57,7 +57,7 @@ def forgotten_programs() -> Iterator[None]:
     """Every compiled program takes mappings of memory, of which Linux gives a process 65,530."""
     yield
     mappings = Path("/proc/self/maps")
-    if not mappings.exists() or mappings.read_bytes().count(b"\n") > 30_000:
+    if not mappings.exists() or mappings.read_bytes().count(b"\n") > 12_000:
         jax.clear_caches()
 
 

@@ -18,6 +18,8 @@ from ntkscore.run.devices import Plan
 from ntkscore.run.engine import Progress as RunProgress
 
 LINE_SECONDS = 60.0
+HEADER_PIECE = 6
+"""Letters of a header that stay together."""
 
 
 def _plain(value: Any) -> Any:
@@ -55,16 +57,35 @@ def print_frame(
     elif output_format is Format.csv:
         print(frame.to_csv(index=False), end="")
     else:
-        table = Table(title=title or None, title_justify="left", caption=note or None)
-        table.caption_justify = "left"
-        for column in frame.columns:
-            number = pd.api.types.is_numeric_dtype(frame[column])
-            table.add_column(str(column), justify="right" if number else "left")
-        for record in frame.to_dict("records"):
-            table.add_row(*(_cell_text(_native(value)) for value in record.values()))
-        # A pipe has no width; a table that is cut there would lose its numbers.
-        width = None if sys.stdout.isatty() else 200
-        Console(width=width, highlight=False).print(table)
+        _print_table(frame, title, note)
+
+
+def _print_table(frame: pd.DataFrame, title: str, note: str) -> None:
+    """Print a table in which no value is cut; headers are broken where the terminal is narrow."""
+    records = frame.to_dict("records")
+    rows = [[_cell_text(_native(value)) for value in record.values()] for record in records]
+    # As wide as the longest value, and as a piece of the header that can be read.
+    widths = [min(len(str(column)), HEADER_PIECE) for column in frame.columns]
+    for row in rows:
+        widths = [max(width, len(value)) for width, value in zip(widths, row, strict=True)]
+    # A pipe has no width.
+    width = Console().width if sys.stdout.isatty() else 200
+    table = Table(title=title or None, title_justify="left", caption=note or None)
+    table.caption_justify = "left"
+    narrow = sum(widths) + 3 * len(widths) + 1 > width
+    if narrow:
+        table.box, table.pad_edge, table.padding = None, False, (0, 1, 0, 0)
+        width = max(width, sum(widths) + len(widths))
+    for column, least in zip(frame.columns, widths, strict=True):
+        number = pd.api.types.is_numeric_dtype(frame[column])
+        justify = "right" if number else "left"
+        most = least if narrow else None
+        table.add_column(
+            str(column), justify=justify, min_width=least, max_width=most, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*row)
+    Console(width=width, highlight=False).print(table)
 
 
 def _native(value: Any) -> Any:

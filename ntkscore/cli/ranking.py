@@ -175,10 +175,13 @@ def _print_ranking(
 
     frame, space = ranking.frame, ranking.space
     failed = int(frame[list(ranking.by.terms)].isna().any(axis=1).sum())
-    note = f"{len(frame)} networks, {failed} without this score, {how}; all scores are in {where}"
+    last = " (they come last)" if failed else ""
+    note = f"{len(frame)} networks, {failed} without this score{last}, {how}"
+    note += f"; all scores are in {where}"
     scored = space.choices().items()
     if sizes := [f"{n} {v}" for n, v in space.trained().choices().items() if (n, v) not in scored]:
-        note += f"\nCosts are of the networks that would be trained: {', '.join(sizes)}"
+        trained = ", ".join(sizes)
+        note += f"\nparams, flops and counts are of the networks that would be trained: {trained}"
     if ranking.among is not None:
         note += f"\nPercentiles are among {ranking.among.source}."
     if format is Format.table:

@@ -143,7 +143,7 @@ class ResultSet:
         if not (directory / RUN).is_file():
             raise InputError(
                 f"expected a results directory with a {RUN}, but {directory} has none; give the "
-                "--out of an earlier run"
+                "--out of an earlier run, or `recorded`"
             )
         return _load_run(directory)
 
