@@ -17,8 +17,12 @@ def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
     """The rows of one radius; None takes the only one there is.
 
     Raises:
-        InputError: if there are several, or not this one.
+        InputError: if there are several, or not this one, or no rows at all.
     """
+    if rows.empty:
+        raise InputError(
+            "expected scored networks, got none; run the command that scores them to its end"
+        )
     present = sorted(rows["rho"].unique())
     if rho is None and len(present) == 1:
         return rows

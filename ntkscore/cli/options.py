@@ -38,14 +38,10 @@ TablePath = Annotated[
     typer.Option("--table", help="A benchmark table, the folder with it, or a .csv of accuracies."),
 ]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
-Data = Annotated[
-    str,
-    typer.Option(help="Images: synthetic (embedded), cifar10, cifar100, imagenet16-120, or .npz."),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Folder with the data sets; else $NTKSCORE_DATA, else the user cache."),
-]
+_DATA = "Images: synthetic (embedded), cifar10, cifar100, imagenet16-120, or an .npz file."
+_DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
+Data = Annotated[str, typer.Option(help=_DATA)]
+DataDir = Annotated[Path | None, typer.Option(help=_DATA_DIR)]
 Plot = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
 ]
@@ -74,13 +70,8 @@ class Drawn:
 
     seeds: ClassVar[int] = 1
 
-    data: str = option(
-        "synthetic",
-        "Images: synthetic (embedded), cifar10, cifar100, imagenet16-120, or an .npz file.",
-    )
-    data_dir: Path | None = option(
-        None, "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
-    )
+    data: str = option("synthetic", _DATA)
+    data_dir: Path | None = option(None, _DATA_DIR)
     seed: int = option(0, "Random seed for images, weights and the choice of cells.")
     reference: Path | None = option(
         None,

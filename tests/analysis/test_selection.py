@@ -114,6 +114,8 @@ def test_radii() -> None:
         pick_rho(two, None)
     with pytest.raises(InputError, match=r"expected one of the radii 8/255, got 1/255"):
         pick_rho(one, 1 / 255)
+    with pytest.raises(InputError, match=r"expected scored networks, got none; run the command"):
+        pick_rho(one[:0], 8 / 255)
 
 
 def test_a_space_of_another_kind_is_selected_from_alike() -> None:
