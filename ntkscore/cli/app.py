@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cells.nasbench201 import NASBench201
 from cells.space import Space
 from ntkscore.cli.exploring import explore
 from ntkscore.cli.looking import correlate, fetch, lookup, verify
@@ -16,7 +17,7 @@ from ntkscore.cli.output import input_errors
 from ntkscore.cli.ranking import rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import evaluate, train
-from ntkscore.spaces import SPACES, space_class
+from ntkscore.spaces import space_class
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
 """Packages whose versions a result may depend on."""
@@ -34,7 +35,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-    return app(space_class(named) if named else next(iter(SPACES.values())))
+    return app(space_class(named) if named else NASBench201)
 
 
 def app(space: type[Space]) -> typer.Typer:
