@@ -1,4 +1,4 @@
-"""Search spaces by name, or from a Python file of one's own."""
+"""Search spaces by name, or from a Python file of your own."""
 
 import importlib.util
 import inspect
@@ -81,11 +81,11 @@ def space_class(name: str) -> type[Space]:
 def recorded_space(
     configuration: Mapping[str, Any], cls: type[Space] | None = None
 ) -> Space | None:
-    """The space that a run was about, from its configuration.
+    """The space of a run, from its configuration; None where it is not known.
 
     Args:
         configuration: of the run.
-        cls: the space's class, for a person's own; else by its name, and None if it is not ours.
+        cls: the space's class, for one of your own; that of its name if left out.
     """
     cls = cls or SPACES.get(configuration["space"])
     if cls is None:
@@ -94,7 +94,7 @@ def recorded_space(
 
 
 def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | None:
-    """The space that a run was about, for its images and their classes, as far as they are known.
+    """The space of a run, on its images and classes as far as they are known.
 
     Args:
         run: its result directory.
@@ -109,7 +109,7 @@ def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | No
 
 
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
-    """The space that a run was about, as `space_of_run` has it.
+    """The space of a run, as from `space_of_run`.
 
     Raises:
         InputError: if it is not known.

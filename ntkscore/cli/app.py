@@ -10,10 +10,9 @@ import typer
 
 from cells.nasbench201 import NASBench201
 from cells.space import Space
-from ntkscore.cli.exploring import explore
-from ntkscore.cli.looking import correlate, fetch, lookup, verify
+from ntkscore.cli.display import input_errors
+from ntkscore.cli.looking import correlate, explore, fetch, lookup, verify
 from ntkscore.cli.options import registered
-from ntkscore.cli.output import input_errors
 from ntkscore.cli.ranking import rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import evaluate, train
@@ -53,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: of the command; the process's own if left out.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with input_errors():
-            run = app_for(given)
-        run(given, prog_name="ntkscore")
+            run = app_for(words)
+        run(words, prog_name="ntkscore")
     except typer.Exit as error:
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -65,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _version(asked: bool) -> bool:
+def _version(version: bool) -> bool:
     """Print versions and devices, and end."""
-    if not asked:
-        return asked
+    if not version:
+        return version
     import jax
 
     import ntkscore
