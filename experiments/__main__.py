@@ -27,7 +27,7 @@ from experiments.paper import (
 from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
 from experiments.training import beta, proof
-from ntkscore.cli.output import input_errors
+from ntkscore.cli.display import input_errors
 from ntkscore.data.images import load_images
 from ntkscore.paths import data_home
 

@@ -1,24 +1,18 @@
-"""The choices that decide a kernel score of any network, in one frozen value."""
+"""The choices that decide a kernel score of any network, as one frozen dataclass."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any
 
 from attacks import ATTACKS, NORMS, Attack
-from cells.space import check_choices, option, options
+from cells.space import check_choices, option
 from ntkscore.errors import InputError
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.lazy import Array
 from ntkscore.trace.parameters import PARAMETER_SETS
-
-
-def _repeated(values: Iterable[float]) -> list[float]:
-    """Values that occur more than once, to the digits that rows show."""
-    seen: set[str] = set()
-    return [value for value in values if f"{value:g}" in seen or seen.add(f"{value:g}")]
 
 
 @dataclass(frozen=True)
@@ -103,9 +97,10 @@ class Config:
                 if not 0 <= value <= 1:
                     hint = "write 8/255 for eight grey levels" if name == "rho" else "0 is clean"
                     raise InputError(f"expected {name} from 0 to 1, got {value:g}; {hint}")
-            if repeated := _repeated(values):
+            shown = [f"{value:g}" for value in values]  # as in rows
+            if repeated := [text for text in shown if shown.count(text) > 1]:
                 raise InputError(
-                    f"expected every {name} once, got {repeated[0]:g} again; leave it out"
+                    f"expected every {name} once, got {repeated[0]} again; leave it out"
                 )
         if self.steps is not None and self.steps < 1:
             raise InputError(f"expected at least 1 step, got {self.steps}; raise it")
@@ -114,29 +109,28 @@ class Config:
                 f"expected a step size above 0 and at most 1, got {self.step_size:g}; "
                 "write 2/255 for two grey levels"
             )
-        taken = inspect.signature(ATTACKS[self.attack]).parameters
+        parameters = {k: inspect.signature(attack).parameters for k, attack in ATTACKS.items()}
         for name, value in self._attack_choices().items():
-            if name not in taken:
-                others = [k for k, f in ATTACKS.items() if name in inspect.signature(f).parameters]
+            if name not in parameters[self.attack]:
+                others = [attack for attack in ATTACKS if name in parameters[attack]]
                 raise InputError(
                     f"expected no {name} with {self.attack}, which has none, got {value!r}; "
                     f"leave it out, or choose the attack {' or '.join(others)}"
                 )
 
     def _attack_choices(self) -> dict[str, Any]:
-        """Choices for the attack that differ from its usual values."""
+        """Choices for the attack that differ from their defaults."""
         names = ("steps", "step_size", "random_start", "norm")
-        usual = {field.name: field.default for field in options(self)}
-        return {name: getattr(self, name) for name in names if getattr(self, name) != usual[name]}
+        return {n: getattr(self, n) for n in names if getattr(self, n) != getattr(Config, n)}
 
     @property
     def attack_at(self) -> Callable[[float | Array], Attack]:
-        """The attack of a radius, which may be traced."""
+        """The attack as a function of its radius, which may be traced."""
         return partial(ATTACKS[self.attack], **self._attack_choices())
 
     @property
     def program(self) -> "Config":
-        """The config less what is data: equal for all configs that one compiled program serves."""
+        """The config without what is data: equal for all configs that share a compiled program."""
         # Only the number of radii counts; they differ because equal ones are refused.
         blank = tuple(i / len(self.rhos) for i in range(len(self.rhos)))
         return replace(self, samples=2, balanced=False, rhos=blank, betas=(0.5,))

@@ -1,4 +1,4 @@
-"""JAX under its usual names, imported when something of it is first used.
+"""JAX under its usual names, imported at its first use.
 
 Importing JAX takes most of a second, and help, look-ups and refusals of bad input need none of it:
 they need the names in registries. So a module with a registry, and what such a module imports, has
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class Lazy:
-    """A module that is imported when something of it is first used."""
+    """A module that is imported at its first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,9 +1,9 @@
-"""Programs that were traced by an earlier start.
+"""A cache of traced programs between starts.
 
-JAX keeps compiled code between starts, but runs the Python that describes a program anew, which
-for one small network takes several times as long as its kernel. A traced program is kept here
-under a name made of everything that it depends on: the source of these packages, the versions of
-the libraries, JAX's own settings, what is scored and how, and the shapes of the arrays.
+JAX keeps compiled code between starts, but traces the Python code of a program again, which for one
+small network takes several times as long as its kernel. A traced program is kept here under a name
+made of everything that it depends on: the source of these packages, the versions of the libraries,
+JAX's own settings, what is scored and how, and the shapes of the arrays.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ _folder: Path | None = None
 def keep_traced(folder: Path) -> None:
     """Keep traced programs in a folder from now on, where flatbuffers is installed.
 
-    Only for a process that runs nobody else's code: what a caller replaces in these packages
-    while they run is not part of a program's name.
+    Only for a process that runs only our code: what a caller replaces in these packages while they
+    run is not part of a program's name.
     """
     global _folder
     if find_spec("flatbuffers") is not None:
@@ -44,8 +44,8 @@ def compiled(
 
     Args:
         function: what to compile; its arrays and results lie in tuples, lists and dicts.
-        described: all that it depends on besides its arguments: plain values, and functions and
-            dataclasses of these packages. With anything else in it, no trace is kept.
+        described: what it depends on besides its arguments: plain values, and functions and
+            dataclasses of these packages. With anything else among them, no trace is kept.
         options: for the compiler.
     """
     plain = jax.jit(function, static_argnums=0, compiler_options=options)
@@ -62,16 +62,16 @@ def compiled(
             # Not every program can be written to a file on every platform.
             with suppress(_NotOurs, ValueError, NotImplementedError):
                 name = _name((static, str(tree), shapes, described))
-                kept = _kept(folder / name, jax.jit(partial(function, static)), arrays)
-                program = jax.jit(kept, compiler_options=options)
+                traced = _traced(folder / name, jax.jit(partial(function, static)), arrays)
+                program = jax.jit(traced, compiler_options=options)
             programs[static, tree, shapes] = program
         return programs[static, tree, shapes](*arrays)
 
     return call
 
 
-def _kept(file: Path, function: Any, arrays: tuple[PyTree, ...]) -> Callable[..., Any]:
-    """The traced function in a file, which is written first where it is missing or damaged."""
+def _traced(file: Path, function: Any, arrays: tuple[PyTree, ...]) -> Callable[..., Any]:
+    """The traced function from a file, which is written first where it is missing or damaged."""
     from jax import export
 
     with suppress(Exception):  # whatever a damaged file makes a reader do
@@ -90,7 +90,7 @@ class _NotOurs(Exception):
 
 
 def _name(described: Any) -> str:
-    """A name that differs where anything does that the program depends on."""
+    """A file name that differs wherever something differs that the program depends on."""
     # A setting may have another value in this thread than for the whole process.
     settings = {k: str(getattr(jax.config, k, v)) for k, v in jax.config.values.items()}
     versions = [version(library) for library in LIBRARIES]
@@ -99,7 +99,7 @@ def _name(described: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as plain ones, whose representation says all about it."""
+    """A value in terms of plain ones, whose representation identifies it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):

@@ -1,14 +1,15 @@
-"""Search spaces by name, or from a Python file of one's own."""
+"""Search spaces by name, or from a Python file of your own."""
 
 import importlib.util
 import inspect
+import pkgutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cells.nasbench201.space import NASBench201
-from cells.residual import Residual, ResidualConvolutional
+import cells
 from cells.space import Space, Task, options
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
@@ -16,11 +17,20 @@ from ntkscore.errors import InputError
 if TYPE_CHECKING:
     from ntkscore.results.result_set import ResultSet
 
+
+def _spaces_in(module: ModuleType) -> list[type[Space]]:
+    """The search spaces that a module defines or imports, in the order of their class names."""
+    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
+    return [cls for cls in classes if issubclass(cls, Space) and not inspect.isabstract(cls)]
+
+
 SPACES: dict[str, type[Space]] = {
-    NASBench201.name: NASBench201,
-    Residual.name: Residual,
-    ResidualConvolutional.name: ResidualConvolutional,
+    space.name: space
+    for package in pkgutil.iter_modules(cells.__path__)
+    if package.ispkg
+    for space in _spaces_in(importlib.import_module(f"cells.{package.name}"))
 }
+"""The search spaces of the packages in `cells`, by name."""
 
 
 def space_class(name: str) -> type[Space]:
@@ -50,11 +60,8 @@ def space_class(name: str) -> type[Space]:
     # Dataclasses look their own module up.
     sys.modules[module_name] = module
     spec.loader.exec_module(module)
-    classes = {
-        cls.__name__: cls
-        for _, cls in inspect.getmembers(module, inspect.isclass)
-        if issubclass(cls, Space) and cls.__module__ == module_name and not inspect.isabstract(cls)
-    }
+    found = _spaces_in(module)
+    classes = {cls.__name__: cls for cls in found if cls.__module__ == module_name}
     if not wanted and len(classes) == 1:
         (wanted,) = classes
     if wanted not in classes:
@@ -74,11 +81,11 @@ def space_class(name: str) -> type[Space]:
 def recorded_space(
     configuration: Mapping[str, Any], cls: type[Space] | None = None
 ) -> Space | None:
-    """The space that a run was about, from its configuration.
+    """The space of a run, from its configuration; None where it is not known.
 
     Args:
         configuration: of the run.
-        cls: the space's class, for a person's own; else by its name, and None if it is not ours.
+        cls: the space's class, for one of your own; that of its name if left out.
     """
     cls = cls or SPACES.get(configuration["space"])
     if cls is None:
@@ -87,7 +94,7 @@ def recorded_space(
 
 
 def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | None:
-    """The space that a run was about, for its images and their classes, as far as they are known.
+    """The space of a run, on its images and classes as far as they are known.
 
     Args:
         run: its result directory.
@@ -102,7 +109,7 @@ def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | No
 
 
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
-    """The space that a run was about, as `space_of_run` has it.
+    """The space of a run, as from `space_of_run`.
 
     Raises:
         InputError: if it is not known.

@@ -1,4 +1,4 @@
-"""NAS-Bench-201: its cells here, its networks in `space`."""
+"""NAS-Bench-201: its cells, and its networks as a search space."""
 
 from cells.nasbench201.canonical import canonical as canonical
 from cells.nasbench201.canonical import distinct_cells as distinct_cells
@@ -8,3 +8,4 @@ from cells.nasbench201.cell import SIZE as SIZE
 from cells.nasbench201.cell import Cell as Cell
 from cells.nasbench201.cell import CellError as CellError
 from cells.nasbench201.cell import all_cells as all_cells
+from cells.nasbench201.space import NASBench201 as NASBench201

@@ -10,8 +10,7 @@ import pandas as pd
 from cells.residual import Residual
 from experiments.theory.tasks import draw
 from experiments.theory.trials import run_trial
-from ntkscore.cli.display import print_frame
-from ntkscore.cli.output import Format, stderr
+from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.errors import InputError
 from ntkscore.text import parse_fraction
 

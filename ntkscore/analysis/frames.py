@@ -9,7 +9,7 @@ from cells.space import Space
 from ntkscore.analysis.score_names import ScoreName
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import NOT_GIVEN
-from ntkscore.measures.loss import LOSS
+from ntkscore.measures.forward import LOSS
 from ntkscore.text import format_rho
 
 

@@ -1,4 +1,4 @@
-"""Runs into a directory, and the ranking of what is there."""
+"""Runs into a result directory, and rankings of its networks."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -40,9 +40,9 @@ def rank(
 ) -> pd.DataFrame:
     """Score many architectures into a directory, on all local devices, and rank them.
 
-    Whatever ends the run, what is finished is on disk: the same call goes on from there. Where JAX
-    has computed nothing yet, each core of a CPU becomes a device. Compiled programs are kept in the
-    user's cache unless JAX's own settings name another place.
+    However the run ends, finished networks are on disk, and the same call resumes it. If JAX has
+    not computed anything yet, each core of a CPU becomes a device. Compiled programs are kept in
+    the user's cache unless JAX's settings name another folder.
 
     Args:
         architectures: a list, or a specification such as `random:64` or `distinct` (see
@@ -97,19 +97,18 @@ def search(
     batch: int | None = None,
     report: Callable[[Step], None] = lambda step: None,
 ) -> pd.DataFrame:
-    """Search a space for the network with the best score, and compute only those on the way.
+    """Search a space for the network with the best score, and compute only those that it visits.
 
     Networks are compared by their ranks among those visited so far, or among a reference's.
-    Whatever ends the search, what is finished is on disk: the same call takes the same way, and
-    goes on from there.
+    However the search ends, finished networks are on disk, and the same call resumes it.
 
     Args:
         data: images to draw from, or their name.
         out: the result directory.
         config: how to score; `Config()` if left out. Of several radii the first counts.
         space: what is searched; `NASBench201()` if left out.
-        method: `local`, to the best neighbour until there is none and then anew, or `evolution`,
-            regularised; or a search of your own (`ntkscore.run.search.visit`).
+        method: `local`, which moves to the best neighbour and restarts where none is better, or
+            `evolution`, regularised; or a search of your own (`ntkscore.run.search.visit`).
         budget: networks to visit.
         seed: of the search, and the first one of images and weights.
         seeds: how many seeds a network is scored with.
@@ -147,15 +146,15 @@ def rank_results(
     table: Table | None = None,
     space: type[Space] | None = None,
 ) -> pd.DataFrame:
-    """Rank what a run holds, over all its seeds, and compute nothing.
+    """Rank the networks of a run by the scores on disk, over all seeds; nothing is computed.
 
     Args:
-        directory: a run's result directory; `recorded` for the scores that come with the package.
+        directory: of the run; `recorded` for the scores that come with the package.
         architectures: which of its networks, as for `rank`; all of them if left out.
         by: a score, or several joined by `+`; the default sum if left out. Of several radii the
             run's first counts.
         table: for the specifications `table` and `table:K`.
-        space: the class of a space of one's own.
+        space: the class of a space of your own.
 
     Returns:
         As `rank` does.
@@ -192,11 +191,8 @@ def ranking_of(
     config, key = from_record(Config, results.configuration), results.identity[0]
     rows = pick_rho(results.read(), config.rhos[0])
     there = [space.parse(str(name)) for name in rows[key].unique()]
-    if isinstance(architectures, str):
-        architectures = select(architectures, space, table)
-    elif architectures is not None:
-        architectures = [space.parse(name) for name in architectures]
-    chosen = set(there if architectures is None else architectures) & set(there)
+    wanted = there if architectures is None else select(architectures, space, table)
+    chosen = set(wanted) & set(there)
     if not chosen:
         raise InputError(
             f"expected some of the {len(there)} networks in {results.directory}, got none of "
@@ -204,17 +200,17 @@ def ranking_of(
         )
     first = next(each for each in there if each in chosen)
     rows = rows[rows[key].isin([space.key(each) for each in chosen])]
-    asked = None if by is None else sum_named(by, space, first, config.betas)
-    if asked is not None:
+    score = None if by is None else sum_named(by, space, first, config.betas)
+    if score is not None:
         scores = network_table(rows, space)
-        if absent := [term for term in asked.terms if term not in scores]:
+        if absent := [term for term in score.terms if term not in scores]:
             raise InputError(
                 f"expected a score that {results.directory} holds, got {absent[0]!r}; choose one "
                 f"of {', '.join(scores.columns)}"
             )
     seeds = sorted(set(rows["seed"].tolist()))
-    among = shipped_population(results.configuration, seeds, config.rhos[0], asked, space)
-    return Ranking.of(rows, asked, space, among)
+    among = shipped_population(results.configuration, seeds, config.rhos[0], score, space)
+    return Ranking.of(rows, score, space, among)
 
 
 def percentiles(
@@ -226,13 +222,13 @@ def percentiles(
     by: str | None = None,
     reference: str | PathLike[str] | None = None,
 ) -> pd.Series:
-    """Where networks lie in their whole space, in percent: the share that each is better than.
+    """Percentiles of networks in their whole space: the percentage that each is better than.
 
-    A network has the same percentile alone, among few and in the whole space.
+    A network's percentile does not depend on the other networks in `rows`.
 
     Args:
-        rows: as `score` gives them, or a run's, of any number of networks and seeds.
-        data: the images that they were drawn from.
+        rows: from `score`, or of a run, of any number of networks and seeds.
+        data: the images that were drawn from.
         config: how they were scored; `Config()` if left out. Of several radii the first counts.
         space: where the networks come from; `NASBench201()` if left out.
         by: a score, or several joined by `+`; the default sum if left out.
@@ -298,11 +294,11 @@ def recorded_scores() -> pd.DataFrame:
 
 
 def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:
-    """The space of a result directory, as it was made there; None where it cannot be known.
+    """The space of a result directory, with its options; None where it is not known.
 
     Args:
         source: a result directory, or anything else that scores can be read from.
-        cls: the space's class, for a person's own.
+        cls: the space's class, for one of your own.
     """
     if not (Path(source) / RUN).is_file():
         return cls() if cls else None

@@ -1,41 +1,29 @@
-"""Scores of architectures, or of a network of one's own, in memory."""
+"""Scores of architectures, or of a network of your own, in memory."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, PyTree
 
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.checks import check_labels, check_pixels, checked_model
-from ntkscore.kernels.stack import Stack, stack
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run import devices
 from ntkscore.run.engine import by_shape
 from ntkscore.run.job import choices_of
-from ntkscore.run.scorer import Pending, Scorer, dtype_of, precision
-
-
-def _check_images(images: np.ndarray, labels: np.ndarray, num_classes: int | None) -> int:
-    """Number of classes; images and labels that do not fit are refused."""
-    check_pixels(images)
-    known = num_classes is not None or labels.size == 0
-    classes = num_classes if known else int(labels.max()) + 1
-    check_labels(labels, len(images), classes or 0)
-    return classes or 0
+from ntkscore.run.scorer import Pending, Scorer, dtype_of, kernels, precision
 
 
 def _frame(
-    rows: Iterable[Rows], images: Mapping[str, Any], space: Space, config: Config
+    rows: Iterable[Rows], images: Mapping[str, object], space: Mapping[str, object], config: Config
 ) -> pd.DataFrame:
+    """Rows of networks, with the columns of their images, their space and the config."""
     frame = pd.DataFrame([row for one in rows for row in one])
     identity = tuple(frame.columns[: list(frame.columns).index("seed")])
     return with_constants(frame, identity, {**images, **choices_of(space, config)})
@@ -91,7 +79,11 @@ def score(
         85     0     ok
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    classes = _check_images(images, labels, num_classes)
+    check_pixels(images)
+    classes = num_classes
+    if classes is None:
+        classes = int(labels.max()) + 1 if labels.size else 0
+    check_labels(labels, len(images), classes)
     task = Task(images.shape[1:], classes, tuple(map(float, mean)), tuple(map(float, std)))
     space = (space or NASBench201()).on(task)
     config = replace(config or Config(), samples=len(images))
@@ -106,33 +98,9 @@ def score(
     for shape, group in by_shape(space, chosen).items():
         scored = scorer(group, scorer.batch(images, labels, seed, shape))
         by_key |= {space.key(a): rows for a, rows in zip(group, scored, strict=True)}
-    # Other means, deviations or classes make other numbers of the same images.
-    used = {"dataset": dataset, "num_classes": classes, "mean": task.mean, "std": task.std}
-    return _frame([by_key[space.key(a)] for a in chosen], used, space, config)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OneNetwork(Space):
-    """A network of one's own, as a space whose single architecture is its name."""
-
-    name: ClassVar[str] = "network"
-
-    network: Model
-
-    def parse(self, text: Any) -> str:
-        return str(text)
-
-    def identity(self, architecture: str) -> dict[str, str | int]:
-        return {"network": architecture}
-
-    def costs(self, architecture: str) -> dict[str, float]:
-        return {}
-
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> PyTree:
-        raise NotImplementedError("the weights are given")
-
-    def model(self, shape: Hashable, variables: PyTree, code: Any, images: Array) -> Model:
-        return self.network._replace(params=variables)
+    # Scores of the same images depend on the normaliser and the number of classes too.
+    images_of = {"dataset": dataset, "num_classes": classes, "mean": task.mean, "std": task.std}
+    return _frame([by_key[space.key(a)] for a in chosen], images_of, space.columns, config)
 
 
 def score_network(
@@ -180,20 +148,11 @@ def score_network(
     images, labels = np.asarray(images), np.asarray(labels)
     config = replace(config or Config(), samples=len(images) if images.ndim else 0)
     devices.keep_compiled()
+    dtype = dtype_of(config)
     with precision(config):
         key = jax.random.fold_in(jax.random.key(seed), 1)
-        computed = stack(
-            checked_model(model, dtype_of(config)),
-            images.astype(dtype_of(config)),
-            labels,
-            config.attack_at,
-            config.rhos,
-            config.output,
-            config.parameters,
-            config.implementation,
-            key if config.random_start else None,
-            jax.random.fold_in(key, 2) if config.proxies else None,
-        )
-    alone = Stack(*jax.tree.map(lambda a: np.asarray(a)[None], tuple(computed)))
-    rows = Pending([{"network": name, "seed": seed}], alone, jnp.asarray(labels), config).rows()
-    return _frame(rows, {"dataset": dataset}, _OneNetwork(network=model), config)
+        model = checked_model(model, dtype)
+        found = kernels(model, config, images.astype(dtype), labels, config.rhos, key)
+    alone = jax.tree.map(lambda array: np.asarray(array)[None], found)
+    rows = Pending([{"network": name, "seed": seed}], alone, labels, config).rows()
+    return _frame(rows, {"dataset": dataset}, {"space": "network"}, config)

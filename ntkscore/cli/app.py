@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
+from cells.nasbench201 import NASBench201
 from cells.space import Space
-from ntkscore.cli.exploring import explore
-from ntkscore.cli.looking import correlate, fetch, lookup, verify
+from ntkscore.cli.display import input_errors
+from ntkscore.cli.looking import correlate, explore, fetch, lookup, verify
 from ntkscore.cli.options import registered
-from ntkscore.cli.output import input_errors
 from ntkscore.cli.ranking import rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import evaluate, train
-from ntkscore.spaces import SPACES, space_class
+from ntkscore.spaces import space_class
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
 """Packages whose versions a result may depend on."""
@@ -34,7 +34,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-    return app(space_class(named) if named else next(iter(SPACES.values())))
+    return app(space_class(named) if named else NASBench201)
 
 
 def app(space: type[Space]) -> typer.Typer:
@@ -52,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: of the command; the process's own if left out.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with input_errors():
-            run = app_for(given)
-        run(given, prog_name="ntkscore")
+            run = app_for(words)
+        run(words, prog_name="ntkscore")
     except typer.Exit as error:
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -64,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _version(asked: bool) -> bool:
+def _version(version: bool) -> bool:
     """Print versions and devices, and end."""
-    if not asked:
-        return asked
+    if not version:
+        return version
     import jax
 
     import ntkscore

@@ -1,37 +1,81 @@
-"""Output for a person or a program: tables, JSON, CSV, and the progress line."""
+"""What a command prints: tables, JSON and CSV on stdout; messages and progress on stderr."""
 
 import json
 import math
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from ntkscore.cli.output import Format, stderr
-from ntkscore.run.devices import Plan
-from ntkscore.run.engine import Progress as RunProgress
+from ntkscore.errors import InputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ntkscore.run.devices import Plan
+    from ntkscore.run.engine import Progress as RunProgress
+
+stderr = Console(stderr=True, highlight=False)
 LINE_SECONDS = 60.0
 HEADER_PIECE = 6
 """Letters of a header that stay together."""
 
 
-def _plain(value: Any) -> Any:
-    """A value for JSON: no NaN (null stands for it), no numpy."""
-    if value is None or value is pd.NA:
-        return None
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+class Format(StrEnum):
+    """Forms in which a command prints on stdout."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """End on bad input with its one sentence and exit code 2."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).replace("[", r"\[")
+        stderr.print(f"[red]error:[/red] {text}", soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def interruptible(on_disk: Callable[[], str]) -> Iterator[None]:
+    """End on an interrupt with exit code 130, and say what is on disk.
+
+    Args:
+        on_disk: says what the command leaves, as the beginning of a sentence.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr.print(f"stopped; {on_disk()}, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _records(frame: "pd.DataFrame") -> list[dict[Hashable, Any]]:
+    """The rows of a frame as dicts of Python's own types; None stands for NaN."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 def _cell_text(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -39,7 +83,7 @@ def _cell_text(value: Any) -> str:
 
 
 def print_frame(
-    frame: pd.DataFrame, output_format: Format, title: str = "", note: str = ""
+    frame: "pd.DataFrame", output_format: Format, title: str = "", note: str = ""
 ) -> None:
     """Print a frame on stdout.
 
@@ -50,8 +94,8 @@ def print_frame(
     """
     if output_format is Format.json:
         records = [
-            {key: _plain(value) for key, value in record.items()}
-            for record in frame.to_dict("records")
+            {name: None if value in (math.inf, -math.inf) else value for name, value in row.items()}
+            for row in _records(frame)
         ]
         print(json.dumps(records, indent=1))
     elif output_format is Format.csv:
@@ -60,10 +104,9 @@ def print_frame(
         _print_table(frame, title, note)
 
 
-def _print_table(frame: pd.DataFrame, title: str, note: str) -> None:
+def _print_table(frame: "pd.DataFrame", title: str, note: str) -> None:
     """Print a table in which no value is cut; headers are broken where the terminal is narrow."""
-    records = frame.to_dict("records")
-    rows = [[_cell_text(_native(value)) for value in record.values()] for record in records]
+    rows = [list(map(_cell_text, record.values())) for record in _records(frame)]
     # As wide as the longest value, and as a piece of the header that can be read.
     widths = [min(len(str(column)), HEADER_PIECE) for column in frame.columns]
     for row in rows:
@@ -77,19 +120,16 @@ def _print_table(frame: pd.DataFrame, title: str, note: str) -> None:
         table.box, table.pad_edge, table.padding = None, False, (0, 1, 0, 0)
         width = max(width, sum(widths) + len(widths))
     for column, least in zip(frame.columns, widths, strict=True):
-        number = pd.api.types.is_numeric_dtype(frame[column])
-        justify = "right" if number else "left"
-        most = least if narrow else None
         table.add_column(
-            str(column), justify=justify, min_width=least, max_width=most, overflow="fold"
+            str(column),
+            justify="right" if frame[column].dtype.kind in "biuf" else "left",
+            min_width=least,
+            max_width=least if narrow else None,
+            overflow="fold",
         )
     for row in rows:
         table.add_row(*row)
     Console(width=width, highlight=False).print(table)
-
-
-def _native(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
 
 
 def duration(seconds: float) -> str:
@@ -104,15 +144,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def describe(progress: RunProgress) -> str:
-    """Done, rate, time left and failures in a line."""
-    finished = progress.resumed + progress.done
-    parts = [f"{finished} of {progress.total} networks"]
+def describe(progress: "RunProgress") -> str:
+    """Networks done, rate, time left and failures, in a line."""
+    parts = [f"{progress.finished} of {progress.total} networks"]
     if progress.resumed:
         parts.append(f"{progress.resumed} from an earlier run")
     if progress.rate:
         parts.append(f"{progress.rate:.2f}/s")
-    if finished < progress.total:
+    if progress.finished < progress.total:
         left = duration(progress.seconds_left)
         parts.append(f"{left} left" if progress.rate else "compiling")
     parts += [f"{count} rows {status}" for status, count in progress.statuses.items()]
@@ -120,40 +159,30 @@ def describe(progress: RunProgress) -> str:
 
 
 @contextmanager
-def progress_display() -> Iterator[Any]:
+def progress_display() -> Iterator[Callable[["RunProgress"], None]]:
     """A function to report progress with: a bar on a terminal, else a line per minute.
 
     The plan is printed when it is made, and again when it had to change.
     """
     announced: Plan | None = None
+    last_line = -math.inf
+    bar = Progress(BarColumn(30), TextColumn("{task.description}"), console=stderr)
+    task = bar.add_task("starting", total=None)
 
-    def announce(progress: RunProgress) -> None:
-        nonlocal announced
+    def report(progress: "RunProgress") -> None:
+        nonlocal announced, last_line
         if progress.plan != announced:
             announced = progress.plan
             stderr.print(str(progress.plan), soft_wrap=True)
-
-    if stderr.is_terminal:
-        columns = (BarColumn(30), TextColumn("{task.description}"))
-        with Progress(*columns, console=stderr, transient=False) as bar:
-            task = bar.add_task("starting", total=None)
-
-            def update(progress: RunProgress) -> None:
-                announce(progress)
-                finished = progress.resumed + progress.done
-                text = describe(progress)
-                bar.update(task, total=progress.total, completed=finished, description=text)
-
-            yield update
-        return
-    last = -math.inf
-
-    def line(progress: RunProgress) -> None:
-        nonlocal last
-        announce(progress)
-        finished = progress.resumed + progress.done == progress.total
-        if finished or time.monotonic() - last >= LINE_SECONDS:
-            last = time.monotonic()
+        if stderr.is_terminal:
+            text, done = describe(progress), progress.finished
+            bar.update(task, total=progress.total, completed=done, description=text)
+        elif progress.finished == progress.total or time.monotonic() - last_line >= LINE_SECONDS:
+            last_line = time.monotonic()
             print(describe(progress), file=sys.stderr, flush=True)
 
-    yield line
+    if stderr.is_terminal:
+        with bar:
+            yield report
+    else:
+        yield report

@@ -1,4 +1,4 @@
-"""The commands that look at results and fetch data: each parses, calls, prints.
+"""The commands that compare, look up, show and fetch: each parses, calls, prints.
 
 A command imports what it works with when it runs, so that help is quick, and what computes when
 its input is checked, so that a refusal is.
@@ -11,7 +11,8 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.output import Format, stderr
+from ntkscore.cli.display import Format, print_frame, stderr
+from ntkscore.cli.sheets import compact_agreement, strongest_first
 from ntkscore.data.downloads import SOURCES
 from ntkscore.paths import data_home, results_path
 from ntkscore.run import devices
@@ -36,9 +37,7 @@ def correlate(
         ),
     ] = "val_pgd_8_acc",
     rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
-    top: Annotated[
-        int, typer.Option(help="Rows of the printed table, the strongest correlations first.")
-    ] = 25,
+    top: o.Top = None,
     plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
     space: o.SpaceName = None,
@@ -47,8 +46,6 @@ def correlate(
     """Correlate scores with measured accuracy, beside the parameter count and the FLOPs."""
     from ntkscore.analysis import comparison
     from ntkscore.api.runs import space_in
-    from ntkscore.cli.display import print_frame
-    from ntkscore.cli.sheets import compact_agreement
     from ntkscore.explore.pictures import agreement_picture, check_picture
 
     check_picture(plot)
@@ -66,16 +63,18 @@ def correlate(
     )
     if absent := len(scores) - int((frame["n"] + frame["excluded"]).max()):
         note += f"; {absent} networks that the table has no results for are left out"
-    if format is Format.table and len(frame) > top:
-        note += f"; {len(frame) - top} more with --top {len(frame)}"
     printed = frame
+    if format is Format.table or top is not None:
+        printed = strongest_first(frame).head(25 if top is None else top)
     if format is Format.table:
-        printed = compact_agreement(frame, top, where.fewer if where else ())
+        if hidden := len(frame) - len(printed):
+            note += f"; {hidden} more with --top {len(frame)}"
+        printed = compact_agreement(printed, where.fewer if where else ())
     print_frame(printed, format, f"Agreement with {metric} on {dataset}, {len(scores)} cells", note)
     if plot is not None:
-        # What is free was not in the scores.
-        free = [name for name in frame["score"] if name not in scores and "+" not in name]
-        agreement_picture(frame, free, f"{metric} on {dataset}", plot)
+        # Costs and counts were not in the scores.
+        costs = [name for name in frame["score"] if name not in scores and "+" not in name]
+        agreement_picture(frame, costs, f"{metric} on {dataset}", plot)
         stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
@@ -90,8 +89,6 @@ def lookup(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Look up measured accuracies, as fractions."""
-    from ntkscore.cli.display import print_frame
-
     accuracies = ntkscore.load_table(table, dataset)
     where = space_class(space)() if space else None
     frame = ntkscore.lookup(cells, accuracies, dataset, seed=seed, space=where)
@@ -112,7 +109,6 @@ def verify(
 
     import pandas as pd
 
-    from ntkscore.cli.display import print_frame
     from ntkscore.verify.checks import verify as verify_file
 
     devices.keep_compiled(alone=True)
@@ -147,3 +143,33 @@ def fetch(
     """Download a data set or the benchmark table, checked by its checksum."""
     path = ntkscore.fetch(name, data_home(data_dir))
     stderr.print(f"{name} is in {path}", soft_wrap=True)
+
+
+def explore(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Result directories of one space, one or more; `recorded` for the package's own.",
+            metavar="DIR…",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The page, an .html file.")],
+    table: Annotated[
+        Path | None,
+        typer.Option(help="A benchmark table, the folder with it, or a .csv of accuracies."),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set of a .csv that does not name it.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Its heading; the folders' names else.")] = None,
+    space: o.SpaceName = None,
+) -> None:
+    """Make one page to look at results in a browser: scatter, filters, ranking."""
+    from ntkscore.explore import write_page
+
+    accuracies = ntkscore.load_table(table, dataset) if table else None
+    places = [results_path(each) for each in directories]
+    cls = space_class(space) if space else None
+    write_page(places, out, accuracies, title=title, space=cls)
+    size = out.stat().st_size / 1e6
+    stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

@@ -1,7 +1,7 @@
 """Command-line options: what commands share, and those that the fields of a dataclass make.
 
-A command's parameter of a type in `flattened`, such as `Config` or `Space`, stands for one option
-for each of its fields. Which fields a space has is known when `--space` has been read.
+A command's parameter of a type in `PANELS`, such as `Config` or `Space`, stands for one option for
+each of its fields. Which fields a space has is known when `--space` has been read.
 """
 
 import inspect
@@ -15,7 +15,7 @@ import typer
 
 from cells.space import Space, option, options
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.cli.output import Format, input_errors
+from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho, parse_fraction
@@ -45,7 +45,13 @@ DataDir = Annotated[Path | None, typer.Option(help=_DATA_DIR)]
 Plot = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
 ]
-Top = Annotated[int, typer.Option(help="Rows of the printed table.")]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        help="Rows to print, from the best or strongest down; if left out, the first few of a "
+        "table and all of JSON and CSV."
+    ),
+]
 BatchSize = Annotated[
     int | None,
     typer.Option(
@@ -110,20 +116,15 @@ class Processes:
     process: int | None = option(None, "Number of this process, from 0.")
 
 
-def flattened(space: type[Space]) -> dict[Any, tuple[Any, str]]:
-    """Types of parameters that stand for their fields: the class to make, and the help's section.
-
-    Args:
-        space: the class of `--space`.
-    """
-    return {
-        Config: (Config, SCORING),
-        Drawn: (Drawn, SCORING),
-        Ordered: (Ordered, SCORING),
-        Recipe: (Recipe, TRAINING),
-        Processes: (Processes, MACHINE),
-        Space: (space, NETWORKS),
-    }
+PANELS: dict[Any, str] = {
+    Config: SCORING,
+    Drawn: SCORING,
+    Ordered: SCORING,
+    Recipe: TRAINING,
+    Processes: MACHINE,
+    Space: NETWORKS,
+}
+"""Types of parameters that stand for their fields, and the section of the help for these."""
 
 
 def flag_of(field: Field) -> str:
@@ -131,15 +132,9 @@ def flag_of(field: Field) -> str:
     return (field.metadata["flag"] or field.name).replace("_", "-")
 
 
-def _is_sequence(hint: Any) -> bool:
-    return get_origin(hint) is tuple
-
-
 def _kind(hint: Any) -> Any:
     """Type of one value: for a sequence that of its elements, for an optional value its own."""
-    if _is_sequence(hint):
-        return get_args(hint)[0]
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) in (tuple, UnionType):
         return next(kind for kind in get_args(hint) if kind is not NoneType)
     return hint
 
@@ -158,7 +153,7 @@ def _parameter(field: Field, hint: Any, panel: str) -> inspect.Parameter:
         *others, last = field.metadata["choices"]()
         help = f"{help.rstrip('.')}: {', '.join(others)} or {last}."
     if kind is float and default is not None:
-        default = list(map(_text, default)) if _is_sequence(hint) else _text(default)
+        default = list(map(_text, default)) if get_origin(hint) is tuple else _text(default)
     declared = typer.Option(
         f"--{flag_of(field)}",
         help=help,
@@ -167,7 +162,7 @@ def _parameter(field: Field, hint: Any, panel: str) -> inspect.Parameter:
         metavar="NUMBER" if kind is float else None,
     )
     kind = str if kind is float else kind
-    kind = list[kind] if _is_sequence(hint) else kind | None if default is None else kind
+    kind = list[kind] if get_origin(hint) is tuple else kind | None if default is None else kind
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -176,16 +171,16 @@ def _parameter(field: Field, hint: Any, panel: str) -> inspect.Parameter:
     )
 
 
-def _value(hint: Any, given: Any) -> Any:
+def _value(hint: Any, value: Any) -> Any:
     """A field's value from that of its parameter."""
-    if given is None:
+    if value is None:
         return None
-    read = parse_fraction if _kind(hint) is float else lambda value: value
-    return tuple(map(read, given)) if _is_sequence(hint) else read(given)
+    parse = parse_fraction if _kind(hint) is float else lambda each: each
+    return tuple(map(parse, value)) if get_origin(hint) is tuple else parse(value)
 
 
 def registered(function: Callable[..., None], space: type[Space]) -> Callable[..., None]:
-    """A command as Typer reads it: parameters of a type in `flattened` become options.
+    """A command as Typer reads it: parameters of a type in `PANELS` become options.
 
     Bad input ends with its one sentence and exit code 2.
 
@@ -193,23 +188,24 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
         function: the command.
         space: the class of `--space`.
     """
-    makers, parameters = {}, []
-    for own in inspect.signature(function).parameters.values():
-        if own.annotation not in flattened(space):
-            parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    made, parameters = {}, []
+    for parameter in inspect.signature(function).parameters.values():
+        kind = parameter.annotation
+        if kind not in PANELS:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        cls, panel = flattened(space)[own.annotation]
+        cls = space if kind is Space else kind
         hints = get_type_hints(cls)
-        makers[own.name] = cls, {field.name: hints[field.name] for field in options(cls)}
-        parameters += [_parameter(field, hints[field.name], panel) for field in options(cls)]
+        made[parameter.name] = cls, {f.name: hints[f.name] for f in options(cls)}
+        parameters += [_parameter(field, hints[field.name], PANELS[kind]) for field in options(cls)]
 
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         with input_errors():
-            made = {
-                name: cls(**{n: _value(hint, given.pop(n)) for n, hint in hints.items()})
-                for name, (cls, hints) in makers.items()
-            }
-            function(**made, **given)
+            arguments = {}
+            for name, (cls, hints) in made.items():
+                choices = {field: _value(hint, values.pop(field)) for field, hint in hints.items()}
+                arguments[name] = cls(**choices)
+            function(**arguments, **values)
 
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

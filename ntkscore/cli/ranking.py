@@ -4,6 +4,7 @@ A command imports what it works with when it runs, so that help is quick, and wh
 its input is checked, so that a refusal is.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,17 +13,19 @@ import typer
 import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
+from ntkscore.cli.display import Format, interruptible, print_frame, progress_display, stderr
 from ntkscore.cli.options import Ordered, Processes
-from ntkscore.cli.output import Format, interruptible, stderr
+from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.paths import results_path
 from ntkscore.run import devices
 from ntkscore.run.search import METHODS, check
 from ntkscore.spaces import from_record, known_space
-from ntkscore.text import format_rho
 
 if TYPE_CHECKING:
     from ntkscore.analysis.ranking import Ranking
+    from ntkscore.results import ResultSet
 
 
 def rank(
@@ -46,12 +49,12 @@ def rank(
         ),
     ] = None,
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,
-    top: o.Top = 20,
+    top: o.Top = None,
     plot: o.Plot = None,
     batch: o.BatchSize = None,
     *,
     processes: Processes,
-    asked: Ordered,
+    ordered: Ordered,
     config: Config,
     space_name: o.SpaceName = None,
     space: Space,
@@ -62,66 +65,54 @@ def rank(
 
     check_picture(plot)
     if directory is not None:
-        scoring = (out, batch, processes, asked, config, space)
-        if scoring != (None, None, Processes(), Ordered(by=asked.by), Config(), type(space)()):
+        scoring = (out, batch, processes, ordered, config, space)
+        if scoring != (None, None, Processes(), Ordered(by=ordered.by), Config(), type(space)()):
             raise InputError(
                 "expected no options of scoring beside a run that is ranked as it is, got some; "
                 "leave them out, or name a folder with --out instead of the run"
             )
-        own = type(space) if space_name else None
-        _rank_results(directory, cells, asked.by, table, own, top, plot, format)
+        cls = type(space) if space_name else None
+        ranking, results = _finished(directory, cells, ordered.by, table, cls)
+        _print_ranking(ranking, results, format, 20, top, plot)
         return
     if out is None:
         raise InputError(
             "expected a folder for the results, got none; name one with --out, or a run to rank"
         )
 
-    from ntkscore.cli.display import progress_display
-    from ntkscore.run.processes import is_first, join
+    from ntkscore.run.processes import join
 
-    job = asked.job(config, space)
+    job = ordered.job(config, space)
     accuracies = None if table is None else ntkscore.load_table(table, job.data.name)
     cells = cells or "distinct"
-    chosen = job.select(cells, accuracies, asked.seed)
-    job = job.ranked_by(asked.by, asked.reference, chosen[0])
+    chosen = job.select(cells, accuracies, ordered.seed)
+    job = job.ranked_by(ordered.by, ordered.reference, chosen[0])
     job.check(out, batch)
-    join(processes.distributed, processes.coordinator, processes.processes, processes.process)
+    first = join(**asdict(processes))
     devices.keep_compiled(alone=True)
-    with interruptible(lambda: _left_in(out)), progress_display() as report:
-        ended = job.score(chosen, out, batch=batch, report=report, session={"cells": cells})
-    ranking = job.ranking(ended.results, chosen)
-    if missing := job.missing(ended.results, chosen):
+    with interruptible(lambda: _on_disk(out)), progress_display() as report:
+        run = job.score(chosen, out, batch=batch, report=report, session={"cells": cells})
+    ranking = job.ranking(run.results, chosen)
+    if missing := job.missing(run.results, chosen):
         stderr.print(
             f"{missing} networks are left to other processes; when all have ended, the same "
             "command prints the whole ranking, or computes what one of them has lost"
         )
-    if is_first() and not ranking.frame.empty:
-        how = _describe(job.data.name, job.space, config)
-        _print_ranking(ranking, how, out, top, plot, format)
+    if first and not ranking.frame.empty:
+        _print_ranking(ranking, run.results, format, 20, top, plot)
 
 
-def _rank_results(
-    directory: Path,
-    cells: str | None,
-    by: str | None,
-    table: Path | None,
-    own: type[Space] | None,
-    top: int,
-    plot: Path | None,
-    format: Format,
-) -> None:
-    """Rank what a run holds."""
+def _finished(
+    directory: Path, cells: str | None, by: str | None, table: Path | None, cls: type[Space] | None
+) -> tuple["Ranking", "ResultSet"]:
+    """The ranking of what a run holds, and the run."""
     from ntkscore.api.runs import ranking_of
-    from ntkscore.paths import results_path
     from ntkscore.results import ResultSet
 
     results = ResultSet.open(results_path(directory))
-    space = known_space(results, own)
-    config, dataset = from_record(Config, results.configuration), results.configuration["dataset"]
+    dataset = results.configuration["dataset"]
     accuracies = None if table is None else ntkscore.load_table(table, dataset)
-    ranking = ranking_of(results, cells, by, accuracies, space)
-    how = _describe(dataset, space, config)
-    _print_ranking(ranking, how, results.directory, top, plot, format)
+    return ranking_of(results, cells, by, accuracies, known_space(results, cls)), results
 
 
 def search(
@@ -130,21 +121,23 @@ def search(
         str, typer.Option(help=f"How to go on from network to network: {' or '.join(METHODS)}.")
     ] = "local",
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
-    top: o.Top = 10,
+    top: o.Top = None,
     batch: o.BatchSize = None,
     *,
-    asked: Ordered,
+    ordered: Ordered,
     config: Config,
     space_name: o.SpaceName = None,
     space: Space,
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Search for the best-scored architecture, and score only those on the way. Resumes, too."""
-    job = asked.job(config, space)
-    job = job.ranked_by(asked.by, asked.reference, check(method, budget, job.space))
+    from ntkscore.results import ResultSet
+
+    job = ordered.job(config, space)
+    job = job.ranked_by(ordered.by, ordered.reference, check(method, budget, job.space))
     job.check(out, batch)
     devices.keep_compiled(alone=True)
-    with interruptible(lambda: _left_in(out)), stderr.status("compiling") as status:
+    with interruptible(lambda: _on_disk(out)), stderr.status("compiling") as status:
         ranking = job.search(
             out,
             method,
@@ -155,29 +148,34 @@ def search(
                 f"{' '.join(map(str, space.names(step.best).values()))}"
             ),
         )
-    _print_ranking(ranking, _describe(job.data.name, job.space, config), out, top, None, format)
+    _print_ranking(ranking, ResultSet.open(out), format, 10, top)
 
 
 def _print_ranking(
-    ranking: "Ranking", how: str, where: Path, top: int, plot: Path | None, format: Format
+    ranking: "Ranking",
+    results: "ResultSet",
+    format: Format,
+    few: int,
+    top: int | None,
+    plot: Path | None = None,
 ) -> None:
-    """Print a ranking, in a table its first rows, and draw it.
+    """Print a ranking, and draw it.
 
     Args:
         ranking: the ranking.
-        how: the choices behind its scores.
-        where: the result directory.
-        top: rows of a table.
-        plot: the file of the picture; none is drawn if left out.
+        results: its scores.
         format: a table, or for programs.
+        few: rows of a table where `top` is left out.
+        top: rows to print.
+        plot: the file of the picture; none is drawn if left out.
     """
-    from ntkscore.cli.display import print_frame
-
     frame, space = ranking.frame, ranking.space
     failed = int(frame[list(ranking.by.terms)].isna().any(axis=1).sum())
     last = " (they come last)" if failed else ""
-    note = f"{len(frame)} networks, {failed} without this score{last}, {how}"
-    note += f"; all scores are in {where}"
+    note = f"{len(frame)} networks, {failed} without this score{last}, "
+    config = from_record(Config, results.configuration)
+    note += describe_choices(results.configuration["dataset"], space, config, config.rhos[0])
+    note += f"; all scores are in {results.directory}"
     scored = space.choices().items()
     if sizes := [f"{n} {v}" for n, v in space.trained().choices().items() if (n, v) not in scored]:
         trained = ", ".join(sizes)
@@ -186,10 +184,12 @@ def _print_ranking(
         note += f"\nPercentiles are among {ranking.among.source}."
     if format is Format.table:
         # A genotype string is for programs; it would push the numbers off the terminal.
-        frame = frame.head(top).drop(columns="string", errors="ignore")
+        frame = frame.drop(columns="string", errors="ignore")
+        top = few if top is None else top
+    frame = frame if top is None else frame.head(top)
     print_frame(frame, format, f"Ranked by {ranking.by}, best first", note)
     if plot is not None:
-        _draw_ranking(ranking, top, plot)
+        _draw_ranking(ranking, few if top is None else top, plot)
 
 
 def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
@@ -206,15 +206,8 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
-def _describe(dataset: str, space: Space, config: Config) -> str:
-    """The choices behind a run's scores."""
-    from ntkscore.cli.sheets import describe_choices
-
-    return f"{describe_choices(dataset, space, config)}, ρ = {format_rho(config.rhos[0])}"
-
-
-def _left_in(out: Path) -> str:
-    """What a run has left in its folder."""
+def _on_disk(out: Path) -> str:
+    """The number of networks in a result directory, as the beginning of a sentence."""
     from ntkscore.results import RUN, ResultSet
 
     finished = ResultSet.open(out).finished() if (out / RUN).exists() else ()

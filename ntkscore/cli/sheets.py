@@ -1,13 +1,16 @@
 """Frames that a person reads: score sheets, and agreement in few columns."""
 
 from collections.abc import Collection
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.measures import MEASURES
 from ntkscore.measures.declaration import STATUSES, direction_of
+from ntkscore.text import format_rho
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COST_LABELS = {"params": "parameters", "flops": "multiply-adds"}
 
@@ -24,27 +27,28 @@ def title_of(space: Space, architecture: Architecture) -> str:
     return ", ".join([*names, *costs])
 
 
-def describe_choices(dataset: str, space: Space, config: Config) -> str:
-    """The choices behind a number, in a line."""
+def describe_choices(dataset: str, space: Space, config: Config, rho: float) -> str:
+    """The choices behind the scores of one radius, in a line."""
     chosen = [f"{name} {value}" for name, value in space.choices().items()]
     scoring = [f"{name} {getattr(config, name)}" for name in ("output", "parameters")]
     attack = config.attack if config.norm == "linf" else f"{config.attack} in {config.norm}"
-    return ", ".join([dataset, f"{config.samples} images", *chosen, *scoring, attack])
+    images = [dataset, f"{config.samples} images"]
+    return ", ".join([*images, *chosen, *scoring, attack, f"ρ = {format_rho(rho)}"])
 
 
 ARROWS = {+1: "↑", -1: "↓", 0: ""}
 
 
-def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
+def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
     """One network's rows as a sheet: a row per score, a column per kernel; failures by status.
 
     Args:
         rows: of one network, seed and radius.
     """
-    beta = rows["beta"].map(lambda b: "" if pd.isna(b) else f" β={b:g}")
+    beta = rows["beta"].map(" β={:g}".format, na_action="ignore").fillna("")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
-    there = set(rows["score"])
-    measures = {name: measure for name, measure in MEASURES.items() if name in there}
+    scores = set(rows["score"])
+    measures = {name: measure for name, measure in MEASURES.items() if name in scores}
     sheet = (
         rows.assign(kernel=rows["kernel"] + beta, text=texts)
         .pivot(index="score", columns="kernel", values="text")
@@ -55,43 +59,45 @@ def score_sheet(rows: pd.DataFrame) -> pd.DataFrame:
     return sheet.reset_index()
 
 
-def failures_in(rows: pd.DataFrame) -> str:
+def failures_in(rows: "pd.DataFrame") -> str:
     """A sentence for every status with which a score failed, or nothing."""
     failed = [status for status in rows["status"].unique() if status != "ok"]
     return "; ".join(f"{status}: {STATUSES[status]}" for status in failed)
 
 
-def compact_agreement(frame: pd.DataFrame, top: int, fewer: Collection[str] = ()) -> pd.DataFrame:
+def strongest_first(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """An agreement frame by the size of the Spearman correlation, the largest first."""
+    return frame.loc[frame["spearman"].abs().sort_values(ascending=False, kind="stable").index]
+
+
+def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd.DataFrame":
     """An agreement frame for a terminal: intervals in brackets, columns without news left out.
 
     Args:
         frame: as `correlate` gives it.
-        top: rows, from the strongest correlation down.
         fewer: counts of which fewer are better.
     """
-    strength = frame["spearman"].abs().sort_values(ascending=False, kind="stable")
-    frame = frame.loc[strength.index[:top]]
-    arrows = [ARROWS[direction_of(name, fewer)] for name in frame["score"]]
+    from pandas import DataFrame
+
     interval = [
         f"{row.spearman:.3f} [{row.spearman_low:.3f}, {row.spearman_high:.3f}]"
         if row.status == "ok"
         else row.status
         for row in frame.itertuples()
     ]
-    best = frame["best_digits"] if "best_digits" in frame else frame["best_cell"]
-    table = pd.DataFrame(
-        {
-            "score": frame["score"],
-            "better": arrows,
-            "cells": frame["n"],
-            "failed": frame["excluded"],
-            "Spearman [95 %]": interval,
-            "Kendall": frame["kendall"].map("{:.3f}".format),
-            "in top 10 %": frame["spearman_top10"].map("{:.3f}".format),
-            "in top 30 %": frame["spearman_top30"].map("{:.3f}".format),
-            "best": best,
-            "its accuracy": frame["best_accuracy"].map("{:.4f}".format),
-            "its rank": frame["best_accuracy_rank"],
-        }
-    )
-    return table if frame["excluded"].any() else table.drop(columns="failed")
+    columns = {
+        "score": frame["score"],
+        "better": [ARROWS[direction_of(name, fewer)] for name in frame["score"]],
+        "cells": frame["n"],
+        "failed": frame["excluded"],
+        "Spearman [95 %]": interval,
+        "Kendall": frame["kendall"].map("{:.3f}".format),
+        "in top 10 %": frame["spearman_top10"].map("{:.3f}".format),
+        "in top 30 %": frame["spearman_top30"].map("{:.3f}".format),
+        "best": frame["best_digits"] if "best_digits" in frame else frame["best_cell"],
+        "its accuracy": frame["best_accuracy"].map("{:.4f}".format),
+        "its rank": frame["best_accuracy_rank"],
+    }
+    if not frame["excluded"].any():
+        del columns["failed"]
+    return DataFrame(columns)

@@ -1,5 +1,6 @@
 """The commands that train a network and evaluate it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ import typer
 import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
-from ntkscore.cli.output import Format, interruptible, stderr
+from ntkscore.cli.display import Format, duration, interruptible, print_frame, stderr
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.run import devices
@@ -35,7 +36,6 @@ def train(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Train a network adversarially. Run the same command again to resume."""
-    from ntkscore.cli.display import duration, print_frame
     from ntkscore.training.fit import Diverged
     from ntkscore.training.runs import train as run
 
@@ -108,11 +108,9 @@ def evaluate(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Print accuracies of a trained network: clean, attacked, and signs of masked gradients."""
-    import numpy as np
     import pandas as pd
 
-    from ntkscore.cli.display import print_frame
-    from ntkscore.results.atomic import publish, writing_to
+    from ntkscore.results.atomic import publish
     from ntkscore.training.evaluation import CHECKS
     from ntkscore.training.evaluation import evaluate as ask
     from ntkscore.training.sources import trained_networks
@@ -123,21 +121,17 @@ def evaluate(
     )
     run = networks.run
     images = networks.images if run is None else _images_for(run, source, data, data_dir)
+    if export is not None:
+        if run is None:
+            raise InputError("expected a folder of a run to export, got a state dict already")
+        _export(run, [columns["seed"] for columns in networks.columns], export)
     found = []
-    for place, (columns, model) in enumerate(networks.pairs()):
-        if export is not None:
-            if run is None:
-                raise InputError("expected a folder of a run to export, got a state dict already")
-            numbered = export.with_name(f"{export.stem}-{columns['seed']}{export.suffix}")
-            arrays: Any = run.state_dict(place)
-            with writing_to(export.parent):
-                np.savez(numbered if place else export, **arrays)
-        chosen = slice(None) if rows is None else slice(rows)
+    for columns, model in networks.pairs():
         with stderr.status("clean") as status:
             frame = ask(
                 model,
-                images.images[chosen],
-                images.labels[chosen],
+                images.images[:rows],
+                images.labels[:rows],
                 queries=queries,
                 autoattack=autoattack,
                 corruptions=corruptions,
@@ -161,10 +155,23 @@ def evaluate(
     print_frame(shown, format, f"Accuracies on {images.name}", "\n".join(notes))
 
 
+def _export(run: "TrainedNetwork", seeds: Sequence[int], file: Path) -> None:
+    """Write the weights of each seed as a state dict; names after the first end with the seed."""
+    import numpy as np
+
+    from ntkscore.results.atomic import writing_to
+
+    with writing_to(file.parent):
+        for place, seed in enumerate(seeds):
+            numbered = file.with_name(f"{file.stem}-{seed}{file.suffix}")
+            arrays: Any = run.state_dict(place)
+            np.savez(numbered if place else file, **arrays)
+
+
 def _images_for(
     run: "TrainedNetwork", source: Path, data: str | None, data_dir: Path | None
 ) -> ImageSet:
-    """The images to ask a run's networks about: held-out ones, else the official test images."""
+    """The images to evaluate a run's networks on: held-out ones, else the official test images."""
     held = run.recipe.held_out if data is None else 0
     images = load_images(data or run.dataset, data_dir, test=not held)
     if images.task.num_classes != run.space.task.num_classes:
@@ -181,5 +188,5 @@ def _images_for(
         )
     from ntkscore.training.fit import split
 
-    _, kept = split(len(images.labels), held)
-    return replace(images, images=images.images[kept], labels=images.labels[kept])
+    _, subset = split(len(images.labels), held)
+    return replace(images, images=images.images[subset], labels=images.labels[subset])

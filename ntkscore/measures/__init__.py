@@ -3,9 +3,9 @@
 from ntkscore.measures import (
     changes,
     fisher,
+    forward,
     inside,
     kernel,
-    loss,
     perturbations,
     slopes,
     synflow,
@@ -15,9 +15,9 @@ from ntkscore.measures import (
 )
 from ntkscore.measures.declaration import MEASURES
 
-ON_THE_WAY = (kernel, slopes, inside, changes, synflow, loss)
+WITH_THE_KERNELS = (kernel, slopes, inside, changes, synflow, forward)
 WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations)
 
 # In the order in which rows and sheets have them.
-for family in (*ON_THE_WAY, *WITH_PASSES_OF_THEIR_OWN):
+for family in (*WITH_THE_KERNELS, *WITH_PASSES_OF_THEIR_OWN):
     MEASURES.update({measure.name: measure for measure in family.MEASURES})

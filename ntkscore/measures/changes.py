@@ -1,4 +1,4 @@
-"""Measures of what an attack changes: states of rectifiers, and gradients of the loss."""
+"""Measures of the change by an attack: of the states of rectifiers and of the loss's gradients."""
 
 from jaxtyping import Float
 

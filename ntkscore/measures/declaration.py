@@ -1,4 +1,4 @@
-"""What a train-free measure is, and every one that there is.
+"""The declaration of train-free measures, and the registry of all of them.
 
 A `Quantity` is computed in JAX, in the program that computes the kernels. A `Measure` is a number
 that the host reads off it. Several measures may share a quantity, which is computed once.
@@ -14,7 +14,7 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.joint import ASYMMETRIC, KERNELS, POINTS
 
 NETWORK = "network"
-"""In the place of a kernel: the network alone, at no image."""
+"""Stands in the place of a kernel's name for measures of the network alone, at no image."""
 PLACES = (*KERNELS, NETWORK)
 ATTACKED_ONCE = POINTS[:2]
 
@@ -42,28 +42,28 @@ class Measurement(NamedTuple):
 
 
 def failed(status: str) -> Measurement:
-    """The measurement of what has no value."""
+    """A measurement without a value."""
     return Measurement(float("nan"), status)
 
 
 def finite(value: float | None) -> Measurement:
-    """The measurement of a number that may have overflowed, or that no network gave."""
+    """The measurement of a number that may have overflowed, or be None where no network gave it."""
     if value is None:
         return failed(NOT_GIVEN)
     return Measurement(value, OK) if np.isfinite(value) else failed(NOT_FINITE)
 
 
-def as_it_is(arrays: Any) -> Any:
-    """The arrays."""
+def identity(arrays: Any) -> Any:
+    """The arrays, unchanged."""
     return arrays
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What measures are read off.
+    """What a program computes for one or several measures.
 
     Attributes:
-        name: of the quantity, unlike all others.
+        name: of the quantity, which no other has.
         at: names of kernels at whose points it is taken, or `network`.
         compute: in JAX, an array or a tree of arrays, from the `Pass` at the points; of an
             asymmetric kernel from its two passes; None where the network cannot give it. Without
@@ -71,7 +71,7 @@ class Quantity:
         read: on the host, what its measures are functions of, from the arrays in the precision of
             the program. Without a function it is a matrix over the images, and they are functions
             of its `Spectrum`.
-        own_passes: whether it takes passes beside the kernel's, and so is computed on demand.
+        own_passes: whether it takes passes beside the kernel's; then it is computed on demand.
     """
 
     name: str
@@ -80,26 +80,21 @@ class Quantity:
     read: Callable[[Any], Any] | None = None
     own_passes: bool = False
 
-    @property
-    def computed(self) -> tuple[str, tuple[str, ...], Callable[..., Any] | None, bool]:
-        """All that a program depends on."""
-        return self.name, self.at, self.compute, self.own_passes
-
 
 @dataclass(frozen=True)
 class Measure:
     """The declaration of a train-free measure.
 
     Attributes:
-        name: in rows and sheets.
+        name: in rows and tables.
         direction: +1 if a larger value predicts a better network, −1 if a smaller one does; 0 for
             what is measured beside the others and predicts nothing.
-        formula: what it is, in a line.
-        of: what it is read off.
-        value: the number, from what its quantity is read as; None where there is none.
-        source: whose it is.
-        places: kernels beside which it stands, or `network`; those of its quantity if left out.
-        inverts: whether it needs λ_min to be above rounding, since it divides by it.
+        formula: in a line.
+        of: the quantity that it is a function of.
+        value: the number, from what `Quantity.read` returns; None where there is none.
+        source: the paper.
+        places: names of kernels that have it, or `network`; those of its quantity if left out.
+        inverts: whether it divides by λ_min, which must be above rounding then.
     """
 
     name: str
@@ -113,11 +108,11 @@ class Measure:
 
     @property
     def at(self) -> tuple[str, ...]:
-        """The kernels beside which it stands, or `network`."""
+        """Names of the kernels that have it, or `network`."""
         return self.of.at if self.places is None else self.places
 
     def __call__(self, read: Any) -> Measurement:
-        """The measurement, from what the quantity is read as, or from the status that it has."""
+        """The measurement, from what `Quantity.read` returns, or from a status in its place."""
         if isinstance(read, str):
             return failed(read)
         if self.inverts and read.singular:
@@ -156,7 +151,7 @@ def measures_at(place: str) -> dict[str, Measure]:
 
 
 def direction_of(name: str, fewer: Collection[str] = ()) -> int:
-    """The way a measure predicts a better network: +1, −1, or 0 for the loss.
+    """The sign with which a measure predicts a better network: +1, −1, or 0 for the loss.
 
     Anything else, such as an accuracy or a parameter count, counts as +1.
 
@@ -230,4 +225,4 @@ def add_measure(
         raise InputError(
             f"expected places among {', '.join(possible)}, got {wrong[0]!r}; give one or several"
         )
-    declare(Measure(name, direction, formula, Quantity(name, tuple(at), compute, as_it_is), value))
+    declare(Measure(name, direction, formula, Quantity(name, tuple(at), compute, identity), value))

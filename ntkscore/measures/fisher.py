@@ -1,4 +1,4 @@
-"""The Fisher information of one weight a layer: VKDNW, and the entropy of its spectrum.
+"""VKDNW: the Fisher information of one weight of each layer, and the entropy of its spectrum.
 
 Source: Týbl and Neumann (2025), "Training-free neural architecture search through variance of
 knowledge of deep network weights".
@@ -20,7 +20,7 @@ def fisher(at: Pass) -> Float[Array, "p p"]:
     """The Fisher information of one weight of every convolution and linear layer, their first.
 
     The mean over the points of Jᵀ(diag π − ππᵀ)J, J the logits' derivatives and π their softmax.
-    A layer whose first weight moves no logit leaves zeros. The rank is at most (classes − 1) for
+    A layer whose first weight changes no logit has zeros. The rank is at most (classes − 1) for
     each point. As in the source, the labels are the network's own.
 
     Example:
@@ -32,7 +32,7 @@ def fisher(at: Pass) -> Float[Array, "p p"]:
     """
 
     def derivatives(chosen: Float[Array, " o"]) -> Float[Array, "p n"]:
-        """Of one logit."""
+        """One logit's derivative in the first weight of each layer."""
         return at.layers(jnp.broadcast_to(chosen, at.logits.shape), _first)
 
     classes = jnp.eye(at.logits.shape[1], dtype=at.logits.dtype)
@@ -49,12 +49,11 @@ def _first(layer: LayerGradient) -> Float[Array, " n"]:
 
 
 def count_and_entropy(matrix: Float[np.ndarray, "p p"]) -> tuple[int, float]:
-    """How many layers' first weights move a logit, and the entropy of that part of the matrix.
+    """The number of layers whose first weight changes a logit, and the entropy of their spectrum.
 
     The entropy in nats is that of the nine deciles between the least and the largest eigenvalue,
     divided by their sum. It is NaN where there is no such layer, and where fewer than a tenth of
-    the eigenvalues are more than rounding: each image brings as many as there are classes, less
-    one.
+    the eigenvalues are above rounding: each image adds (classes − 1) of them.
 
     Example:
         >>> count, entropy = count_and_entropy(np.eye(3))

@@ -1,4 +1,4 @@
-"""A network at some points: what measures are computed from."""
+"""A network at some points, which measures are computed from, and its loss."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -6,30 +6,36 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
+from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
+from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.trace.parameters import is_floating, is_scale, is_weight
 
 
 def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, " n"]) -> Float[Array, " n"]:
     """−log of the softmax at the label, in nats."""
-    own = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
-    return jax.nn.logsumexp(logits, axis=1) - own
+    of_label = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    return jax.nn.logsumexp(logits, axis=1) - of_label
+
+
+LOSS = "loss"
 
 
 class Pass:
-    """A forward pass over some points, and what it left for the way back.
+    """A forward pass over some points, and the backward passes from its residuals.
 
     Args:
         model: the network.
         passes: its passes.
         points: where they run.
         labels: the points' classes.
-        noise: for what is drawn; None where measures with passes of their own are not asked for.
+        noise: key of random draws; None where measures with passes of their own are left out.
         one_by_one: maps a function of passes over an array; `lax.map` if left out.
 
     Attributes:
         logits: of the points.
-        kept: what the passes ask for on the way back.
+        kept: residuals of the forward pass, for the backward passes.
 
     Example:
         >>> from ntkscore.trace.passes import passes_of
@@ -62,14 +68,14 @@ class Pass:
         """The gradient in the points, from the cotangent of the logits."""
         return self.passes.gradient(self.model.params, self.kept, cotangent)
 
-    def layers(self, cotangent: Logits, look: Callable[[LayerGradient], PyTree]) -> PyTree:
+    def layers(self, cotangent: Logits, visit: Callable[[LayerGradient], PyTree]) -> PyTree:
         """Apply a function to the gradients of each layer's weights; layers along the first axis.
 
         Args:
             cotangent: of the logits.
-            look: as for `ntkscore.model.Passes.layers`.
+            visit: the function, as for `ntkscore.model.Passes.layers`.
         """
-        return self.passes.layers(self.model.params, self.kept, cotangent, look)
+        return self.passes.layers(self.model.params, self.kept, cotangent, visit)
 
     @cached_property
     def loss_cotangent(self) -> Logits:
@@ -80,3 +86,31 @@ class Pass:
     def loss_gradient(self) -> Points:
         """The gradient of the summed cross-entropy in the points, per unit of a pixel in [0, 1]."""
         return self.pullback(self.loss_cotangent)
+
+
+def with_weights(params: PyTree, weight: Callable[..., Array], *others: PyTree) -> PyTree:
+    """Params with other weights, ones in place of scales, and zeros elsewhere; integers stay.
+
+    Args:
+        params: of a network.
+        weight: the new weights, from those of a leaf and its entries in `others`.
+        others: trees of the form of `params`.
+    """
+
+    def replaced(path: tuple, leaf: Array, *rest: Array) -> Array:
+        if not is_floating(leaf):
+            return leaf
+        if is_weight(path, leaf):
+            return weight(leaf, *rest)
+        return jnp.full_like(leaf, is_scale(path, leaf))
+
+    return jax.tree_util.tree_map_with_path(replaced, params, *others)
+
+
+def mean_loss(at: Pass) -> Float[Array, ""]:
+    """The mean cross-entropy at the points, in nats."""
+    return jnp.mean(cross_entropy(at.logits, at.labels))
+
+
+MEASURES = (Measure(LOSS, 0, "mean cross-entropy, nats", Quantity(LOSS, POINTS, mean_loss, float)),)
+"""The loss, which is measured beside the scores of kernels."""

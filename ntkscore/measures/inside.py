@@ -1,7 +1,6 @@
 """Measures of a network's inside: NASWOT, and AZ-NAS's expressivity and progressivity."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -23,10 +22,10 @@ def equal_states(at: Pass) -> Float[Array, "n n"] | None:
 
 
 def _equal_states(count: Int[Array, " k"], x: Shaped[Array, "k n ..."]) -> Float[Array, "n n"]:
-    """Of layers of one shape, of which some are there several times and some not at all."""
+    """The number for layers of one shape, each counted as often as `count` says."""
     dtype = jnp.zeros(()).dtype
 
-    def add(total: Array, layer: Any) -> tuple[Array, None]:
+    def add(total: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:
         count, x = layer
         signs = jnp.where(x > 0, 1, -1).astype(dtype).reshape(len(x), -1)
         # The product counts those in the same state, less the others.
@@ -39,16 +38,16 @@ def _equal_states(count: Int[Array, " k"], x: Shaped[Array, "k n ..."]) -> Float
 
 
 def naswot(s: Spectrum) -> float:
-    """ln det of the numbers of rectifiers in one state."""
+    """ln det of the numbers of rectifiers in equal states."""
     return float(np.sum(np.log(s.values)))
 
 
 def feature_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
-    """Of each block's centred features the product with themselves: a multiple of their covariance.
+    """Products of each block's centred features with themselves: multiples of their covariance.
 
     Over channels or over points and pixels, whichever is smaller; the eigenvalues differ by zeros.
-    They are left to the host: of the LAPACK calls in a program on a CPU, two at a time can wait for
-    each other without end (jaxlib 0.10.2, batches of matrices).
+    The host computes eigenvalues, since two LAPACK calls at a time in a program on a CPU can
+    deadlock (jaxlib 0.10.2, batches of matrices).
     """
     if at.inside is None:
         return None
@@ -65,6 +64,20 @@ def _covariances(blocks: Float[Array, "k n ... c"]) -> Float[Array, "k d d"]:
     return lax.map(product, blocks)
 
 
+def of_each_block(
+    products: Sequence[Float[np.ndarray, "_ _ _"]], number: Callable[..., Float[np.ndarray, " k"]]
+) -> Float[np.ndarray, " b"]:
+    """A number of each block's matrix, block by block; NaN for all where one is not finite.
+
+    Args:
+        products: blocks of one shape together.
+        number: the numbers of the blocks of one shape, from their matrices in float64.
+    """
+    if not all(np.isfinite(each).all() for each in products):
+        return np.full(sum(map(len, products)), np.nan)
+    return np.concatenate([number(each.astype(float)) for each in products])
+
+
 def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
@@ -79,14 +92,12 @@ def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[n
     """
 
     def entropies(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, " k"]:
-        spectrum = np.linalg.eigvalsh(products.astype(float))
+        spectrum = np.linalg.eigvalsh(products)
         share = np.clip(spectrum, 0, None) / np.sum(spectrum, 1, keepdims=True)
         return -np.sum(share * np.log(share + 1e-8), 1)
 
-    if not all(np.isfinite(each).all() for each in products):
-        return np.full(sum(map(len, products)), np.nan)
     with np.errstate(invalid="ignore"):
-        return np.concatenate([entropies(each) for each in products])
+        return of_each_block(products, entropies)
 
 
 def least_rise(entropies: Float[np.ndarray, " b"]) -> float | None:

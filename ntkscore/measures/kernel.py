@@ -83,7 +83,7 @@ def spectrum_of(
 
 SYMMETRIC = tuple(kernel for kernel in KERNELS if kernel not in ASYMMETRIC)
 KERNEL = Quantity("gram", SYMMETRIC)
-"""The kernels themselves; of the others there are neither eigenvalues nor eigenvectors."""
+"""The symmetric kernels, which have eigenvalues and eigenvectors."""
 
 
 def _lambda_min_normalized(s: Spectrum) -> float:

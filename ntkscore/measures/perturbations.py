@@ -1,4 +1,4 @@
-"""Measures of how outputs answer to small changes of the images."""
+"""Measures of the change of outputs under small changes of the images."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def displacements(
     the ugly (initialization)", appendix B, whose mean is the perturbation stability 𝒫/ε.
 
     Args:
-        apply: the network at its weights, whose points do not meet each other.
+        apply: the network at its weights, in which points do not affect each other.
         points: x.
         key: of the draws.
 
@@ -43,7 +43,7 @@ def flip_distances(
 ) -> Float[Array, " n"]:
     """|Δ|/‖∇Δ‖ of each point, Δ the largest logit less the second; of one output, Δ is that.
 
-    In a network that is linear around the point it is the way to another class.
+    In a network that is linear around the point it is the distance to another class.
 
     Source: Moosavi-Dezfooli et al. (2016), DeepFool, its first step towards the runner-up alone.
 
@@ -62,8 +62,8 @@ def flip_distances(
         values, places = lax.top_k(logits, 2)
         first, second = (jax.nn.one_hot(places[:, k], logits.shape[1]) for k in range(2))
         weights, gap = (first - second).astype(logits.dtype), values[:, 0] - values[:, 1]
-    slopes = pullback(weights)
-    lengths = jnp.linalg.norm(slopes.reshape(len(slopes), -1), axis=1)
+    input_gradients = pullback(weights)
+    lengths = jnp.linalg.norm(input_gradients.reshape(len(logits), -1), axis=1)
     return jnp.where(gap == 0, 0, gap / jnp.where(gap == 0, 1, lengths))
 
 

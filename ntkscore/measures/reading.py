@@ -1,4 +1,4 @@
-"""Every measure of a network, on the host, from the stack of its kernels."""
+"""All measurements of a network, on the host, from the stack of its kernels."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,18 +19,18 @@ from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
 
 
 def read(quantity: Quantity, arrays: Any, labels: np.ndarray) -> dict[str, Measurement]:
-    """The measurements that are read off a quantity.
+    """The measurements of the measures of a quantity.
 
     Args:
-        quantity: as it is declared.
-        arrays: as a program hands them out; None where the network did not give them.
+        quantity: the quantity.
+        arrays: from the program; None where the network did not give them.
         labels: classes of the images.
     """
-    own = measures_of(quantity)
+    measures = measures_of(quantity)
     if arrays is None:
-        return dict.fromkeys(own, failed(NOT_GIVEN))
+        return dict.fromkeys(measures, failed(NOT_GIVEN))
     found = quantity.read(arrays) if quantity.read else spectrum_of(arrays, labels)
-    return {name: each(found) for name, each in own.items()}
+    return {name: each(found) for name, each in measures.items()}
 
 
 def measurements(
@@ -47,22 +47,22 @@ def measurements(
     for kernel, beta, matrix in every_kernel(np.asarray(stack.gram), len(labels), betas):
         for name, measurement in measure(matrix, labels, kernel not in ASYMMETRIC).items():
             yield kernel, beta, name, measurement
-    asked = [q for q in quantities() if q != KERNEL and (own_passes or not q.own_passes)]
+    requested = [q for q in quantities() if q != KERNEL and (own_passes or not q.own_passes)]
     found = {}
-    for quantity in asked:
+    for quantity in requested:
         for place in quantity.at:
             if quantity.compute is None:
                 arrays = block(getattr(stack, quantity.name), place, len(labels))
             else:
                 arrays = stack.taken.get(place, {}).get(quantity.name)
             found[place, quantity.name] = read(quantity, arrays, labels)
-    # Scores of matrices over the images come kernel by kernel, numbers measure by measure.
+    # Rows list scores of matrices over the images by kernel, and other measures by measure.
     for kernel in POINTS:
-        for quantity in asked:
+        for quantity in requested:
             if quantity.read is None:
                 for name, measurement in found[kernel, quantity.name].items():
                     yield kernel, None, name, measurement
     for name, declared in MEASURES.items():
-        if declared.of in asked and declared.of.read:
+        if declared.of in requested and declared.of.read:
             for place in declared.at:
                 yield place, None, name, found[place, declared.of.name][name]

@@ -1,7 +1,7 @@
 """Measures of the gradients of the logit sum in the images: jacov and EPE-NAS."""
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
@@ -10,15 +10,15 @@ from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.measures.kernel import Spectrum
 
 TINY = 1e-30
-"""Where even the largest entry of a gradient is below it, the gradient counts as zero."""
+"""A gradient whose largest entry is below it counts as zero."""
 K = 1e-5
-"""What is added to eigenvalues and correlations before their logarithm, as in the sources."""
+"""Added to eigenvalues and correlations before their logarithm, as in the sources."""
 
 
 def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
     """Pearson's correlation of each row with each; zero with one of equal entries."""
     rows = rows.reshape(len(rows), -1)
-    # Means of what is far from 1 would overflow when squared.
+    # Entries far from 1 would overflow when squared.
     rows = rows / jnp.maximum(jnp.max(jnp.abs(rows), 1, keepdims=True), TINY)
     rows -= jnp.mean(rows, 1, keepdims=True)
     norms = jnp.linalg.norm(rows, axis=1, keepdims=True)
@@ -27,19 +27,16 @@ def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
 
 
 def jacov(s: Spectrum) -> float:
-    """−Σ log(λ + k) + 1/(λ + k), largest for gradients that have nothing in common."""
+    """−Σ log(λ + k) + 1/(λ + k), largest for uncorrelated gradients."""
     values = s.values + K
     return -float(np.sum(np.log(values) + 1 / values))
 
 
 def epe_nas(s: Spectrum) -> float:
     """Σ over the classes of |Σ log(|ρ_ij| + k)|, i and j images of the class."""
-    classes = [s.matrix[np.ix_(own, own)] for own in _members(s.labels)]
-    return float(sum(abs(np.sum(np.log(np.abs(own) + K))) for own in classes))
-
-
-def _members(labels: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    classes = [np.flatnonzero(s.labels == label) for label in np.unique(s.labels)]
+    blocks = [s.matrix[np.ix_(members, members)] for members in classes]
+    return float(sum(abs(np.sum(np.log(np.abs(block) + K))) for block in blocks))
 
 
 SLOPES = Quantity("slopes", POINTS)

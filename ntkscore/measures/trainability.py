@@ -1,4 +1,4 @@
-"""AZ-NAS's trainability: whether blocks hand gradients on at their length."""
+"""AZ-NAS's trainability: the change of a gradient's length from block to block."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,11 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.measures.forward import Pass
+from ntkscore.measures.inside import of_each_block
 
 
 def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
-    """Correlation of what leaves a block backwards with what entered it, block by block.
+    """Correlation of the gradients at each block's input with the cotangents at its output.
 
     Where a block changes the resolution, the pixels of a patch become channels.
 
@@ -37,13 +38,11 @@ def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
 
 def largest_values(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
     """The largest singular value of each matrix; NaN for all where one is not finite."""
-    if not all(np.isfinite(each).all() for each in products):
-        return np.full(sum(map(len, products)), np.nan)
-    return np.concatenate([np.linalg.norm(each.astype(float), 2, (1, 2)) for each in products])
+    return of_each_block(products, lambda matrices: np.linalg.norm(matrices, 2, (1, 2)))
 
 
 def trainability(largest: Float[np.ndarray, " b"]) -> float:
-    """0 where every block hands gradients on at their length, negative elsewhere.
+    """0 where every block preserves the length of gradients, negative elsewhere.
 
     Example:
         >>> round(trainability(largest_values([np.eye(3)[None]])), 5)
@@ -58,7 +57,7 @@ MEASURES = (
     Measure(
         "trainability",
         +1,
-        "mean over blocks of 2 − σ − 1/σ, σ of the gradient's way back",
+        "mean over blocks of 2 − σ − 1/σ, σ of a block's backward pass",
         PULLBACKS,
         trainability,
         source="Lee and Ham (2024), AZ-NAS",

@@ -5,24 +5,23 @@ from operator import itemgetter
 from jaxtyping import Float
 
 from ntkscore.lazy import Array, jnp
-from ntkscore.measures.declaration import ATTACKED_ONCE, Measure, Quantity, as_it_is
+from ntkscore.measures.declaration import ATTACKED_ONCE, Measure, Quantity, identity
 from ntkscore.measures.forward import Pass
 from ntkscore.model import LayerGradient
 
 
 def of_gradients(at: Pass) -> dict[str, Float[Array, ""]]:
-    """The three, summed over the layers, from the gradients of each point's loss."""
-    seen = at.layers(at.loss_cotangent, _of_layer)
-    return {name: jnp.sum(each) for name, each in seen.items()}
+    """GradNorm, SNIP and ZiCo, summed over the layers, from the gradients of each point's loss."""
+    by_layer = at.layers(at.loss_cotangent, _of_layer)
+    return {name: jnp.sum(each) for name, each in by_layer.items()}
 
 
 def _of_layer(layer: LayerGradient) -> dict[str, Float[Array, ""]]:
-    """A layer's part of the measures."""
-    each = layer.gradients
-    each = each.reshape(len(each), -1)
-    mean, size = jnp.mean(each, 0), jnp.mean(jnp.abs(each), 0)
-    # Gradients that are equal deviate by nothing, and by rounding if their mean is looked at.
-    deviation = jnp.std(each - each[:1], 0)
+    """One layer's terms of GradNorm, SNIP and ZiCo."""
+    gradients = layer.gradients.reshape(len(layer.gradients), -1)
+    mean, size = jnp.mean(gradients, 0), jnp.mean(jnp.abs(gradients), 0)
+    # Equal gradients have a deviation of exactly zero this way; about their mean it is rounding.
+    deviation = jnp.std(gradients - gradients[:1], 0)
     ratio = jnp.sum(jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation)))
     return {
         "grad_norm": jnp.linalg.norm(mean),
@@ -32,7 +31,7 @@ def _of_layer(layer: LayerGradient) -> dict[str, Float[Array, ""]]:
     }
 
 
-GRADIENTS = Quantity("gradients", ATTACKED_ONCE, of_gradients, as_it_is, own_passes=True)
+GRADIENTS = Quantity("gradients", ATTACKED_ONCE, of_gradients, identity, own_passes=True)
 
 MEASURES = (
     Measure(

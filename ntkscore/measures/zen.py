@@ -1,11 +1,10 @@
-"""Zen: how much a small change of the input changes a network of Gaussian weights."""
+"""Zen: the change of a network of Gaussian weights under a small change of its input."""
 
 from jaxtyping import Float
 
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.measures.declaration import NETWORK, Measure, Quantity
-from ntkscore.measures.forward import Pass
-from ntkscore.trace.parameters import is_floating, is_scale, is_weight
+from ntkscore.measures.forward import Pass, with_weights
 
 NOISE = 0.01
 """Zen's step, in standard deviations of its input."""
@@ -14,23 +13,16 @@ NOISE = 0.01
 def zen(at: Pass) -> Float[Array, ""] | None:
     """ln E‖f(x) − f(x + 0.01 x′)‖₁ + Σ ln σ, x and x′ Gaussian, f before the mean over the pixels.
 
-    Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels. Of
-    weights and points the shapes alone count.
+    Weights are Gaussian too; σ² is a normalisation's variance at x, averaged over its channels.
+    Only the shapes of weights and points count.
     """
     params, points = at.model.params, at.points
     # Trainability has the second half of the key.
     draw, first, second = jax.random.split(jax.random.split(at.noise)[0], 3)
-    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
-
-    def drawn(path: tuple, leaf: Array, key: Array) -> Array:
-        if not is_floating(leaf):
-            return leaf
-        if is_weight(path, leaf):
-            return jax.random.normal(key, leaf.shape, leaf.dtype)
-        return jnp.full_like(leaf, is_scale(path, leaf))
-
-    keys = jax.random.split(draw, len(leaves))
-    weights = jax.tree.unflatten(jax.tree.structure(params), list(map(drawn, paths, leaves, keys)))
+    tree = jax.tree.structure(params)
+    keys = jax.tree.unflatten(tree, list(jax.random.split(draw, tree.num_leaves)))
+    normal = lambda leaf, key: jax.random.normal(key, leaf.shape, leaf.dtype)  # noqa: E731
+    weights = with_weights(params, normal, keys)
     x, other = (jax.random.normal(k, points.shape, points.dtype) for k in (first, second))
     if (found := at.passes.standardized(weights, x, x + NOISE * other)) is None:
         return None

@@ -1,4 +1,4 @@
-"""The devices that compute, and how many networks each takes at once."""
+"""Layout of networks over devices: how many each computes in a call and side by side."""
 
 import os
 from collections.abc import Sequence
@@ -18,8 +18,7 @@ GROUP = 16
 """Networks whose operations run side by side on an accelerator, where memory allows it."""
 GROUPS_PER_CALL = 4
 NETWORKS_PER_CORE = 4
-"""Networks per core in one call; several, so that a core with cheap ones does not wait for the
-others."""
+"""Networks per core in one call; several, so that the cores' work evens out."""
 FRACTION = 0.6
 """Fraction of free memory that a group may use; the rest covers what the estimate omits."""
 
@@ -31,8 +30,8 @@ class Plan:
     Attributes:
         devices: those that share the networks of a call.
         group: networks that a device computes side by side. With one, an edge of a cell computes
-            the operation that it has; with more, every operation that one of the networks has
-            there, of which each keeps its own: more arithmetic, in larger convolutions. (A network
+            its own operation; with more, every operation that one of the networks has there, of
+            which each network selects its own: more arithmetic, in larger convolutions. (A network
             that is differentiated as a whole computes all operations there are.)
         batch: networks per device and call, a multiple of the group.
     """
@@ -65,10 +64,10 @@ class Plan:
 def compiler_options() -> dict[str, str]:
     """Options for programs of many convolutions on a device that has all cores to itself.
 
-    Of the two libraries that XLA has for convolutions on CPUs one uses a single core whatever the
-    device has. The other is taken where all cores are one device; where each core is one, it
-    computes the first four of 150 images wrongly (50 images, C = 16, jaxlib 0.10.2). Runs do
-    without in every layout, since the two round differently.
+    XLA has two libraries for convolutions on CPUs. One uses a single core, whatever the device has.
+    The other is chosen here where all cores are one device; where each core is a device, it
+    computes the first four of 150 images wrongly (50 images, C = 16, jaxlib 0.10.2). Runs use the
+    first in every layout, since the two round differently.
     """
     if jax.default_backend() != "cpu" or jax.local_device_count() > 1:
         return {}
@@ -81,7 +80,7 @@ def compiler_options() -> dict[str, str]:
 
 
 def prepare() -> None:
-    """Use all cores and keep compiled programs, as a run does in the library and the command."""
+    """Make cores devices and keep compiled programs, before a run."""
     if not jax.distributed.is_initialized():
         cores_as_devices()
     keep_compiled()
@@ -90,11 +89,11 @@ def prepare() -> None:
 def keep_compiled(alone: bool = False) -> None:
     """Keep compiled programs between starts: only a shape's first run waits for the compiler.
 
-    What the user says of JAX's cache stands.
+    A cache directory that the user has set for JAX stays.
 
     Args:
-        alone: this process runs nobody else's code: keep small programs as well, and what was
-            traced (`ntkscore.program_cache`).
+        alone: this process runs only our code: keep small programs as well, and traced ones
+            (`ntkscore.program_cache`).
     """
     if not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
@@ -108,10 +107,9 @@ def keep_compiled(alone: bool = False) -> None:
 def cores_as_devices() -> None:
     """Make every core that this process may use a device of its own, where CPUs are the devices.
 
-    Several processes on one host would each take all cores, so this is for the only one there.
-    Networks side by side keep cores busier than the threads inside one's small operations do.
-    What the user or the environment says of the number of CPU devices stands, and so do devices
-    that are in use already.
+    Only for the one process on a host, since several would each take all cores. Networks side by
+    side keep cores busier than threads inside one network's small operations do. A number of CPU
+    devices that the user or the environment has set stays, and so do devices already in use.
     """
     if jax.config.values["jax_num_cpu_devices"] != -1:
         return
@@ -146,8 +144,7 @@ def plan(
     CPUs share their memory, so that only as many of them take part as have room in it.
 
     Args:
-        bytes_each: what one network holds at once; None where nobody knows, and then memory is
-            found by trying.
+        bytes_each: memory of one network; None where it is unknown, and then found by trying.
         batch: networks per device and call; chosen from the free memory if left out.
         devices: this process's own if left out.
 
@@ -173,7 +170,7 @@ def plan(
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Tell whether an error is the runtime's, and says that a device's memory is exhausted."""
+    """Tell whether an error reports that a device's memory is exhausted."""
     text = str(error)
     return isinstance(error, jax.errors.JaxRuntimeError) and (
         "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()

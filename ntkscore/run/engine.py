@@ -1,11 +1,13 @@
-"""Architectures × seeds → rows on disk: what is computed in which order, what is done already."""
+"""Architectures × seeds → rows on disk: the order of computation, and resuming."""
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
@@ -14,16 +16,15 @@ from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
-from ntkscore.run.processes import share
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
 
 AS_A_WHOLE = 4
-"""Times the memory of a space's estimate where an implementation is asked for that differentiates a
-network as a whole: it keeps what every operation of every edge needs."""
+"""Factor on a space's estimate of memory for an implementation that differentiates a network as a
+whole: it keeps what every operation of every edge needs."""
 FLUSH_SECONDS = 2.0
-"""Seconds after which finished units are written, whatever else goes on."""
+"""Seconds after which finished units are written."""
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Progress:
     """The state of a run.
 
     Attributes:
-        total: units (architecture, seed) that this process was asked for.
+        total: units (architecture, seed) that this process computes or finds on disk.
         resumed: units among them that were found on disk.
         done: units computed by this run.
         statuses: rows that this run failed to measure, by status.
@@ -45,7 +46,7 @@ class Progress:
     resumed: int
     plan: Plan
     done: int = 0
-    statuses: dict[str, int] = field(default_factory=dict)
+    statuses: Counter[str] = field(default_factory=Counter)
     started: float | None = None
     latest: float = 0.0
     first: int = 0
@@ -53,15 +54,18 @@ class Progress:
     def count(self, rows: Rows) -> None:
         """Count one more unit, and its failures by status."""
         self.done += 1
-        for row in rows:
-            if row["status"] != "ok":
-                self.statuses[row["status"]] = self.statuses.get(row["status"], 0) + 1
+        self.statuses.update(row["status"] for row in rows if row["status"] != "ok")
 
     def mark(self) -> None:
         """Mark the end of a call. Timing starts after the first, to leave out compilation."""
         self.latest = time.monotonic()
         if self.started is None:
             self.started, self.first = self.latest, self.done
+
+    @property
+    def finished(self) -> int:
+        """Units that are on disk or computed."""
+        return self.resumed + self.done
 
     @property
     def rate(self) -> float:
@@ -73,22 +77,13 @@ class Progress:
     @property
     def seconds_left(self) -> float:
         """Seconds left at the present rate; infinite while that is unknown."""
-        left = self.total - self.resumed - self.done
-        return left / self.rate if self.rate else float("inf")
-
-
-def _smaller_plan_or_raise(plan: Plan, error: Exception) -> Plan:
-    """The plan to go on with; any other error, or no smaller plan, ends the run."""
-    smaller = plan.halved() if devices.out_of_memory(error) else None
-    if smaller is None:
-        raise error
-    return smaller
+        return (self.total - self.finished) / self.rate if self.rate else float("inf")
 
 
 def by_shape(
     space: Space, architectures: Sequence[Architecture]
 ) -> dict[Hashable, list[Architecture]]:
-    """Architectures that share a program, together; each group in the given order."""
+    """Architectures grouped by the program that they share; each group in the given order."""
     groups: dict[Hashable, list[Architecture]] = {}
     for architecture in architectures:
         groups.setdefault(space.shape(architecture), []).append(architecture)
@@ -98,22 +93,22 @@ def by_shape(
 def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> list[Architecture]:
     """The order in which architectures of a shape are computed, `size` side by side.
 
-    One by one it is the given order. Side by side are those that need much the same, and the order
-    of the groups is random, a function of their number alone: in the midst of a run what is done
-    tells how long the rest will take.
+    With a size of 1 it is the given order. Otherwise each group has architectures of similar needs,
+    and the order of the groups is random, a function of their number alone, so that the speed of
+    the first groups predicts that of the rest.
 
     Example:
         >>> from ntkscore import NASBench201
         >>> space = NASBench201()
-        >>> given = [space.parse(digits) for digits in ("300000", "000000", "310000", "111111")]
-        >>> [cell.digits for cell in in_order(space, given, 2)]
+        >>> cells = [space.parse(digits) for digits in ("300000", "000000", "310000", "111111")]
+        >>> [cell.digits for cell in in_order(space, cells, 2)]
         ['300000', '310000', '000000', '111111']
     """
     if size == 1:
         return list(architectures)
     alike = sorted(architectures, key=space.needs)
     groups = [alike[start : start + size] for start in range(0, len(alike), size)]
-    # One that is not full stays at the end, so that all others start at a multiple of the size.
+    # An incomplete group stays last, so that all others start at a multiple of the size.
     last = groups.pop() if len(alike) % size else []
     random.Random(len(groups)).shuffle(groups)
     return [architecture for group in [*groups, last] for architecture in group]
@@ -136,33 +131,36 @@ def compute(
     """
     from ntkscore.run.scorer import Scorer
 
-    space, config = job.space, job.config
-    scorer = Scorer(space, config, plan, in_a_run=True)
+    space = job.space
+    make = partial(Scorer, space, job.config, layout_independent=True)
+    scorer = make(plan)
     for seed in job.seeds:
         missing = [a for a in architectures if (space.key(a), seed) not in done]
         if not missing:
             continue
         images, labels = job.draws[seed]
         for shape, sharing in by_shape(space, missing).items():
-            left = in_order(space, sharing, scorer.plan.group)
+            queue = in_order(space, sharing, scorer.plan.group)
             batch = scorer.batch(images, labels, seed, shape)
             waiting: list[Architecture] = []
             pending = None
-            while left or waiting:
+            while queue or waiting:
                 count = scorer.plan.per_call
-                chunk, rows = left[:count], []
+                chunk, rows = queue[:count], []
                 try:
                     started = scorer.start(chunk, batch) if chunk else None
                     if pending is not None:
                         rows = pending.rows()
                 except jax.errors.JaxRuntimeError as error:
                     # The failure may belong to the call before this one, whose rows are lost too.
-                    plan = _smaller_plan_or_raise(scorer.plan, error)
-                    scorer = Scorer(space, config, plan, in_a_run=True)
+                    smaller = scorer.plan.halved() if devices.out_of_memory(error) else None
+                    if smaller is None:
+                        raise
+                    scorer = make(smaller)
                     batch = scorer.batch(images, labels, seed, shape)
-                    left, waiting, pending = waiting + left, [], None
+                    queue, waiting, pending = waiting + queue, [], None
                     continue
-                left, waiting, pending = left[count:], chunk, started
+                queue, waiting, pending = queue[count:], chunk, started
                 if rows:
                     yield Computed(scorer.plan, rows)
 
@@ -174,7 +172,7 @@ def plan_for(
 
     Args:
         space, architectures, config: what is scored, and how.
-        batch: networks per device and call; chosen from the free memory if left out.
+        batch: as for `run`.
     """
     points = config.samples * (2 * len(config.rhos) + 1)
     width = 8 if config.x64 else 4
@@ -197,14 +195,14 @@ def run(
     architectures: Sequence[Architecture],
     out: str | PathLike[str],
     *,
-    session: Mapping[str, Any] | None = None,
+    session: Mapping[str, object] | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
     batch: int | None = None,
 ) -> Run:
     """Score architectures into a result directory, leaving out what is already there.
 
-    Whatever ends the run, every finished network is on disk: parts are written at least every two
-    seconds, and once more on the way out.
+    However the run ends, every finished network is on disk: parts are written every two seconds,
+    and once more at the end.
 
     Args:
         job: the space, images, seeds and choices.
@@ -234,7 +232,8 @@ def run(
         **(session or {}),
     }
     results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
-    shared = share(architectures)
+    # Processes of one run divide the architectures among them.
+    shared = architectures[jax.process_index() :: jax.process_count()]
     plan = plan_for(space, shared, config, batch)
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
     # An earlier run may have left units that nobody asks for now; they are no progress.

@@ -3,7 +3,7 @@
 The library's calls and the commands make one and call it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -114,10 +114,10 @@ class Job:
         Raises:
             InputError: if there is no such score, or the reference was scored in another way.
         """
-        asked = sum_asked(by, self.space, architecture, self.config)
-        scored = (self.configuration, self.seeds, self.config.rhos[0], asked, self.space)
-        found = population(reference, *scored) if reference else shipped_population(*scored)
-        return replace(self, by=asked, among=found)
+        score = sum_asked(by, self.space, architecture, self.config)
+        scored = (self.configuration, self.seeds, self.config.rhos[0], score, self.space)
+        among = population(reference, *scored) if reference else shipped_population(*scored)
+        return replace(self, by=score, among=among)
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Job:
             InputError: if space and config have a choice of the same name.
         """
         head = {"dataset": self.data.name, "data_checksum": self.data.checksum}
-        return {**head, **choices_of(self.space, self.config)}
+        return {**head, **choices_of(self.space.columns, self.config)}
 
     @cached_property
     def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -154,16 +154,13 @@ class Job:
         Raises:
             InputError: if there are none, or one is none of the space.
         """
-        if isinstance(architectures, str):
-            chosen = select(architectures, self.space, table, seed)
-        else:
-            chosen = tuple(self.space.parse(name) for name in architectures)
+        chosen = select(architectures, self.space, table, seed)
         if not chosen:
             raise InputError("expected at least one architecture, got none; name some")
         return chosen
 
     def check(self, out: str | PathLike[str], batch: int | None = None) -> None:
-        """Refuse what does not fit, as far as one can tell without JAX.
+        """Refuse what does not fit, as far as that shows without JAX.
 
         Raises:
             InputError: if there are too few images, or the folder holds something else.
@@ -179,9 +176,9 @@ class Job:
         *,
         batch: int | None = None,
         report: Callable[[Progress], None] = lambda progress: None,
-        session: dict[str, Any] | None = None,
+        session: Mapping[str, object] | None = None,
     ) -> Run:
-        """Score architectures into a directory, on all local devices; what is there is kept.
+        """Score architectures into a directory, on all local devices, unless they are there.
 
         Args:
             architectures: in the space's own form.
@@ -210,10 +207,10 @@ class Job:
     def evaluate(
         self, architectures: Sequence[Architecture], out: str | PathLike[str], **how: Any
     ) -> pd.Series:
-        """One number per architecture, larger for a better one, for searches of one's own.
+        """One number per architecture, larger for a better one, for searches of your own.
 
-        Without a reference architectures are ranked among those that are given: give all that the
-        search has seen. What the directory holds is not computed again.
+        Without a reference the architectures are ranked among themselves: pass all that the search
+        has visited. What the directory holds is not computed again.
 
         Args:
             architectures, out, how: as for `score`.
@@ -233,11 +230,11 @@ class Job:
         batch: int | None = None,
         report: Callable[[Step], None] = lambda step: None,
     ) -> Ranking:
-        """Search the space for the best network; score only those on the way, and rank them.
+        """Search the space for the best network; score only those it visits, and rank them.
 
         Args:
             out: the result directory; continued if it exists.
-            method: a name in `ntkscore.run.search.METHODS`, or a search of one's own.
+            method: a name in `ntkscore.run.search.METHODS`, or a search of your own.
             budget: networks to visit.
             batch: as for `score`.
             report: called after every step.
@@ -245,19 +242,19 @@ class Job:
         Raises:
             InputError: if something does not fit; nothing is written then.
         """
-        seen: list[Architecture] = []
+        visited: list[Architecture] = []
 
-        def evaluate(new: Sequence[Architecture]) -> dict[Any, float]:
-            seen.extend(new)
-            values = self.evaluate(seen, out, batch=batch)
-            report(Step(len(seen), budget, self.space.parse(values.idxmax())))
+        def evaluate(new: Sequence[Architecture]) -> dict[Hashable, float]:
+            visited.extend(new)
+            values = self.evaluate(visited, out, batch=batch)
+            report(Step(len(visited), budget, self.space.parse(values.idxmax())))
             return values.to_dict()
 
         visit(method, self.space, evaluate, budget, np.random.default_rng(self.seeds[0]))
-        return self.ranking(ResultSet.open(out), seen)
+        return self.ranking(ResultSet.open(out), visited)
 
     def missing(self, results: ResultSet, architectures: Sequence[Architecture]) -> int:
-        """How many networks, counted once for each seed, a result directory lacks."""
+        """The number of networks, counted once for each seed, that a result directory lacks."""
         wanted = {(self.space.key(a), seed) for a in architectures for seed in self.seeds}
         return len(wanted - results.finished())
 
@@ -269,8 +266,12 @@ class Job:
         return rows if rows.empty else pick_rho(rows, self.config.rhos[0])
 
 
-def choices_of(space: Space, config: Config) -> dict[str, Any]:
+def choices_of(space: Mapping[str, object], config: Config) -> dict[str, object]:
     """The choices of space and config that decide a score, as plain values.
+
+    Args:
+        space: its name and options (`Space.columns`).
+        config: how networks are scored.
 
     Raises:
         InputError: if the two have a choice of the same name.
@@ -279,9 +280,9 @@ def choices_of(space: Space, config: Config) -> dict[str, Any]:
     del choices["implementation"]  # The implementations agree; which one ran is provenance.
     if not config.proxies:
         del choices["proxies"]  # Runs from before there was the choice go on.
-    if common := sorted(choices.keys() & space.columns.keys()):
+    if common := sorted(choices.keys() & space.keys()):
         raise InputError(
-            f"expected fields of the space {space.name} that ntkscore.Config has not, got "
+            f"expected fields of the space {space['space']} that ntkscore.Config has not, got "
             f"{', '.join(common)}; rename them"
         )
-    return {**space.columns, **choices}
+    return {**space, **choices}

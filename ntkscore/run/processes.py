@@ -1,7 +1,4 @@
-"""Several processes that share a run: joining them, and dividing the work."""
-
-from collections.abc import Sequence
-from typing import TypeVar
+"""Joining the processes that share a run."""
 
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax
@@ -10,21 +7,22 @@ HEARTBEAT_SECONDS = 30
 """Seconds without a heartbeat after which a process counts as lost."""
 SHUTDOWN_SECONDS = 30 * 24 * 3600
 
-Item = TypeVar("Item")
-
 
 def join(
     distributed: bool = False,
     coordinator: str | None = None,
     processes: int | None = None,
     process: int | None = None,
-) -> None:
+) -> bool:
     """Take part in a run of several processes, through `jax.distributed`.
 
     Args:
         distributed: as JAX detects it (SLURM, Kubernetes, TPU pods, Open MPI).
         coordinator, processes, process: explicitly: the first process's host:port, how many there
             are, and which of them this is, from 0.
+
+    Returns:
+        Whether this process is the first, which prints for all.
 
     Raises:
         InputError: if the explicit values are incomplete or contradict each other, or nothing is
@@ -33,7 +31,7 @@ def join(
     explicit = {"--coordinator": coordinator, "--processes": processes, "--process": process}
     missing = [name for name, value in explicit.items() if value is None]
     if len(missing) == len(explicit) and not distributed:
-        return
+        return True
     if missing and len(missing) < len(explicit):
         raise InputError(
             f"expected --coordinator, --processes and --process together, got no {missing[0]}; "
@@ -60,13 +58,4 @@ def join(
             "check the coordinator's address, or give all three of --coordinator, --processes "
             "and --process"
         ) from error
-
-
-def share(items: Sequence[Item]) -> list[Item]:
-    """This process's part of the work; the parts of all processes are disjoint and complete."""
-    return list(items[jax.process_index() :: jax.process_count()])
-
-
-def is_first() -> bool:
-    """Tell whether this process is the first, which prints for all."""
     return jax.process_index() == 0

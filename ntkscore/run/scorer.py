@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
 from attacks import ATTACKS
@@ -31,12 +32,12 @@ Program = Callable[..., tuple[Any, ...]]
 EVERYWHERE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
 
 
-def precision(config: Config) -> AbstractContextManager[Any]:
+def precision(config: Config) -> AbstractContextManager[object]:
     """The context in which arrays have the config's precision."""
     return jax.enable_x64(True) if config.x64 else nullcontext()
 
 
-def dtype_of(config: Config) -> Any:
+def dtype_of(config: Config) -> DTypeLike:
     """Dtype of images and weights."""
     return jnp.float64 if config.x64 else jnp.float32
 
@@ -46,42 +47,61 @@ def one_device() -> Plan:
     return Plan(tuple(jax.local_devices()[:1]), 1, 1)
 
 
-@lru_cache(maxsize=64)
-def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *registered: Any) -> Program:
-    """The stacks of several networks of a shape, compiled once for each shape.
+def kernels(
+    model: Model,
+    config: Config,
+    images: Array | np.ndarray,
+    labels: Array | np.ndarray,
+    rhos: Array | Sequence[float],
+    key: Array,
+) -> Stack:
+    """The kernels of one network, and the inputs of its other measures, as a config asks for them.
 
     Args:
-        space: whose networks.
-        config: how they are scored; what is data is left out of it (`Config.program`).
-        plan: where they are computed.
-        in_a_run: whether another layout must come to the same numbers.
-        registered: the functions that the config names and those of the measures, so that a name
-            that comes to mean another function, or a new measure, gets another program.
+        model: the network.
+        config: how it is scored, less its radii.
+        images: (N, …), pixels in [0, 1].
+        labels: (N,) classes.
+        rhos: radii on the pixel scale [0, 1].
+        key: for the attack's random start, and for what measures draw.
+    """
+    return stack(
+        model,
+        images,
+        labels,
+        config.attack_at,
+        rhos,
+        config.output,
+        config.parameters,
+        config.implementation,
+        key if config.random_start else None,
+        jax.random.fold_in(key, 2) if config.proxies else None,
+    )
+
+
+@lru_cache(maxsize=64)
+def _program(
+    space: Space, config: Config, plan: Plan, layout_independent: bool, *registered: Any
+) -> Program:
+    """The compiled function that computes the stacks of several networks of one shape.
+
+    Args:
+        space: of the networks.
+        config: how they are scored, without what is data (`Config.program`).
+        plan: the layout over devices.
+        layout_independent: forbid options of the compiler whose rounding depends on the layout.
+        registered: the functions that the config names and those of the measures, so that another
+            function under the same name, or a new measure, gets another program.
     """
 
-    def one(
-        shape: Hashable, variables: PyTree, images: Array, labels: Array, rhos: Array, key: Array
-    ) -> Callable[[PyTree], Stack]:
-        def compute(code: PyTree) -> Stack:
-            return stack(
-                space.model(shape, variables, code, images),
-                images,
-                labels,
-                config.attack_at,
-                rhos,
-                config.output,
-                config.parameters,
-                config.implementation,
-                key if config.random_start else None,
-                jax.random.fold_in(key, 2) if config.proxies else None,
-            )
+    def on_a_device(
+        shape: Hashable, codes: PyTree, variables: PyTree, images: Array, *others: Array
+    ) -> tuple[Any, ...]:
+        def network(code: PyTree) -> Stack:
+            return kernels(space.model(shape, variables, code, images), config, images, *others)
 
-        return compute
-
-    def on_a_device(shape: Hashable, codes: PyTree, *shared: Any) -> tuple[Any, ...]:
-        network = one(shape, *shared)
         if plan.group == 1:
-            # A plain loop, in which a choice between operations computes the one that it takes.
+            # In a plain loop, a choice between operations computes only the one that it takes.
             return tuple(lax.map(network, codes))
         group = jax.vmap(network, axis_name=SIDE_BY_SIDE)
         split = jax.tree.map(lambda c: c.reshape(-1, plan.group, *c.shape[1:]), codes)
@@ -96,12 +116,12 @@ def _program(space: Space, config: Config, plan: Plan, in_a_run: bool, *register
             mesh=mesh,
             in_specs=(SPLIT, *[EVERYWHERE] * len(shared)),
             out_specs=SPLIT,
-            # Devices compute different networks from the same weights; nothing is to be checked.
+            # Devices compute different networks from the same weights.
             check_vma=False,
         )(codes, *shared)
 
     layout = (len(plan.devices), plan.devices[0].device_kind, plan.group, plan.batch)
-    options = {} if in_a_run else compiler_options()
+    options = {} if layout_independent else compiler_options()
     return program_cache.compiled(compute, (space, config, layout, registered), options)
 
 
@@ -122,15 +142,15 @@ class Pending:
     """Networks that are being computed.
 
     Attributes:
-        networks: the columns that name each, by its place in the stacks.
-        stacks: on the devices, perhaps not finished.
+        networks: the columns that name each, in the order of the stacks.
+        stacks: on the devices, perhaps unfinished.
         labels: classes of the images.
         config: how they are scored.
     """
 
-    networks: Sequence[Mapping[str, Any]]
+    networks: Sequence[Mapping[str, str | int]]
     stacks: Stack
-    labels: Array
+    labels: Array | np.ndarray
     config: Config
 
     def rows(self) -> list[Rows]:
@@ -138,7 +158,7 @@ class Pending:
         labels, stacks = np.asarray(self.labels), jax.tree.map(np.asarray, self.stacks)
         attacks = [self.config.attack_at(rho) for rho in self.config.rhos]
         rows_by_network = []
-        # The stacks may be longer: a call is filled up to its full number of networks.
+        # The stacks may be longer, since a call always has its full number of networks.
         for k, network in enumerate(self.networks):
             rows: Rows = []
             for i, (rho, attack) in enumerate(zip(self.config.rhos, attacks, strict=True)):
@@ -161,20 +181,26 @@ class Scorer:
         space: for the images and classes that are scored on.
         config: how to score.
         plan: the layout; one network at a time on the first device if left out.
-        in_a_run: whether another layout must come to the same numbers.
+        layout_independent: forbid options of the compiler whose rounding depends on the layout.
 
     Raises:
         InputError: if the implementation does not fit the space's networks.
     """
 
     def __init__(
-        self, space: Space, config: Config, plan: Plan | None = None, *, in_a_run: bool = False
+        self,
+        space: Space,
+        config: Config,
+        plan: Plan | None = None,
+        *,
+        layout_independent: bool = False,
     ) -> None:
         self.space, self.config = space, config
         self.plan = plan or one_device()
-        measured = tuple(quantity.computed for quantity in quantities())
+        # A program does not depend on what the host reads off.
+        measured = tuple(replace(quantity, read=None) for quantity in quantities())
         registered = ATTACKS[config.attack], READOUTS[config.output], measured
-        self._compute = _program(space, config.program, self.plan, in_a_run, *registered)
+        self._compute = _program(space, config.program, self.plan, layout_independent, *registered)
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 
@@ -199,28 +225,20 @@ class Scorer:
             jax.eval_shape(model, variables, code, jax.ShapeDtypeStruct(images.shape, dtype))
 
     def batch(
-        self,
-        images: np.ndarray,
-        labels: np.ndarray,
-        seed: int,
-        shape: Hashable = (),
-        variables: PyTree = None,
+        self, images: np.ndarray, labels: np.ndarray, seed: int, shape: Hashable = ()
     ) -> Batch:
-        """Put images and weights on the devices.
+        """Draw weights, and put them and the images on the devices.
 
         Args:
             images: (N, …), pixels in [0, 1].
             labels: (N,) classes.
             seed: of the weights and of the attack's random start.
             shape: of the architectures that will be scored.
-            variables: weights in place of drawn ones.
         """
         with precision(self.config):
             dtype = dtype_of(self.config)
-            if variables is None:
-                variables = self.space.draw(shape, seed, dtype)
             arrays = (
-                variables,
+                self.space.draw(shape, seed, dtype),
                 jnp.asarray(images, dtype),
                 jnp.asarray(labels, jnp.int32),
                 # The weights are drawn from the seed's own key.
@@ -235,7 +253,7 @@ class Scorer:
             architectures: of the batch's shape, at most as many as the plan has in a call.
             batch: what to score them on.
         """
-        # A call always has the same shape; what is missing repeats the last network.
+        # A call always has the same shape; the last network is repeated to fill it.
         missing = self.plan.per_call - len(architectures)
         padded = [*architectures, *[architectures[-1]] * missing]
         codes = jax.tree.map(lambda *c: np.stack(c), *map(self.space.encode, padded))

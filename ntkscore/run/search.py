@@ -1,4 +1,4 @@
-"""Search among the architectures of a space: only what is visited is evaluated."""
+"""Search among the architectures of a space, which evaluates only those that it visits."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -14,11 +14,11 @@ TOURNAMENT = 3
 CHILDREN = 8
 """Mutants that are evaluated together."""
 PATIENCE = 100
-"""Steps without a new architecture after which a search has seen what it can reach."""
+"""Steps without a new architecture after which a search ends."""
 
 Values = Mapping[Hashable, float]
 Steps = Generator[Sequence[Architecture], Values, None]
-"""Yields the architectures whose values it needs next, is sent the values of all that are known."""
+"""Yields the architectures to evaluate next; receives the values of all that are known."""
 
 
 def local_search(space: Space, rng: np.random.Generator) -> Steps:
@@ -81,16 +81,16 @@ def visit(
     budget: int,
     rng: np.random.Generator,
 ) -> list[Architecture]:
-    """The architectures that a search visits, in the order in which it does.
+    """The architectures that a search visits, in order.
 
     Args:
         method: a name in `METHODS`, or a function like those: given the space and a generator of
             random numbers, it yields lists of architectures, and is sent the values of all.
         space: what is searched.
-        evaluate: given architectures that are new, the values by key of all that were visited,
-            these among them; larger is better, and what may change as more are known.
+        evaluate: from new architectures, the values by key of all visited ones, these included;
+            larger is better, and a value may change as more are known.
         budget: architectures to visit; fewer where no more can be reached.
-        rng: makes the search.
+        rng: of the search.
 
     Raises:
         InputError: if there is no such method, the budget is below 1, or the space has no
@@ -98,10 +98,10 @@ def visit(
 
     Example:
         >>> from cells.residual import Residual
-        >>> space, seen = Residual(depth=8), {}
+        >>> space, values = Residual(depth=8), {}
         >>> def evaluate(new):
-        ...     seen.update({space.key(a): a.pattern.count("1") for a in new})
-        ...     return seen
+        ...     values.update({space.key(a): a.pattern.count("1") for a in new})
+        ...     return values
         >>> found = visit("local", space, evaluate, 30, np.random.default_rng(0))
         >>> "111111" in {a.pattern for a in found}, len(found)
         (True, 30)
@@ -111,20 +111,20 @@ def visit(
     values: Values = {}
     steps = (METHODS[method] if isinstance(method, str) else method)(space, rng)
     idle = 0
-    asked = next(steps)
+    requested = next(steps)
     while len(visited) < budget and idle < PATIENCE:
-        new = {space.key(a): a for a in asked if space.key(a) not in visited}
+        new = {space.key(a): a for a in requested if space.key(a) not in visited}
         new = dict(list(new.items())[: budget - len(visited)])
         if new:
             visited |= new
             values = evaluate(list(new.values()))
         idle = 0 if new else idle + 1
-        asked = steps.send(values)
+        requested = steps.send(values)
     return list(visited.values())
 
 
 def check(method: str | Method, budget: int, space: Space) -> Architecture:
-    """The first architecture of the space; what is no search is refused.
+    """Refuse a search that cannot run; return the first architecture of the space.
 
     Raises:
         InputError: if there is no such method, the budget is below 1, or the space does not list

@@ -1,6 +1,7 @@
-"""The architectures that a run is about, from a specification in words."""
+"""The architectures of a run, from a specification such as `random:64`."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from cells.space import Architecture, Space
@@ -11,21 +12,27 @@ SETS = ("distinct", "all")
 
 
 def select(
-    spec: str, space: Space, table: Table | None = None, seed: int = 0
+    spec: str | Sequence[Architecture],
+    space: Space,
+    table: Table | None = None,
+    seed: int = 0,
 ) -> tuple[Architecture, ...]:
     """The architectures that a specification names, in a fixed order.
 
     Args:
         spec: `distinct` (one per function, where the space can tell), `all`, `table` (the ids with
             rows of their own), `random:K` (K of the distinct ones), `table:K` (K of the table's),
-            a file with one architecture a line, or architectures separated by commas.
+            a file with one architecture a line, or architectures separated by commas; a list of
+            architectures by any of their names stands for itself.
         space: where they come from.
         table: for `table` and `table:K`.
-        seed: of the K; a smaller K gives the first of a larger one.
+        seed: of the random choice of K; a smaller K gives the first of a larger one.
 
     Raises:
         InputError: if the specification is none of these, or one of the architectures is none.
     """
+    if not isinstance(spec, str):
+        return tuple(space.parse(name) for name in spec)
     if spec in SETS:
         return tuple(space.architectures(spec))
     kind, _, count = spec.partition(":")

@@ -1,5 +1,6 @@
 """Ranking what a run holds, or the package's own scores, computes nothing."""
 
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -92,3 +93,28 @@ def test_a_space_that_the_package_does_not_have_is_named(tmp_path: Path) -> None
     (tmp_path / "run.json").write_text(text)
     assert ResultSet.open(tmp_path).configuration["space"] == "stripes"
     refused("expected a known space in", "rank", tmp_path)
+
+
+def test_programs_get_as_many_rows_as_they_ask_for() -> None:
+    by = ("recorded", "--cells", "323133,333333,421211", "--by", "clean.trace")
+    every = printed(*by)
+    assert len(every) == 3
+    pd.testing.assert_frame_equal(printed(*by, "--top", "2"), every.head(2))
+    assert len(json.loads(invoke("rank", *by, "--top", 1, "--format", "json").stdout)) == 1
+
+
+def test_correlations_for_programs_are_the_strongest_that_they_ask_for(tmp_path: Path) -> None:
+    accuracies = ntkscore.recorded_scores().query("seed == 0 and kernel == 'clean'")
+    traces = accuracies.query("score == 'trace'").head(40)
+    table = tmp_path / "mine.csv"
+    table.write_text(
+        "\n".join(["cell,pgd8", *(f"{c},{i / 100}" for i, c in enumerate(traces["cell"]))])
+    )
+    options = ("recorded", "--table", table, "--resamples", 10, "--format", "csv")
+    every, strongest = (
+        pd.read_csv(StringIO(invoke("correlate", *options, *top).stdout))
+        for top in ((), ("--top", 3))
+    )
+    assert len(every) > len(strongest) == 3
+    order = every["spearman"].abs().sort_values(ascending=False, kind="stable").index
+    pd.testing.assert_frame_equal(strongest, every.loc[order[:3]].reset_index(drop=True))

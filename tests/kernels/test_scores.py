@@ -23,9 +23,9 @@ from ntkscore.measures.declaration import (
     finite,
     measures_of,
 )
+from ntkscore.measures.forward import LOSS
 from ntkscore.measures.inside import STATES
 from ntkscore.measures.kernel import add_score, measure, scores_of
-from ntkscore.measures.loss import LOSS
 from ntkscore.measures.slopes import SLOPES
 
 VALUES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])

@@ -92,25 +92,21 @@ def test_cells_side_by_side_agree_with_one_after_the_other(
 
 
 @pytest.mark.thorough
-def test_radii_of_a_cell_together_agree_with_radii_alone() -> None:
+@pytest.mark.parametrize(
+    ("space", "architectures"),
+    [(SPACE, CELLS[:2]), (RESIDUAL, NETWORKS)],
+    ids=["cells", "residual"],
+)
+def test_radii_together_agree_with_radii_alone(
+    space: Space, architectures: Sequence[object]
+) -> None:
     radii = (2 / 255, 8 / 255, 16 / 255)
     together, *alone = (
-        rows_by(here(1, 1), Config(samples=4, x64=True, rhos=rhos), CELLS[:2], SPACE)
+        rows_by(here(1, 1), Config(samples=4, x64=True, rhos=rhos), architectures, space)
         for rhos in (radii, *[(rho,) for rho in radii])
     )
-    expected = pd.concat(alone).sort_values(["cell", "rho", "kernel", "beta", "score"])
-    same_rows(together, expected, 1e-8)
-
-
-@pytest.mark.thorough
-def test_radii_together_agree_with_radii_alone() -> None:
-    radii = (2 / 255, 8 / 255, 16 / 255)
-    together, *alone = (
-        rows_by(here(1, 1), Config(samples=4, x64=True, rhos=rhos))
-        for rhos in (radii, *[(rho,) for rho in radii])
-    )
-    expected = pd.concat(alone).sort_values(["skips", "rho", "kernel", "beta", "score"])
-    same_rows(together, expected, 1e-8)
+    order = [together.columns[0], "rho", "kernel", "beta", "score"]
+    same_rows(together, pd.concat(alone).sort_values(order), 1e-8)
 
 
 def test_exhausted_memory_halves_the_batch(

@@ -44,7 +44,7 @@ def data() -> ImageSet:
 
 @pytest.fixture(scope="module")
 def scorer(data: ImageSet) -> Scorer:
-    return Scorer(SPACE.on(data.task), CONFIG, one_device(), in_a_run=True)
+    return Scorer(SPACE.on(data.task), CONFIG, one_device(), layout_independent=True)
 
 
 @pytest.fixture(scope="module")
