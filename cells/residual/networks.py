@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cells.residual.activations import ACTIVATIONS
-from cells.space import Space, check_choices, option
+from cells.space import Space, check_choices, check_least, option
 from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model
@@ -107,11 +107,7 @@ class ResidualSpace(Space):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, least in (("depth", 3), ("width", 1)):
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"expected {name} to be at least {least}, got {getattr(self, name)}; raise it"
-                )
+        check_least(self, depth=3, width=1)
 
     @abstractmethod
     def sizes(self, layers: int) -> list[tuple[int, ...]]:
@@ -243,7 +239,7 @@ class Residual(ResidualSpace):
             training is lazy.
 
     Raises:
-        InputError: if a value is outside what its line says.
+        InputError: if a value is not one that its description allows.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 1.
 
@@ -291,7 +287,7 @@ class ResidualConvolutional(ResidualSpace):
             is 1/m.
 
     Raises:
-        InputError: if a value is outside what its line says.
+        InputError: if a value is not one that its description allows.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 2 and lemma 9.
 
@@ -359,7 +355,7 @@ def convolve(x: Float[Array, "n p c"], kernel: Float[Array, "k c m"]) -> Float[A
 
 
 def on_the_sphere(points: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """Each point divided by its length; a black image has no direction, and stays zero."""
+    """Each point divided by its Euclidean length; zero stays zero."""
     squared = jnp.sum(points * points, tuple(range(1, points.ndim)), keepdims=True)
     # So that the gradient at zero is finite, not NaN.
     return points / jnp.sqrt(jnp.where(squared > 0, squared, 1))
