@@ -124,7 +124,7 @@ def evaluate(
     run = networks.run
     images = networks.images if run is None else _images_for(run, source, data, data_dir)
     found = []
-    for place, (columns, model) in enumerate(networks.pairs()):
+    for place, (columns, model) in enumerate(networks.pairs):
         if export is not None:
             if run is None:
                 raise InputError("expected a folder of a run to export, got a state dict already")
