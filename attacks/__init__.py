@@ -1,4 +1,4 @@
-"""Attacks on images: pure functions that never know which network they attack."""
+"""Attacks on images, as functions of a gradient or of logits."""
 
 from attacks.core import ATTACKS as ATTACKS
 from attacks.core import NORMS as NORMS

@@ -1,8 +1,8 @@
 """Adversarial examples: a step along the gradient's sign or direction, then a projection.
 
-An attack never knows which network it is: it gets the gradient of the loss to be raised, a
-function from images to images, and works on pixels in [0, 1], or on any points where its box is
-None. Radii and steps are in the same unit, so 8/255 is eight grey levels.
+An attack takes the gradient of the loss to raise, a function from images to images, and knows no
+network. It works on pixels in [0, 1], or on any points if its box is None. Radii and steps have the
+same unit, so 8/255 is eight grey levels.
 """
 
 import math
@@ -27,13 +27,18 @@ def _lengths(x: Images) -> Float[Array, "n ..."]:
 
 
 def project(x: Images, centre: Images, rho: float | Array, norm: Norm = "linf") -> Images:
-    """The nearest point of the ball of radius ρ around `centre`, without regard to [0, 1].
+    """The nearest point of the ball of radius ρ around `centre`, which may lie outside of [0, 1].
 
     Args:
         x: images to project.
         centre: the balls' centres.
         rho: radius in pixel units; per image in `l2`.
         norm: `linf` or `l2`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> project(jnp.array([[0.9, 0.5]]), jnp.full((1, 2), 0.5), 0.25).tolist()
+        [[0.75, 0.5]]
     """
     if norm == "linf":
         return jnp.clip(x, centre - rho, centre + rho)
@@ -43,13 +48,19 @@ def project(x: Images, centre: Images, rho: float | Array, norm: Norm = "linf") 
 
 
 def project_to_sphere(x: Images) -> Images:
-    """Each image divided by its Euclidean length, as the theory's inputs; zero stays zero."""
+    """Each image divided by its Euclidean length, as the theory's inputs are; zero stays zero."""
     lengths = _lengths(x)
     return x / jnp.where(lengths > 0, lengths, 1)
 
 
 def direction(gradient: Images, norm: Norm = "linf") -> Images:
-    """The step of length one that raises a linear loss the most; zero where the gradient is."""
+    """The step of length one that raises a linear loss the most; zero for a zero gradient.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> direction(jnp.array([[3.0, -4.0]])).tolist()
+        [[1.0, -1.0]]
+    """
     return jnp.sign(gradient) if norm == "linf" else project_to_sphere(gradient)
 
 
@@ -58,8 +69,8 @@ class Attack:
     """An untargeted attack on a loss.
 
     Attributes:
-        rho: radius of the ball around the image, in pixel units [0, 1]; it and `step_size` may be
-            traced, so that one compiled program serves every radius.
+        rho: radius of the ball around the image, in pixel units [0, 1]. It and `step_size` may be
+            tracers, so that one compiled program serves every radius.
         steps: number of gradient steps.
         step_size: length of each, in pixel units.
         random_start: begin at a uniformly drawn point of the ball, which needs a key.
@@ -78,7 +89,7 @@ class Attack:
     box: tuple[float, float] | None = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        # What is traced has no value yet to be checked.
+        # A tracer has no value to check.
         known = isinstance(self.rho, Real)
         if known and self.box is None and not self.rho >= 0:
             raise ValueError(f"expected a radius of at least 0, got {self.rho:g}; raise it")
@@ -105,7 +116,7 @@ class Attack:
                 or the summed loss is raised.
             x: pixels in [0, 1].
             key: for the random start.
-            slope: the gradient at x, where it is known already, which saves a pass.
+            slope: the gradient at x if it is known, which saves a pass.
         """
         if self.random_start and key is None:
             raise ValueError("expected a key for the random start, got None; pass key=…")
@@ -128,7 +139,7 @@ class Attack:
         return self.advance(gradient(z), z, x)
 
     def advance(self, slope: Images, z: Images, x: Images) -> Images:
-        """One step of the attack on x, from z, where the gradient is known."""
+        """One step of the attack on x, from z, along a given gradient."""
         return self.constrain(z + self.step_size * direction(slope, self.norm), x)
 
     def _noise(self, key: Array | None, x: Images) -> Images:
@@ -154,10 +165,12 @@ def uniform_in_ball(key: Array, shape: tuple[int, ...], dtype: Any) -> Images:
         >>> bool(lengths.max() <= 1), bool(abs((lengths < 0.5).mean() - 1 / 4) < 0.05)
         (True, True)
     """
-    way, length = jax.random.split(key)
+    direction_key, radius_key = jax.random.split(key)
     dimension = math.prod(shape[1:])
-    radius = jax.random.uniform(length, (shape[0], *[1] * (len(shape) - 1)), dtype)
-    return radius ** (1 / dimension) * project_to_sphere(jax.random.normal(way, shape, dtype))
+    radius = jax.random.uniform(radius_key, (shape[0], *[1] * (len(shape) - 1)), dtype)
+    return radius ** (1 / dimension) * project_to_sphere(
+        jax.random.normal(direction_key, shape, dtype)
+    )
 
 
 def fgsm(rho: float | Array, norm: Norm = "linf") -> Attack:
@@ -187,12 +200,9 @@ def pgd(
 
     Args:
         rho: radius in pixel units [0, 1].
-        steps: number of gradient steps.
         step_size: length of each in pixel units; ρ/4 if left out, which at ρ = 8/255 is the
             2/255 of the benchmark's training.
-        random_start: begin at a uniformly drawn point of the ball.
-        norm: of the ball and the step, `linf` or `l2`.
-        box: the least and the largest value that a pixel may take; None for points of any kind.
+        steps, random_start, norm, box: as for `Attack`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -204,8 +214,8 @@ def pgd(
 
 
 ATTACKS: dict[str, Callable[..., Attack]] = {"fgsm": fgsm, "pgd": pgd}
-"""Attacks by name: functions of the radius ρ, which may be traced, and of as many of `steps`,
-`step_size`, `random_start` and `norm` as the attack has. An entry of one's own is as good."""
+"""Attacks by name, to which users may add: functions of the radius ρ, which may be a tracer, and of
+those of `steps`, `step_size`, `random_start` and `norm` that the attack has."""
 
 
 def twice(

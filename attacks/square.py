@@ -1,11 +1,11 @@
-"""The Square attack: random search in the ℓ∞ ball, which asks for logits and no gradient."""
+"""The Square attack: random search in the ℓ∞ ball, which needs logits and no gradient."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int
 
-from attacks.core import Images
+from attacks.core import Images, project
 from ntkscore.lazy import Array, jax, jnp, lax
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -14,14 +14,14 @@ SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 
 @dataclass(frozen=True)
 class SquareAttack:
-    """Squares of ±2ρ added where they lower the margin, from vertical stripes of ±ρ on.
+    """Begins with vertical stripes of ±ρ, and adds squares of ±2ρ where they lower the margin.
 
-    Places and signs are drawn for each image by itself.
+    Places and signs are drawn for each image separately.
 
     Attributes:
         rho: radius, in pixel units [0, 1].
-        queries: batches of logits that are asked for.
-        share: of the pixels that the first squares cover.
+        queries: number of batches of logits.
+        share: fraction of the pixels that the first squares cover.
 
     Source: Andriushchenko et al. (2020), "Square attack", with the schedule and the margin loss
     of their code.
@@ -48,7 +48,7 @@ class SquareAttack:
         """The attacked images, inside the ball around x and inside [0, 1].
 
         Args:
-            logits: of images, each by itself.
+            logits: a function of images, in which each image's logits depend on that image alone.
             x: (n, height, width, channels), pixels in [0, 1].
             labels: classes.
             key: of places and signs.
@@ -66,13 +66,13 @@ class SquareAttack:
         rows, columns = jnp.arange(height), jnp.arange(width)
 
         def clipped(z: Images) -> Images:
-            return jnp.clip(jnp.clip(z, x - self.rho, x + self.rho), 0, 1)
+            return jnp.clip(project(z, x, self.rho), 0, 1)
 
         def margin(z: Images) -> Float[Array, " n"]:
-            given = logits(z)
-            own = jnp.take_along_axis(given, labels[:, None], 1)[:, 0]
-            others = jnp.where(jnp.arange(given.shape[1]) == labels[:, None], -jnp.inf, given)
-            return own - jnp.max(others, 1)
+            values = logits(z)
+            correct = jnp.arange(values.shape[1]) == labels[:, None]
+            at_label = jnp.take_along_axis(values, labels[:, None], 1)[:, 0]
+            return at_label - jnp.max(jnp.where(correct, -jnp.inf, values), 1)
 
         def signs(key: Array, shape: tuple[int, ...]) -> Images:
             return jax.random.rademacher(key, shape, x.dtype)
@@ -89,7 +89,7 @@ class SquareAttack:
             change = 2 * self.rho * signs(sign, (n, 1, 1, channels))
             z = clipped(jnp.where(square[..., None], best + change, best))
             found = margin(z)
-            # An image that is told wrong already is left alone.
+            # An image that is already misclassified is not changed.
             better = (least > 0) & (found < least)
             return (
                 jnp.where(better[:, None, None, None], z, best),
@@ -97,12 +97,12 @@ class SquareAttack:
             )
 
         start = clipped(x + self.rho * signs(key, (n, 1, width, channels)))
-        kept = margin(x) <= 0
-        start = jnp.where(kept[:, None, None, None], x, start)
+        misclassified = margin(x) <= 0
+        start = jnp.where(misclassified[:, None, None, None], x, start)
         return lax.fori_loop(0, self.queries, query, (start, margin(start)))[0]
 
     def _side(self, i: Array, height: int, width: int) -> Array:
-        """Pixels of the side of a query's squares, at most as many as the shorter side has."""
+        """Side of a query's squares in pixels, at most the image's shorter side."""
         past = 10_000 * i // self.queries > jnp.asarray(SHRINKING, i.dtype)
         pixels = self.share * height * width * 0.5 ** jnp.sum(past.astype(jnp.float32))
         side = jnp.round(jnp.sqrt(pixels)).astype(i.dtype)

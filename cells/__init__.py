@@ -1,4 +1,4 @@
-"""Architectures and the networks they make; the names here need no JAX."""
+"""Architectures and their networks; the names here need no JAX."""
 
 from cells.nasbench201.canonical import canonical as canonical
 from cells.nasbench201.canonical import distinct_cells as distinct_cells

@@ -1,4 +1,4 @@
-"""The choice between operations, where the architecture that decides it is data."""
+"""Selection of an operation by an architecture that is data."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,17 +16,17 @@ SIDE_BY_SIDE = "side by side"
 def choose(
     digit: Int[Array, ""], branches: Sequence[Callable[..., PyTree]], *operands: Any
 ) -> PyTree:
-    """What one of several branches puts out.
+    """Return the output of one of several branches.
 
-    For a single network this is `lax.switch`, which runs one branch. Batched, a switch runs all of
-    them for everybody; where networks are computed side by side (`jax.vmap` with the axis name
-    `SIDE_BY_SIDE`), a branch runs if one of them has its digit, and is left out if none has.
+    For a single network this is `lax.switch`, which runs one branch. A batched switch runs every
+    branch for every network. Where networks are computed side by side (`jax.vmap` with the axis
+    name `SIDE_BY_SIDE`), only the branches run whose digit at least one of them has.
 
     Args:
-        digit: the branch's place.
-        branches: functions of the operands, of outputs of equal shapes; the first is one that
-            costs nothing, and runs always.
-        operands: what they are given.
+        digit: the branch's index.
+        branches: functions of the operands, with outputs of equal shapes; the first always runs,
+            and should cost nothing.
+        operands: arguments of the branches.
 
     Example:
         >>> double, square = lambda x: 2 * x, lambda x: x**2
@@ -42,12 +42,14 @@ def choose(
         return lax.switch(digit, branches, *operands)
     chosen = branches[0](*operands)
     for place, branch in enumerate(branches[1:], 1):
-        own = digit == place
-        # The largest along the axis is one value for all networks, so that this stays a condition.
-        anybody = lax.pmax(own.astype(jnp.int32), SIDE_BY_SIDE) > 0
+        selects = digit == place
+        # The maximum along the axis is one value for all networks, so `cond` stays a condition.
+        needed = lax.pmax(selects.astype(jnp.int32), SIDE_BY_SIDE) > 0
 
-        def put(chosen: PyTree, *operands: Any, own: Array = own, branch: Any = branch) -> PyTree:
-            return jax.tree.map(partial(jnp.where, own), branch(*operands), chosen)
+        def run(
+            chosen: PyTree, *operands: Any, selects: Array = selects, branch: Any = branch
+        ) -> PyTree:
+            return jax.tree.map(partial(jnp.where, selects), branch(*operands), chosen)
 
-        chosen = lax.cond(anybody, put, lambda chosen, *_: chosen, chosen, *operands)
+        chosen = lax.cond(needed, run, lambda chosen, *_: chosen, chosen, *operands)
     return chosen

@@ -1,4 +1,4 @@
-"""Initialisers: how weights are drawn before any training.
+"""Initialisers of weights.
 
 Convolution kernels are (height, width, in, out), the linear kernel is (in, out); fan-in is
 everything but the last axis. Normalisation scales start at 1 and shifts at 0 in every scheme.
@@ -20,12 +20,12 @@ def _fan_in(shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Initializer:
-    """A scheme: how kernels and the linear bias are drawn, and the factor of the forward pass.
+    """A scheme that draws kernels and the linear bias, and scales kernels in the forward pass.
 
     Attributes:
         kernel: draws a convolution or linear kernel.
         bias_bound: half-width of the uniform linear bias, as a function of its fan-in.
-        gain: the factor by which kernels are multiplied in the forward pass, likewise.
+        gain: factor on kernels in the forward pass, as a function of their fan-in.
     """
 
     kernel: Draw

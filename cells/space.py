@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 reading = Lazy("ntkscore.trace.anatomy")
 S = TypeVar("S", bound="Space")
 COSTS = ("params", "flops")
-"""Names of the costs, a score's free rivals, that each space of the library has."""
+"""Names of the costs that each space of the library counts."""
 Architecture = Any
 """An architecture: whatever its space's `parse` returns, hashable, and equal for equal networks."""
 
@@ -39,14 +39,13 @@ def option(
     flag: str | None = None,
     choices: Callable[[], Sequence[str]] | None = None,
 ) -> Any:
-    """A dataclass field that is declared once: command line, help and rows follow.
+    """A dataclass field that is also a command-line option, with help, and a column of rows.
 
     Args:
         default: its value if left out.
         help: a sentence for `--help`.
         flag: the command line's name for it, without dashes; the field's own if left out.
-        choices: the values that are allowed, looked up when they are needed, so that a registry
-            may grow.
+        choices: a function that returns the allowed values, so that a registry may grow.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -71,31 +70,37 @@ def check_choices(value: Any) -> None:
         InputError: if one is not.
     """
     for field in options(value):
-        allowed, kind, given = (
-            field.metadata["choices"],
-            type(field.default),
-            getattr(value, field.name),
+        entry, kind = getattr(value, field.name), type(field.default)
+        # Python counts truth values as integers, and an integer is as good as a float.
+        fits = isinstance(entry, bool) == (kind is bool) and isinstance(
+            entry, (int, float) if kind is float else kind
         )
-        # A truth is a whole number to Python, and not to a reader.
-        fits = isinstance(given, kind) and (kind is bool or not isinstance(given, bool))
-        if (
-            field.default is not None
-            and not fits
-            and not (kind is float and isinstance(given, int))
-        ):
+        if field.default is not None and not fits:
             raise InputError(
                 f"expected {field.name} to be of the type {kind.__name__}, such as "
-                f"{field.default!r}, got {given!r}; correct it"
+                f"{field.default!r}, got {entry!r}; correct it"
             )
-        if allowed is not None and (given := getattr(value, field.name)) not in allowed():
+        choices = field.metadata["choices"]
+        if choices is not None and entry not in (allowed := choices()):
             raise InputError(
-                f"expected {field.name} to be one of {', '.join(allowed())}, got {given!r}; "
+                f"expected {field.name} to be one of {', '.join(allowed)}, got {entry!r}; "
                 "choose one of them"
             )
 
 
+def check_least(value: Any, **least: int) -> None:
+    """Refuse a field that is smaller than its least value, given by name.
+
+    Raises:
+        InputError: if one is.
+    """
+    for name, bound in least.items():
+        if (entry := getattr(value, name)) < bound:
+            raise InputError(f"expected {name} to be at least {bound}, got {entry}; raise it")
+
+
 class Task(NamedTuple):
-    """The images that a network is fed, and the number of classes it tells apart.
+    """Shape and normaliser of a network's images, and its number of classes.
 
     Attributes:
         image_shape: (height, width, colours) in pixels.
@@ -114,7 +119,7 @@ class Task(NamedTuple):
 
 
 USUAL = Task()
-"""Images of CIFAR's size in ten classes, pixels as they are."""
+"""Images of CIFAR's size in ten classes, without normaliser."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +157,10 @@ class Space(ABC):
 
     @abstractmethod
     def identity(self, architecture: Architecture) -> dict[str, str | int]:
-        """Columns that say which architecture a row is of; the first is a name for `parse`."""
+        """Columns that identify a row's architecture; the first is a name for `parse`."""
 
     def costs(self, architecture: Architecture) -> dict[str, float]:
-        """Free rivals of a score by name, such as the number of parameters: larger is better.
+        """Costs that a score is compared with, such as the number of parameters: larger is better.
 
         By default `params` and `flops`, counted on the network's trace (`ntkscore.anatomy`).
         """
@@ -163,10 +168,10 @@ class Space(ABC):
         return {name: counted[name] for name in COSTS if name in counted}
 
     def structure(self, architecture: Architecture) -> dict[str, float]:
-        """What can be counted on an architecture beside its costs, by name.
+        """Counts on an architecture beside its costs, by name.
 
-        By default what else is counted on the network's trace: its layers, depth, receptive field.
-        Nothing where the space has `costs` of its own.
+        By default the other counts on the network's trace: its layers, depth, receptive field.
+        None where the space has `costs` of its own.
         """
         if type(self).costs is not Space.costs:
             return {}
@@ -181,7 +186,7 @@ class Space(ABC):
     def model(self, shape: Hashable, variables: Any, code: Any, images: "Array") -> "Model":
         """The network of an encoded architecture, ready to be scored on these clean images.
 
-        It is traced: `variables`, `code` and `images` have no values yet.
+        It is called under `jax.jit`: `variables`, `code` and `images` are tracers.
         """
 
     def network(
@@ -195,9 +200,9 @@ class Space(ABC):
 
         Args:
             architecture: one, or any of its names.
-            images: the clean images that it will be scored on, which may decide its statistics.
+            images: the clean images that it will be scored on; its statistics may depend on them.
             seed: of the weights.
-            dtype: of the weights and of what it computes.
+            dtype: of the weights and the computation.
 
         Raises:
             InputError: if there is no such architecture.
@@ -220,7 +225,7 @@ class Space(ABC):
         Args:
             architecture: one, or any of its names.
             seed: of the weights.
-            dtype: of the weights and of what it computes.
+            dtype: of the weights and the computation.
 
         Raises:
             InputError: if there is no such architecture.
@@ -247,7 +252,7 @@ class Space(ABC):
         return self.trainable(architecture).at(params, statistics)
 
     def names(self, architecture: Architecture) -> dict[str, str | int]:
-        """The architecture's short names, for a person: by default its key alone."""
+        """The architecture's short names for display, by default its key alone."""
         key, *_ = self.identity(architecture).items()
         return dict([key])
 
@@ -282,21 +287,21 @@ class Space(ABC):
         return np.zeros((), np.int32)
 
     def needs(self, architecture: Architecture) -> tuple[Any, ...]:
-        """What an architecture computes that others of its shape may leave out, by default nothing.
+        """Computations of an architecture that others of its shape may leave out, by default none.
 
-        Where an accelerator computes networks side by side, those go together whose needs follow
-        each other when they are sorted (`cells.choice`).
+        An accelerator computes networks side by side in the order of their sorted needs
+        (`cells.choice`).
         """
         return ()
 
     def trained(self) -> "Space":
-        """The space of the networks that would be trained, which scoring may make smaller."""
+        """The space at the size of its trained networks; scoring may use smaller ones."""
         return self
 
     def memory(self, shape: Hashable, points: int, width: int) -> int | None:
         """Bytes that one network's kernel holds at once, for many numbers of `width` bytes.
 
-        None where nobody knows: then memory is found by trying.
+        None where it is unknown: then the memory is found by trying.
         """
         return None
 
@@ -309,7 +314,7 @@ class Space(ABC):
         return dataclasses.replace(self, task=task)
 
     def key(self, architecture: Architecture) -> str | int:
-        """The architecture's first name: what rows and tables know it by."""
+        """The architecture's first name, its key in rows and tables."""
         return next(iter(self.identity(architecture).values()))
 
     def choices(self) -> dict[str, Any]:
@@ -324,7 +329,7 @@ class Space(ABC):
 
 @cache
 def _counted(space: Space, key: str | int) -> dict[str, float]:
-    """What is counted on an architecture's network, without what its trace does not show."""
+    """Counts on the trace of an architecture's network, without those that it does not show."""
     blank = np.zeros((1, *space.task.image_shape), np.float32)
     counts = reading.anatomy(space.network(key, blank), blank).counts
     return {name: float(number) for name, number in counts.items() if not isnan(number)}

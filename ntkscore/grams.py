@@ -14,8 +14,9 @@ Gram = Float[Array, "r s s"]
 """R Gram matrices, of R groups of S images that have their first images in common: M = shared +
 R·(S − shared) images in all. One group holds all images."""
 Taps = Mapping[str, Gram]
-"""Zeros of the shapes of the layers' contributions to Gram matrices (`cells.pullbacks`), by kind of
-parameter. An empty one asks for the gradient in the points alone."""
+"""Zeros of the shapes of the layers' contributions to Gram matrices
+(`cells.nasbench201.visitors`), by kind of parameter. An empty one asks for the gradient
+in the points alone."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"

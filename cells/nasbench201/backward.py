@@ -1,4 +1,4 @@
-"""NAS-Bench-201's backward passes, from what forward passes have kept.
+"""NAS-Bench-201's backward passes, from the residuals of forward passes.
 
 Differentiated as a whole, a network is run again for every gradient; here the statistics, the
 attack, the kernel and the measures of weight gradients share one forward pass.
@@ -15,110 +15,109 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
 from cells.choice import choose
+from cells.layers import AnyNorm, InstanceNorm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
     NODES,
     SOURCES,
     TARGETS,
-    Images,
-    Kept,
-    Outputs,
-    Rules,
-    Weights,
+    CellRules,
+    Residuals,
     add_at,
     at,
     by_edge,
 )
-from cells.pullbacks import Visitor, pull_convolution, pull_dense, pull_normalization
+from cells.nasbench201.network import Outputs, Weights
+from cells.nasbench201.visitors import Visitor
+from ntkscore.grams import PRECISION, Images
 
-Seen = list[PyTree]
-"""What a visitor sees of a layer, or of several along the first axis."""
+Visited = list[PyTree]
+"""A visitor's outputs at one layer, or at several layers along a new first axis."""
 
 
 def back(
-    rules: Rules,
+    rules: CellRules,
     params: Weights,
     stored: Any,
-    kept: Sequence[Kept],
+    residuals: Sequence[Residuals],
     cotangent: Float[Array, "m o"],
     visitor: Visitor,
     total: PyTree = (),
-) -> tuple[Images, PyTree, list[Seen]]:
-    """The gradient in the normalised images, and what a visitor sees on the way.
+) -> tuple[Images, PyTree, list[Visited]]:
+    """The gradient in the normalised images, and a visitor's outputs at every layer.
 
     Args:
         rules, params, stored: as in the forward passes.
-        kept: what forward passes over sets of images left.
+        residuals: of forward passes over sets of images.
         cotangent: of the logits of all of them, set after set.
-        visitor: what the layers hand their gradients to.
-        total: what it carries on from layer to layer, at the start.
+        visitor: visits each layer's gradients.
+        total: the visitor's sum over the layers, at the start.
 
     Returns:
-        The gradient; what the visitor carried on; and what it laid by, of the linear layer, the
-        edges of each stage and the convolutions before it, last to first. An edge that is no
-        convolution leaves zeros.
+        The gradient; the visitor's total; and its other outputs, at the linear layer, the edges of
+        each stage and the convolutions before it, last to first. They are zeros at edges without a
+        convolution.
     """
-    all_seen: list[Seen] = []
+    everything: list[Visited] = []
 
-    def keep(seen: Seen) -> None:
+    def collect(visited: Visited) -> None:
         nonlocal total
-        total, own = visitor.keep(total, seen)
-        all_seen.append(jax.tree.map(lambda leaf: leaf[None], own))
+        total, outputs = visitor.collect(total, visited)
+        everything.append(jax.tree.map(lambda leaf: leaf[None], outputs))
 
-    g, seen = back_head(rules, params["head"], stored["head"], kept, cotangent, visitor)
-    keep(seen)
+    g, visited = back_head(rules, params["head"], stored["head"], residuals, cotangent, visitor)
+    collect(visited)
     for stage in reversed(range(3)):
         name = f"stage_{stage}"
-        nodes = [(each.nodes[stage], each.convolved[stage]) for each in kept]
-        cell, cells = pull_of_cells(rules, nodes, params[name], stored[name], visitor)
-        step = lambda carry, own, cell=cell: cell(*carry, own)  # noqa: E731
-        (g, total), own = lax.scan(step, (g, total), cells, reverse=True)
-        all_seen.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), own))
+        nodes = [(each.nodes[stage], each.convolved[stage]) for each in residuals]
+        pull, cells = cell_pullback(rules, nodes, params[name], stored[name], visitor)
+        step = lambda carry, cell, pull=pull: pull(*carry, cell)  # noqa: E731
+        (g, total), outputs = lax.scan(step, (g, total), cells, reverse=True)
+        everything.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs))
         if stage:
             name = f"reduction_{stage}"
-            x = jnp.concatenate([each.nodes[stage - 1][-1] for each in kept])
-            middle = jnp.concatenate([each.middles[stage - 1] for each in kept])
+            x = jnp.concatenate([each.nodes[stage - 1][-1] for each in residuals])
+            middle = jnp.concatenate([each.middles[stage - 1] for each in residuals])
             g, of_layers = back_reduce(rules, x, middle, g, params[name], stored[name], visitor)
-            for seen in of_layers:
-                keep(seen)
-    images = jnp.concatenate([each.images for each in kept])
-    g, seen = pull_conv_norm(rules, images, g, params["stem"]["conv"], stored["stem"], visitor)
-    keep(seen)
-    return g, total, all_seen
+            for visited in of_layers:
+                collect(visited)
+    images = jnp.concatenate([each.images for each in residuals])
+    g, visited = back_conv_norm(rules, images, g, params["stem"]["conv"], stored["stem"], visitor)
+    collect(visited)
+    return g, total, everything
 
 
 def pull_blocks(
-    rules: Rules, params: Weights, stored: Any, kept: Kept, key: PRNGKeyArray
+    rules: CellRules, params: Weights, stored: Any, residuals: Residuals, key: PRNGKeyArray
 ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
-    """Random signs at the output of every cell and reduction block, each pulled to its input.
+    """Pull random signs at the output of every cell and reduction block to the block's input.
 
     Returns:
         Gradients at the inputs and the signs, blocks of one shape together.
     """
 
     def signs(like: Float[Array, "k m h w c"]) -> Float[Array, "k m h w c"]:
-        own = jax.random.fold_in(key, len(pairs))
-        return jax.random.rademacher(own, like.shape, like.dtype)
+        return jax.random.rademacher(jax.random.fold_in(key, len(pairs)), like.shape, like.dtype)
 
     pairs: list[tuple[Array, Array]] = []
-    for stage, nodes in enumerate(kept.nodes):
+    for stage, nodes in enumerate(residuals.nodes):
         name = f"reduction_{stage}"
         if stage:
-            before, middle = kept.nodes[stage - 1][-1], kept.middles[stage - 1]
-            g, own = signs(nodes[:1]), (params[name], stored[name])
-            dx, _ = back_reduce(rules, before, middle, g[0], *own, Visitor())
+            x, middle = residuals.nodes[stage - 1][-1], residuals.middles[stage - 1]
+            g = signs(nodes[:1])
+            dx, _ = back_reduce(rules, x, middle, g[0], params[name], stored[name], Visitor())
             pairs.append((dx[None], g))
         name = f"stage_{stage}"
-        own = [(nodes, kept.convolved[stage])]
-        cell, cells = pull_of_cells(rules, own, params[name], stored[name], Visitor())
+        both = [(nodes, residuals.convolved[stage])]
+        pull, cells = cell_pullback(rules, both, params[name], stored[name], Visitor())
         g = signs(nodes[NODES::NODES])
-        pull = lambda both, cell=cell: cell(both[0], (), both[1])[0][0]  # noqa: E731
-        pairs.append((lax.map(pull, (g, cells)), g))
+        to_input = lambda given, pull=pull: pull(given[0], (), given[1])[0][0]  # noqa: E731
+        pairs.append((lax.map(to_input, (g, cells)), g))
     return pairs
 
 
-def pull_conv_norm(
-    rules: Rules,
+def back_conv_norm(
+    rules: CellRules,
     x: Images,
     g: Outputs,
     weights: Weights,
@@ -126,116 +125,145 @@ def pull_conv_norm(
     visitor: Visitor,
     stride: int = 1,
     z: Outputs | None = None,
-) -> tuple[Images, Seen]:
-    """Back through a normalisation and the convolution before it; z lies between, if kept."""
-    kernel = weights["kernel"]
+) -> tuple[Images, Visited]:
+    """The cotangent of x from that of a convolution and normalisation, and the visitor's outputs.
+
+    Only the pullback of an `InstanceNorm` needs the convolution's output z, and computes it if it
+    is not given.
+    """
+    kernel, visited = weights["kernel"], []
     norm = rules.norm(weights, statistics) if "scale" in weights else None
-    return pull_convolution(
-        x, g, kernel, norm, visitor, stride=stride, gain=rules.gain(kernel), z=z
-    )
+    if isinstance(norm, InstanceNorm):
+        z = rules.convolve(x, kernel, stride) if z is None else z
+        g, visited = back_norm(z, g, norm, visitor)
+        norm = None
+    gain = rules.gain(kernel)
+    visited = visited + visitor.convolution(x, g, kernel, norm, stride, gain)
+    if norm is not None:
+        g = g * norm.factor
+    return layers.transposed_convolve(g, gain * kernel, x, stride), visited
 
 
-def pull_rectified(rules: Rules, x: Images, *others: Any, **choices: Any) -> tuple[Images, Seen]:
-    """Back through ReLU, convolution, normalisation; the arguments of `pull_conv_norm`."""
-    dx, seen = pull_conv_norm(rules, jax.nn.relu(x), *others, **choices)
-    return rectified(dx, x), seen
+def back_norm(x: Images, g: Images, norm: AnyNorm, visitor: Visitor) -> tuple[Images, Visited]:
+    """The cotangent of x from that of its normalisation, and the visitor's outputs."""
+    standard, pull = jax.vjp(norm.standardize, x)
+    (dx,) = pull(g * norm.scale)
+    return dx, visitor.normalization(standard, g)
 
 
-def pull_of_cells(
-    rules: Rules,
-    kept: Sequence[tuple[Float[Array, "k n h w c"], Float[Array, "e n h w c"] | None]],
+def back_relu_conv_norm(
+    rules: CellRules, x: Images, *layer: Any, **options: Any
+) -> tuple[Images, Visited]:
+    """`back_conv_norm` with its arguments, of a layer that begins with a ReLU."""
+    dx, visited = back_conv_norm(rules, jax.nn.relu(x), *layer, **options)
+    return back_relu(dx, x), visited
+
+
+def cell_pullback(
+    rules: CellRules,
+    stage: Sequence[tuple[Float[Array, "k n h w c"], Float[Array, "e n h w c"] | None]],
     weights: Weights,
     stored: Any,
     visitor: Visitor,
-) -> tuple[Callable[[Images, PyTree, Any], tuple[tuple[Images, PyTree], Seen]], Any]:
-    """The way back through one cell of a stage, last edge first, and what tells it which cell."""
+) -> tuple[Callable[[Images, PyTree, Any], tuple[tuple[Images, PyTree], Visited]], Any]:
+    """The pullback of one cell of a stage, last edge first, and what to scan it over.
+
+    Args:
+        rules, weights, stored: as in the forward pass.
+        stage: nodes and convolution outputs of the stage, for each set of images.
+        visitor: visits each edge's convolution.
+
+    Returns:
+        A function of (output cotangent, total, cell) that returns the input cotangent and the
+        total, and the visitor's outputs by edge; and the cells, along the first axis of each leaf.
+    """
 
     def branch(operation: int) -> Any:
         def pull(
             source: Array,
-            slopes: Array,
+            cotangents: Array,
             target: Array,
             weights: Weights,
             statistics: Any,
             convolved: list[Images],
         ) -> Any:
-            g = at(slopes, target)
+            g = at(cotangents, target)
             if operation in KERNEL_SIZES:
-                x = jnp.concatenate([at(nodes, source) for nodes, _ in kept])
+                x = jnp.concatenate([at(nodes, source) for nodes, _ in stage])
                 z = jnp.concatenate(convolved) if convolved else None
-                own = weights[OPERATIONS[operation]]
-                return pull_rectified(rules, x, g, own, statistics, visitor, z=z)
-            edge = source, slopes, target, weights, statistics, convolved
+                of_conv = weights[OPERATIONS[operation]]
+                return back_relu_conv_norm(rules, x, g, of_conv, statistics, visitor, z=z)
+            edge = source, cotangents, target, weights, statistics, convolved
             _, shapes = jax.eval_shape(branch(next(iter(KERNEL_SIZES))), *edge)
-            unseen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             if operation == NONE:
-                return jnp.zeros_like(g), unseen
-            return (g if operation == SKIP else layers.pull_average_pool_3x3(g)), unseen
+                return jnp.zeros_like(g), zeros
+            return (g if operation == SKIP else layers.pull_average_pool_3x3(g)), zeros
 
         return pull
 
     branches = [branch(operation) for operation in range(len(OPERATIONS))]
 
-    def cell(slope: Images, total: PyTree, own: Any) -> tuple[tuple[Images, PyTree], Seen]:
-        first, leaves = own
+    def pull(g: Images, total: PyTree, cell: Any) -> tuple[tuple[Images, PyTree], Visited]:
+        first, leaves = cell
 
         def step(carry: Any, edge: Any) -> Any:
-            slopes, total = carry
-            source, target, digit, *own = edge
-            place = first + source
-            dx, seen = choose(digit, branches, place, slopes, target, *own)
-            total, seen = visitor.keep(total, seen)
-            return (add_at(slopes, source, dx), total), seen
+            cotangents, total = carry
+            source, target, digit, *layer = edge
+            dx, visited = choose(digit, branches, first + source, cotangents, target, *layer)
+            total, visited = visitor.collect(total, visited)
+            return (add_at(cotangents, source, dx), total), visited
 
-        slopes = jnp.zeros((NODES + 1, *slope.shape), slope.dtype).at[NODES].set(slope)
+        cotangents = jnp.zeros((NODES + 1, *g.shape), g.dtype).at[NODES].set(g)
         edges = (SOURCES, TARGETS, rules.digits, *leaves)
-        (slopes, total), seen = lax.scan(step, (slopes, total), edges, reverse=True)
-        return (slopes[0], total), seen
+        (cotangents, total), visited = lax.scan(step, (cotangents, total), edges, reverse=True)
+        return (cotangents[0], total), visited
 
-    cells = rules.network.cells_per_stage
+    cells = rules.cells_per_stage
     leaves = jax.tree.map(
         lambda leaf: leaf.reshape(cells, len(EDGES), *leaf.shape[1:]),
-        (by_edge(weights), by_edge(stored), [z for _, z in kept if z is not None]),
+        (by_edge(weights), by_edge(stored), [z for _, z in stage if z is not None]),
     )
-    return cell, (NODES * np.arange(cells, dtype=np.int32), leaves)
+    return pull, (NODES * np.arange(cells, dtype=np.int32), leaves)
 
 
 def back_head(
-    rules: Rules,
+    rules: CellRules,
     head: Weights,
     statistics: Any,
-    kept: Sequence[Kept],
+    residuals: Sequence[Residuals],
     cotangent: Float[Array, "m o"],
     visitor: Visitor,
-) -> tuple[Images, Seen]:
-    """Back through linear layer, mean over the pixels, ReLU, normalisation."""
-    features = jnp.concatenate([each.features for each in kept])
+) -> tuple[Images, Visited]:
+    """The cotangent of the last stage's output, from that of the logits."""
+    features = jnp.concatenate([each.features for each in residuals])
+    x = jnp.concatenate([each.nodes[-1][-1] for each in residuals])
     kernel, norm = head["kernel"], rules.norm(head, statistics)
-    g, of_layer = pull_dense(features, cotangent, kernel, visitor, gain=rules.gain(kernel))
-    x = jnp.concatenate([each.nodes[-1][-1] for each in kept])
-    g = rectified(g[:, None, None] / (x.shape[1] * x.shape[2]), norm(x))
-    g, seen = pull_normalization(x, g, norm, visitor)
-    return g, of_layer + seen
+    gain = rules.gain(kernel)
+    g = jnp.matmul(cotangent, gain * kernel.T, precision=PRECISION)
+    g = back_relu(g[:, None, None] / (x.shape[1] * x.shape[2]), norm(x))
+    dx, of_norm = back_norm(x, g, norm, visitor)
+    return dx, visitor.dense(features, cotangent, kernel, gain) + of_norm
 
 
 def back_reduce(
-    rules: Rules,
+    rules: CellRules,
     x: Images,
     middle: Outputs,
     g: Outputs,
     weights: Weights,
     stored: Any,
     visitor: Visitor,
-) -> tuple[Images, list[Seen]]:
-    """Back through a reduction block, and what is seen of its three convolutions."""
+) -> tuple[Images, list[Visited]]:
+    """The cotangent of a reduction block's input, and outputs at its three convolutions."""
     a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
-    inner, second = pull_rectified(rules, middle, g, b, stored["conv_b"], visitor)
-    dx, first = pull_rectified(rules, x, inner, a, stored["conv_a"], visitor, stride=2)
+    inner, second = back_relu_conv_norm(rules, middle, g, b, stored["conv_b"], visitor)
+    dx, first = back_relu_conv_norm(rules, x, inner, a, stored["conv_a"], visitor, stride=2)
     pooled = layers.average_pool_2x2(x)
-    shortcut, third = pull_conv_norm(rules, pooled, g, weights["downsample"], None, visitor)
+    shortcut, third = back_conv_norm(rules, pooled, g, weights["downsample"], None, visitor)
     return dx + layers.pull_average_pool_2x2(shortcut), [first, second, third]
 
 
-def rectified(g: Array, x: Array) -> Array:
-    """Back through the ReLU of x."""
+def back_relu(g: Array, x: Array) -> Array:
+    """The cotangent of x from that of its ReLU."""
     return jnp.where(x > 0, g, 0)

@@ -1,14 +1,14 @@
-"""Cells that compute the same function, and so have the same kernel.
+"""Equality of cells: which of them compute the same function, and so have the same kernel.
 
 Every node is a sum of terms. `skip_connect` copies the terms of its source node, `none` drops
 them, `avg_pool_3x3` is linear and pools each of them, and a convolution edge (ReLU, convolution,
 normalisation) makes one new term with weights of its own. Two cells are equal when their output
-nodes are the same sum up to the naming of those weights. Edges that do not reach the output play
-no part. A convolution that reads a node without terms gives its normalisation's shift at every
+nodes are the same sum up to the naming of those weights. Edges that do not reach the output are
+ignored. A convolution that reads a node without terms gives its normalisation's shift at every
 pixel, a trainable constant, whatever its kernel size and however often it is pooled.
 
-The map that NAS-RobBench-201 publishes comes from nested strings, and differs in three ways:
-it takes one convolution used twice for two convolutions (index 3599 is not index 0); it drops the
+The map that NAS-RobBench-201 publishes is made from nested strings, and differs in three ways:
+it counts one convolution used twice as two convolutions (index 3599 is not index 0); it drops the
 constants; and it does not pool sums term by term (`pool(x + pool(x))`).
 """
 
@@ -19,11 +19,11 @@ from functools import lru_cache
 from cells.nasbench201.cell import AVG_POOL, EDGES, KERNEL_SIZES, SIZE, SKIP, Cell
 
 Term = tuple[int, int]
-"""A term of a sum, (how often pooled, source): source 0 is the cell's input, and e > 0 the
+"""A term of a sum, (number of poolings, source): source 0 is the cell's input, and e > 0 the
 convolution on edge e−1."""
 
 CONSTANT = 0
-"""Kind of a convolution that reads nothing; the others have their kernel size as kind."""
+"""Kind of a convolution of a node without terms; the others have their kernel size as kind."""
 
 
 Convolutions = dict[int, tuple[int, Counter[Term]]]
@@ -31,7 +31,7 @@ Convolutions = dict[int, tuple[int, Counter[Term]]]
 
 
 def _expand(operations: tuple[int, ...]) -> tuple[Counter[Term], Convolutions]:
-    """The output node as a sum of terms, and for each convolution its kind and what it reads."""
+    """The output node as a sum of terms, and the kind and input terms of each convolution."""
     nodes: list[Counter[Term]] = [Counter({(0, 0): 1}), Counter(), Counter(), Counter()]
     convolutions: Convolutions = {}
     for edge, (operation, (source, target)) in enumerate(zip(operations, EDGES, strict=True)):
@@ -39,15 +39,9 @@ def _expand(operations: tuple[int, ...]) -> tuple[Counter[Term], Convolutions]:
         if operation == SKIP:
             nodes[target].update(terms)
         elif operation == AVG_POOL:
-            nodes[target].update(
-                {
-                    (
-                        pooled + (name not in convolutions or convolutions[name][0] != CONSTANT),
-                        name,
-                    ): n
-                    for (pooled, name), n in terms.items()
-                }
-            )
+            for (pooled, name), count in terms.items():
+                constant = name in convolutions and convolutions[name][0] == CONSTANT
+                nodes[target][pooled + (not constant), name] += count
         elif operation in KERNEL_SIZES:
             name = edge + 1
             kind = KERNEL_SIZES[operation] if terms else CONSTANT
@@ -57,7 +51,7 @@ def _expand(operations: tuple[int, ...]) -> tuple[Counter[Term], Convolutions]:
 
 
 def _shape(name: int, convolutions: Convolutions) -> tuple:
-    """A convolution's kind and what it reads, names left out; () for the cell's input."""
+    """A convolution's kind and input terms without names; () for the cell's input."""
     if name == 0:
         return ()
     kind, terms = convolutions[name]
@@ -66,14 +60,14 @@ def _shape(name: int, convolutions: Convolutions) -> tuple:
 
 
 def _rename(terms: Counter[Term], rank: dict[int, int]) -> tuple:
-    """A sum with its sources' ranks for names, in a fixed order."""
+    """A sum in a fixed order, its sources named by rank."""
     return tuple(sorted(((pooled, rank[n]), count) for (pooled, n), count in terms.items()))
 
 
 def _describe(
     output: Counter[Term], convolutions: Convolutions, order: tuple[int, ...]
 ) -> tuple[tuple, ...]:
-    """The output and every convolution, named by their places in an order."""
+    """The output and every convolution, each named by its place in an order."""
     rank = {0: 0, **{name: place for place, name in enumerate(order, 1)}}
     parts = ((convolutions[n][0], _rename(convolutions[n][1], rank)) for n in order)
     return (_rename(output, rank), *parts)

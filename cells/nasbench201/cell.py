@@ -1,4 +1,4 @@
-"""The NAS-Bench-201 search space: what a cell is, and what it costs.
+"""The cells of NAS-Bench-201, their names and their costs.
 
 A cell has four nodes and six edges, in the order 0→1, 0→2, 1→2, 0→3, 1→3, 2→3, and each edge
 carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
@@ -26,7 +26,7 @@ IMAGE_CHANNELS = 3
 
 
 class CellError(InputError):
-    """Something that was given as a cell is not one; the message says what is wrong with it."""
+    """A value that is not a cell; the message says what is wrong with it."""
 
 
 @lru_cache(1)
@@ -44,7 +44,7 @@ def _index_by_digits() -> dict[str, int]:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A NAS-Bench-201 cell, held as the benchmark's index 0…15624.
+    """A NAS-Bench-201 cell, stored as the benchmark's index 0…15624.
 
     Example:
         >>> Cell.parse("323133").index
@@ -123,7 +123,7 @@ class Cell:
 
     @classmethod
     def parse(cls, text: "str | SupportsIndex") -> "Cell":
-        """A cell from its index, its six digits or its genotype string, whichever this is.
+        """A cell from its index, its six digits or its genotype string.
 
         Raises:
             CellError: if it is none of the three.
@@ -159,15 +159,17 @@ class Cell:
             channels: width C of the first stage; the others have 2C and 4C.
             cells_per_stage: N, cells in each of the three stages.
             num_classes: O, size of the linear layer.
+
+        Example:
+            >>> Cell.parse("323133").params()
+            1073466
         """
-        first, _, last = widths = (channels, 2 * channels, 4 * channels)
-        total = 9 * IMAGE_CHANNELS * first + 2 * first
-        convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
-        for width in widths:
-            total += cells_per_stage * sum(k * k * width * width + 2 * width for k in convs)
-        for before, after in itertools.pairwise(widths):
-            total += 9 * before * after + 9 * after * after + 4 * after + before * after
-        return total + 2 * last + last * num_classes + num_classes
+        total = num_classes
+        for _, size, inputs, outputs, normalised in self._layers(
+            channels, cells_per_stage, num_classes
+        ):
+            total += size * size * inputs * outputs + 2 * outputs * normalised
+        return total + 2 * 4 * channels  # of the head's normalisation
 
     def flops(
         self,
@@ -183,16 +185,33 @@ class Cell:
             image_size: height and width of the image in pixels, multiples of 4; one number for
                 a square.
         """
-        widths = (channels, 2 * channels, 4 * channels)
         height, width = (image_size,) * 2 if isinstance(image_size, int) else image_size
-        areas = [(height >> stage) * (width >> stage) for stage in range(3)]
-        total = areas[0] * 9 * IMAGE_CHANNELS * channels
-        convs = [KERNEL_SIZES[op] for op in self.operations if op in KERNEL_SIZES]
-        for width, area in zip(widths, areas, strict=True):
-            total += cells_per_stage * area * sum(k * k * width * width for k in convs)
-        for (before, after), area in zip(itertools.pairwise(widths), areas[1:], strict=True):
-            total += area * (9 * before * after + 9 * after * after + before * after)
-        return total + widths[-1] * num_classes
+        areas = [*((height >> stage) * (width >> stage) for stage in range(3)), 1]
+        return sum(
+            areas[stage] * size * size * inputs * outputs
+            for stage, size, inputs, outputs, _ in self._layers(
+                channels, cells_per_stage, num_classes
+            )
+        )
+
+    def _layers(
+        self, channels: int, cells_per_stage: int, num_classes: int
+    ) -> Iterator[tuple[int, int, int, int, bool]]:
+        """The stage, kernel size, inputs, outputs and normalisation of each convolution.
+
+        The linear layer is a 1×1 convolution of one pixel, in a fourth stage.
+        """
+        yield 0, 3, IMAGE_CHANNELS, channels, True
+        for stage in range(3):
+            width = channels << stage
+            if stage:
+                yield stage, 3, width // 2, width, True
+                yield stage, 3, width, width, True
+                yield stage, 1, width // 2, width, False
+            for operation in self.operations * cells_per_stage:
+                if operation in KERNEL_SIZES:
+                    yield stage, KERNEL_SIZES[operation], width, width, True
+        yield 3, 1, 4 * channels, num_classes, False
 
 
 def all_cells() -> Iterator[Cell]:

@@ -2,8 +2,8 @@
 
 A state dict has an entry for every parameter of one cell's own network under PyTorch's names and
 layout: `stem.0.weight` (out, in, height, width), `cells.7.layers.2.op.1.weight`,
-`classifier.weight` (class, feature). Running statistics count where one asks for them: every mode
-in `cells.nasbench201.normalization` brings its own. A leading `module.` (from data-parallel
+`classifier.weight` (class, feature). Running statistics are read and written on request, since the
+modes in `cells.nasbench201.normalization` do not use them. A leading `module.` (from data-parallel
 training) is dropped.
 """
 
@@ -31,7 +31,7 @@ def _conv_norm(prefix: str, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[
 
 
 def entries(cell: Cell, cells_per_stage: int) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
-    """Entries of a state dict: torch name, path in the parameters, place on their first axis."""
+    """Entries of a state dict: torch name, path in the parameters, index on their first axis."""
     yield "stem.0.weight", ("stem", "conv", "kernel"), None
     yield "stem.1.weight", ("stem", "conv", "scale"), None
     yield "stem.1.bias", ("stem", "conv", "shift"), None
@@ -62,11 +62,11 @@ def entries(cell: Cell, cells_per_stage: int) -> Iterator[tuple[str, tuple[str, 
 def running_entries(
     cell: Cell, cells_per_stage: int
 ) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
-    """Entries of the running statistics: torch name, path among the statistics, place there."""
+    """Entries of the running statistics: torch name, path in the statistics, index there."""
     for name, path, place in entries(cell, cells_per_stage):
         if not name.endswith(".bias") or name == "classifier.bias":
             continue
-        # The shift stands beside its statistics, which belong to the layer and not to its weights.
+        # A layer's statistics are stored one level above its weights, except in the head.
         layer = path[:-1] if path[0] == "head" else path[:-2]
         for theirs, ours in (("running_mean", "mean"), ("running_var", "var")):
             yield f"{name.removesuffix('bias')}{theirs}", (*layer, ours), place
@@ -100,14 +100,14 @@ def read_state_dict(
         running: whether running statistics are read too, as an evaluation needs them.
 
     Returns:
-        Parameters, and the running statistics or ones that nothing has measured yet, as the
-        network's `apply` takes them.
+        Parameters and statistics (running ones, or mean 0 and variance 1), as the network's `apply`
+        takes them.
 
     Raises:
         CellError: if an entry is missing, left over, or of another shape.
     """
-    given = {name.removeprefix("module."): value for name, value in state.items()}
-    weights = {name: value for name, value in given.items() if not name.endswith(IGNORED)}
+    entire = {name.removeprefix("module."): value for name, value in state.items()}
+    weights = {name: value for name, value in entire.items() if not name.endswith(IGNORED)}
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), abstract_params(network))
     _fill(params, weights, entries(cell, network.cells_per_stage), cell)
     if weights:
@@ -119,7 +119,7 @@ def read_state_dict(
     if not running:
         return variables
     statistics = jax.tree.map(np.array, variables[STATISTICS])
-    _fill(statistics, dict(given), running_entries(cell, network.cells_per_stage), cell)
+    _fill(statistics, entire, running_entries(cell, network.cells_per_stage), cell)
     return {**variables, STATISTICS: jax.tree.map(jnp.asarray, statistics)}
 
 

@@ -5,24 +5,104 @@ one compiled program serves every cell of a shape, and a weight depends only on 
 place and its operation.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from cells import layers
 from cells.initializers import INITIALIZERS, bias_init, gain
-from cells.layers import Norm
+from cells.layers import AnyNorm, InstanceNorm, Norm
 from cells.nasbench201.cell import EDGES, IMAGE_CHANNELS, KERNEL_SIZES, NONE, OPERATIONS, SKIP
-from cells.nasbench201.normalization import NORMALIZATIONS
+from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
 from ntkscore.grams import Images
 
 STATISTICS = "batch_stats"
 DTYPE = jnp.float32
 """Dtype in which variables are drawn. Cast them to compute in another precision."""
+
+Outputs = Float[Array, "m h2 w2 d"]
+"""Outputs of a convolution, which may change the images' size."""
+Weights = Mapping[str, Any]
+Statistics = Mapping[str, Array]
+"""The stored `mean` and `var` of a normalisation."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Computations of a network's layers, by initialiser and normalisation mode.
+
+    Attributes:
+        init_name: a name in `INITIALIZERS`.
+        bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
+        measure: whether every normalisation's statistics are measured on the images at hand.
+    """
+
+    init_name: str = "torch"
+    bn: str = "calibrated"
+    measure: bool = False
+
+    @property
+    def instance(self) -> bool:
+        """Whether each image is normalised by its own statistics."""
+        return NORMALIZATIONS[self.bn].live is measure_each
+
+    def gain(self, kernel: Array) -> float:
+        """The factor on a kernel in the forward pass."""
+        return gain(self.init_name, kernel.shape)
+
+    def norm(self, weights: Weights, statistics: Any) -> AnyNorm:
+        """A normalisation by each image's own statistics or by stored ones, as the mode says."""
+        if self.instance:
+            return InstanceNorm(weights["scale"], weights["shift"])
+        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
+
+    def normalize(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
+        """The normalised images, and the statistics to store."""
+        live = NORMALIZATIONS[self.bn].live
+        if live is not None and not self.instance:
+            return Norm(weights["scale"], weights["shift"], *live(z))(z), statistics
+        if self.measure:
+            # Calibrated statistics are constants: no gradient passes through the measurement.
+            mean, var = lax.stop_gradient(layers.measure(z))
+            statistics = {"mean": mean, "var": var}
+        return self.norm(weights, statistics)(z), statistics
+
+    def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
+        """A convolution by a stored kernel times its gain."""
+        return layers.convolve(x, self.gain(kernel) * kernel, stride)
+
+    def conv_norm(
+        self, x: Images, weights: Weights, statistics: Any, stride: int = 1
+    ) -> tuple[Outputs, Any, Outputs]:
+        """Convolution and normalisation; the statistics to store, and the convolution's output."""
+        z = self.convolve(x, weights["kernel"], stride)
+        return *self.normalize(z, weights, statistics), z
+
+    def operation(self, index: int) -> Callable[..., tuple[Images, Any, Images | None]]:
+        """An edge's operation as a function of (x, weights, statistics).
+
+        It returns the output, the statistics to store, and a convolution's output before
+        normalisation, where the backward pass needs it (else None).
+        """
+
+        def operate(x: Images, weights: Weights, statistics: Any) -> Any:
+            unused = jnp.zeros_like(x) if self.instance else None
+            if index in KERNEL_SIZES:
+                of_conv = weights[OPERATIONS[index]]
+                y, statistics, z = self.conv_norm(jax.nn.relu(x), of_conv, statistics)
+                return y, statistics, z if self.instance else None
+            if index == NONE:
+                return jnp.zeros_like(x), statistics, unused
+            return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
+
+        return operate
 
 
 class ConvNorm(nn.Module):
@@ -43,123 +123,72 @@ class ConvNorm(nn.Module):
         return weights
 
 
-class Convention(NamedTuple):
-    """What all layers of a network have in common.
-
-    Attributes:
-        init_name: a name in `INITIALIZERS`.
-        bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
-        measuring: whether this pass measures the statistics of its own images.
-    """
-
-    init_name: str = "torch"
-    bn: str = "calibrated"
-    measuring: bool = False
-
-    def normalize(
-        self, z: Images, weights: dict[str, Array], mean: Array, var: Array
-    ) -> tuple[Images, Array, Array]:
-        """Normalise by the images' own statistics or the stored ones; returns those to store."""
-        live = NORMALIZATIONS[self.bn].live
-        if live is not None:
-            # They may be each image's own, which the places of the stored ones do not hold.
-            return Norm(weights["scale"], weights["shift"], *live(z))(z), mean, var
-        if self.measuring:
-            # What is calibrated is frozen: no gradient knows how it came about.
-            mean, var = jax.lax.stop_gradient(layers.measure(z))
-        return Norm(weights["scale"], weights["shift"], mean, var)(z), mean, var
-
-    def conv_norm(
-        self, x: Images, weights: dict[str, Array], mean: Array, var: Array, stride: int = 1
-    ) -> tuple[Float[Array, "m h2 w2 d"], Array, Array]:
-        """Convolution and normalisation; also the statistics to store."""
-        kernel = weights["kernel"]
-        z = layers.convolve(x, gain(self.init_name, kernel.shape) * kernel, stride)
-        return self.normalize(z, weights, mean, var)
-
-
 class Layer(nn.Module):
     """Base of the network's parts.
 
     Attributes:
         features: output channels.
-        convention: initialiser and normalisation.
+        rules: initialiser and normalisation.
     """
 
     features: int
-    convention: Convention = Convention()
+    rules: Rules = Rules()
 
-    def stored(self, width: int) -> tuple[Array, Array]:
+    def stored(self, width: int) -> Statistics:
         """Stored mean and variance of this layer's normalisation."""
-        return (
-            self.variable(STATISTICS, "mean", jnp.zeros, (width,), DTYPE).value,
-            self.variable(STATISTICS, "var", jnp.ones, (width,), DTYPE).value,
-        )
+        return {
+            "mean": self.variable(STATISTICS, "mean", jnp.zeros, (width,), DTYPE).value,
+            "var": self.variable(STATISTICS, "var", jnp.ones, (width,), DTYPE).value,
+        }
 
-    def store(self, mean: Array, var: Array) -> None:
-        """Keep the statistics that were measured, where the caller asked for them."""
-        if self.convention.measuring and self.is_mutable_collection(STATISTICS):
-            self.put_variable(STATISTICS, "mean", mean)
-            self.put_variable(STATISTICS, "var", var)
+    def store(self, statistics: Statistics) -> None:
+        """Store measured statistics, where the caller asked for them."""
+        if self.rules.measure and self.is_mutable_collection(STATISTICS):
+            for name, value in statistics.items():
+                self.put_variable(STATISTICS, name, value)
 
     def weights(
         self, shape: tuple[int, int, int, int], norm: bool = True, name: str = "conv"
     ) -> dict[str, Array]:
         """The weights of a convolution and of the normalisation behind it."""
-        return ConvNorm(shape, self.convention.init_name, norm, name=name)()
-
-
-class Stem(Layer):
-    """3×3 convolution of the image and normalisation."""
-
-    @nn.compact
-    def __call__(self, x: Images) -> Float[Array, "m h w d"]:
-        weights = self.weights((3, 3, x.shape[-1], self.features))
-        y, *statistics = self.convention.conv_norm(x, weights, *self.stored(self.features))
-        self.store(*statistics)
-        return y
+        return ConvNorm(shape, self.rules.init_name, norm, name=name)()
 
 
 class Convolution(Layer):
     """ReLU, 3×3 convolution, normalisation: a half of the reduction block."""
 
     stride: int = 1
+    rectify: bool = True
 
     @nn.compact
-    def __call__(self, x: Images) -> Float[Array, "m h2 w2 d"]:
+    def __call__(self, x: Images) -> Outputs:
         weights = self.weights((3, 3, x.shape[-1], self.features))
+        x = nn.relu(x) if self.rectify else x
         stored = self.stored(self.features)
-        y, *statistics = self.convention.conv_norm(nn.relu(x), weights, *stored, self.stride)
-        self.store(*statistics)
+        y, statistics, _ = self.rules.conv_norm(x, weights, stored, self.stride)
+        self.store(statistics)
         return y
+
+
+class Stem(Convolution):
+    """3×3 convolution of the image and normalisation."""
+
+    rectify: bool = False
 
 
 @partial(jax.jit, static_argnums=0)
 def operate(
-    convention: Convention,
-    digit: Int[Array, ""],
-    x: Images,
-    weights: dict[int, dict[str, Array]],
-    mean: Array,
-    var: Array,
-) -> tuple[Images, Array, Array]:
+    rules: Rules, digit: Int[Array, ""], x: Images, weights: Weights, statistics: Statistics
+) -> tuple[Images, Statistics]:
     """An edge's operation; also the statistics to store.
 
     Jitted by itself, so that a network's edges are traced and differentiated once for each shape.
     """
-
-    def branch(operation: int):
-        def run(x, weights, mean, var):
-            if operation in KERNEL_SIZES:
-                return convention.conv_norm(nn.relu(x), weights[operation], mean, var)
-            if operation == NONE:
-                return jnp.zeros_like(x), mean, var
-            return (x if operation == SKIP else layers.average_pool_3x3(x)), mean, var
-
-        return run
-
-    branches = [branch(operation) for operation in range(len(OPERATIONS))]
-    return jax.lax.switch(digit, branches, x, weights, mean, var)
+    branches = [
+        lambda *given, index=index: rules.operation(index)(*given)[:2]
+        for index in range(len(OPERATIONS))
+    ]
+    return lax.switch(digit, branches, x, weights, statistics)
 
 
 class Edge(Layer):
@@ -169,15 +198,15 @@ class Edge(Layer):
     def __call__(self, x: Images, digit: Int[Array, ""]) -> Images:
         width = self.features
         weights = {
-            operation: self.weights((size, size, width, width), name=OPERATIONS[operation])
+            (name := OPERATIONS[operation]): self.weights((size, size, width, width), name=name)
             for operation, size in KERNEL_SIZES.items()
         }
         stored = self.stored(width)
         if self.is_initializing():
             # Drawing the weights needs shapes alone, which no operation changes.
             return x
-        y, *statistics = operate(self.convention, digit, x, weights, *stored)
-        self.store(*statistics)
+        y, statistics = operate(self.rules, digit, x, weights, stored)
+        self.store(statistics)
         return y
 
 
@@ -187,7 +216,7 @@ class CellBlock(Layer):
     @nn.compact
     def __call__(self, x: Images, digits: Int[Array, "6"]) -> tuple[Images, None]:
         nodes = [x]
-        edges = [Edge(self.features, self.convention, name=f"edge_{e}") for e in range(len(EDGES))]
+        edges = [Edge(self.features, self.rules, name=f"edge_{e}") for e in range(len(EDGES))]
         for target in range(1, 4):
             first, *others = (
                 edges[e](nodes[source], digits[e])
@@ -203,12 +232,11 @@ class Reduction(Layer):
 
     @nn.compact
     def __call__(self, x: Images) -> Float[Array, "m h2 w2 d"]:
-        y = Convolution(self.features, self.convention, stride=2, name="conv_a")(x)
-        y = Convolution(self.features, self.convention, name="conv_b")(y)
+        y = Convolution(self.features, self.rules, stride=2, name="conv_a")(x)
+        y = Convolution(self.features, self.rules, name="conv_b")(y)
         shape = (1, 1, x.shape[-1], self.features)
         kernel = self.weights(shape, norm=False, name="downsample")["kernel"]
-        factor = gain(self.convention.init_name, shape)
-        return y + layers.convolve(layers.average_pool_2x2(x), factor * kernel)
+        return y + self.rules.convolve(layers.average_pool_2x2(x), kernel)
 
 
 class Head(Layer):
@@ -221,14 +249,13 @@ class Head(Layer):
             "scale": self.param("scale", nn.initializers.ones, (width,), DTYPE),
             "shift": self.param("shift", nn.initializers.zeros, (width,), DTYPE),
         }
-        mean, var = self.stored(width)
-        y, *statistics = self.convention.normalize(x, weights, mean, var)
-        self.store(*statistics)
+        y, statistics = self.rules.normalize(x, weights, self.stored(width))
+        self.store(statistics)
         y = jnp.mean(nn.relu(y), (1, 2))
-        shape, init_name = (width, self.features), self.convention.init_name
+        shape, init_name = (width, self.features), self.rules.init_name
         kernel = self.param("kernel", INITIALIZERS[init_name].kernel, shape, DTYPE)
         bias = self.param("bias", bias_init(init_name, width), (self.features,), DTYPE)
-        return layers.dense(y, gain(init_name, shape) * kernel, bias)
+        return layers.dense(y, self.rules.gain(kernel) * kernel, bias)
 
 
 class Network(nn.Module):
@@ -269,15 +296,14 @@ class Network(nn.Module):
             calibrate: measure every normalisation's statistics on these images and store them
                 in the collection `batch_stats`, which must be mutable.
         """
-        mode = NORMALIZATIONS[self.bn]
-        measuring = mode.live is not None or (calibrate and mode.calibrates)
-        convention = Convention(self.init_name, self.bn, measuring)
+        measure = calibrate and NORMALIZATIONS[self.bn].calibrates
+        rules = Rules(self.init_name, self.bn, measure)
         mean, std = (jnp.asarray(value, images.dtype) for value in (self.mean, self.std))
-        x = Stem(self.channels, convention, name="stem")((images - mean) / std)
+        x = Stem(self.channels, rules, name="stem")((images - mean) / std)
         for stage in range(3):
             width = self.channels << stage
             if stage:
-                x = Reduction(width, convention, name=f"reduction_{stage}")(x)
+                x = Reduction(width, rules, name=f"reduction_{stage}")(x)
             cells = nn.scan(
                 CellBlock,
                 variable_axes={"params": 0, STATISTICS: 0},
@@ -285,8 +311,8 @@ class Network(nn.Module):
                 in_axes=nn.broadcast,  # type: ignore[arg-type]
                 length=self.cells_per_stage,
             )
-            x, _ = cells(width, convention, name=f"stage_{stage}")(x, digits)
-        return Head(self.num_classes, convention, name="head")(x)
+            x, _ = cells(width, rules, name=f"stage_{stage}")(x, digits)
+        return Head(self.num_classes, rules, name="head")(x)
 
 
 def blank_inputs() -> tuple[Array, Array]:

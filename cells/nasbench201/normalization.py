@@ -18,10 +18,9 @@ class Normalization:
     Attributes:
         calibrates: whether the stored mean and variance are measured, layer by layer, in a forward
             pass over the clean scoring images, and then frozen; else they are 0 and 1.
-        live: mean and variance of the images at hand, differentiated through, in place of stored
-            ones; or None.
-        coupled: whether these make an image's logits depend on the other images; else they are
-            each image's own.
+        live: a function of the images at hand that returns the mean and variance to use instead of
+            stored ones, and is differentiated through; or None.
+        coupled: whether `live` makes an image's logits depend on the other images.
         note: a half-sentence for the command line's help.
     """
 

@@ -1,7 +1,7 @@
-"""What can be counted on a cell's paths from input to output.
+"""Counts on a cell's paths from input to output.
 
-The published proxies know much of it: their agreement with accuracies is to be read beside these
-counts, which take no network.
+The published proxies correlate with these counts, which need no network: compare their agreement
+with accuracies to that of the counts.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,8 @@ def _edges_from(node: int) -> Iterator[tuple[int, ...]]:
 PATHS = tuple(_edges_from(0))
 """The edges, by their place in `EDGES`, of each path from input to output."""
 FIELD = {SKIP: 0, CONV_1X1: 0, CONV_3X3: 2, AVG_POOL: 1}
-"""Pixels by which an operation widens what a pixel sees. A mean counts half: it weighs all the
-pixels alike."""
+"""Pixels by which an operation widens the receptive field. A mean counts half, since it weighs all
+its pixels alike."""
 FEWER = ("path_pools",)
 """Counts of which fewer are better."""
 
@@ -60,8 +60,8 @@ def structure(cell: Cell, cells_per_stage: int = 5) -> dict[str, float]:
         not. The others are of one cell: `paths` from input to output; `path_convs` and
         `path_pools`, convolutions and poolings, each as often as paths pass through it;
         `shortest_path` and `longest_path`, the fewest and the most convolutions on a path;
-        `field`, the widest that an output pixel sees of the input along one path, in pixels less
-        one, a pooling counting half. All are 0 but `layers` where no path reaches the output.
+        `field`, the widest receptive field of one path, in pixels less one, where a pooling counts
+        half. Where no path reaches the output, all but `layers` are 0.
 
     Source: Kadlecová et al. (2024), "Surprisingly strong performance prediction with neural graph
     features" (GRAF), for the kinds of counts.

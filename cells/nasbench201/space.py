@@ -19,24 +19,28 @@ from cells.nasbench201.cell import (
     all_cells,
 )
 from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
-from cells.space import Space, check_choices, option
+from cells.space import Space, check_choices, check_least, option
 from ntkscore import program_cache
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jax, jnp
+from ntkscore.lazy import Array, Lazy, jax, jnp
 from ntkscore.model import Model, Trainable
 
 if TYPE_CHECKING:
-    import cells.nasbench201.network
+    from cells.nasbench201 import network, passes, training
+else:  # These import JAX and flax.
+    network = Lazy("cells.nasbench201.network")
+    passes = Lazy("cells.nasbench201.passes")
+    training = Lazy("cells.nasbench201.training")
 
 # Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
 # allots on a CPU, in groups or not (`CompiledMemoryStats`, tests/run/test_devices.py).
 NODES, OUTPUTS = max(target for _, target in EDGES), len(EDGES)
-"""What a cell keeps for the way back: its nodes; and its edges' outputs, where each image is
-normalised by itself."""
+"""Arrays of a cell that the backward pass needs: its nodes; and, where each image is normalised by
+itself, its edges' outputs."""
 COUPLED = 24
 """The same where images are coupled: there every operation of every edge is differentiated."""
 AT_WORK = 40
-"""What a pass holds beside that."""
+"""Further arrays that a pass holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class NASBench201(Space):
             `cells.nasbench201.normalization.NORMALIZATIONS`.
 
     Raises:
-        InputError: if a value is outside what its line says.
+        InputError: if a value is not one that its description allows.
 
     Example:
         >>> space = NASBench201(channels=8, cells_per_stage=1)
@@ -75,11 +79,7 @@ class NASBench201(Space):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("channels", "cells_per_stage"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"expected {name} to be at least 1, got {getattr(self, name)}; raise it"
-                )
+        check_least(self, channels=1, cells_per_stage=1)
         *sides, colours = self.task.image_shape
         if len(sides) != 2 or colours != IMAGE_CHANNELS:
             raise InputError(
@@ -130,7 +130,7 @@ class NASBench201(Space):
         return super().architectures(which)
 
     def neighbours(self, architecture: Cell) -> Sequence[Cell]:
-        """Other functions one operation away, each as the cell that stands for it in `distinct`."""
+        """Other functions one operation away, each as its cell in `distinct`."""
         others = dict.fromkeys(canonical(cell) for cell in architecture.neighbours())
         return [cell for cell in others if cell != canonical(architecture)]
 
@@ -139,20 +139,21 @@ class NASBench201(Space):
         return np.array(architecture.operations, np.int32)
 
     def needs(self, architecture: Cell) -> tuple[bool, ...]:
-        """Which edges have a 3×3 convolution, the dearest by far, and which a 1×1 convolution."""
-        dearest_first = (CONV_3X3, CONV_1X1)
-        return tuple(own == op for op in dearest_first for own in architecture.operations)
+        """Masks of the edges with a 3×3 convolution, the most expensive, and with a 1×1 one."""
+        return tuple(
+            operation == convolution
+            for convolution in (CONV_3X3, CONV_1X1)
+            for operation in architecture.operations
+        )
 
     @property
-    def flax_network(self) -> "cells.nasbench201.network.Network":
+    def flax_network(self) -> "network.Network":
         """The flax network, whose normaliser (pixel scale [0, 1]) is built in."""
-        from cells.nasbench201.network import Network
-
         task, shape = self.task, (self.channels, self.cells_per_stage)
-        return Network(*shape, task.num_classes, task.mean, task.std, self.init, self.bn)
+        return network.Network(*shape, task.num_classes, task.mean, task.std, self.init, self.bn)
 
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> dict[str, Any]:
-        """Weights and fresh statistics of the network; a function of the seed and shape alone.
+        """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
 
         Weights are drawn in float32 whatever the dtype, so that both precisions share them.
         """
@@ -160,19 +161,11 @@ class NASBench201(Space):
         return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
-        """The cell's network; where its mode says so, calibrated on the clean images and frozen."""
-        from cells.nasbench201.network import STATISTICS
-        from cells.nasbench201.passes import Passes
-
-        network, mode, params = self.flax_network, NORMALIZATIONS[self.bn], variables["params"]
-        passes = None
-        if mode.live in (None, measure_each):
-            clean = images if mode.calibrates else None
-            passes = Passes(network, params, variables[STATISTICS], code, clean)
-            variables = {**variables, STATISTICS: passes.statistics}
+        """The cell's network, in the mode `calibrated` with statistics of the clean images."""
+        flax_network, mode, params = self.flax_network, NORMALIZATIONS[self.bn], variables["params"]
 
         def forward(params: Any, points: Array) -> Any:
-            return network.apply({**variables, "params": params}, points, code)
+            return flax_network.apply({**variables, "params": params}, points, code)
 
         def by_batches(params: Any, points: Array) -> Any:
             # Each set of N points is normalised by itself.
@@ -181,12 +174,12 @@ class NASBench201(Space):
             batches = points.reshape(-1, *images.shape)
             return jax.vmap(lambda x: forward(params, x))(batches).reshape(len(points), -1)
 
-        return Model(
-            by_batches if mode.coupled else forward,
-            params,
-            coupled=mode.coupled,
-            passes=passes,
-        )
+        if mode.live not in (None, measure_each):
+            return Model(by_batches if mode.coupled else forward, params, coupled=mode.coupled)
+        clean = images if mode.calibrates else None
+        fast = passes.Passes(flax_network, params, variables[network.STATISTICS], code, clean)
+        variables = {**variables, network.STATISTICS: fast.statistics}
+        return Model(forward, params, passes=fast)
 
     def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.
@@ -202,45 +195,41 @@ class NASBench201(Space):
             >>> sorted(network.statistics)[:3]
             ['head', 'reduction_1', 'reduction_2']
         """
-        from cells.nasbench201.network import STATISTICS
-        from cells.nasbench201.training import logits
-
         cell = self.parse(architecture)
         variables = self.draw(self.shape(cell), seed, dtype)
-        run = partial(logits, self.flax_network, cell)
+        run = partial(training.logits, self.flax_network, cell)
         return Trainable(
             partial(run, train=True),
             lambda params, statistics, x: run(params, statistics, x, train=False)[0],
             variables["params"],
-            variables[STATISTICS],
+            variables[network.STATISTICS],
         )
 
     def trained_model(self, architecture: Any, params: Any, statistics: Any) -> Model:
         """A cell's network at trained weights and running statistics, with its fast passes."""
-        from cells.nasbench201.network import STATISTICS
-        from cells.nasbench201.training import logits
-
         cell = self.parse(architecture)
-        # The mode that measures nothing goes by what is stored.
+        # The mode `init` normalises by the stored statistics.
         stored = replace(self, bn="init")
-        variables = {"params": params, STATISTICS: statistics}
+        variables = {"params": params, network.STATISTICS: statistics}
         code = jnp.asarray(self.encode(cell))
         blank = jnp.zeros((1, *self.task.image_shape))
         model = stored.model(self.shape(cell), variables, code, blank)
 
         def apply(params: Any, points: Array) -> Any:
-            # Of a cell that is known; the passes take any, by its digits as data.
-            return logits(self.flax_network, cell, params, statistics, points, train=False)[0]
+            # Here the cell is known, so that unused operations are not compiled.
+            return training.logits(
+                self.flax_network, cell, params, statistics, points, train=False
+            )[0]
 
         return model._replace(apply=apply)
 
     def memory(self, shape: Hashable, points: int, width: int) -> int:
-        """Bytes for one network, estimated from what its passes keep."""
+        """Bytes for one network, estimated from the residuals of its passes."""
         # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
         stages = 1 + 1 / 2 + 1 / 4
         mode = NORMALIZATIONS[self.bn]
-        kept = COUPLED if mode.coupled else NODES + OUTPUTS * (mode.live is measure_each)
-        activations = stages * (kept * self.cells_per_stage + 1) + AT_WORK
+        residuals = COUPLED if mode.coupled else NODES + OUTPUTS * (mode.live is measure_each)
+        activations = stages * (residuals * self.cells_per_stage + 1) + AT_WORK
         pixels = self.task.image_shape[0] * self.task.image_shape[1]
         gradients = points * (4 * self.channels) ** 2 * 9 * 3
         return int(width * (activations * points * pixels * self.channels + gradients))
@@ -251,9 +240,7 @@ def _drawing(space: NASBench201) -> Callable[[Hashable, Array], Any]:
     """A compiled function that draws the variables of the space's network from a key."""
 
     def draw(_: Hashable, key: Array) -> Any:
-        from cells.nasbench201.network import blank_inputs  # which imports flax, to trace alone
+        return space.flax_network.init(key, *network.blank_inputs())
 
-        return space.flax_network.init(key, *blank_inputs())
-
-    # Optimising a program that runs once costs four times what it costs to run.
+    # The program runs once, and optimising it takes four times as long as running it.
     return program_cache.compiled(draw, (space,), {"xla_backend_optimization_level": 0})

@@ -1,7 +1,8 @@
-"""One cell's network in training: batch statistics, and running ones that follow them.
+"""One cell's network in training: normalised by batch statistics, with running averages of them.
 
-The cell is known here, so that what it does not use is neither computed nor updated. Parameters
-and statistics are those of `cells.nasbench201.network`; the tests hold these passes against it.
+The cell is known when the network is traced, so that unused operations are neither computed nor
+updated. Parameters and statistics are those of `cells.nasbench201.network`; the tests compare these
+passes with it.
 """
 
 from functools import partial
@@ -16,14 +17,15 @@ from jaxtyping import Array, Float
 from cells import layers
 from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
-from cells.nasbench201.forward import Outputs, Rules, Weights, run
-from cells.nasbench201.network import Network
+from cells.nasbench201.forward import CellRules, run
+from cells.nasbench201.network import Network, Outputs, Weights
 from ntkscore.grams import PRECISION, Images, kernel_gradients
 
 MOMENTUM = 0.1
-"""Share of a batch's statistics in the running ones after it, PyTorch's default."""
+"""Weight of a batch's statistics in the running ones after it, PyTorch's default."""
 FEW_CHANNELS = 32
-"""Up to as many, CPUs take the gradient of a 3×3 kernel fastest image by image."""
+"""Largest number of output channels at which CPUs compute a 3×3 kernel's gradient fastest image by
+image."""
 
 
 def logits(
@@ -40,19 +42,19 @@ def logits(
             move the running mean and variance, unbiased, by a tenth towards them; else normalise
             by the running ones, and leave them.
     """
-    rules = Training(network, np.array(cell.operations), measure=train)
+    rules = Training.of(network, np.array(cell.operations), measure=train)
     y, _, new = run(rules, params, statistics, images)
     return y, new
 
 
-class Training(Rules):
+class Training(CellRules):
     """Rules for a cell whose digits are known numbers, differentiable in weights and images.
 
-    Where `measure` is true the batch's statistics normalise, and move the running ones.
+    Where `measure` is true, the batch's statistics normalise and update the running ones.
     """
 
     def norm(self, weights: Weights, statistics: Any) -> Norm:
-        """By stored statistics, whatever the network's mode."""
+        """A normalisation by stored statistics, whatever the network's mode."""
         return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
 
     def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
@@ -74,17 +76,17 @@ class Training(Rules):
     ) -> tuple[Outputs, Weights, Outputs]:
         if self.measure:
             return super().conv_norm(x, weights, statistics, stride)
-        # What is known before multiplies the kernel, and no image on either way.
+        # The known factor multiplies the kernel, which is smaller than the images.
         norm = self.norm(weights, statistics)
         shift = norm.shift - norm.mean * norm.factor
         y = self.convolve(x, weights["kernel"] * norm.factor, stride) + shift
-        return y, statistics, y  # nobody goes back from what lies between: JAX differentiates
+        return y, statistics, y  # JAX differentiates, so nothing reads the third output.
 
     def stage(
         self, x: Images, weights: Weights, stored: Weights
     ) -> tuple[Float[Array, "1 m h w c"], Weights, None]:
         """The last node of a stage, and its statistics."""
-        x, new = lax.scan(lambda x, own: self._cell(x, *own), x, (weights, stored))
+        x, new = lax.scan(lambda x, cell: self._cell(x, *cell), x, (weights, stored))
         return x[None], new, None
 
     def _cell(self, x: Images, weights: Weights, stored: Weights) -> tuple[Images, Weights]:
@@ -94,10 +96,10 @@ class Training(Rules):
         for e, (source, target) in enumerate(EDGES):
             operation, z, name = int(self.digits[e]), nodes[source], f"edge_{e}"
             if operation in KERNEL_SIZES:
-                # A normalisation makes its shift of zeros.
+                # The convolution of a node of zeros, normalised, is the shift.
                 z = jnp.zeros_like(x) if z is None else jax.nn.relu(z)
-                own = weights[name][OPERATIONS[operation]]
-                y, new[name], _ = self.conv_norm(z, own, stored[name])
+                of_conv = weights[name][OPERATIONS[operation]]
+                y, new[name], _ = self.conv_norm(z, of_conv, stored[name])
             elif operation == NONE or z is None:
                 continue
             else:
@@ -110,7 +112,7 @@ class Training(Rules):
 def convolve(
     x: Float[Array, "m h w c"], kernel: Float[Array, "k k c d"], stride: int = 1
 ) -> Float[Array, "m h2 w2 d"]:
-    """`layers.convolve`, with gradients that CPUs take fast."""
+    """`layers.convolve`, with gradients that CPUs compute fast."""
     return layers.convolve(x, kernel, stride)
 
 
@@ -118,8 +120,8 @@ def _forward(x: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Array, 
     return layers.convolve(x, kernel, stride), (x, kernel)
 
 
-def _backward(stride: int, kept: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
-    x, kernel = kept
+def _backward(stride: int, residuals: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+    x, kernel = residuals
     if jax.default_backend() != "cpu":
         d_kernel = jax.vjp(lambda k: layers.convolve(x, k, stride), kernel)[1](g)[0]
     elif stride == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
@@ -132,9 +134,9 @@ def _backward(stride: int, kept: tuple[Array, Array], g: Array) -> tuple[Array, 
 def by_shifts(
     x: Images, g: Float[Array, "m h2 w2 d"], size: int, stride: int
 ) -> Float[Array, "k k c d"]:
-    """The gradient of a convolution's kernel as a product for each of its pixels.
+    """The gradient of a convolution's kernel, as a matrix product for each of its pixels.
 
-    XLA's own, a convolution over images, is run naively by CPUs inside of loops.
+    XLA's version is a convolution over images, which CPUs run slowly inside of loops.
     """
     pad, (height, width) = size // 2, g.shape[1:3]
     padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
@@ -143,8 +145,8 @@ def by_shifts(
     def product(i: int, j: int) -> Array:
         rows = slice(i, i + stride * (height - 1) + 1, stride)
         columns = slice(j, j + stride * (width - 1) + 1, stride)
-        seen = padded[:, rows, columns].reshape(-1, x.shape[-1])
-        return jnp.matmul(seen.T, flat, precision=PRECISION)
+        shifted = padded[:, rows, columns].reshape(-1, x.shape[-1])
+        return jnp.matmul(shifted.T, flat, precision=PRECISION)
 
     products = [product(i, j) for i in range(size) for j in range(size)]
     return jnp.stack(products).reshape(size, size, x.shape[-1], -1)

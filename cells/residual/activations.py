@@ -1,4 +1,4 @@
-"""Activations of the residual networks, with the constants that the theory asks for."""
+"""Activations of the residual networks, with the constants that the theory uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Activation:
     """A Lipschitz function σ of a number, elementwise.
 
     Attributes:
-        function: σ of an array, by the functions of its second argument, NumPy or `jax.numpy`.
+        function: σ of (an array, the module to compute with: NumPy or `jax.numpy`).
         lipschitz: C, for which |σ(z) − σ(z′)| ≤ C |z − z′| and |σ(0)| ≤ C.
         curvature: sup |σ″|, infinite for a kink.
         slope_at_zero: σ′(0).
@@ -67,9 +67,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": rectifier(0.0),
     "leaky_relu": rectifier(0.01),
     "tanh": Activation(lambda z, of: of.tanh(z), 1.0, 4 / 27**0.5, 1.0),
-    # |σ(0)| = 1/2 is what decides, not the slope 1/4.
+    # The bound is |σ(0)| = 1/2, which is larger than the slope 1/4.
     "sigmoid": Activation(_sigmoid, 0.5, 1 / 108**0.5, 0.25),
     "swish": Activation(lambda z, of: z * _sigmoid(z, of), 1.0998393194, 0.5, 0.5),
     "softplus": Activation(lambda z, of: of.logaddexp(z, 0.0), 1.0, 0.25, 0.5),
 }
-"""Activations by name; an entry of one's own is as good."""
+"""Activations by name, to which users may add."""

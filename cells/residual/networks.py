@@ -1,11 +1,11 @@
-"""What the residual networks of the theory share: skips and activations by layer.
+"""The residual networks of the theory, fully connected and convolutional, as search spaces.
 
 With m features a layer, L layers and skips α_1 … α_{L−2} ∈ {0, 1}, a point x of length 1 gives
 
     f_1 = σ_1(W_1 x),   f_l = σ_l(W_l f_{l−1}) / L + α_{l−1} f_{l−1}  (1 < l < L),   f = W_L f_{L−1}
 
-There are no biases, and every layer is trained. The paper has one output; here there is one for
-each class, each with weights of its own.
+There are no biases, and every layer is trained. The paper has one output; here each class has one,
+with its own output weights.
 
 Source: Wu et al. (2024), "Robust NAS under adversarial training", equations 1 and 2.
 """
@@ -13,21 +13,22 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", equations 1 a
 import itertools
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from cells.residual.activations import ACTIVATIONS
-from cells.space import Space, check_choices, option
+from cells.space import Space, check_choices, check_least, option
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jnp
+from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model
 
 SCALINGS = ("width", "literal")
 OUTPUT_SCALES = ("literal", "sqrt_width")
+VARIANCES = ("1/m", "1/(κm)")
 
 Weights = list[Float[Array, "..."]]
 """W_1 … W_L."""
@@ -90,21 +91,7 @@ class Skips:
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualSpace(Space):
-    """Residual networks of a width, with any pattern of skips.
-
-    Attributes:
-        depth: L, layers of the networks that `architectures` lists; a pattern of another length
-            is a network of another depth.
-        width: m, features of each hidden layer.
-        activation: σ of every hidden layer of a network that names none, of `ACTIVATIONS`.
-        activation_scaling: `width` for σ(√m z)/√m, which is σ itself where σ is homogeneous and
-            keeps the others' pre-activations from vanishing as m grows; `literal` for σ as printed.
-        output_scale: `literal` for f as printed, `sqrt_width` for √m f, the scaling in which
-            training is lazy.
-
-    Raises:
-        InputError: if a value is outside what its line says.
-    """
+    """Residual networks of a width, with any pattern of skips; its attributes are `Residual`'s."""
 
     depth: int = option(6, "Layers of the residual networks that are listed.")
     width: int = option(64, "Features of each hidden layer.")
@@ -120,21 +107,28 @@ class ResidualSpace(Space):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, least in (("depth", 3), ("width", 1)):
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"expected {name} to be at least {least}, got {getattr(self, name)}; raise it"
-                )
-
-    @abstractmethod
-    def hidden(
-        self, weights: Weights, points: Array, skips: Array, activations: Sequence[str]
-    ) -> list[tuple[Array, Array]]:
-        """What each hidden layer's activation is given, and the layer's features f_1 … f_{L−1}."""
+        check_least(self, depth=3, width=1)
 
     @abstractmethod
     def sizes(self, layers: int) -> list[tuple[int, ...]]:
         """Shapes of the weights W_1 … W_L."""
+
+    @abstractmethod
+    def scaled(self, weights: Weights) -> Weights:
+        """Weights of the variances that the space asks for, from weights of variance 1."""
+
+    @abstractmethod
+    def flattened(self, points: Float[Array, "n ..."]) -> Array:
+        """Points in the shape that the first layer takes."""
+
+    @abstractmethod
+    def product(self, x: Array, weight: Array) -> Array:
+        """Pre-activations of a hidden layer, from its input and its weights."""
+
+    @property
+    def pixels(self) -> int:
+        """Number of positions at which a hidden layer's weights are applied."""
+        return 1
 
     def parse(self, text: Any) -> Skips:
         """A network from its skip pattern, such as `0110` or `10:swish,relu,tanh`."""
@@ -144,6 +138,15 @@ class ResidualSpace(Space):
         """The skip pattern, with the activations of a network that names its own."""
         return {"skips": str(architecture)}
 
+    def costs(self, architecture: Skips) -> dict[str, float]:
+        """Trainable parameters; multiply-adds for one image; and the number of skips."""
+        *hidden, last = (int(np.prod(size)) for size in self.sizes(architecture.layers))
+        return {
+            "params": sum(hidden) + last,
+            "flops": sum(hidden) * self.pixels + last,
+            "shortcuts": architecture.pattern.count("1"),
+        }
+
     def architectures(self, which: str) -> Sequence[Skips]:
         """Every skip pattern of networks of this depth, for `all` and `distinct` alike."""
         if which not in ("all", "distinct"):
@@ -152,9 +155,9 @@ class ResidualSpace(Space):
 
     def neighbours(self, architecture: Skips) -> Sequence[Skips]:
         """The networks with one skip more or less."""
-        bits, own = architecture.pattern, architecture.activations
+        bits, names = architecture.pattern, architecture.activations
         flipped = {"0": "1", "1": "0"}
-        return [Skips(bits[:i] + flipped[bit] + bits[i + 1 :], own) for i, bit in enumerate(bits)]
+        return [Skips(bits[:i] + flipped[bit] + bits[i + 1 :], names) for i, bit in enumerate(bits)]
 
     def activations_of(self, architecture: Skips) -> tuple[str, ...]:
         """Names of σ_1 … σ_{L−1}."""
@@ -168,6 +171,16 @@ class ResidualSpace(Space):
         """The skip indicators α_1 … α_{L−2}, int32."""
         return architecture.indicators
 
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Weights:
+        """Weights W_1 … W_L, as `sizes` has them; drawn in float32 whatever the dtype."""
+        assert isinstance(shape, tuple)
+        sizes = self.sizes(len(shape) + 1)
+        keys = jax.random.split(jax.random.key(seed), len(sizes))
+        drawn = [
+            jax.random.normal(key, size, jnp.float32) for key, size in zip(keys, sizes, strict=True)
+        ]
+        return [weight.astype(dtype) for weight in self.scaled(drawn)]
+
     def model(self, shape: Hashable, variables: Weights, code: Any, images: Array) -> Model:
         """The network with these skips."""
         assert isinstance(shape, tuple)
@@ -179,32 +192,170 @@ class ResidualSpace(Space):
 
         return Model(apply, variables)
 
+    def hidden(
+        self,
+        weights: Weights,
+        points: Float[Array, "n ..."],
+        skips: Int[Array, " l"] | np.ndarray,
+        activations: Sequence[str],
+    ) -> list[tuple[Float[Array, "n ... m"], Float[Array, "n ... m"]]]:
+        """Pre-activations and features f_1 … f_{L−1} of the hidden layers.
+
+        Args:
+            weights: W_1 … W_L.
+            points: of any shape; a convolutional network takes channels last.
+            skips: α_1 … α_{L−2}.
+            activations: names of σ_1 … σ_{L−1}.
+        """
+        z = self.product(on_the_sphere(self.flattened(points)), weights[0])
+        layers = [(z, f := self.activate(activations[0], z))]
+        for weight, skip, name in zip(weights[1:-1], skips, activations[1:], strict=True):
+            z = self.product(f, weight)
+            f = self.activate(name, z) / len(weights) + skip.astype(f.dtype) * f
+            layers.append((z, f))
+        return layers
+
     def activate(self, name: str, z: Array) -> Array:
         """σ of pre-activations, scaled as the space says."""
         scale = self.width**0.5 if self.activation_scaling == "width" else 1.0
         sigma = ACTIVATIONS[name]
         return sigma(z) if sigma.homogeneous else sigma(scale * z) / scale
 
-    def residual(
-        self,
-        points: Array,
-        weights: Weights,
-        skips: Array,
-        activations: Sequence[str],
-        product: Callable[[Array, Array], Array],
-    ) -> list[tuple[Array, Array]]:
-        """The hidden layers, each from the product of its weights with what came before."""
-        z, layers = product(points, weights[0]), len(weights)
-        passed = [(z, f := self.activate(activations[0], z))]
-        for weight, skip, name in zip(weights[1:-1], skips, activations[1:], strict=True):
-            z = product(f, weight)
-            f = self.activate(name, z) / layers + skip.astype(f.dtype) * f
-            passed.append((z, f))
-        return passed
+
+@dataclass(frozen=True, kw_only=True)
+class Residual(ResidualSpace):
+    """Residual fully connected networks of a width, with any pattern of skips.
+
+    A point is flattened and divided by its length. All entries of all weights are N(0, 1/m).
+
+    Attributes:
+        depth: L, layers of the networks that `architectures` lists; a pattern of another length
+            is a network of another depth.
+        width: m, features of each hidden layer.
+        activation: σ of every hidden layer of a network that names none, of `ACTIVATIONS`.
+        activation_scaling: `width` for σ(√m z)/√m, which is σ itself where σ is homogeneous and
+            keeps the others' pre-activations from vanishing as m grows; `literal` for σ as printed.
+        output_scale: `literal` for f as printed, `sqrt_width` for √m f, the scaling in which
+            training is lazy.
+
+    Raises:
+        InputError: if a value is not one that its description allows.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 1.
+
+    Example:
+        >>> space = Residual(depth=5, width=32)
+        >>> [skips.pattern for skips in space.architectures("all")][:3]
+        ['000', '001', '010']
+        >>> space.costs(space.parse("010"))["params"]
+        101696
+    """
+
+    name: ClassVar[str] = "residual"
+
+    def sizes(self, layers: int) -> list[tuple[int, ...]]:
+        """Shapes of W_1 … W_L, each (in, out)."""
+        inputs, m = int(np.prod(self.task.image_shape)), self.width
+        return [(inputs, m), *[(m, m)] * (layers - 2), (m, self.task.num_classes)]
+
+    def scaled(self, weights: Weights) -> Weights:
+        """Weights of variance 1/m."""
+        return [weight / self.width**0.5 for weight in weights]
+
+    def flattened(self, points: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+        """Points as vectors."""
+        return points.reshape(len(points), -1)
+
+    def product(self, x: Float[Array, "n d"], weight: Float[Array, "d m"]) -> Float[Array, "n m"]:
+        """x · W."""
+        return jnp.matmul(x, weight, precision="highest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidualConvolutional(ResidualSpace):
+    """Residual convolutional networks of a width, with any pattern of skips.
+
+    The last axis of a point is its channels, the others are flattened to one axis of p pixels, and
+    the whole is divided by its Euclidean length. Convolutions have stride 1 and padding by zeros.
+    Each pixel has output weights of its own.
+
+    Attributes:
+        depth, width, activation, activation_scaling, output_scale: as for `Residual`.
+        filter_size: κ, pixels of a filter, an odd number.
+        hidden_variance: of the weights W_2 … W_{L−1}: `1/m`, as the text has it, or `1/(κm)`, with
+            which their spectral norms are at most 3 for every κ, as a lemma there asks. The others'
+            is 1/m.
+
+    Raises:
+        InputError: if a value is not one that its description allows.
+
+    Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 2 and lemma 9.
+
+    Example:
+        >>> space = ResidualConvolutional(depth=5, width=32, filter_size=3)
+        >>> space.costs(space.parse("010"))["params"]
+        337184
+    """
+
+    name: ClassVar[str] = "residual_convolutional"
+
+    filter_size: int = option(3, "Pixels of a filter, an odd number.")
+    hidden_variance: str = option(
+        "1/m", "Variance of the hidden weights.", choices=lambda: VARIANCES
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.filter_size < 1 or self.filter_size % 2 == 0:
+            raise InputError(
+                f"expected filter_size to be 1, 3, 5 or another odd number, got "
+                f"{self.filter_size}; a filter has a pixel in its middle"
+            )
+
+    @property
+    def pixels(self) -> int:
+        """p, the product of all axes of a point but the last."""
+        return int(np.prod(self.task.image_shape[:-1]))
+
+    def sizes(self, layers: int) -> list[tuple[int, ...]]:
+        """Shapes of W_1 … W_{L−1}, each (κ, in, out), and of W_L, (p · m, out)."""
+        channels, m, size = self.task.image_shape[-1], self.width, self.filter_size
+        hidden = [(size, m, m)] * (layers - 2)
+        return [(size, channels, m), *hidden, (self.pixels * m, self.task.num_classes)]
+
+    def scaled(self, weights: Weights) -> Weights:
+        """Weights of variance 1/m, hidden ones of `hidden_variance`."""
+        fan = self.width * (self.filter_size if self.hidden_variance == "1/(κm)" else 1)
+        first, *hidden, last = weights
+        outer = (1 / self.width) ** 0.5
+        return [first * outer, *(weight * (1 / fan) ** 0.5 for weight in hidden), last * outer]
+
+    def flattened(self, points: Float[Array, "n ... c"]) -> Float[Array, "n p c"]:
+        """Points with one axis of pixels."""
+        return points.reshape(len(points), -1, points.shape[-1])
+
+    def product(self, x: Float[Array, "n p c"], weight: Float[Array, "k c m"]) -> Array:
+        """The convolution of x by W along the pixels."""
+        return convolve(x, weight)
+
+
+def convolve(x: Float[Array, "n p c"], kernel: Float[Array, "k c m"]) -> Float[Array, "n p m"]:
+    """Convolution along the pixels, of stride 1, padded by zeros to as many pixels.
+
+    Example:
+        >>> convolve(jnp.ones((1, 4, 1)), jnp.ones((3, 1, 1)))[0, :, 0]
+        Array([2., 3., 3., 2.], dtype=float32)
+    """
+    (size, pixels), beyond = (len(kernel), x.shape[1]), len(kernel) // 2
+    padded = jnp.pad(x, ((0, 0), (beyond, beyond), (0, 0)))
+    # As products, whose gradients are products: XLA's convolutions of one axis are slow on CPUs.
+    shifted = (padded[:, u : u + pixels] for u in range(size))
+    products = (jnp.matmul(z, w, precision="highest") for z, w in zip(shifted, kernel, strict=True))
+    return sum(products, jnp.zeros((), x.dtype))
 
 
 def on_the_sphere(points: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """Each point divided by its length; a black image has no direction, and stays zero."""
+    """Each point divided by its Euclidean length; zero stays zero."""
     squared = jnp.sum(points * points, tuple(range(1, points.ndim)), keepdims=True)
     # So that the gradient at zero is finite, not NaN.
     return points / jnp.sqrt(jnp.where(squared > 0, squared, 1))

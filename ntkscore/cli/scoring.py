@@ -109,7 +109,7 @@ def _score_trained(
     pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
     devices.keep_compiled(alone=True)
     frames = []
-    for columns, model in networks.pairs():
+    for columns, model in networks.pairs:
         with stderr.status("compiling, then scoring"):
             rows = ntkscore.score_network(
                 model, pixels, labels, config, name=cells[0], seed=seed, dataset=images.name

@@ -124,9 +124,9 @@ def evaluate(
     if export is not None:
         if run is None:
             raise InputError("expected a folder of a run to export, got a state dict already")
-        _export(run, [columns["seed"] for columns in networks.columns], export)
+        _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
     found = []
-    for columns, model in networks.pairs():
+    for columns, model in networks.pairs:
         with stderr.status("clean") as status:
             frame = ask(
                 model,

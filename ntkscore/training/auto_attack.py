@@ -1,4 +1,4 @@
-"""AutoAttack, by its authors' own package: PyTorch asks, and the network answers in JAX."""
+"""AutoAttack by its authors' PyTorch package, on networks in JAX."""
 
 from functools import partial
 from types import ModuleType
@@ -15,7 +15,7 @@ from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 
 RADIUS = 8
-"""In grey levels, the benchmark's."""
+"""The benchmark's radius, in grey levels."""
 FEWEST_CLASSES = 4
 """Fewest classes that the attack's targeted loss, the difference of logits ratio, needs."""
 TARGETS = 9
@@ -31,8 +31,8 @@ def right_after_autoattack(
 ) -> Bool[np.ndarray, " n"]:
     """Mask of the images that are still classified correctly after the standard version.
 
-    APGD on the cross-entropy, targeted APGD, targeted FAB and Square with 5,000 queries, each on
-    the images that those before have left.
+    It runs APGD on the cross-entropy, targeted APGD, targeted FAB and Square with 5,000 queries,
+    each on the images that the attacks before have not changed to another class.
 
     Args:
         model: logits of pixels in [0, 1], each image by itself.
@@ -48,16 +48,16 @@ def right_after_autoattack(
     of diverse parameter-free attacks".
     """
     torch, package, classes = check(model, images)
-    asked = in_pytorch(model)
+    network = in_pytorch(model)
     x = torch.from_numpy(np.ascontiguousarray(as_pixels(images).transpose(0, 3, 1, 2)))
     y = torch.from_numpy(np.asarray(labels, np.int64))
-    attack = package.AutoAttack(asked, eps=rho, seed=seed, verbose=False, device="cpu")
-    attack.apgd_targeted.n_target_classes = min(TARGETS, classes - 1)
-    attack.fab.n_target_classes = min(TARGETS, classes - 1)
-    moved = attack.run_standard_evaluation(x, y, bs=BATCH)
+    attack = package.AutoAttack(network, eps=rho, seed=seed, verbose=False, device="cpu")
+    for targeted in (attack.apgd_targeted, attack.fab):
+        targeted.n_target_classes = min(TARGETS, classes - 1)
+    attacked = attack.run_standard_evaluation(x, y, bs=BATCH)
     with torch.no_grad():
-        answers = [asked(part).argmax(1) for part in moved.split(BATCH)]
-    return (torch.cat(answers) == y).numpy()
+        classified = [network(part).argmax(1) for part in attacked.split(BATCH)]
+    return (torch.cat(classified) == y).numpy()
 
 
 def check(model: Model, images: np.ndarray) -> tuple[ModuleType, ModuleType, int]:
@@ -88,7 +88,7 @@ def check(model: Model, images: np.ndarray) -> tuple[ModuleType, ModuleType, int
 
 
 def in_pytorch(model: Model) -> Any:
-    """A function of a PyTorch tensor, (n, colours, height, width), that can be differentiated once.
+    """The network as a function of a PyTorch tensor (n, colours, height, width), with a gradient.
 
     Args:
         model: logits of pixels in [0, 1], each image by itself.
@@ -97,32 +97,32 @@ def in_pytorch(model: Model) -> Any:
 
     dtype = jax.tree.leaves(model.params)[0].dtype
     compiled = partial(jax.jit, compiler_options=compiler_options())
-    answer = compiled(model.apply)
+    logits = compiled(model.apply)
 
     @compiled
     def pull(params: Any, x: jax.Array, g: jax.Array) -> jax.Array:
         return jax.vjp(lambda x: model.apply(params, x), x)[1](g)[0]
 
-    def given(tensor: Any) -> jax.Array:
-        """The rows in JAX, zeros up to a power of two below them: few shapes are compiled."""
+    def to_jax(tensor: Any) -> jax.Array:
+        """The rows, padded with zeros to a power of two, so that few shapes are compiled."""
         rows = tensor.detach().numpy()
         filled = np.zeros((1 << (len(rows) - 1).bit_length(), *rows.shape[1:]), rows.dtype)
         filled[: len(rows)] = rows
         return jnp.asarray(filled, dtype)
 
-    def back(array: jax.Array, like: Any) -> Any:
+    def to_torch(array: jax.Array, like: Any) -> Any:
         return torch.from_numpy(np.array(array[: len(like)])).to(like.dtype)
 
     class Logits(torch.autograd.Function):
         @staticmethod
         def forward(context: Any, x: Any) -> Any:
             context.save_for_backward(x)
-            return back(answer(model.params, given(x.permute(0, 2, 3, 1))), x)
+            return to_torch(logits(model.params, to_jax(x.permute(0, 2, 3, 1))), x)
 
         @staticmethod
         def backward(context: Any, g: Any) -> Any:
             (x,) = context.saved_tensors
-            slope = pull(model.params, given(x.permute(0, 2, 3, 1)), given(g))
-            return back(slope, x).permute(0, 3, 1, 2)
+            gradient = pull(model.params, to_jax(x.permute(0, 2, 3, 1)), to_jax(g))
+            return to_torch(gradient, x).permute(0, 3, 1, 2)
 
     return Logits.apply

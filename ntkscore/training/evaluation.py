@@ -1,4 +1,4 @@
-"""Accuracies of a network: clean, under attacks, on corrupted images, and whether they add up."""
+"""Accuracies of a network, clean, attacked and on corrupted images, and their consistency."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from attacks import Attack, fgsm
 from attacks.square import SquareAttack
@@ -18,13 +18,15 @@ from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
-from ntkscore.training.steps import mean_loss
+from ntkscore.training.steps import as_pixels, mean_loss
 
-Answer = Callable[..., Any]
+Network = Callable[[Array], Array]
+"""Logits of images, as a function."""
+Answer = Callable[[Network, Array, Array, Array, Array], Array]
 """A function of (network, images, labels, key, ρ) that returns logits of attacked images."""
 BATCH = 250
 RADII = (3, 8, 16, 32, 64, 128, 255)
-"""Radii of PGD in grey levels; FGSM and the uniform draws take the first two."""
+"""Radii of PGD in grey levels; FGSM and the uniform draws use the first two."""
 PGD_STEPS = 20
 DRAWS = 100
 CORRUPTIONS = (
@@ -40,8 +42,8 @@ CHECKS = {
     "pgd_falls": "PGD's accuracy does not rise with its radius",
     "draws_not_below_pgd": "the best of 100 uniform draws never beats PGD",
 }
-"""Signs that gradients are not masked. Table 4 of the paper words the third and the fourth as the
-symptoms of masked gradients; what its data show is this.
+"""Signs that gradients are not masked. Table 4 of the paper words the third and the fourth as
+symptoms of masked gradients; its data show these.
 
 Source: Wu et al. (2024), "Robust NAS under adversarial training", tables 4 and 5; Athalye et al.
 (2018), "Obfuscated gradients give a false sense of security".
@@ -66,21 +68,21 @@ def evaluate(
         model: logits of pixels in [0, 1], each image by itself.
         images: (N, height, width, colours), uint8 or pixels in [0, 1].
         labels: classes.
-        queries: of the Square attack at 3/255, 5,000 in the paper; it is left out at 0.
+        queries: number for the Square attack at 3/255, 5,000 in the paper; 0 leaves it out.
         radii: of PGD, in grey levels.
-        autoattack: whether to attack by AutoAttack at 8/255 as well, which takes PyTorch and its
-            authors' package.
+        autoattack: whether to run AutoAttack at 8/255 as well, which needs PyTorch and its authors'
+            package.
         corruptions: folder with the official files of CIFAR-10-C; left out if None.
         seed: of random starts, draws and squares.
-        report: is told what is computed.
+        report: called with the name of what is computed.
 
     Returns:
         A row for each accuracy, fraction right: `metric`, `rho`, `severity`, `class` (−1 for all),
-        `value`; and one for each of `CHECKS` that can be told, 1 where it holds.
+        `value`; and one for each of `CHECKS` that can be decided, 1 where it holds.
 
     Raises:
-        InputError: if images are missing, a corrupted file is not of the official form, or what
-            AutoAttack takes is not there.
+        InputError: if images are missing, a corrupted file is not of the official form, or
+            AutoAttack's packages are not installed.
 
     Source: Wu et al. (2024), section 3.1, tables 4 to 6.
 
@@ -97,20 +99,20 @@ def evaluate(
     if not len(labels):
         raise InputError("expected at least one image to evaluate on, got none; give some")
     if autoattack:
-        check_autoattack(model, np.asarray(images))  # rather now than after the other attacks
-    told = report or (lambda what: None)
-    ask = _Asking(model, images, labels, seed)
+        check_autoattack(model, np.asarray(images))  # before the other attacks take their time
+    report = report or (lambda name: None)
+    classify = _Classifier(model, images, labels, seed)
     near = [radius for radius in radii if radius in RADII[:2]]
     rights: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
-    for metric, asked in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
-        for radius in asked:
-            told(f"{metric} {radius}/255" if radius else metric)
-            rights[metric, radius] = ask(ANSWERS[metric], radius / 255)
+    for metric, rhos in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
+        for radius in rhos:
+            report(f"{metric} {radius}/255" if radius else metric)
+            rights[metric, radius] = classify(ANSWERS[metric], radius / 255)
     if queries:
-        told(f"Square 3/255, {queries} queries")
-        rights["square", 3] = ask(_square(queries), 3 / 255)
+        report(f"Square 3/255, {queries} queries")
+        rights["square", 3] = classify(_square(queries), 3 / 255)
     if autoattack:
-        told(f"AutoAttack {RADIUS}/255")
+        report(f"AutoAttack {RADIUS}/255")
         rights["autoattack", RADIUS] = right_after_autoattack(
             model, images, labels, RADIUS / 255, seed
         )
@@ -120,12 +122,12 @@ def evaluate(
         for name, holds in checks({key: float(r.mean()) for key, r in rights.items()}).items()
     ]
     if corruptions is not None:
-        rows += list(_corrupted(ask, corruptions, told))
+        rows += list(_corrupted(classify, corruptions, report))
     return pd.DataFrame(rows)
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
-    """The outcomes of those of `CHECKS` that the accuracies can decide.
+    """The outcome of each of `CHECKS` that the accuracies can decide.
 
     Args:
         accuracies: by metric and radius in grey levels.
@@ -161,27 +163,27 @@ def _rows(
         yield {**row, "class": int(label), "value": float(right[labels == label].mean())}
 
 
-def _clean(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+def _clean(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
     return network(x)
 
 
-def _fgsm(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
-    return network(fgsm(rho)(_slope(network, y), x))
+def _fgsm(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
+    return network(fgsm(rho)(_input_gradient(network, y), x))
 
 
-def _pgd(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+def _pgd(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
     attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
-    return network(attack(_slope(network, y), x, key))
+    return network(attack(_input_gradient(network, y), x, key))
 
 
-def _draws(network: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
     """Logits at a uniform draw of the ball that is classified wrongly, where there is one."""
 
-    def one(i: Any, answer: Any) -> Any:
+    def one(i: Array | int, answer: Array) -> Array:
         noise = jax.random.uniform(jax.random.fold_in(key, i), x.shape, x.dtype, -1, 1)
-        given = network(jnp.clip(x + rho * noise, 0, 1))
+        logits = network(jnp.clip(x + rho * noise, 0, 1))
         right = jnp.argmax(answer, 1) == y
-        return jnp.where(right[:, None], given, answer)
+        return jnp.where(right[:, None], logits, answer)
 
     return jax.lax.fori_loop(1, DRAWS, one, one(0, jax.nn.one_hot(y, network(x).shape[1])))
 
@@ -195,15 +197,15 @@ def _square(queries: int) -> Answer:
 ANSWERS: dict[str, Answer] = {"clean": _clean, "fgsm": _fgsm, "pgd": _pgd, "draws": _draws}
 
 
-def _slope(network: Any, y: Any) -> Any:
-    """The gradient of the loss in the images; of each image's own, up to a factor."""
+def _input_gradient(network: Network, y: Array) -> Network:
+    """The gradient of the mean loss in the images, each image's own up to a constant factor."""
     return jax.grad(lambda x: mean_loss(network(x), y))
 
 
-class _Asking:
-    """A network asked, batch by batch, whether it classifies images correctly.
+class _Classifier:
+    """Decides batch by batch which images a network classifies correctly.
 
-    Radii are data, so that one program serves all of an attack's.
+    Radii are data, so that one program serves all radii of an attack.
     """
 
     def __init__(self, model: Model, images: np.ndarray, labels: np.ndarray, seed: int) -> None:
@@ -212,9 +214,9 @@ class _Asking:
         self.programs: dict[Answer, Callable[..., Any]] = {}
 
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
-        """A mask of the images whose logits, as an answer gives them, are right."""
+        """A mask of the images that are classified correctly by the logits of an `Answer`."""
 
-        def right(params: Any, x: Any, y: Any, key: Any, rho: Any) -> Any:
+        def right(params: PyTree, x: Array, y: Array, key: Array, rho: Array) -> Array:
             network = lambda z: self.model.apply(params, z)  # noqa: E731
             return jnp.argmax(answer(network, x, y, key, rho), 1) == y
 
@@ -223,24 +225,22 @@ class _Asking:
         found = []
         for start in range(0, len(self.labels), BATCH):
             rows = np.arange(start, min(start + BATCH, len(self.labels)))
-            # The last batch is filled up, so that one program does.
+            # The last batch repeats images to fill up, so that one program serves all batches.
             filled = np.resize(rows, min(BATCH, len(self.labels)))
-            pixels = jnp.asarray(self.images[filled], self.dtype)
-            if self.images.dtype == np.uint8:
-                pixels = pixels / 255
-            key = jax.random.fold_in(jax.random.key(self.seed), start)
-            given = self.programs[answer](
+            mask = self.programs[answer](
                 self.model.params,
-                pixels,
+                as_pixels(self.images[filled], self.dtype),
                 jnp.asarray(self.labels[filled], jnp.int32),
-                key,
+                jax.random.fold_in(jax.random.key(self.seed), start),
                 jnp.asarray(rho, self.dtype),
             )
-            found.append(np.asarray(given)[: len(rows)])
+            found.append(np.asarray(mask)[: len(rows)])
         return np.concatenate(found)
 
 
-def _corrupted(ask: _Asking, folder: Path, told: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+def _corrupted(
+    classify: _Classifier, folder: Path, report: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
     """Accuracies on CIFAR-10-C, whose files hold 10,000 images of each severity in turn."""
     labels = _array(folder / "labels.npy")
     count, rest = divmod(len(labels), SEVERITIES)
@@ -250,24 +250,18 @@ def _corrupted(ask: _Asking, folder: Path, told: Callable[[str], None]) -> Itera
             f"shape {labels.shape}; get the official files again"
         )
     for name in CORRUPTIONS:
-        told(name.replace("_", " "))
+        report(name.replace("_", " "))
         images = _array(folder / f"{name}.npy")
-        wanted = (len(labels), *ask.images.shape[1:])
+        wanted = (len(labels), *classify.images.shape[1:])
         if images.shape != wanted or images.dtype != np.uint8:
             raise InputError(
                 f"expected uint8 of shape {wanted} in {folder / name}.npy, got {images.dtype} of "
                 f"shape {images.shape}; get the official file again"
             )
-        right = _Asking(ask.model, images, labels, ask.seed)(_clean)
-        for severity in range(SEVERITIES):
-            part = right[severity * count : (severity + 1) * count]
-            yield {
-                "metric": name,
-                "rho": np.nan,
-                "severity": severity + 1,
-                "class": -1,
-                "value": float(part.mean()),
-            }
+        right = _Classifier(classify.model, images, labels, classify.seed)(_clean)
+        for severity, part in enumerate(right.reshape(SEVERITIES, count), 1):
+            row = {"metric": name, "rho": np.nan, "severity": severity, "class": -1}
+            yield {**row, "value": float(part.mean())}
 
 
 def _array(path: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Epochs of training on images in memory, kept so that the same call goes on from the last one."""
+"""Training on images in memory, saved after each epoch so that the same call resumes it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from ntkscore.errors import InputError
 from ntkscore.model import Trainable
@@ -19,10 +19,10 @@ from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
-from ntkscore.training.steps import State, step
+from ntkscore.training.steps import Progress, State, as_pixels, step
 
 SECONDS = 1.0
-"""Time between two reports; each report waits for the step that it tells of."""
+"""Time between two reports; each report waits for its step."""
 HISTORY = ("loss", "clean_accuracy", "robust_accuracy")
 
 
@@ -43,7 +43,7 @@ class Diverged(Exception):
 
 
 class Moment(NamedTuple):
-    """Progress of a training: steps done of all, the epoch, its last loss, seconds left."""
+    """Report of a training: steps done of all, the epoch of all, the last loss, seconds left."""
 
     step: int
     steps: int
@@ -85,13 +85,13 @@ def fit(
         networks: the untrained network of each seed; all share the first one's functions.
         images: (N, height, width, colours), uint8 or pixels in [0, 1].
         labels: classes.
-        recipe: how.
+        recipe: settings of the training.
         seeds: of the order of images, augmentation and attacks.
-        out: folder where the state after each epoch is kept; with what it holds the same call goes
-            on to the same weights. Nothing is written if left out.
-        described: what else decides the numbers, as JSON types, for that folder.
-        report: is told where training is, about once a second.
-        after: is given each whole epoch, counted from 1, and the state after it.
+        out: folder for the state after each epoch, from which the same call resumes and reaches the
+            same weights. Nothing is written if left out.
+        described: everything else that decides the numbers, as JSON types, for that folder.
+        report: called with the training's progress, about once a second.
+        after: called with each whole epoch, counted from 1, and the state after it.
 
     Raises:
         InputError: if the folder is of another run or damaged.
@@ -100,8 +100,8 @@ def fit(
     per_epoch = -(-len(labels) // recipe.batch)
     steps = recipe.steps(len(labels))
     advance = _compiled(networks[0], recipe, steps)
-    kept = Checkpoints(out, {**(described or {}), "seeds": list(seeds)})
-    done, (state, history) = kept.latest(untrained(networks, recipe))
+    checkpoints = Checkpoints(out, {**(described or {}), "seeds": list(seeds)})
+    done, (state, history) = checkpoints.latest(untrained(networks, recipe))
     dtype = jax.tree.leaves(state.params)[0].dtype
     history = np.array(history)
     place = _placement()
@@ -110,28 +110,27 @@ def fit(
     last = start
     for epoch in range(done, recipe.epochs):
         orders = [np.random.default_rng([seed, epoch]).permutation(len(labels)) for seed in seeds]
-        seen: list[Any] = []
+        results: list[Progress] = []
         for k in range(per_epoch):
             rows = np.stack([o[k * recipe.batch : (k + 1) * recipe.batch] for o in orders])
             keys = jnp.stack(
                 [jax.random.fold_in(jax.random.key(seed), epoch * per_epoch + k) for seed in seeds]
             )
             batch = jax.device_put((rows, labels[rows]), place(rows.shape[1]))
-            state, saw = advance(state, data, *batch, keys, jnp.asarray(recipe.beta, dtype))
-            seen.append(saw)
+            state, result = advance(state, data, *batch, keys, jnp.asarray(recipe.beta, dtype))
+            results.append(result)
             if report is not None and time.monotonic() - last >= SECONDS:
                 count = epoch * per_epoch + k + 1
                 rate = (time.monotonic() - start) / (count - done * per_epoch)
-                loss = float(jnp.mean(saw.loss))
-                left = rate * (steps - count)
+                loss, left = float(jnp.mean(result.loss)), rate * (steps - count)
                 report(Moment(count, steps, epoch + 1, recipe.epochs, loss, left))
                 last = time.monotonic()
-        losses, clean, robust = (np.stack(each) for each in zip(*map(_on_host, seen), strict=True))
+        losses, clean, robust = np.array(jax.device_get(results), float).swapaxes(0, 1)
         if not (finite := np.isfinite(losses).all(1)).all():
             raise Diverged(epoch * per_epoch + int(np.argmin(finite)) + 1, epoch + 1)
         sizes = np.diff([*range(0, len(labels), recipe.batch), len(labels)])
         history[epoch] = np.stack([sizes @ losses, clean.sum(0), robust.sum(0)], -1) / len(labels)
-        kept.save(epoch + 1, (state, history))
+        checkpoints.save(epoch + 1, (state, history))
         if after is not None:
             after(epoch + 1, state)
     return Fitted(state, history)
@@ -147,41 +146,38 @@ def untrained(
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), blank
 
 
-def _on_host(seen: Any) -> tuple[np.ndarray, ...]:
-    return tuple(np.asarray(each, float) for each in seen)
-
-
-def _compiled(network: Trainable, recipe: Recipe, steps: int) -> Callable[..., Any]:
+def _compiled(
+    network: Trainable, recipe: Recipe, steps: int
+) -> Callable[..., tuple[State, Progress]]:
     """One step of all seeds: side by side on accelerators, one after the other on CPUs."""
     functions = network._replace(params=None, statistics=None)
     stepping = optimizer(recipe, steps)
 
-    def one(state: State, images: Any, labels: Any, key: Any, beta: Any) -> Any:
+    def one(
+        state: State, images: Array, labels: Array, key: Array, beta: Array
+    ) -> tuple[State, Progress]:
         return step(functions, recipe, stepping, state, images, labels, key, beta)
 
-    # What is donated is not needed any more; the state before a step never is.
+    # The state before a step is not needed any more, so its memory is donated.
     @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options())
     def all_seeds(
-        state: State, data: Any, rows: Any, labels: Any, keys: Any, beta: Any
-    ) -> tuple[State, Any]:
-        dtype = jax.tree.leaves(state.params)[0].dtype
-        pixels = data[rows].astype(dtype)
-        if data.dtype == jnp.uint8:
-            pixels = pixels / jnp.asarray(255, dtype)
-        given = (state, pixels, labels, keys)
+        state: State, data: Array, rows: Array, labels: Array, keys: Array, beta: Array
+    ) -> tuple[State, Progress]:
+        pixels = as_pixels(data[rows], jax.tree.leaves(state.params)[0].dtype)
+        by_seed = (state, pixels, labels, keys)
         if jax.default_backend() == "cpu":
-            return lax.map(lambda own: one(own[0], own[1], own[2], own[3], beta), given)
-        return jax.vmap(one, in_axes=(0, 0, 0, 0, None))(*given, beta)
+            return lax.map(lambda seed: one(seed[0], seed[1], seed[2], seed[3], beta), by_seed)
+        return jax.vmap(one, in_axes=(0, 0, 0, 0, None))(*by_seed, beta)
 
     return all_seeds
 
 
-def _placement() -> Callable[[int | None], Any]:
-    """The placement of an array: batches in parts where the devices divide them, else whole."""
+def _placement() -> Callable[[int | None], NamedSharding]:
+    """A function from batch size to placement: split over devices that divide it, else whole."""
     devices = jax.devices()
     mesh = Mesh(np.array(devices), ("images",))
 
-    def place(batch: int | None) -> Any:
+    def place(batch: int | None) -> NamedSharding:
         divides = batch is not None and batch % len(devices) == 0
         return NamedSharding(mesh, PartitionSpec(None, "images") if divides else PartitionSpec())
 
@@ -189,18 +185,18 @@ def _placement() -> Callable[[int | None], Any]:
 
 
 def split(count: int, held_out: int) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
-    """Rows to train on and rows kept out, the same for every seed.
+    """Rows to train on and held-out rows, the same for every seed.
 
     Args:
-        count: of all rows.
-        held_out: how many to keep out.
+        count: number of all rows.
+        held_out: number of rows to hold out.
 
     Raises:
         InputError: if none would be left.
 
     Example:
-        >>> train, kept = split(10, 3)
-        >>> len(train), len(kept), sorted([*train, *kept]) == list(range(10))
+        >>> train, held_out = split(10, 3)
+        >>> len(train), len(held_out), sorted([*train, *held_out]) == list(range(10))
         (7, 3, True)
     """
     if held_out >= count:

@@ -1,7 +1,5 @@
 """The benchmark's optimiser: steps with momentum and weight decay on a one-cycle schedule."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -30,8 +28,8 @@ def one_cycle(
         >>> rates[[0, 1000, 5000]].round(7).tolist(), momenta[[1000, 5000]].round(6).tolist()
         ([0.004, 0.0289091, 0.0793337], [0.924053, 0.870666])
     """
+    # With few steps the peak is at the first.
     k, turn = np.arange(steps), max(RISE * steps - 1, 0.0)
-    # Where there are few steps the turn lies before the first.
     rising = np.where(k <= turn, k / turn if turn > 0 else 1.0, 1.0)
     falling = np.clip((k - turn) / max(steps - 1 - turn, 1e-12), 0, 1)
     up = k <= turn
@@ -40,7 +38,7 @@ def one_cycle(
         cosine = lambda a, b, u: b + (a - b) * (1 + np.cos(np.pi * u)) / 2  # noqa: E731
         return np.where(up, cosine(first, middle, rising), cosine(middle, last, falling))
 
-    low, high = momentum[1], momentum[0]
+    high, low = momentum
     return along(start, peak, end), along(high, low, high)
 
 
@@ -51,13 +49,12 @@ def optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
         recipe: peak, weight decay λ and the source of the rest.
         steps: of the whole training.
     """
-    scale = recipe.peak / 0.1
-    preset = recipe.preset
+    preset, scale = recipe.preset, recipe.peak / 0.1
     rates, momenta = one_cycle(
         steps, preset.start * scale, recipe.peak, preset.end * scale, preset.momentum
     )
 
-    def at(table: np.ndarray) -> Any:
+    def at(table: np.ndarray) -> optax.Schedule:
         return lambda k: jnp.asarray(table)[jnp.minimum(k, steps - 1)]
 
     stepping = optax.inject_hyperparams(optax.sgd)(learning_rate=at(rates), momentum=at(momenta))

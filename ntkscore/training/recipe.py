@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cells.space import check_choices, option
+from cells.space import check_choices, check_least, option
 from ntkscore.errors import InputError
 
 
@@ -27,8 +27,8 @@ RECIPES = {
     "code": Preset(0.1 / 25, 0.1 / 25 / 1e4, (0.95, 0.85), 5e-4),
     "paper": Preset(0.05, 0.05 / 1e4, (0.9, 0.9), 1e-4),
 }
-"""The benchmark's training as its published code has it, with which the table was made, and as the
-paper has it: in the code the schedule overrides the optimiser's step size and momentum.
+"""The benchmark's training by its published code, with which the table was made, and by the paper:
+in the code the schedule overrides the optimiser's step size and momentum.
 
 Source: Wu et al. (2024), "Robust NAS under adversarial training", section 3.1, and the training
 script that its authors published.
@@ -40,23 +40,23 @@ class Recipe:
     """Settings of a training; every field is an option of the command line as well.
 
     Attributes:
-        recipe: whose start, momentum and weight decay: `code` or `paper`.
-        beta: weight of adversarial training, from 0, which attacks nothing, to 1, which sees
-            attacked images alone.
+        recipe: source of start, momentum and weight decay: `code` or `paper`.
+        beta: weight of adversarial training, from 0 (clean images alone) to 1 (attacked images
+            alone).
         epochs: passes over the training images.
         batch: images of a step; the last of an epoch may be smaller.
         peak: largest step size.
         weight_decay: of all parameters; None for the recipe's own.
         rho: radius of the attack, pixel scale [0, 1].
-        attack_steps: of the attack.
+        attack_steps: number of the attack's gradient steps.
         attack_step: length of each, pixel scale.
-        bn_train: `separate` for a pass with statistics of its own for clean and for attacked
-            images, clean first; `joint` for one pass over both.
+        bn_train: `separate` to normalise clean and attacked images in two passes, clean first;
+            `joint` for one pass over both.
         augment: pad by an eighth of the side, crop and flip.
         held_out: images that are kept out of training, for an evaluation.
 
     Raises:
-        InputError: if a value is outside what its line says.
+        InputError: if a value is not one that its description allows.
 
     Source: Wu et al. (2024), equation 3 and section 3.1.
 
@@ -75,10 +75,7 @@ class Recipe:
     )
     rho: float = option(8 / 255, "Radius of the attack, pixel scale [0, 1].")
     attack_steps: int = option(7, "Gradient steps of the attack.")
-    attack_step: float = option(
-        2 / 255,
-        "Length of an attack's step, pixel scale.",
-    )
+    attack_step: float = option(2 / 255, "Length of an attack's step, pixel scale.")
     bn_train: str = option(
         "separate",
         "Batch statistics of clean and attacked images.",
@@ -95,28 +92,23 @@ class Recipe:
                     f"expected {name} from {low} to {high}, got {getattr(self, name):g}; "
                     + ("0 is training without attacks" if name == "beta" else "write 8/255")
                 )
-        for name in ("epochs", "batch", "attack_steps"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"expected {name} to be at least 1, got {getattr(self, name)}; raise it"
-                )
-        if self.held_out < 0:
-            raise InputError(f"expected held_out of at least 0, got {self.held_out}; raise it")
-        decay = 0.0 if self.weight_decay is None else self.weight_decay
-        for name, value, least in (("peak", self.peak, 0), ("attack_step", self.attack_step, 0)):
-            if not value > least:
+        check_least(self, epochs=1, batch=1, attack_steps=1, held_out=0)
+        for name, value in (("peak", self.peak), ("attack_step", self.attack_step)):
+            if not value > 0:
                 raise InputError(f"expected {name} above 0, got {value:g}; raise it")
-        if not 0 <= decay < 1:
-            raise InputError(f"expected a weight decay from 0 to below 1, got {decay:g}; lower it")
+        if not 0 <= self.decay < 1:
+            raise InputError(
+                f"expected a weight decay from 0 to below 1, got {self.decay:g}; lower it"
+            )
 
     @property
     def preset(self) -> Preset:
-        """The named source's own settings."""
+        """The settings of the named source."""
         return RECIPES[self.recipe]
 
     @property
     def decay(self) -> float:
-        """The weight decay, the source's unless one was given."""
+        """The weight decay: the given one, else the source's."""
         return self.preset.weight_decay if self.weight_decay is None else self.weight_decay
 
     def steps(self, images: int) -> int:

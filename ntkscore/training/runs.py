@@ -1,4 +1,4 @@
-"""Training of a space's architecture, and what is left of it on disk."""
+"""Training of a space's architecture, and reading its folder back."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -29,11 +29,11 @@ class TrainedNetwork:
     Attributes:
         space: on the images' task.
         architecture: of the space.
-        recipe: how it was trained.
+        recipe: settings of the training.
         seeds: of weights and order.
         dataset, checksum: of the images.
         fitted: weights, statistics and history by seed.
-        epochs: how many are done.
+        epochs: number of whole epochs.
     """
 
     space: Space
@@ -100,11 +100,11 @@ def train(
     Args:
         architecture: by any name that the space knows.
         images: the training images.
-        recipe: how; the benchmark's code at β = 1 if left out.
-        space: where the architecture comes from; `NASBench201()` if left out.
+        recipe: settings of the training; the benchmark's code at β = 1 if left out.
+        space: the architecture's space; `NASBench201()` if left out.
         seeds: of weights, order, augmentation and attacks; they are trained side by side.
-        out: folder for the state after each epoch; the same call goes on from the last one.
-        report: is told where training is, about once a second.
+        out: folder for the state after each epoch; the same call resumes from the last one.
+        report: called with the training's progress, about once a second.
 
     Raises:
         InputError: if there is no such architecture, or the folder is of another run or damaged.
@@ -135,37 +135,28 @@ def train(
         "task": list(images.task),
         "recipe": asdict(recipe),
     }
-    fitted = fit(
-        networks,
-        images.images[rows],
-        images.labels[rows],
-        recipe,
-        seeds,
-        out,
-        described,
-        report,
-    )
+    pixels, labels = images.images[rows], images.labels[rows]
+    fitted = fit(networks, pixels, labels, recipe, seeds, out, described, report)
     return TrainedNetwork(
         space, chosen, recipe, seeds, images.name, images.checksum, fitted, recipe.epochs
     )
 
 
 def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
-    """Open the networks that `train` left in a folder, whether it has ended or not.
+    """Open the networks of a folder that `train` writes, during training or after it.
 
     Args:
         folder: of a run.
-        space: of a person's own, where the architecture comes from; ours are known by name.
+        space: the architecture's space, if it is not one of the library.
 
     Raises:
-        InputError: if the folder holds no run, is damaged, or of a space that is not known.
+        InputError: if the folder holds no run, is damaged, or of an unknown space.
     """
     folder = Path(folder)
     try:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
         recipe = Recipe(**described["recipe"])
-        shape, *rest = described["task"]
-        classes, mean, std = rest
+        shape, classes, mean, std = described["task"]
         seeds = tuple(described["seeds"])
         found = recorded_space(described, None if space is None else type(space))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -178,19 +169,11 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
             f"expected a space of ours, got {described['space']}; give the space that it is of"
         )
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
-    key = next(iter(described["identity"].values()))
-    chosen = found.parse(key)
+    chosen = found.parse(next(iter(described["identity"].values())))
     networks = [found.trainable(chosen, seed) for seed in seeds]
     done, (state, history) = Checkpoints(folder, described).latest(untrained(networks, recipe))
     if not done:
         raise InputError(f"expected at least one epoch in {folder}, but none is done; wait for it")
-    return TrainedNetwork(
-        found,
-        chosen,
-        recipe,
-        seeds,
-        described["dataset"],
-        described["checksum"],
-        Fitted(state, np.asarray(history)),
-        done,
-    )
+    fitted, dataset = Fitted(state, np.asarray(history)), described["dataset"]
+    checksum = described["checksum"]
+    return TrainedNetwork(found, chosen, recipe, seeds, dataset, checksum, fitted, done)

@@ -1,6 +1,6 @@
-"""Trained networks from wherever they lie: a run's folder, or a NAS-Bench-201 state dict."""
+"""Trained networks from a run's folder or a NAS-Bench-201 state dict."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,37 +20,31 @@ class Networks(NamedTuple):
     """Networks at trained weights, one for each seed.
 
     Attributes:
-        columns: by network, what it is.
-        models: by network, at its weights and by its running statistics.
-        space: on the task that they fit.
-        run: where they come from a run.
-        images: of a state dict, those that it is asked about; None for a run.
+        pairs: identifying columns of each network, and its model with running statistics.
+        space: on the networks' task.
+        run: of which they are; None for a state dict.
+        images: to evaluate a state dict on; None for a run.
     """
 
-    columns: list[dict[str, Any]]
-    models: list[Model]
+    pairs: list[tuple[dict[str, Any], Model]]
     space: Space
     run: TrainedNetwork | None = None
     images: Any = None
-
-    def pairs(self) -> Iterator[tuple[dict[str, Any], Model]]:
-        """Pairs of a network's columns and its model."""
-        return zip(self.columns, self.models, strict=True)
 
 
 def trained_networks(
     source: Path, cell: str | None, space: Space, images: Callable[[], ImageSet]
 ) -> Networks:
-    """The networks in a folder that `train` left, or in a state dict (.npz, .pth).
+    """The networks in a folder that `train` writes, or in a state dict (.npz, .pth).
 
     Args:
         source: the folder or the file.
-        cell: that a state dict is of.
-        space: with its sizes.
-        images: that a state dict's network fits; a run knows its own.
+        cell: of a state dict.
+        space: with the sizes of a state dict's network.
+        images: returns the images for a state dict's network; a run has its own.
 
     Raises:
-        InputError: if there is none, or it is of another cell or size.
+        InputError: if there is no such source, or it is of another cell or size.
     """
     if source.is_dir():
         run = open_trained(source)
@@ -60,22 +54,23 @@ def trained_networks(
                 f"expected weights of {cell}, got those of "
                 f"{run.space.key(run.architecture)} in {source}; name that one"
             )
-        columns = [{**identity, "seed": seed, "epochs": run.epochs} for seed in run.seeds]
-        models = [run.model(place) for place in range(len(run.seeds))]
-        return Networks(columns, models, run.space, run)
+        pairs = [
+            ({**identity, "seed": seed, "epochs": run.epochs}, run.model(place))
+            for place, seed in enumerate(run.seeds)
+        ]
+        return Networks(pairs, run.space, run)
     if cell is None or not isinstance(space, NASBench201):
         raise InputError(
             "expected the cell of NAS-Bench-201 that a state dict is of, got none; name it with "
             "--cell, and its sizes with --channels and --cells-per-stage"
         )
-    given = images()
-    space = space.on(given.task)
+    image_set = images()
+    space = space.on(image_set.task)
     parsed = space.parse(cell)
-    state = _read(source)
-    variables = read_state_dict(state, parsed, space.flax_network, running=True)
+    variables = read_state_dict(_read(source), parsed, space.flax_network, running=True)
     model = space.trained_model(parsed, variables["params"], variables[STATISTICS])
     columns = {**space.identity(parsed), "seed": -1, "epochs": -1}
-    return Networks([columns], [model], space, images=given)
+    return Networks([(columns, model)], space, images=image_set)
 
 
 def _read(source: Path) -> dict[str, np.ndarray]:

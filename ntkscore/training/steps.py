@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
@@ -19,12 +20,12 @@ Classes = Int[Array, " n"]
 
 
 class State(NamedTuple):
-    """Everything that training changes.
+    """State of a training.
 
     Attributes:
         params: weights.
         statistics: running ones, of the network's normalisations.
-        moments: optax's state.
+        moments: state of the optimiser.
     """
 
     params: PyTree
@@ -32,7 +33,7 @@ class State(NamedTuple):
     moments: PyTree
 
 
-class Seen(NamedTuple):
+class Progress(NamedTuple):
     """Loss and correct answers of a step, at the weights before it.
 
     Attributes:
@@ -45,13 +46,24 @@ class Seen(NamedTuple):
     robust: Float[Array, ""]
 
 
+Outcome = tuple[Array, Array, PyTree]
+"""Loss, number of correct answers, and new statistics of a pass."""
+Losses = tuple[Float[Array, ""], tuple[PyTree, Progress]]
+
+
+def as_pixels(images: Array | np.ndarray, dtype: Any) -> Float[Array, "..."]:
+    """Images in a float dtype, pixel scale [0, 1], where uint8 counts grey levels."""
+    pixels = jnp.asarray(images, dtype)
+    return pixels / 255 if images.dtype == jnp.uint8 else pixels
+
+
 def mean_loss(logits: Float[Array, "n o"], labels: Classes) -> Float[Array, ""]:
     """Mean cross-entropy, nats."""
     return jnp.mean(cross_entropy(logits, labels))
 
 
 def augmented(key: Array, images: Images, pad: int) -> Images:
-    """Each image moved by up to `pad` pixels, zeros beside it, and flipped or not."""
+    """Each image shifted by up to `pad` pixels, padded with zeros, and flipped at random."""
     n, height, width, colours = images.shape
     shift, flip = jax.random.split(key)
     corners = jax.random.randint(shift, (n, 2), 0, 2 * pad + 1)
@@ -67,37 +79,37 @@ def augmented(key: Array, images: Images, pad: int) -> Images:
 
 def objective(
     network: Trainable, recipe: Recipe, beta: Float[Array, ""], statistics: PyTree
-) -> Callable[..., tuple[Array, tuple[PyTree, Seen]]]:
-    """A function of (params, images, attacked, labels): the loss, the statistics after it, and what
-    it saw.
+) -> Callable[..., Losses]:
+    """The objective as a function of (params, images, attacked, labels).
 
-    Where β is 0 the attacked pass is not run, where it is 1 the clean one is not.
+    It returns the loss, the new statistics and the `Progress`. The attacked pass is not run where β
+    is 0, nor the clean one where β is 1.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3.
     """
     right = lambda logits, y: jnp.sum(jnp.argmax(logits, 1) == y, dtype=logits.dtype)  # noqa: E731
 
-    def separate(params: PyTree, x: Images, attacked: Images, y: Classes) -> Any:
-        def told(statistics: PyTree, images: Images, wanted: Array) -> Any:
-            def run(images: Images) -> Any:
+    def separate(params: PyTree, x: Images, attacked: Images, y: Classes) -> Losses:
+        def run_if(weighted: Array, statistics: PyTree, images: Images) -> Outcome:
+            def run(images: Images) -> Outcome:
                 logits, new = network.train(params, statistics, images)
                 return mean_loss(logits, y), right(logits, y), new
 
-            def leave(images: Images) -> Any:
+            def skip(images: Images) -> Outcome:
                 return jnp.zeros((), x.dtype), jnp.full((), jnp.nan, x.dtype), statistics
 
-            return lax.cond(wanted, run, leave, images)
+            return lax.cond(weighted, run, skip, images)
 
-        clean, rights, new = told(statistics, x, beta < 1)
-        robust, others, new = told(new, attacked, beta > 0)
+        clean, clean_right, new = run_if(beta < 1, statistics, x)
+        robust, robust_right, new = run_if(beta > 0, new, attacked)
         loss = (1 - beta) * clean + beta * robust
-        return loss, (new, Seen(loss, rights, others))
+        return loss, (new, Progress(loss, clean_right, robust_right))
 
-    def joint(params: PyTree, x: Images, attacked: Images, y: Classes) -> Any:
+    def joint(params: PyTree, x: Images, attacked: Images, y: Classes) -> Losses:
         logits, new = network.train(params, statistics, jnp.concatenate([x, attacked]))
         clean, robust = logits[: len(x)], logits[len(x) :]
         loss = (1 - beta) * mean_loss(clean, y) + beta * mean_loss(robust, y)
-        return loss, (new, Seen(loss, right(clean, y), right(robust, y)))
+        return loss, (new, Progress(loss, right(clean, y), right(robust, y)))
 
     return joint if recipe.bn_train == "joint" else separate
 
@@ -111,12 +123,12 @@ def step(
     labels: Classes,
     key: Array,
     beta: Float[Array, ""],
-) -> tuple[State, Seen]:
-    """The weights after a batch.
+) -> tuple[State, Progress]:
+    """The state after a step on one batch, and the step's loss and correct answers.
 
     Args:
-        network: functions of the weights; its own are not looked at.
-        recipe: attack, augmentation and statistics; its β is not looked at.
+        network: functions of the weights; its own weights are not used.
+        recipe: attack, augmentation and statistics; its β is not used.
         optimizer: of optax.
         state: before the step.
         images: pixels in [0, 1].
@@ -124,19 +136,21 @@ def step(
         key: of augmentation and the attack's start.
         beta: weight of adversarial training, as data.
     """
-    moving, starting = jax.random.split(key)
+    augmentation_key, attack_key = jax.random.split(key)
     if recipe.augment:
-        images = augmented(moving, images, max(images.shape[1] // 8, 1))
+        images = augmented(augmentation_key, images, max(images.shape[1] // 8, 1))
     attack = Attack(recipe.rho, recipe.attack_steps, recipe.attack_step, random_start=True)
-    # The attack meets the network as it will be used, by its running statistics.
+    # The attack is on the network as it will be used, with its running statistics.
     loss_at = lambda z: mean_loss(  # noqa: E731
         network.evaluate(state.params, state.statistics, z), labels
     )
     attacked = lax.cond(
-        beta > 0, lambda x: attack(jax.grad(loss_at), x, starting), lambda x: x, images
+        beta > 0, lambda x: attack(jax.grad(loss_at), x, attack_key), lambda x: x, images
     )
     loss = objective(network, recipe, beta, state.statistics)
-    slope, (statistics, seen) = jax.grad(loss, has_aux=True)(state.params, images, attacked, labels)
+    gradient, (statistics, progress) = jax.grad(loss, has_aux=True)(
+        state.params, images, attacked, labels
+    )
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.
-        updates, moments = optimizer.update(slope, state.moments, state.params)
-    return State(optax.apply_updates(state.params, updates), statistics, moments), seen
+        updates, moments = optimizer.update(gradient, state.moments, state.params)
+    return State(optax.apply_updates(state.params, updates), statistics, moments), progress

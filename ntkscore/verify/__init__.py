@@ -1,1 +1,1 @@
-"""The self-check: parity files, and a backend held against them."""
+"""The self-check: comparison of a backend with parity files."""

@@ -1,14 +1,13 @@
-"""The self-check: this machine's backend against float64 reference values.
+"""The self-check: comparison of this machine's backend with float64 reference values.
 
-Attacks, and kernels behind an attack, are checked from the file's own attacked points.
+Attacks, and kernels of attacked points, are checked at the file's own attacked points.
 
-A network of rectifiers has kinks. An activation that rounding carries across one changes the
-gradient by a step, however small the rounding was, and in a deep network of float32 that happens
-to a few of some million activations. Two things follow. PGD's steps are checked one by one along
-the float64 path, because over seven of them one flipped pixel ends elsewhere. And a float32
-kernel beyond its tolerance is held against the kink bound: how far the kernel moves in exact
-arithmetic when the images move by about one rounding error of their activations, and the rounding
-errors of that jump and of the kernel on top of it.
+The gradient of a ReLU network jumps where an activation changes its sign. In a deep network in
+float32, rounding changes the signs of a few activations in some million. So PGD's steps are checked
+one by one along the float64 path, since one flipped pixel changes all later steps. And a float32
+kernel beyond its tolerance is compared with the kink bound: the distance that the kernel moves in
+exact arithmetic when the images move by about one rounding error of their activations, plus the
+rounding errors of that jump and of the kernel.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,11 +34,11 @@ PGD_STEPS, PGD_STEP = 7, 2 / 255
 OUTPUTS = ("sum", "trace", "label", "loss")
 BETAS = (0.0, 0.25, 0.5, 1.0)
 SAME_PIXEL = 1e-5
-"""Largest difference of two pixels that count as equal; an attack's step is 2/255 at least."""
+"""Largest difference of two pixels that count as equal; an attack's step is at least 2/255."""
 
 FLOAT32 = {"logits": 1e-4, "loss": 1e-4, "gradient": 2e-2, "kernel": 1e-3, "pixels": 1e-3}
 FLOAT64 = {"logits": 1e-8, "loss": 1e-8, "gradient": 1e-6, "kernel": 1e-6, "pixels": 0.0}
-"""Largest error of each sort: relative Frobenius, or for pixels the share that differs."""
+"""Largest error of each kind: relative Frobenius, or for pixels the share that differs."""
 
 ACTIVATION_ROUNDING = 5e-7
 """Float32's error in a deep network's activations, relative to their standard deviation."""
@@ -47,7 +46,7 @@ KINK_DRAWS = 8
 KERNEL_ROUNDING = 1e-5
 """Float32's relative error in a kernel with no activation near a kink; measured below 1e-6."""
 JUMP_ROUNDING = 1e-2
-"""Relative error of a kink's jump: it is made of gradients, which float32 has to this accuracy."""
+"""Float32's relative error in a kink's jump, that of the gradients."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ class Check:
     Attributes:
         quantity: what was compared.
         error: relative Frobenius error, or the share of pixels that differs.
-        tolerance: the largest error for its sort and precision.
-        kink_bound: what else is accepted, where the tolerance was missed in float32; else NaN.
+        tolerance: the largest error for its kind and precision.
+        kink_bound: a larger error that is accepted in float32 beyond the tolerance; else NaN.
     """
 
     quantity: str
@@ -79,12 +78,12 @@ def relative_error(value: Any, reference: np.ndarray) -> float:
 
 
 def differing(value: Any, reference: np.ndarray) -> float:
-    """The share of pixels that are not equal."""
+    """The share of pixels that differ."""
     return float(np.mean(np.abs(np.asarray(value, np.float64) - reference) > SAME_PIXEL))
 
 
 def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarray]]:
-    """A function, compiled once, from the stack to every kernel but the coupled one, by name."""
+    """A compiled function from the stack to every kernel but the coupled one, by name."""
     labels = jnp.tile(reference.labels, 3)
     n = len(reference.labels)
 
@@ -108,7 +107,7 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
 
 
 def _kink_bounds(reference: Reference) -> dict[str, float]:
-    """The kink bound of each kernel, from its moves in float64 under rounding of the images."""
+    """The kink bound of each kernel, from its changes in float64 when the images are perturbed."""
     with jax.enable_x64(True):
         exact = Reference.of(reference.arrays, jnp.float64)
         parity_kernels = _kernel_program(exact)
@@ -125,7 +124,7 @@ def _kink_bounds(reference: Reference) -> dict[str, float]:
 
 
 def kink_bound(move: float) -> float:
-    """The error that is accepted in float32 where rounding moves the exact kernel by so much.
+    """The error that is accepted in float32, by the change of the exact kernel under rounding.
 
     Args:
         move: relative Frobenius distance of the exact kernels.
@@ -134,7 +133,7 @@ def kink_bound(move: float) -> float:
 
 
 def _pgd_path(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The points at which PGD's steps begin in float64, their gradients' signs, and the end."""
+    """Start points of PGD's steps in float64, the signs of their gradients, and the end point."""
     with jax.enable_x64(True):
         exact = Reference.of(arrays, jnp.float64)
 

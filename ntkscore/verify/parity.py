@@ -1,4 +1,4 @@
-"""Parity files: weights, images, and what an independent float64 implementation computed.
+"""Parity files: weights, images, and the results of an independent float64 implementation.
 
 A file holds the weights of one cell under NAS-Bench-201's names, a few images of CIFAR-10, and
 logits, gradients, attacked images and kernels.
@@ -25,14 +25,14 @@ KERNELS: dict[str, tuple[str, str]] = {
     "ntk_label_all": ("label", "all"),
     "ntk_loss_all": ("loss", "all"),
 }
-"""Output and parameters of each kernel that a file has at the clean images."""
+"""Output and parameters of each kernel in a file, at the clean images."""
 
 
 def load_parity(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a parity file.
 
     Raises:
-        InputError: if it cannot be read or lacks what every parity file has.
+        InputError: if it cannot be read, or lacks an array of every parity file.
     """
     try:
         with Path(path).open("rb") as source, np.load(source, allow_pickle=False) as file:
@@ -61,7 +61,7 @@ def space_of(arrays: Mapping[str, np.ndarray], bn: str = "calibrated") -> NASBen
 
 @dataclass(frozen=True)
 class Reference:
-    """A parity file made ready: the cell, and its network's variables from the file's weights."""
+    """A parity file with its cell, and its network's variables from the file's weights."""
 
     arrays: Mapping[str, np.ndarray]
     cell: Cell
@@ -70,7 +70,7 @@ class Reference:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
-        """The reference to compute with in this precision, which must be enabled."""
+        """The reference in this precision, which must be enabled in JAX."""
         from cells.nasbench201.checkpoints import read_state_dict
 
         cell = Cell.parse(str(arrays["arch_str"]))
@@ -94,14 +94,14 @@ class Reference:
         return jnp.asarray(self.arrays["labels"], jnp.int32)
 
     def model(self, bn: str = "calibrated") -> Model:
-        """The network in a mode of its normalisation, at the file's clean images."""
+        """The network in a normalisation mode, with statistics of the file's clean images."""
         variables = jax.tree.map(jnp.asarray, dict(self.variables))
         space = space_of(self.arrays, bn)
         code = jnp.asarray(space.encode(self.cell))
         return space.model((), variables, code, self.images)
 
     def points(self, name: str) -> Array:
-        """The clean images, or attacked ones by their name in the file."""
+        """The clean images (`images`), or attacked ones by their name in the file."""
         return self.images if name == "images" else jnp.asarray(self.arrays[name], self.dtype)
 
     @property

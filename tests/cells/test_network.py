@@ -16,7 +16,7 @@ from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import average_pool_2x2, average_pool_3x3, convolve, measure, transposed_convolve
 from cells.nasbench201.cell import KERNEL_SIZES
 from cells.nasbench201.checkpoints import Params, abstract_params
-from cells.nasbench201.network import Convention, Convolution, Head, Network, fresh_variables
+from cells.nasbench201.network import Convolution, Head, Network, Rules, fresh_variables
 
 Array = jax.Array
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
@@ -188,20 +188,19 @@ def assert_close(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", [*CELLS, EMPTY], ids=lambda cell: cell.digits)
-def test_logits_with_fresh_statistics_are_those_of_the_reference(
-    cell: Cell, forward: Apply, params: Params, fresh: dict[str, Any], images: Array
+@pytest.mark.parametrize(("mode", "tolerance"), [("forward", 1e-5), ("batch_mode", 5e-5)])
+def test_logits_are_those_of_the_reference(
+    mode: str,
+    tolerance: float,
+    cell: Cell,
+    params: Params,
+    fresh: dict[str, Any],
+    images: Array,
+    request: pytest.FixtureRequest,
 ) -> None:
-    logits = forward({"params": params, "batch_stats": fresh}, images, digits(cell))
-    assert_close(logits, Reference(params, own=False)(images, cell))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", [*CELLS, EMPTY], ids=lambda cell: cell.digits)
-def test_logits_with_the_batchs_statistics_are_those_of_the_reference(
-    cell: Cell, batch_mode: Apply, params: Params, fresh: dict[str, Any], images: Array
-) -> None:
-    logits = batch_mode({"params": params, "batch_stats": fresh}, images, digits(cell))
-    assert_close(logits, Reference(params, own=True)(images, cell), 5e-5)
+    apply = request.getfixturevalue(mode)
+    logits = apply({"params": params, "batch_stats": fresh}, images, digits(cell))
+    assert_close(logits, Reference(params, own=mode == "batch_mode")(images, cell), tolerance)
 
 
 @pytest.mark.slow
@@ -356,10 +355,10 @@ def test_initialisers_have_their_spread(shape: tuple[int, ...]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_layers_draw_with_the_scheme_that_they_are_given(name: str) -> None:
-    convolution = Convolution(24, Convention(name)).init(
-        jax.random.key(0), jnp.zeros((1, 4, 4, 40))
-    )["params"]["conv"]["kernel"]
-    head = Head(60, Convention(name)).init(jax.random.key(0), jnp.zeros((1, 2, 2, 90)))["params"]
+    convolution = Convolution(24, Rules(name)).init(jax.random.key(0), jnp.zeros((1, 4, 4, 40)))[
+        "params"
+    ]["conv"]["kernel"]
+    head = Head(60, Rules(name)).init(jax.random.key(0), jnp.zeros((1, 2, 2, 90)))["params"]
     for kernel in (convolution, head["kernel"]):
         drawn = INITIALIZERS[name].kernel(jax.random.key(9), kernel.shape, jnp.float32)
         assert float(jnp.std(kernel)) == pytest.approx(float(jnp.std(drawn)), rel=0.05)

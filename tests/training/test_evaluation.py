@@ -194,7 +194,7 @@ def test_a_state_dict_is_evaluated(tmp_path: Path) -> None:
     networks = trained_networks(
         tmp_path / "w.npz", "323133", NASBench201(channels=2, cells_per_stage=1), lambda: few
     )
-    ((columns, model),) = networks.pairs()
+    ((columns, model),) = networks.pairs
     assert columns["cell"] == cell.index and networks.images is few
     pixels = jnp.asarray(few.pixels)
     plain = space.trainable(cell).evaluate(variables["params"], variables["batch_stats"], pixels)

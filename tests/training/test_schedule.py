@@ -64,7 +64,7 @@ def test_a_hundred_steps_are_pytorchs(steps: int, torch: ModuleType) -> None:
         ({"batch": -1}, "expected batch to be at least 1, got -1"),
         ({"peak": 0.0}, "expected peak above 0, got 0"),
         ({"weight_decay": 1.0}, "expected a weight decay from 0 to below 1, got 1"),
-        ({"held_out": -1}, "expected held_out of at least 0, got -1"),
+        ({"held_out": -1}, "expected held_out to be at least 0, got -1"),
         ({"recipe": "mine"}, "expected recipe to be one of code, paper, got 'mine'"),
         ({"bn_train": "both"}, "expected bn_train to be one of separate, joint"),
     ],
