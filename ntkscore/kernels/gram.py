@@ -177,12 +177,14 @@ def _in_blocks(
     read, kinds = READOUTS[output], PARAMETER_SETS[parameters]
     logits = jax.eval_shape(passes.traced.forward, params, points)[0]
     gram = jnp.zeros((len(points), len(points)), points.dtype)
+    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
     for k in range(len(jax.eval_shape(read, logits, labels))):
-        given = (params, points, lambda f, y, k=k: read(f, y)[k], labels)
+        cotangent = lambda f, y, k=k: read(f, y)[k]  # noqa: E731
+        blocks = passes.forward_and_back(params, points, cotangent, labels)
         if projections is None:
-            own = passes.kernel(*given, zero_taps(PARAMETER_SETS["all"], points, 1))
-            gram += total(own, parameters)[0]
+            gram += total(passes.kernel(blocks, taps), parameters)[0]
         else:
             key = jax.random.fold_in(jax.random.key(seed), k)
-            gram += square(passes.projected(*given, kinds, projections, key))
+            rows = passes.projected(blocks, kinds, projections, key)
+            gram += square(rows[: len(points)])
     return gram

@@ -9,7 +9,7 @@ from math import inf, isnan, nan, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
 from ntkscore.trace import field, inside, moves
 from ntkscore.trace.program import Constant, Program
@@ -68,22 +68,20 @@ def counts(program: Program) -> dict[str, float]:
         {'params': 680, 'flops': 614480, 'layers': 2, 'rectifiers': 1, 'depth': 2,
          'shortest_path': 2, 'field': 5.0}
     """
-    if isinstance(program.logits, Constant) or not program.values[program.logits].of_point:
+    if isinstance(program.logits, Constant) or not program.logits.of_point:
         names = ("params", "flops", "layers", "rectifiers", "depth", "shortest_path", "field")
         return dict.fromkeys(names, 0)
     reader, found = _Reader(), dict[Any, Known]()
     for value in (*program.leaves, *program.constants):
-        kind = program.values[value]
-        leaf = bool(kind.leaves)
-        found[value] = Known(kind.shape, None, leaf, False, ("leaf", value) if leaf else None)
-    point = program.values[program.point].shape
+        leaf = bool(value.leaves)
+        found[value] = Known(value.shape, None, leaf, False, value if leaf else None)
+    point = program.point.shape
     found[program.point] = Known(point, whole(point), False, True, None, 0, 0)
     reader.run(_of_program(program), found)
     logits = found[program.logits]
-    leaves = program.values[program.logits].leaves
     widest = reader.widest
     return {
-        "params": sum(prod(program.values[program.leaves[leaf]].shape) for leaf in leaves),
+        "params": sum(prod(program.leaves[leaf].shape) for leaf in program.logits.leaves),
         "flops": reader.flops,
         "layers": len(reader.layers),
         "rectifiers": len(inside.rectifiers(program)),
@@ -137,13 +135,13 @@ class Step(NamedTuple):
 
 
 def _of_program(program: Program) -> Iterator[Step]:
-    for place in sorted(program.live):
+    for place in program.live:
         equation = program.equations[place]
         inputs = tuple(
             _number(np.shape(each.value)) if isinstance(each, Constant) else each
             for each in equation.inputs
         )
-        shapes = tuple(program.values[each].shape for each in equation.outputs)
+        shapes = tuple(each.shape for each in equation.outputs)
         yield Step(equation.name, inputs, equation.outputs, equation.options, shapes)
 
 
@@ -204,9 +202,8 @@ class _Reader:
             return self._loop(step, given)
         if step.name == "while":
             return self._while(step, given)
-        for each in step.options.values():
-            jaxpr = each.jaxpr if isinstance(each, ClosedJaxpr) else each
-            if isinstance(jaxpr, Jaxpr) and _stands_for(jaxpr, step, given):
+        for jaxpr in jaxprs_in_params(step.options):
+            if _stands_for(jaxpr, step, given):
                 return self._function(jaxpr, given)
         return self._operation(step, given)
 
