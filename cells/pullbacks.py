@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, PyTree
 from cells.layers import AnyNorm, InstanceNorm, Norm, convolve, transposed_convolve
 from ntkscore.grams import (
     PRECISION,
+    ConvolutionGradient,
     Gram,
     Images,
-    Slope,
     Taps,
     groups_of,
     kernel_gradients,
@@ -68,7 +68,7 @@ class Looks(Visitor):
         look: the function.
     """
 
-    def __init__(self, look: Callable[[Slope], PyTree]) -> None:
+    def __init__(self, look: Callable[[ConvolutionGradient], PyTree]) -> None:
         self._look = look
 
     def convolution(
@@ -76,7 +76,7 @@ class Looks(Visitor):
     ) -> list[PyTree]:
         if norm is not None:
             g = g * norm.factor
-        return [self._look(Slope(kernel, x, gain * g, stride))]
+        return [self._look(ConvolutionGradient(kernel, x, gain * g, stride))]
 
     def dense(
         self, x: Float[Array, "m c"], g: Float[Array, "m o"], kernel: Array, gain: float

@@ -15,7 +15,7 @@ from cells.nasbench201.cell import IMAGE_CHANNELS, KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, Images, Kept, Outputs, Rules, Weights, run
 from cells.nasbench201.network import Network
 from cells.pullbacks import Contributions, Looks, Visitor
-from ntkscore.grams import Slope, Taps
+from ntkscore.grams import ConvolutionGradient, Taps
 from ntkscore.model import Activations
 
 
@@ -78,7 +78,7 @@ class Passes:
         params: Weights,
         kept: Kept,
         cotangent: Float[Array, "m o"],
-        look: Callable[[Slope], PyTree],
+        look: Callable[[ConvolutionGradient], PyTree],
     ) -> PyTree:
         """What a function sees of each layer's weights' gradients, layers along the first axis."""
         given = [kept], cotangent, Looks(look)

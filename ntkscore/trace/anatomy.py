@@ -105,10 +105,10 @@ class Anatomy:
             "",
         ]
         rows = [("leaves", "", "shape", "kind", "kernel"), *self._rows()]
-        left = LONGEST - len(lines)
-        if len(rows) > left:
-            rest = len(rows) - left + 1
-            rows = [*rows[: left - 1], (f"and {rest} more: see .leaves", "", "", "", "")]
+        room = LONGEST - len(lines)
+        if len(rows) > room:
+            rest = len(rows) - room + 1
+            rows = [*rows[: room - 1], (f"and {rest} more: see .leaves", "", "", "", "")]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))

@@ -42,11 +42,11 @@ log = logging.getLogger("ntkscore")
 
 
 class Blocks(NamedTuple):
-    """What forward passes over blocks of points kept.
+    """The residuals of forward passes over blocks of points.
 
     Attributes:
         points: of each block; the last one is filled up.
-        kept: of each block; None where the way back starts with another forward pass.
+        kept: of each block; None where the backward pass starts with another forward pass.
         size: how many points there are.
     """
 
@@ -130,22 +130,22 @@ class BlockPasses:
         return list(filled.reshape(blocks, size, *points.shape[1:]))
 
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Kept]:
-        """Logits of points, and what the way back needs."""
+        """Logits of points, and the residuals that the backward passes need."""
         if isinstance(points, Tracer):  # inside of a loop, which is compiled as a whole
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
-        blocks, logits, left = self.split(points), [], []
-        for given in self._shared(params, [(block,) for block in blocks], "blocks forward"):
-            own, each = self._forward(*given)
-            logits.append(self._at(0, own))
-            left.append(each if keep else None)
+        blocks, logits, residuals = self.split(points), [], []
+        for block in self._shared(params, [(block,) for block in blocks], "blocks forward"):
+            block_logits, kept = self._forward(*block)
+            logits.append(self._at(0, block_logits))
+            residuals.append(kept if keep else None)
         size = len(points)
         together = jnp.concatenate(logits)[:size]
         self._check(params, points, together)
-        return together, Blocks(blocks, left, size)
+        return together, Blocks(blocks, residuals, size)
 
     def _per_block(self, params: PyTree, kept: Blocks, cotangent: Logits) -> Iterator[tuple]:
-        """The weights, points, what was kept and cotangents of a block; zeros for those added."""
+        """The weights, points, residuals and cotangents of blocks; zeros for points added."""
         missing = len(kept.points) * len(kept.points[0]) - kept.size
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
         cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
@@ -157,7 +157,7 @@ class BlockPasses:
         if isinstance(kept, Kept):
             return self.traced.gradient(params, kept, cotangent)
         blocks = self._per_block(params, kept, cotangent)
-        found = [self._at(0, self._gradient(*own)) for own in blocks]
+        found = [self._at(0, self._gradient(*block)) for block in blocks]
         return jnp.concatenate(found)[: kept.size]
 
     def parts(
@@ -245,14 +245,15 @@ class BlockPasses:
         with _keeper(self.memory // 2, sum(sizes)) as keep:
             factors: list[list[Any]] = []
             for blocks, size in zip(sets, sizes, strict=True):
-                slopes, own = zip(*((g, keep(f, len(g))) for g, f in blocks), strict=True)
-                gradients.append(jnp.concatenate(self._at(0, slopes))[:size])
-                factors.append(list(own))
+                pairs = [(gradient, keep(each, len(gradient))) for gradient, each in blocks]
+                gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in pairs])
+                gradients.append(gradient[:size])
+                factors.append([each for _, each in pairs])
             total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
             before = None
             for place, share in enumerate(_told(self.traced.shares, "layers")):
-                own = [[share.factors(block) for block in blocks] for blocks in factors]
-                gram = share.gram(self._at(place, own), tuple(sizes), groups_of(taps))
+                shared = [[share.factors(block) for block in blocks] for blocks in factors]
+                gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(taps))
                 total[share.kind] += self._at(0, gram)
                 # One is on its way while the next one starts.
                 jax.block_until_ready(before)
@@ -269,7 +270,8 @@ class BlockPasses:
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
         blocks = [
-            self._at(0, self._factors(*own)[1]) for own in self._per_block(params, kept, cotangent)
+            self._at(0, self._factors(*block)[1])
+            for block in self._per_block(params, kept, cotangent)
         ]
         factors = [
             joined([[block[place] for block in blocks]], [kept.size])
@@ -283,13 +285,13 @@ class BlockPasses:
         return self._pullbacks(params, Kept(None, {}, points), key)
 
     def activations(self, params: PyTree, kept: Blocks | Kept) -> Activations | None:
-        """The inputs of all rectifiers, and what the blocks hand on."""
+        """The inputs of all rectifiers, and the outputs of the blocks."""
         if isinstance(kept, Kept):
             return self.traced.activations(params, kept)
         pairs = list(zip(kept.points, kept.kept, strict=True))
         found = [
-            self._at(0, self._activations(*given))
-            for given in self._shared(params, pairs, "blocks")
+            self._at(0, self._activations(*block))
+            for block in self._shared(params, pairs, "blocks")
         ]
         if found[0] is None:
             return None
@@ -360,16 +362,16 @@ def passes_at(model: Model, points: Points, memory: int | None = None) -> Passes
     Args:
         model: the network.
         points: of the shape and dtype of those that it will be given.
-        memory: bytes that may be held at once; at most half of what there is if kept out.
+        memory: bytes that may be held at once; at most half of the free ones if left out.
     """
     leaves, tree = jax.tree.flatten(model.params)
     traced = any(isinstance(each, Tracer) for each in (*leaves, points))
     if traced or model.coupled or model.passes is not None:
         return passes_of(model, points)
     if memory is None:
-        there_is = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
+        free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
         # A power of two, so that a little more or less in use compiles nothing anew.
-        memory = 2 ** int(np.log2(there_is // 2))
+        memory = 2 ** int(np.log2(free // 2))
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
     point = (points.shape[1:], np.dtype(points.dtype))
     return _block_passes(model.apply, tree, shapes, point, memory)

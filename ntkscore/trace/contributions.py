@@ -1,4 +1,4 @@
-"""What a network's weights contribute to a Gram matrix, leaf by leaf."""
+"""Contributions of a network's weights to a Gram matrix, leaf by leaf."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

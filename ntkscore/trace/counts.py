@@ -1,7 +1,7 @@
-"""What can be counted on a network's trace: its size, its cost, its layers, what its features see.
+"""Counts on a network's trace: its size, its cost, its layers, its receptive field.
 
-Published proxies know much of it: their agreement with accuracies is to be read beside these
-counts, which take neither weights nor images.
+Published proxies correlate with these counts, which take neither weights nor images: read a proxy's
+agreement with accuracies beside that of the counts.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ HIDDEN = {"pallas_call", "custom_call", "ffi_call", "pure_callback", "io_callbac
 
 
 def counts(program: Program) -> dict[str, float]:
-    """What can be counted on a network at one point.
+    """The counts on a network at one point.
 
     Of branches that are chosen between while the network runs (`cond`), the one with the most
     multiply-adds counts. A loop counts as often as it runs; where only the numbers decide how often
@@ -92,11 +92,11 @@ def counts(program: Program) -> dict[str, float]:
 
 
 class Known(NamedTuple):
-    """What is known of a value.
+    """The properties of a value that are counted with.
 
     Attributes:
         shape: of the array.
-        view: what it sees of the point.
+        view: the pixels of the point that it sees.
         trained: whether it depends on weights.
         of_point: whether it depends on the point.
         source: which weight it is, if it is one.
@@ -121,7 +121,7 @@ class Step(NamedTuple):
 
     Attributes:
         name: of the operation.
-        inputs: names of values; or what is known of a number.
+        inputs: names of values; or the properties of a number.
         outputs: names of values.
         options: such as a convolution's stride.
         shapes: of the outputs.
@@ -186,7 +186,7 @@ class _Reader:
         self.widest = float(np.maximum(self.widest, other.widest))
 
     def run(self, steps: Iterable[Step], found: dict[Any, Known]) -> None:
-        """Find what is known of the outputs of equations, from the values that these start from."""
+        """Add the outputs of equations to the values found, and count."""
         for step in steps:
             given = [each if isinstance(each, Known) else found[each] for each in step.inputs]
             outputs = self._step(step, given)
@@ -240,25 +240,23 @@ class _Reader:
         options = step.options
         consts, carried = options["num_consts"], options["num_carry"]
         fixed, carry = given[:consts], given[consts : consts + carried]
-        over, handed_out = given[consts + carried :], []
-        order = range(options["length"])
-        for k in reversed(order) if options["reverse"] else order:
-            own = [
+        steps: list[list[Known]] = []
+        order = -1 if options["reverse"] else 1
+        for k in range(options["length"])[::order]:
+            slices = [
                 each._replace(
                     shape=each.shape[1:],
                     view=moves.step_of(each.operand, k),
                     source=None if each.source is None else self._source(each.source, k),
                 )
-                for each in over
+                for each in given[consts + carried :]
             ]
-            outputs = self._function(options["jaxpr"].jaxpr, [*fixed, *carry, *own])
+            outputs = self._function(options["jaxpr"].jaxpr, [*fixed, *carry, *slices])
             carry = outputs[:carried]
-            handed_out.append(outputs[carried:])
-        if options["reverse"]:
-            handed_out.reverse()
-        if not handed_out:
+            steps.append(outputs[carried:])
+        if not steps:
             return [*carry, *(_number(shape) for shape in step.shapes[carried:])]
-        return [*carry, *(self._together(each) for each in zip(*handed_out, strict=True))]
+        return [*carry, *(self._together(each) for each in zip(*steps[::order], strict=True))]
 
     def _together(self, steps: Sequence[Known]) -> Known:
         """The outputs of a loop's steps as one array."""
@@ -273,7 +271,7 @@ class _Reader:
         )
 
     def _while(self, step: Step, given: list[Known]) -> list[Known]:
-        """One run of the body, of which nobody knows how often it runs."""
+        """One run of the body, which runs an unknown number of times."""
         tests, consts = step.options["cond_nconsts"], step.options["body_nconsts"]
         reader = _Reader(self._names)
         outputs = reader._function(step.options["body_jaxpr"].jaxpr, given[tests:])
@@ -301,8 +299,9 @@ class _Reader:
                 for shape, source in zip(step.shapes, sources, strict=True)
             ]
         self.flops += _multiplications(step, given)
-        own = [each for each in given if each.of_point]
-        fewest, most = _least(each.fewest for each in own), -_least(-each.most for each in own)
+        points = [each for each in given if each.of_point]
+        fewest = _least(each.fewest for each in points)
+        most = -_least(-each.most for each in points)
         if step.name in ("dot_general", "conv_general_dilated", "ragged_dot_general"):
             weights = [each for each in given if each.trained and not each.of_point]
             if weights:
@@ -329,7 +328,7 @@ class _Reader:
 
 
 def _stands_for(jaxpr: Jaxpr, step: Step, given: Sequence[Known]) -> bool:
-    """Whether a function within an equation is all of it, and not that of two numbers, say."""
+    """Tell whether a function within an equation is all of it, and not a reduction's, say."""
     before, after = (
         tuple(each.aval.shape for each in some)  # pyright: ignore
         for some in (jaxpr.invars, jaxpr.outvars)

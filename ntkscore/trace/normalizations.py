@@ -14,7 +14,7 @@ from ntkscore.trace.inside import ROOTS, SHAPING, channel_axis, hidden
 from ntkscore.trace.program import Constant, Instead, Program, Value
 
 EPSILON = 1e-5
-"""What is added to a variance, where networks are standardised."""
+"""The summand of a variance, where networks are standardised."""
 
 
 class Normalization(NamedTuple):
@@ -187,7 +187,7 @@ def standardized(
                 return lax.pmean(jnp.mean(z, pixels, keepdims=True), "points")
 
             def mean(z: Array) -> Array:
-                # And of what that leaves over, so that a constant has no variance.
+                # The mean of the rest is added, so that a constant has no variance.
                 return (first := once(z)) + once(z - first)
 
             def standardize(z: Array, _: Array) -> list[Array]:

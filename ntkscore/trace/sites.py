@@ -1,4 +1,4 @@
-"""Where weights and the point meet: sites, and the products among them.
+"""Sites, where weights and the point meet, and the products among them.
 
 A site is an equation with inputs of both kinds. A product, such as a convolution or a matrix
 multiplication, is put as Y_p = X_p W with positions p (pixels, tokens, steps): the gradient of W is
