@@ -49,11 +49,6 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
     return model._replace(params=params)
 
 
-def have_values(*trees: PyTree) -> bool:
-    """Whether all arrays have values, as they do outside of functions that are being compiled."""
-    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
-
-
 def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
     name = jax.tree_util.keystr(path) or "params"
     try:

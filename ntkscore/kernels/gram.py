@@ -21,7 +21,6 @@ from ntkscore.kernels.checks import (
     check_points,
     checked_model,
     classes_of,
-    have_values,
 )
 from ntkscore.kernels.implementations import (
     BY_COTANGENT,
@@ -33,7 +32,7 @@ from ntkscore.kernels.implementations import (
 )
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.model import Model, Points
-from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.blocks import BlockPasses, have_values, passes_in_blocks
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 
 
@@ -163,7 +162,7 @@ def ntk(
             )
         model, implementation = model._replace(passes=None), "layerwise"
     if implementation_for(model, implementation) == "layerwise":
-        passes = passes_at(model, points, memory)
+        passes = passes_in_blocks(model, points, memory)
         check_coupling(model, passes, points)
         if isinstance(passes, BlockPasses):
             chosen = (output, parameters, projections, seed)

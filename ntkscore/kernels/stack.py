@@ -18,7 +18,6 @@ from ntkscore.kernels.checks import (
     check_pixels,
     checked_model,
     classes_of,
-    have_values,
 )
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import Forward, one_by_one
@@ -27,7 +26,7 @@ from ntkscore.measures.declaration import NETWORK, quantities
 from ntkscore.measures.forward import Pass
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
-from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.blocks import BlockPasses, have_values, passes_in_blocks
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
@@ -90,7 +89,7 @@ def stack(
         model, images, labels = _checked(model, images, labels, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.asarray(rhos, images.dtype)
-    passes = passes_at(model, images, memory)
+    passes = passes_in_blocks(model, images, memory)
     check_coupling(model, passes, images)
     at = partial(
         Pass,

@@ -354,8 +354,13 @@ def _block_passes(
     return BlockPasses(traced, memory)
 
 
-def passes_at(model: Model, points: Points, memory: int | None = None) -> Passes:
-    """A network's passes, compiled piece by piece where weights and points have values.
+def have_values(*trees: PyTree) -> bool:
+    """Tell whether all arrays have values, as they do outside of functions that are compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def passes_in_blocks(model: Model, points: Points, memory: int | None = None) -> Passes:
+    """A network's passes, by blocks of points where weights and points have values.
 
     Compiled once for a model's function and the shapes.
 
@@ -364,10 +369,9 @@ def passes_at(model: Model, points: Points, memory: int | None = None) -> Passes
         points: of the shape and dtype of those that it will be given.
         memory: bytes that may be held at once; at most half of the free ones if left out.
     """
-    leaves, tree = jax.tree.flatten(model.params)
-    traced = any(isinstance(each, Tracer) for each in (*leaves, points))
-    if traced or model.coupled or model.passes is not None:
+    if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
+    leaves, tree = jax.tree.flatten(model.params)
     if memory is None:
         free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
         # A power of two, so that a little more or less in use compiles nothing anew.

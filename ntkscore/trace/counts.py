@@ -121,39 +121,36 @@ class Step(NamedTuple):
 
     Attributes:
         name: of the operation.
-        inputs: names of values; or the properties of a number.
-        outputs: names of values.
+        inputs: values, or numbers.
+        outputs: values.
         options: such as a convolution's stride.
         shapes: of the outputs.
     """
 
     name: str
-    inputs: tuple[Hashable | Known, ...]
-    outputs: tuple[Hashable, ...]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
     options: Mapping[str, Any]
     shapes: tuple[Shape, ...]
 
 
 def _of_program(program: Program) -> Iterator[Step]:
-    for place in program.live:
-        equation = program.equations[place]
-        inputs = tuple(
-            _number(np.shape(each.value)) if isinstance(each, Constant) else each
-            for each in equation.inputs
-        )
-        shapes = tuple(each.shape for each in equation.outputs)
-        yield Step(equation.name, inputs, equation.outputs, equation.options, shapes)
+    for name, inputs, outputs, options, _ in (program.equations[place] for place in program.live):
+        yield Step(name, inputs, outputs, options, tuple(each.shape for each in outputs))
 
 
 def _of_function(jaxpr: Jaxpr) -> Iterator[Step]:
     for equation in jaxpr.eqns:
-        inputs = tuple(
-            _number(np.shape(each.val)) if isinstance(each, Literal) else each
-            for each in equation.invars
-        )
         shapes = tuple(each.aval.shape for each in equation.outvars)  # pyright: ignore
-        outputs = tuple(equation.outvars)
-        yield Step(equation.primitive.name, inputs, outputs, equation.params, shapes)
+        name = equation.primitive.name
+        yield Step(name, equation.invars, equation.outvars, equation.params, shapes)
+
+
+def _read(found: Mapping[Any, Known], atom: Any) -> Known:
+    """The properties of a value or number."""
+    if isinstance(atom, Constant | Literal):
+        return _number(np.shape(atom.value if isinstance(atom, Constant) else atom.val))
+    return found[atom]
 
 
 def _number(shape: Shape) -> Known:
@@ -188,7 +185,7 @@ class _Reader:
     def run(self, steps: Iterable[Step], found: dict[Any, Known]) -> None:
         """Add the outputs of equations to the values found, and count."""
         for step in steps:
-            given = [each if isinstance(each, Known) else found[each] for each in step.inputs]
+            given = [_read(found, each) for each in step.inputs]
             outputs = self._step(step, given)
             found |= zip(step.outputs, outputs, strict=True)
             for each in outputs:
@@ -211,10 +208,7 @@ class _Reader:
         found: dict[Any, Known] = dict(zip(jaxpr.invars, given, strict=True))
         found |= {each: _number(each.aval.shape) for each in jaxpr.constvars}  # pyright: ignore
         self.run(_of_function(jaxpr), found)
-        return [
-            _number(np.shape(each.val)) if isinstance(each, Literal) else found[each]
-            for each in jaxpr.outvars
-        ]
+        return [_read(found, each) for each in jaxpr.outvars]
 
     def _choice(self, step: Step, given: list[Known]) -> list[Known]:
         """The branch with the most multiply-adds, and of those with the most layers."""
