@@ -174,12 +174,14 @@ def kernel_gradients(
     return out.reshape(-1, *sides, c, d).transpose(0, 1, 3, 2, 4)
 
 
-class Slope(NamedTuple):
-    """A convolution and where a gradient meets it; a linear layer is a 1×1 convolution of a pixel.
+class ConvolutionGradient(NamedTuple):
+    """The gradients of a convolution's weights at m images (`ntkscore.model.LayerGradient`).
+
+    A linear layer is a 1×1 convolution of a pixel.
 
     Attributes:
         kernel: the weights, (k, k, c, d).
-        x: what the layer is given, (m, h, w, c).
+        x: the layer's input, (m, h, w, c).
         g: the cotangent of the convolution of x by the kernel, (m, h2, w2, d).
         stride: of the convolution.
     """
@@ -198,5 +200,7 @@ class Slope(NamedTuple):
     @property
     def first(self) -> Float[Array, " m"]:
         """Each image's gradient of the kernel's first weight alone."""
-        alone = Slope(self.kernel[..., :1, :1], self.x[..., :1], self.g[..., :1], self.stride)
+        alone = ConvolutionGradient(
+            self.kernel[..., :1, :1], self.x[..., :1], self.g[..., :1], self.stride
+        )
         return alone.gradients[:, 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""A network at some weights: the one value that attacks, kernels and losses are given."""
+"""A network at some weights: the value that attacks, kernels and losses take."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -18,11 +18,11 @@ class Activations(NamedTuple):
     Attributes:
         rectified: pairs of how many rectifiers (ReLUs) take an array, (k,), and k such arrays,
             (k, m, …), of which the signs alone count.
-        features: what the blocks hand on, first to last, (k, m, …, channels).
+        features: outputs of the blocks, first to last, (k, m, …, channels).
 
     Example:
         >>> import jax.numpy as jnp
-        >>> z = jnp.array([[1.0, -1.0], [2.0, 3.0]])  # what two ReLUs are given at two points
+        >>> z = jnp.array([[1.0, -1.0], [2.0, 3.0]])  # the inputs of two ReLUs at two points
         >>> Activations([(jnp.ones(1, int), z[None])], [jnp.maximum(z, 0)[None]]).features[0].shape
         (1, 2, 2)
     """
@@ -55,12 +55,13 @@ class LayerGradient(Protocol):
 class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
 
-    What a forward pass keeps serves the attack's gradient and the kernel, so that neither runs it
-    again. A network whose points meet each other has the first two alone.
+    The residuals of a forward pass serve the attack's gradient and the kernel, so that neither runs
+    it again. A class that inherits from this one need not have the methods after `layers`, which
+    then say that nothing is known.
     """
 
     def forward(self, params: Any, points: Points, /) -> tuple[Logits, Any]:
-        """Logits of points, and what the way back needs."""
+        """Logits of points, and the residuals that the backward passes need."""
         ...
 
     def gradient(self, params: Any, kept: Any, cotangent: Logits) -> Points:
@@ -74,20 +75,20 @@ class Passes(Protocol):
 
         Args:
             params: as in the forward passes.
-            kept: what forward passes over sets of points left.
+            kept: the residuals of forward passes over sets of points.
             cotangent: of the logits of all of them, set after set.
             taps: zeros of the matrices' shapes (`ntkscore.grams.Taps`).
         """
         ...
 
     def layers(
-        self, params: Any, kept: Any, cotangent: Logits, look: Callable[[LayerGradient], PyTree], /
+        self, params: Any, kept: Any, cotangent: Logits, visit: Callable[[LayerGradient], PyTree], /
     ) -> PyTree:
         """Apply a function to the gradients of each layer's weights.
 
         Args:
             params, kept, cotangent: as for `gradient`.
-            look: its outputs have one shape for all layers.
+            visit: its outputs have one shape for all layers.
 
         Returns:
             Its outputs, layers along a new first axis; zeros for layers without weights.
@@ -96,18 +97,18 @@ class Passes(Protocol):
 
     def activations(self, params: Any, kept: Any) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""
-        ...
+        return None
 
     def pullbacks(self, params: Any, kept: Any, key: Array) -> Sequence[tuple[Array, Array]]:
         """Random signs at each block's output, pulled to its input: gradients there, and signs.
 
         An empty list where there are no blocks.
         """
-        ...
+        return []
 
     def unnormalized(self, params: Any, points: Points) -> Logits | None:
         """Logits without normalisations; None where it is not known which these are."""
-        ...
+        return None
 
     def standardized(
         self, params: Any, points: Points, others: Points
@@ -118,7 +119,7 @@ class Passes(Protocol):
             The features at the two, and Σ ln σ over the normalisations; None where it is not known
             which these are.
         """
-        ...
+        return None
 
 
 class Model(NamedTuple):

@@ -15,7 +15,7 @@ from cells.nasbench201.cell import IMAGE_CHANNELS, KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, CellRules, Residuals, run
 from cells.nasbench201.network import Network, Outputs, Weights
 from cells.nasbench201.visitors import Contributions, Visitor, WeightGradients
-from ntkscore.grams import Images, Slope, Taps
+from ntkscore.grams import ConvolutionGradient, Images, Taps
 from ntkscore.model import Activations
 
 
@@ -78,7 +78,7 @@ class Passes:
         params: Weights,
         kept: Residuals,
         cotangent: Float[Array, "m o"],
-        visit: Callable[[Slope], PyTree],
+        visit: Callable[[ConvolutionGradient], PyTree],
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
         visitor = WeightGradients(visit)

@@ -12,7 +12,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from cells.layers import Norm
-from ntkscore.grams import Gram, Images, Slope, Taps, groups_of, kernel_gradients, self_product
+from ntkscore.grams import (
+    ConvolutionGradient,
+    Gram,
+    Images,
+    Taps,
+    groups_of,
+    kernel_gradients,
+    self_product,
+)
 
 Total = TypeVar("Total", bound=PyTree)
 TINY = 1e-20
@@ -56,7 +64,7 @@ class Visitor:
 class WeightGradients(Visitor):
     """Applies a function to the weight gradients of each convolution and linear layer."""
 
-    def __init__(self, visit: Callable[[Slope], PyTree]) -> None:
+    def __init__(self, visit: Callable[[ConvolutionGradient], PyTree]) -> None:
         self._visit = visit
 
     def convolution(
@@ -64,7 +72,7 @@ class WeightGradients(Visitor):
     ) -> list[PyTree]:
         if norm is not None:
             g = g * norm.factor
-        return [self._visit(Slope(kernel, x, gain * g, stride))]
+        return [self._visit(ConvolutionGradient(kernel, x, gain * g, stride))]
 
     def dense(
         self, x: Float[Array, "m c"], g: Float[Array, "m o"], kernel: Array, gain: float

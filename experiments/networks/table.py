@@ -64,7 +64,7 @@ def errors(name: str, scale: Scale) -> dict[str, float]:
 
 def rules(passes: TracedPasses) -> dict[str, float]:
     """Shares of the parameters whose kernel is found by positions, by gradients, or jointly."""
-    sizes = [prod(passes.program.values[leaf].shape) for leaf in passes.program.leaves]
+    sizes = [prod(leaf.shape) for leaf in passes.program.leaves]
     shares = {"positions": 0.0, "gradients": 0.0}
     for each in passes.contributions:
         if each.part is not None:

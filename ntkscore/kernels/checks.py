@@ -1,4 +1,4 @@
-"""What a network and its images must be, before anything is computed of them."""
+"""Checks of a network and its images, before anything is computed of them."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,7 +23,7 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
     """A network whose weights are arrays of numbers.
 
     Args:
-        model: what may be a network.
+        model: the network.
         dtype: of its weights; their own if left out. Whole numbers stay as they are.
 
     Raises:
@@ -49,11 +49,6 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
     return model._replace(params=params)
 
 
-def have_values(*trees: PyTree) -> bool:
-    """Whether all arrays have values, as they do outside of functions that are being compiled."""
-    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
-
-
 def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
     name = jax.tree_util.keystr(path) or "params"
     try:
@@ -76,14 +71,9 @@ def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
 
 
 def check_pixels(images: np.ndarray) -> None:
-    """Refuse what is no batch of images with pixels in [0, 1].
-
-    Raises:
-        InputError: if there are fewer than two, or a pixel is out of bounds.
-    """
+    """Refuse anything but at least two images with pixels in [0, 1]."""
     check_batch(images)
-    if not np.isfinite(images).all():
-        bad = int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
+    if (bad := _first_not_finite(images)) is not None:
         raise InputError(
             f"expected pixels from 0 to 1, got NaN or infinity in image {bad}; leave it out"
         )
@@ -99,11 +89,7 @@ def check_pixels(images: np.ndarray) -> None:
 
 
 def check_batch(images: np.ndarray) -> None:
-    """Refuse what is no batch of at least two images.
-
-    Raises:
-        InputError: if it is none.
-    """
+    """Refuse anything but at least two images."""
     if images.ndim < 2 or len(images) < 2:
         raise InputError(
             f"expected at least two images along the first axis, got {images.shape}; stack them"
@@ -111,13 +97,8 @@ def check_batch(images: np.ndarray) -> None:
 
 
 def check_points(points: np.ndarray) -> None:
-    """Refuse points that are not finite, and 8-bit images.
-
-    Raises:
-        InputError: if they are.
-    """
-    if not np.isfinite(points).all():
-        bad = int(np.flatnonzero(~np.isfinite(points.reshape(len(points), -1)).all(1))[0])
+    """Refuse points that are not finite, and 8-bit images."""
+    if (bad := _first_not_finite(points)) is not None:
         raise InputError(f"expected finite points, got NaN or infinity in point {bad}; mend it")
     if points.ndim > 2 and points.max() > 1 and points.min() >= 0 and (points % 1 == 0).all():
         raise InputError(
@@ -126,17 +107,15 @@ def check_points(points: np.ndarray) -> None:
         )
 
 
+def _first_not_finite(rows: np.ndarray) -> int | None:
+    """The place of the first row with NaN or infinity; None where all are finite."""
+    if np.isfinite(rows).all():
+        return None
+    return int(np.flatnonzero(~np.isfinite(rows.reshape(len(rows), -1)).all(1))[0])
+
+
 def check_labels(labels: np.ndarray, count: int, classes: int) -> None:
-    """Refuse labels that do not fit.
-
-    Args:
-        labels: classes of the images.
-        count: of the images.
-        classes: of the network.
-
-    Raises:
-        InputError: if they are not `count` whole numbers from 0 to `classes` − 1.
-    """
+    """Refuse labels that are not `count` whole numbers from 0 to `classes` − 1."""
     if labels.shape != (count,) or labels.dtype.kind not in "iu":
         raise InputError(
             f"expected {count} labels, whole numbers, got {labels.dtype} of shape "
@@ -177,17 +156,14 @@ def classes_of(model: Model, points: Points) -> int:
 
 
 def check_coupling(model: Model, passes: Passes, points: Array) -> None:
-    """Refuse a model that is said to take points one by one, and does not.
+    """Refuse a model whose logits of a point are others alone than in a batch.
 
-    It is looked at once for a model's function and the shapes.
+    The first two points are compared, once for a model's function and the shapes.
 
     Args:
-        model: the network.
+        model: the network, which says that its points do not depend on each other.
         passes: its passes at these points.
-        points: of which the first two are looked at.
-
-    Raises:
-        InputError: if a point's logits are others alone than in a batch.
+        points: any number.
     """
     if not isinstance(passes, BlockPasses) or passes.uncoupled:
         return

@@ -10,28 +10,29 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.grams import square, zero_taps
+from ntkscore.grams import regroup, square, zero_taps
 from ntkscore.kernels.checks import (
     check_coupling,
     check_labels,
     check_points,
     checked_model,
     classes_of,
-    have_values,
 )
 from ntkscore.kernels.implementations import (
+    BY_COTANGENT,
     Evaluation,
     Forward,
     Labels,
     implementation_for,
-    layerwise,
+    layerwise_by_kind,
 )
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.model import Model, Points
-from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.blocks import BlockPasses, have_values, passes_in_blocks
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 
 
@@ -45,7 +46,7 @@ def evaluate(
     groups: int = 1,
     forward: Forward | None = None,
 ) -> Evaluation:
-    """The kernel of points, and what else came about on the way.
+    """The kernel of points, and the other results of the same passes.
 
     Args:
         model: the network at its weights.
@@ -56,12 +57,20 @@ def evaluate(
         implementation: a name in `IMPLEMENTATIONS`, or `auto`.
         groups: R; the points are X and R pairs (X_ρ, X_2ρ), and there are R kernels, of
             (X, X_ρ, X_2ρ) each. With one, they are any points.
-        forward: what the model's passes left at these points, set after set, if they ran.
+        forward: of the forward passes at these points, set after set, if they ran.
     """
-    compute = implementation_for(model, implementation)
-    if compute is layerwise:
-        return layerwise(model, points, labels, output, parameters, groups, forward)
-    return compute(model, points, labels, output, parameters, groups)
+    name = implementation_for(model, implementation)
+    if name == "layerwise":
+        (parts,), logits, input_gradients = layerwise_by_kind(
+            model, points, labels, (output,), groups, forward
+        )
+        return Evaluation(total(parts, parameters), logits, input_gradients)
+    logits, kernel = BY_COTANGENT[name](model, points, parameters)
+    cotangents = READOUTS[output](logits, labels)
+    # One after the other: memory holds the gradients of one.
+    one = len(cotangents) == 1
+    gram = kernel(cotangents[0]) if one else jnp.sum(lax.map(kernel, cotangents), 0)
+    return Evaluation(regroup(gram, groups), logits)
 
 
 @partial(jax.jit, static_argnames=("model", "output", "parameters", "implementation"))
@@ -93,10 +102,10 @@ def ntk(
         parameters: which parameters count: `all`, `weights` or `conv_linear`; all but the first
             ask for leaves with names such as `kernel` and `bias`.
         implementation: `auto`, `layerwise`, `contraction` or `ntvp`.
-        memory: bytes that may be held at once; at most half of what there is if left out. More
-            points take more time, and disk where memory does not hold what is kept.
+        memory: bytes that may be held at once; at most half of the free ones if left out. More
+            points take more time, and disk where memory does not hold the residuals.
         projections: S, to estimate the kernel of thousands of points: each point's gradient is
-            projected on so many random numbers, and of the gradients nothing else is kept. An entry
+            projected on so many random numbers, and nothing else of the gradients is held. An entry
             k(x, x′) is right in the mean, with a standard deviation of at most
             √((k(x, x) k(x′, x′) + k(x, x′)²) / S). The rank is S at most, so that scores of single
             eigenvalues want S far above M. Exact if left out.
@@ -152,8 +161,8 @@ def ntk(
                 "depend on each other, and a call outside of jax.jit; leave projections out"
             )
         model, implementation = model._replace(passes=None), "layerwise"
-    if implementation_for(model, implementation) is layerwise:
-        passes = passes_at(model, points, memory)
+    if implementation_for(model, implementation) == "layerwise":
+        passes = passes_in_blocks(model, points, memory)
         check_coupling(model, passes, points)
         if isinstance(passes, BlockPasses):
             chosen = (output, parameters, projections, seed)
@@ -177,12 +186,14 @@ def _in_blocks(
     read, kinds = READOUTS[output], PARAMETER_SETS[parameters]
     logits = jax.eval_shape(passes.traced.forward, params, points)[0]
     gram = jnp.zeros((len(points), len(points)), points.dtype)
+    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
     for k in range(len(jax.eval_shape(read, logits, labels))):
-        given = (params, points, lambda f, y, k=k: read(f, y)[k], labels)
+        cotangent = lambda f, y, k=k: read(f, y)[k]  # noqa: E731
+        blocks = passes.forward_and_back(params, points, cotangent, labels)
         if projections is None:
-            own = passes.kernel(*given, zero_taps(PARAMETER_SETS["all"], points, 1))
-            gram += total(own, parameters)[0]
+            gram += total(passes.kernel(blocks, taps), parameters)[0]
         else:
             key = jax.random.fold_in(jax.random.key(seed), k)
-            gram += square(passes.projected(*given, kinds, projections, key))
+            rows = passes.projected(blocks, kinds, projections, key)
+            gram += square(rows[: len(points)])
     return gram

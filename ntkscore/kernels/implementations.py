@@ -9,8 +9,7 @@
   batch normalisation couples the points. It needs as many backward and forward passes as there are
   points.
 
-Each is a function of (model, points, labels, output, parameters, groups), as
-`ntkscore.kernels.gram.evaluate` explains them. `ntkscore.kernels.readouts` has their names.
+`ntkscore.kernels.readouts` has their names.
 """
 
 import itertools
@@ -20,20 +19,17 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
-from ntkscore.grams import Gram, Taps, regroup, zero_taps
-from ntkscore.kernels.readouts import READOUTS, Cotangents
+from ntkscore.grams import Gram, Taps, zero_taps
+from ntkscore.kernels.readouts import READOUTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.parameters import (
-    PARAMETER_SETS,
-    join_parameters,
-    split_parameters,
-    total,
-)
+from ntkscore.trace.parameters import PARAMETER_SETS, join_parameters, split_parameters
 from ntkscore.trace.passes import passes_of
 
 Labels = Int[Array, " m"]
+Kernel = Callable[[Logits], Float[Array, "m m"]]
+"""The kernel of a cotangent of the logits."""
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
 COLUMNS = 8
@@ -41,35 +37,35 @@ COLUMNS = 8
 
 
 class Evaluation(NamedTuple):
-    """What an implementation computed at M points.
+    """The kernel at M points, and the other results of the same passes.
 
     Attributes:
         gram: (R, S, S) kernels, S = M for one group.
         logits: (M, O).
-        slopes: the gradient of the reading in the points, where the way back passed by; or None.
+        input_gradients: of the reading, where a single backward pass computed them; or None.
     """
 
     gram: Gram
     logits: Logits
-    slopes: Points | None = None
+    input_gradients: Points | None = None
 
 
 class Forward(NamedTuple):
-    """A network's passes, and what its forward passes over sets of points left."""
+    """A network's passes; logits and residuals of its forward passes over sets of points."""
 
     passes: Passes
     logits: Sequence[Float[Array, "n o"]]
     kept: Sequence[Any]
 
 
-def one_by_one(passes: Passes, function: Callable[[Array], PyTree], given: Array) -> PyTree:
-    """A function of passes at each entry of an array; its results along a new first axis.
+def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array) -> PyTree:
+    """Map a function of passes over an array; its results along a new first axis.
 
     Passes that are compiled piece by piece run in a loop of Python's, others in a compiled one.
     """
     if not isinstance(passes, BlockPasses):
-        return lax.map(function, given)
-    return jax.tree.map(lambda *a: jnp.stack(a), *map(function, given))
+        return lax.map(function, array)
+    return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
 
 
 def layerwise_by_kind(
@@ -80,20 +76,19 @@ def layerwise_by_kind(
     groups: int = 1,
     forward: Forward | None = None,
 ) -> tuple[list[Taps], Logits, Points | None]:
-    """For each output, the kernel's parts by kind of parameter; the logits; and the slopes.
+    """For each output, the kernel's parts by kind of parameter; the logits; the input gradients.
 
-    The slopes, the gradient in the points, are those of a single reading, else None.
+    The input gradients are those of a single reading, else None.
 
     Args:
-        model: the network; its points do not meet each other.
-        points, labels, groups: as for the other implementations.
+        model: the network; its points do not depend on each other.
+        points, labels, groups, forward: as for `ntkscore.kernels.gram.evaluate`.
         outputs: readings of the logits, which share one compiled backward pass.
-        forward: what the model's passes left at these points, set after set, if they ran.
     """
     if forward is None:
         passes = passes_of(model, points)
-        first, left = passes.forward(model.params, points)
-        forward = Forward(passes, [first], [left])
+        first, kept = passes.forward(model.params, points)
+        forward = Forward(passes, [first], [kept])
     logits = jnp.concatenate(forward.logits)
     taps = zero_taps(PARAMETER_SETS["all"], points, groups)
 
@@ -103,8 +98,8 @@ def layerwise_by_kind(
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
     if len(together) == 1:
-        slopes, parts = pullback(together[0])
-        return [parts], logits, slopes
+        input_gradients, parts = pullback(together[0])
+        return [parts], logits, input_gradients
     # One after the other: vmapped, the passes would hold every class's gradients at once.
     parts = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
@@ -115,31 +110,9 @@ def layerwise_by_kind(
     return grams, logits, None
 
 
-def layerwise(
-    model: Model,
-    points: Points,
-    labels: Labels,
-    output: str,
-    parameters: str,
-    groups: int,
-    forward: Forward | None = None,
-) -> Evaluation:
-    """The kernel by one backward pass (one for each class with the output `trace`)."""
-    (parts,), logits, slopes = layerwise_by_kind(model, points, labels, (output,), groups, forward)
-    return Evaluation(total(parts, parameters), logits, slopes)
-
-
-def contraction(
-    model: Model,
-    points: Points,
-    labels: Labels,
-    output: str,
-    parameters: str,
-    groups: int,
-) -> Evaluation:
-    """The kernel J Jᵀ from the gradients of every point, which are held all at once."""
+def contraction(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
+    """Logits; and the kernel J Jᵀ, for which the gradients of all points are held at once."""
     inside, outside = split_parameters(model.params, parameters)
-    logits = model.apply(model.params, points)
 
     def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
         """∂f(x)/∂θ of one point, leaf by leaf."""
@@ -152,25 +125,11 @@ def contraction(
         parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
         return sum(parts, jnp.zeros((), points.dtype))
 
-    grams = regroup(_summed(kernel, READOUTS[output](logits, labels)), groups)
-    return Evaluation(grams, logits)
+    return model.apply(model.params, points), kernel
 
 
-def ntvp(
-    model: Model,
-    points: Points,
-    labels: Labels,
-    output: str,
-    parameters: str,
-    groups: int,
-    chunk: int = COLUMNS,
-) -> Evaluation:
-    """The kernel column by column: K e_j = J (Jᵀ e_j), several columns at a time.
-
-    Args:
-        model, points, labels, output, parameters, groups: as for the others.
-        chunk: columns computed at once; memory grows with it.
-    """
+def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
+    """Logits; and the kernel by columns, K e_j = J (Jᵀ e_j), `COLUMNS` of them at a time."""
     inside, outside = split_parameters(model.params, parameters)
     logits, push = jax.linearize(
         lambda inside: model.apply(join_parameters(inside, outside), points), inside
@@ -184,29 +143,16 @@ def ntvp(
             return jnp.sum(push(pull(cotangent * unit)[0]) * cotangent, 1)
 
         # `map` stacks the columns as rows.
-        return lax.map(column, index, batch_size=chunk).T
+        return lax.map(column, index, batch_size=COLUMNS).T
 
-    grams = regroup(_summed(kernel, READOUTS[output](logits, labels)), groups)
-    return Evaluation(grams, logits)
-
-
-def _summed(kernel: Callable[[Logits], Array], cotangents: Cotangents) -> Array:
-    """The sum of the kernels of several readings, computed one after the other."""
-    if len(cotangents) == 1:
-        return kernel(cotangents[0])
-    return jnp.sum(lax.map(kernel, cotangents), 0)
+    return logits, kernel
 
 
-Implementation = Callable[..., Evaluation]
-FUNCTIONS: dict[str, Implementation] = {
-    "layerwise": layerwise,
-    "contraction": contraction,
-    "ntvp": ntvp,
-}
+BY_COTANGENT = {"contraction": contraction, "ntvp": ntvp}
 
 
-def implementation_for(model: Model, name: str = "auto") -> Implementation:
-    """The implementation of a name; `auto` is the fastest that is exact for the model.
+def implementation_for(model: Model, name: str = "auto") -> str:
+    """The name of an implementation that fits; `auto` is the fastest that is exact for the model.
 
     Raises:
         InputError: if a model's points are coupled and the implementation takes them for single.
@@ -218,4 +164,4 @@ def implementation_for(model: Model, name: str = "auto") -> Implementation:
             "expected the implementation ntvp where one point's gradient depends on all, as with "
             f"bn batch, got {name}; choose auto or ntvp"
         )
-    return FUNCTIONS[name]
+    return name

@@ -1,4 +1,4 @@
-"""What a kernel is of: readings of the logits; and the names of the ways to compute it."""
+"""Readings of the logits that a kernel is taken of, and the names of its implementations."""
 
 from collections.abc import Callable
 
@@ -48,4 +48,4 @@ READOUTS: dict[str, Callable[[Logits, Labels], Cotangents]] = {
 }
 
 IMPLEMENTATIONS = ("layerwise", "contraction", "ntvp")
-"""Names in `ntkscore.kernels.implementations.FUNCTIONS`."""
+"""`ntkscore.kernels.implementations` has them."""

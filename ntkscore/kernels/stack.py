@@ -18,7 +18,6 @@ from ntkscore.kernels.checks import (
     check_pixels,
     checked_model,
     classes_of,
-    have_values,
 )
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import Forward, one_by_one
@@ -27,7 +26,7 @@ from ntkscore.measures.declaration import NETWORK, quantities
 from ntkscore.measures.forward import Pass
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
-from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.blocks import BlockPasses, have_values, passes_in_blocks
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
@@ -56,7 +55,7 @@ def stack(
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
 
-    Everything clean is computed once. What other measures are read off is computed on the way.
+    Everything clean is computed once. The quantities of other measures are computed beside it.
 
     Args:
         model: the network at its weights.
@@ -66,8 +65,8 @@ def stack(
         rhos: the radii, pixel scale [0, 1].
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
-        noise: for what measures with passes of their own draw; they are left out without it, as
-            they are where a point's logits depend on others.
+        noise: key of the measures with passes of their own; they are left out without it, and
+            where a point's logits depend on others.
         memory: as for `ntkscore.ntk`.
 
     Raises:
@@ -90,7 +89,7 @@ def stack(
         model, images, labels = _checked(model, images, labels, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.asarray(rhos, images.dtype)
-    passes = passes_at(model, images, memory)
+    passes = passes_in_blocks(model, images, memory)
     check_coupling(model, passes, images)
     at = partial(
         Pass,
@@ -103,7 +102,7 @@ def stack(
     clean, gradient = at(images), lambda images: at(images).loss_gradient
 
     def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Taken]:
-        """X_ρ and X_2ρ, their logits and what their passes left; and what measures are read off."""
+        """X_ρ and X_2ρ with their logits and residuals; and the quantities of other measures."""
         # Every radius has the same key, so that random starts differ by their scale alone.
         keys = (None, None) if key is None else jax.random.split(key, 2)
         chain = [clean]
@@ -128,7 +127,7 @@ def stack(
     taken |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
-    gram, _, slopes = evaluate(
+    gram, _, input_gradients = evaluate(
         model,
         points,
         tiled,
@@ -138,14 +137,14 @@ def stack(
         groups=radii,
         forward=Forward(passes, [logits for _, logits, _ in sets], [kept for *_, kept in sets]),
     )
-    if output != "sum" or slopes is None:  # else the kernel's own pass has been there
+    if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
         back = partial(passes.gradient, model.params)
-        slopes = jnp.concatenate([back(kept, jnp.ones_like(own)) for _, own, kept in sets])
-    return Stack(gram, regroup(correlation(slopes), radii), taken)
+        input_gradients = jnp.concatenate([back(kept, jnp.ones_like(f)) for _, f, kept in sets])
+    return Stack(gram, regroup(correlation(input_gradients), radii), taken)
 
 
 def _taken(where: Mapping[str, Sequence[Pass]]) -> Taken:
-    """What measures are read off at some places, as far as the network can give it.
+    """The quantities of measures at some places, those that the network can give.
 
     Args:
         where: by place the pass there, or those before and after an attack.

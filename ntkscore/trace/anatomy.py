@@ -15,13 +15,13 @@ from ntkscore.trace.contributions import UNCHANGED, Contribution
 from ntkscore.trace.counts import counts
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.trace.products import cheaper_by_positions
-from ntkscore.trace.program import Program, Value
+from ntkscore.trace.program import Program
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RULES = ("product", "own equation", "several uses", "unused")
-"""How a leaf's kernel comes about, from the fastest to the slowest, and none."""
+"""The ways to compute a leaf's kernel, from the fastest to the slowest, and none."""
 CONSTANT = "constant"
 """Rule and kind of a leaf that is no parameter, such as a running mean."""
 NUMBERS = re.compile(r"(^|[/_])\d+(?=/|$)")
@@ -82,7 +82,7 @@ class Anatomy:
         return pd.DataFrame(rows, columns=columns)
 
     def share(self, rule: str) -> float:
-        """The fraction of the parameters whose kernel comes by a rule.
+        """The fraction of the parameters whose kernel is computed by a rule.
 
         Args:
             rule: one of `product`, `own equation`, `several uses` and `unused`.
@@ -105,10 +105,10 @@ class Anatomy:
             "",
         ]
         rows = [("leaves", "", "shape", "kind", "kernel"), *self._rows()]
-        left = LONGEST - len(lines)
-        if len(rows) > left:
-            rest = len(rows) - left + 1
-            rows = [*rows[: left - 1], (f"and {rest} more: see .leaves", "", "", "", "")]
+        room = LONGEST - len(lines)
+        if len(rows) > room:
+            rest = len(rows) - room + 1
+            rows = [*rows[: room - 1], (f"and {rest} more: see .leaves", "", "", "", "")]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))
@@ -189,7 +189,7 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
         if leaf in passes.fixed:
             kind, rule, how = CONSTANT, CONSTANT, ""
         text = jax.tree_util.keystr(path, simple=True, separator="/") or "all"
-        parts.append(Leaf(text, program.values[value].shape, kind, rule, how))
+        parts.append(Leaf(text, value.shape, kind, rule, how))
     inside = len(passes.rectifiers), len(passes.blocks)
     return Anatomy(tuple(parts), counts(program), *inside)
 
@@ -197,7 +197,7 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
 def _rule(
     program: Program, leaf: int, contributions: list[Contribution], count: int
 ) -> tuple[str, str]:
-    """The rule that a leaf's kernel comes by, and some words on it."""
+    """The rule by which a leaf's kernel is computed, and some words on it."""
     if not contributions:
         return "unused", ""
     if all(each.part is not None for each in contributions):
@@ -205,29 +205,16 @@ def _rule(
         names = ["by positions" if way else "by gradients" for way in sorted(ways)]
         return "product", " and ".join(names)
     sites = [site for each in contributions for site in each.sites]
-    weights = [
-        weight for site in sites for weight in site.weights if leaf in program.values[weight].leaves
-    ]
+    weights = [weight for site in sites for weight in site.weights if leaf in weight.leaves]
     used = [site for site in sites if not {*site.weights}.isdisjoint(weights)]
     names = ", ".join(dict.fromkeys(site.equation.name for site in used))
-    if not all(_is_whole(program, weight) for weight in weights):
+    if not all(program.before(weight, WHOLE) in program.leaves for weight in weights):
         return "several uses", f"through a function of its own, in {names}"
     if len(used) > 1:
         return "several uses", f"at {len(used)} places, in {names}"
     if len(sites) > 1:
         return "several uses", f"beside other leaves, in {names}"
     return "own equation", names
-
-
-def _is_whole(program: Program, value: Value) -> bool:
-    """Whether a weight is a leaf, or a part of one."""
-    while value not in program.leaves:
-        equation = program.maker(value)
-        derived = [v for v in equation.values if program.values[v].leaves] if equation else []
-        if equation is None or equation.name not in WHOLE or len(derived) != 1:
-            return False
-        (value,) = derived
-    return True
 
 
 def _text(number: float) -> str:

@@ -25,10 +25,11 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
-from ntkscore.trace.passes import Kept, TracedPasses, WeightGradient, passes_of
+from ntkscore.trace.passes import Kept, TracedGradient, TracedPasses, passes_of
 from ntkscore.trace.products import Factors, joined
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 BLOCK = 32
 """Points of a block at most: what stays near a CPU's caches, and enough for an accelerator."""
 DEFAULT_MEMORY = 4 * 2**30
@@ -41,11 +42,11 @@ log = logging.getLogger("ntkscore")
 
 
 class Blocks(NamedTuple):
-    """What forward passes over blocks of points kept.
+    """The residuals of forward passes over blocks of points.
 
     Attributes:
         points: of each block; the last one is filled up.
-        kept: of each block; None where the way back starts with another forward pass.
+        kept: of each block; None where the backward pass starts with another forward pass.
         size: how many points there are.
     """
 
@@ -71,9 +72,9 @@ class BlockPasses:
     def __init__(self, traced: TracedPasses, memory: int) -> None:
         self.traced, self.memory = traced, memory
         self._forward = jax.jit(traced.forward)
-        self._gradient = jax.jit(self._gradient_of)
-        self._factors = jax.jit(self._factors_of)
-        self._inside = jax.jit(self._inside_of)
+        self._gradient = self._backward(traced.gradient)
+        self._factors = self._backward(traced.factors)
+        self._activations = self._backward(traced.activations)
         self._pullbacks = jax.jit(traced.pullbacks)
         self.standardized = jax.jit(traced.standardized)
         self.unnormalized = jax.jit(traced.unnormalized)
@@ -102,28 +103,22 @@ class BlockPasses:
                 f"finite first comes from {origin}: mend the network there, or its weights"
             )
 
-    def _again(self, params: PyTree, points: Points, kept: Kept | None) -> Kept:
-        return self.traced.forward(params, points)[1] if kept is None else kept
+    def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:
+        """Compile a backward pass of a block; without residuals the block goes forward again."""
 
-    def _gradient_of(
-        self, params: PyTree, points: Points, kept: Kept | None, cotangent: Logits
-    ) -> Points:
-        return self.traced.gradient(params, self._again(params, points, kept), cotangent)
+        def run(params: PyTree, points: Points, kept: Kept | None, *cotangent: Logits) -> Result:
+            if kept is None:
+                _, kept = self.traced.forward(params, points)
+            return function(params, kept, *cotangent)
 
-    def _factors_of(
-        self, params: PyTree, points: Points, kept: Kept | None, cotangent: Logits
-    ) -> tuple[Points, list[Factors]]:
-        return self.traced.factors(params, self._again(params, points, kept), cotangent)
-
-    def _inside_of(self, params: PyTree, points: Points, kept: Kept | None) -> Activations | None:
-        return self.traced.activations(params, self._again(params, points, kept))
+        return jax.jit(run)
 
     @cached_property
     def bytes_each(self) -> int:
-        """Bytes of all that a forward pass computes at a point: its way back keeps fewer."""
-        program = self.traced.program
-        kinds = (program.values[v] for _, e in program.of_point() for v in e.outputs)
-        return sum(prod(kind.shape) * np.dtype(kind.dtype).itemsize for kind in kinds)
+        """Bytes of all that a forward pass computes at a point; its residuals are fewer."""
+        equations = self.traced.program.point_equations.values()
+        values = [value for equation in equations for value in equation.outputs]
+        return sum(prod(value.shape) * np.dtype(value.dtype).itemsize for value in values)
 
     def split(self, points: Shaped[Array, "m ..."]) -> list[Shaped[Array, "b ..."]]:
         """Blocks of points, or of labels, of one size; the last is filled up with its last one."""
@@ -135,22 +130,22 @@ class BlockPasses:
         return list(filled.reshape(blocks, size, *points.shape[1:]))
 
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Kept]:
-        """Logits of points, and what the way back needs."""
+        """Logits of points, and the residuals that the backward passes need."""
         if isinstance(points, Tracer):  # inside of a loop, which is compiled as a whole
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
-        blocks, logits, left = self.split(points), [], []
-        for given in self._shared(params, [(block,) for block in blocks], "blocks forward"):
-            own, each = self._forward(*given)
-            logits.append(self._at(0, own))
-            left.append(each if keep else None)
+        blocks, logits, residuals = self.split(points), [], []
+        for block in self._shared(params, [(block,) for block in blocks], "blocks forward"):
+            block_logits, kept = self._forward(*block)
+            logits.append(self._at(0, block_logits))
+            residuals.append(kept if keep else None)
         size = len(points)
         together = jnp.concatenate(logits)[:size]
         self._check(params, points, together)
-        return together, Blocks(blocks, left, size)
+        return together, Blocks(blocks, residuals, size)
 
     def _per_block(self, params: PyTree, kept: Blocks, cotangent: Logits) -> Iterator[tuple]:
-        """The weights, points, what was kept and cotangents of a block; zeros for those added."""
+        """The weights, points, residuals and cotangents of blocks; zeros for points added."""
         missing = len(kept.points) * len(kept.points[0]) - kept.size
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
         cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
@@ -162,7 +157,7 @@ class BlockPasses:
         if isinstance(kept, Kept):
             return self.traced.gradient(params, kept, cotangent)
         blocks = self._per_block(params, kept, cotangent)
-        found = [self._at(0, self._gradient(*own)) for own in blocks]
+        found = [self._at(0, self._gradient(*block)) for block in blocks]
         return jnp.concatenate(found)[: kept.size]
 
     def parts(
@@ -170,81 +165,77 @@ class BlockPasses:
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
         sizes = [each.size for each in kept]
-        ends = np.cumsum(sizes)
-        own = [cotangent[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        cotangents = [
+            cotangent[end - n : end] for n, end in zip(sizes, np.cumsum(sizes), strict=True)
+        ]
+        sets = list(zip(kept, cotangents, strict=True))
         if not taps:
-            sets = zip(kept, own, strict=True)
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
         results = (
-            (self._factors(*block) for block in self._per_block(params, *each))
-            for each in zip(kept, own, strict=True)
+            (self._factors(*block) for block in self._per_block(params, *each)) for each in sets
         )
         return self._parts(results, sizes, taps)
 
-    def kernel(
-        self,
-        params: PyTree,
-        points: Points,
-        cotangent: Callable[[Logits, Any], Logits],
-        labels: Any,
-        taps: Taps,
-    ) -> Taps:
-        """Contributions to Gram matrices, where nothing is kept but what they are made of.
-
-        Args:
-            params: the weights.
-            points: any number.
-            cotangent: of the logits, from them and the labels.
-            labels: of the points.
-            taps: `ntkscore.grams.Taps`.
-        """
-        results = self._there_and_back(params, points, cotangent, labels)
-        return self._parts([results], [len(points)], taps)[1]
-
-    def _there_and_back(
+    def forward_and_back(
         self,
         params: PyTree,
         points: Points,
         cotangent: Callable[[Logits, Any], Logits],
         labels: Any,
     ) -> Iterator[tuple[Points, list[Factors]]]:
+        """Gradients in the points and factors of the kernel, block by block.
+
+        Args:
+            params: the weights.
+            points: any number.
+            cotangent: of the logits, from them and the labels.
+            labels: of the points.
+        """
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
-        for weights, own, classes in self._shared(params, blocks, "blocks forward and back"):
-            logits, kept = self._forward(weights, own)
-            result = self._factors(weights, own, kept, cotangent(logits, classes))
-            # Reading the logits waits for them, so the way back is on its way by then.
-            self._check(weights, own, logits)
+        for weights, block, classes in self._shared(params, blocks, "blocks forward and back"):
+            logits, kept = self._forward(weights, block)
+            result = self._factors(weights, block, kept, cotangent(logits, classes))
+            # Reading the logits waits for them, so the backward pass is under way by then.
+            self._check(weights, block, logits)
             yield result
+
+    def kernel(self, blocks: Iterator[tuple[Points, list[Factors]]], taps: Taps) -> Taps:
+        """Contributions to Gram matrices, for which nothing is held but their factors.
+
+        Args:
+            blocks: as from `forward_and_back`.
+            taps: `ntkscore.grams.Taps`, for one group of points.
+        """
+        (size,) = {tap.shape[-1] for tap in taps.values()}
+        return self._parts([blocks], [size], taps)[1]
 
     def projected(
         self,
-        params: PyTree,
-        points: Points,
-        cotangent: Callable[[Logits, Any], Logits],
-        labels: Any,
+        blocks: Iterator[tuple[Points, list[Factors]]],
         kinds: Collection[str],
         size: int,
         key: Array,
     ) -> Float[Array, "m s"]:
-        """Each point's gradients in the weights, projected on some numbers; nothing else is kept.
+        """Each point's gradients in the weights, projected on some numbers; nothing else is held.
 
         Args:
-            params, points, cotangent, labels: as for `kernel`.
+            blocks: as from `forward_and_back`; the last rows are those of points that fill it up.
             kinds: of the weights that count.
             size: how many numbers.
             key: of the projection (`ntkscore.trace.products.projection`).
         """
         found = []
-        for _, factors in self._there_and_back(params, points, cotangent, labels):
-            total = jnp.zeros((), points.dtype)
-            for place, own in enumerate(factors):
-                contribution = self.traced.contributions[place]
-                leaves = contribution.projected(own, jax.random.fold_in(key, place), size)
+        for gradient, factors in blocks:
+            total = jnp.zeros((), gradient.dtype)
+            for place, (contribution, each) in enumerate(
+                zip(self.traced.contributions, factors, strict=True)
+            ):
+                leaves = contribution.projected(each, jax.random.fold_in(key, place), size)
                 for leaf, rows in leaves.items():
                     if self.traced.kinds[leaf] in kinds:
                         total += rows
             found.append(self._at(0, jax.block_until_ready(total)))
-        return jnp.concatenate(found)[: len(points)]
+        return jnp.concatenate(found)
 
     def _parts(
         self, sets: Any, sizes: Sequence[int], taps: Taps
@@ -254,14 +245,15 @@ class BlockPasses:
         with _keeper(self.memory // 2, sum(sizes)) as keep:
             factors: list[list[Any]] = []
             for blocks, size in zip(sets, sizes, strict=True):
-                slopes, own = zip(*((g, keep(f, len(g))) for g, f in blocks), strict=True)
-                gradients.append(jnp.concatenate(self._at(0, slopes))[:size])
-                factors.append(list(own))
+                pairs = [(gradient, keep(each, len(gradient))) for gradient, each in blocks]
+                gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in pairs])
+                gradients.append(gradient[:size])
+                factors.append([each for _, each in pairs])
             total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
             before = None
             for place, share in enumerate(_told(self.traced.shares, "layers")):
-                own = [[share.factors(block) for block in blocks] for blocks in factors]
-                gram = share.gram(self._at(place, own), tuple(sizes), groups_of(taps))
+                shared = [[share.factors(block) for block in blocks] for blocks in factors]
+                gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(taps))
                 total[share.kind] += self._at(0, gram)
                 # One is on its way while the next one starts.
                 jax.block_until_ready(before)
@@ -274,20 +266,18 @@ class BlockPasses:
         params: PyTree,
         kept: Blocks,
         cotangent: Logits,
-        look: Callable[[LayerGradient], PyTree],
+        visit: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
-        """What a function sees of each layer's weights' gradients, layers along the first axis."""
+        """Apply a function to each layer's weights' gradients; layers along the first axis."""
         blocks = [
-            self._at(0, self._factors(*own)[1]) for own in self._per_block(params, kept, cotangent)
+            self._at(0, self._factors(*block)[1])
+            for block in self._per_block(params, kept, cotangent)
         ]
         factors = [
             joined([[block[place] for block in blocks]], [kept.size])
             for place in range(len(self.traced.contributions))
         ]
-        if not any(kind == "weight" for kind in self.traced.kinds):
-            return self.traced.no_layers(look, kept.size)
-        seen = [_looked(look, *each) for each in self.traced.weight_gradients(params, factors)]
-        return jax.tree.map(lambda *parts: jnp.stack(parts), *seen)
+        return self.traced.visit_layers(params, factors, partial(_visited, visit), kept.size)
 
     def pullbacks(self, params: PyTree, kept: Blocks, key: Array) -> list[tuple[Array, Array]]:
         """Random signs at each block's output, pulled to that of the block before."""
@@ -295,12 +285,13 @@ class BlockPasses:
         return self._pullbacks(params, Kept(None, {}, points), key)
 
     def activations(self, params: PyTree, kept: Blocks | Kept) -> Activations | None:
-        """The inputs of all rectifiers, and what the blocks hand on."""
+        """The inputs of all rectifiers, and the outputs of the blocks."""
         if isinstance(kept, Kept):
             return self.traced.activations(params, kept)
         pairs = list(zip(kept.points, kept.kept, strict=True))
         found = [
-            self._at(0, self._inside(*given)) for given in self._shared(params, pairs, "blocks")
+            self._at(0, self._activations(*block))
+            for block in self._shared(params, pairs, "blocks")
         ]
         if found[0] is None:
             return None
@@ -323,17 +314,9 @@ def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
             log.info("%d of %d %s", done + 1, len(items), what)
 
 
-@partial(jax.jit, static_argnames=("look", "products", "factor", "place", "offset"))
-def _looked(
-    look: Callable[[LayerGradient], PyTree],
-    products: Any,
-    factor: float,
-    place: int,
-    offset: int,
-    kernel: Array,
-    factors: Factors,
-) -> PyTree:
-    return look(WeightGradient(products, factor, place, offset, kernel, factors))
+@partial(jax.jit, static_argnums=0)
+def _visited(visit: Callable[[LayerGradient], PyTree], layer: TracedGradient) -> PyTree:
+    return visit(layer)
 
 
 @contextmanager
@@ -371,24 +354,28 @@ def _block_passes(
     return BlockPasses(traced, memory)
 
 
-def passes_at(model: Model, points: Points, memory: int | None = None) -> Passes:
-    """A network's passes, compiled piece by piece where weights and points have values.
+def have_values(*trees: PyTree) -> bool:
+    """Tell whether all arrays have values, as they do outside of functions that are compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def passes_in_blocks(model: Model, points: Points, memory: int | None = None) -> Passes:
+    """A network's passes, by blocks of points where weights and points have values.
 
     Compiled once for a model's function and the shapes.
 
     Args:
         model: the network.
         points: of the shape and dtype of those that it will be given.
-        memory: bytes that may be held at once; at most half of what there is if kept out.
+        memory: bytes that may be held at once; at most half of the free ones if left out.
     """
-    leaves, tree = jax.tree.flatten(model.params)
-    traced = any(isinstance(each, Tracer) for each in (*leaves, points))
-    if traced or model.coupled or model.passes is not None:
+    if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
+    leaves, tree = jax.tree.flatten(model.params)
     if memory is None:
-        there_is = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
+        free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
         # A power of two, so that a little more or less in use compiles nothing anew.
-        memory = 2 ** int(np.log2(there_is // 2))
+        memory = 2 ** int(np.log2(free // 2))
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
     point = (points.shape[1:], np.dtype(points.dtype))
     return _block_passes(model.apply, tree, shapes, point, memory)

@@ -1,4 +1,4 @@
-"""What a network's weights contribute to a Gram matrix, leaf by leaf."""
+"""Contributions of a network's weights to a Gram matrix, leaf by leaf."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -48,32 +48,32 @@ class Part(NamedTuple):
 def part_of(program: Program, value: Value) -> Part | None:
     """The part of a leaf that a weight is; None where it is computed from leaves otherwise."""
     if value in program.leaves:
-        whole = tuple((0, size) for size in program.values[value].shape)
+        whole = tuple((0, size) for size in value.shape)
         return Part(program.leaves.index(value), 1.0, whole)
     equation = program.maker(value)
-    derived = [each for each in equation.values if program.values[each].leaves] if equation else []
-    if equation is None or len(derived) != 1 or (part := part_of(program, derived[0])) is None:
+    if equation is None or len(equation.trained) != 1:
+        return None
+    (before,) = equation.trained
+    part = part_of(program, before)
+    if part is None:
         return None
     if equation.name in ("slice", "split"):
         if not part.in_place:
             return part
         steps = {*(equation.options.get("strides") or ())} - {1}
         return part._replace(box=_cut(equation, value, part.box), in_place=not steps)
-    sizes = (prod(program.values[each].shape) for each in (derived[0], value))
-    if equation.name in UNCHANGED or (equation.name == "broadcast_in_dim" and len({*sizes}) == 1):
+    same_size = prod(before.shape) == prod(value.shape)
+    if equation.name in UNCHANGED or (equation.name == "broadcast_in_dim" and same_size):
         return part._replace(in_place=False)
-    number = next((each.value for each in equation.inputs if isinstance(each, Constant)), None)
-    if number is None or equation.name not in ("mul", "div"):
+    if not equation.scales:
         return None
-    if equation.name == "mul":
-        return part._replace(factor=part.factor * float(number))
-    # A leaf in the denominator is no multiple of itself.
-    first = isinstance(equation.inputs[0], Constant)
-    return None if first else part._replace(factor=part.factor / float(number))
+    (number,) = (float(each.value) for each in equation.inputs if isinstance(each, Constant))
+    factor = part.factor * number if equation.name == "mul" else part.factor / number
+    return part._replace(factor=factor)
 
 
 def _cut(equation: Equation, value: Value, box: Box) -> Box:
-    """Where in a leaf a slice of a part of it lies, or one of the pieces that it is split into."""
+    """The limits in a leaf of a slice of its part, or of one of the pieces of a split."""
     options = equation.options
     if equation.name == "slice":
         ends = zip(options["start_indices"], options["limit_indices"], strict=True)
@@ -83,8 +83,8 @@ def _cut(equation: Equation, value: Value, box: Box) -> Box:
         )
     axis, place = options["axis"], equation.outputs.index(value)
     start = box[axis][0] + int(sum(options["sizes"][:place]))
-    own = (start, start + int(options["sizes"][place]))
-    return (*box[:axis], own, *box[axis + 1 :])
+    limits = (start, start + int(options["sizes"][place]))
+    return (*box[:axis], limits, *box[axis + 1 :])
 
 
 class Contribution(NamedTuple):
@@ -93,47 +93,13 @@ class Contribution(NamedTuple):
     Attributes:
         leaves: their places.
         sites: where they meet the point, first to last.
-        part: which part of a leaf it is, where the sites are products by one weight that is one;
+        part: the part of a leaf that it is, where the sites are products by one weight that is one;
             None where leaves are used in several ways, or through a function of their own.
     """
 
     leaves: tuple[int, ...]
     sites: tuple[Site, ...]
     part: Part | None
-
-    def rows(
-        self,
-        program: Program,
-        weights: Sequence[Array],
-        found: Mapping[Value, Array],
-        points: Mapping[Value, Array],
-        cotangents: Mapping[Value, Array],
-    ) -> dict[int, Float[Array, "m ..."]]:
-        """Each point's gradients, by leaf, of leaves that are no product's weight.
-
-        Args:
-            program: the network.
-            weights: its leaves.
-            found: values that no point takes part in.
-            points: values of the points, (m, …).
-            cotangents: of the sites' outputs, (m, …).
-        """
-        totals: dict[Value, Array] = {}
-        for site in self.sites:
-            own = site.gradients(found, points, cotangents)
-            for value, gradient in zip(site.weights, own, strict=True):
-                totals[value] = totals[value] + gradient if value in totals else gradient
-
-        def derived(leaves: Sequence[Array]) -> list[Array]:
-            now = list(weights)
-            for place, leaf in zip(self.leaves, leaves, strict=True):
-                now[place] = leaf
-            everything = program.derive(now, wanted=totals)
-            return [everything[value] for value in totals]
-
-        _, pullback = jax.vjp(derived, [weights[place] for place in self.leaves])
-        (gradients,) = jax.vmap(pullback)(list(totals.values()))
-        return dict(zip(self.leaves, gradients, strict=True))
 
     def first_entry(self, program: Program, leaf: int) -> int:
         """The place, in a leaf that is flattened, of the first entry that the sites take."""
@@ -144,7 +110,7 @@ class Contribution(NamedTuple):
             for part in parts
             if part is not None and part.leaf == leaf
         ]
-        shape = program.values[program.leaves[leaf]].shape
+        shape = program.leaves[leaf].shape
         return int(np.ravel_multi_index(min(starts), shape)) if starts and shape else 0
 
     @property
@@ -158,23 +124,42 @@ class Contribution(NamedTuple):
         self,
         program: Program,
         weights: Sequence[Array],
-        found: Mapping[Value, Array],
+        derived: Mapping[Value, Array],
         points: Mapping[Value, Array],
         cotangents: Mapping[Value, Array],
     ) -> Factors:
-        """What the kernel of the leaves is made of, each array with an axis of points.
+        """The arrays that the leaves' kernel is made of, each with an axis of points.
 
-        Values of the points and cotangents for products, else the gradients of each leaf.
+        They are values of the points and cotangents for products, else the gradients of each leaf.
 
         Args:
-            program, weights, found, points, cotangents: as for `rows`.
+            program: the network.
+            weights: its leaves.
+            derived: values that no point takes part in.
+            points: values of the points, (m, …).
+            cotangents: of the sites' outputs, (m, …).
         """
-        if self.part is None:
-            return list(self.rows(program, weights, found, points, cotangents).values()), []
-        # Of networks that compute in fewer bits, the kernel has the weights' own precision.
-        dtype = weights[self.part.leaf].dtype
-        values = [points[site.points[0]].astype(dtype) for site in self.sites]
-        return values, [cotangents[site.outputs[0]].astype(dtype) for site in self.sites]
+        if self.part is not None:
+            # Of networks that compute in fewer bits, the kernel has the weights' own precision.
+            dtype = weights[self.part.leaf].dtype
+            values = [points[site.points[0]].astype(dtype) for site in self.sites]
+            return values, [cotangents[site.outputs[0]].astype(dtype) for site in self.sites]
+        totals: dict[Value, Array] = {}
+        for site in self.sites:
+            gradients = site.gradients(derived, points, cotangents)
+            for value, gradient in zip(site.weights, gradients, strict=True):
+                totals[value] = totals[value] + gradient if value in totals else gradient
+
+        def values_of(leaves: Sequence[Array]) -> list[Array]:
+            changed = list(weights)
+            for place, leaf in zip(self.leaves, leaves, strict=True):
+                changed[place] = leaf
+            arrays = program.derive(changed, wanted=totals)
+            return [arrays[value] for value in totals]
+
+        _, pullback = jax.vjp(values_of, [weights[place] for place in self.leaves])
+        (rows,) = jax.vmap(pullback)(list(totals.values()))
+        return rows, []
 
     def projected(self, factors: Factors, key: Array, size: int) -> dict[int, Float[Array, "m s"]]:
         """Each point's gradients, by leaf, projected on some numbers (`projection`).
@@ -187,10 +172,10 @@ class Contribution(NamedTuple):
         if self.part is None:
             rows, _ = factors
             keys = jax.random.split(key, len(rows))
-            own = [projection(*each, size) for each in zip(rows, keys, strict=True)]
-            return dict(zip(self.leaves, own, strict=True))
-        own = projected_products(self.products, *factors, key, size)
-        return {self.part.leaf: own * self.part.factor}
+            few = [projection(*each, size) for each in zip(rows, keys, strict=True)]
+            return dict(zip(self.leaves, few, strict=True))
+        few = projected_products(self.products, *factors, key, size)
+        return {self.part.leaf: few * self.part.factor}
 
 
 class Share(NamedTuple):
@@ -199,7 +184,7 @@ class Share(NamedTuple):
     Attributes:
         kind: of parameters.
         products: of the one contribution; none where gradients of leaves are taken.
-        factor: what the gradients are multiplied by.
+        factor: of the gradients.
         places: of the contributions, each with the place of a leaf in it.
     """
 
@@ -209,7 +194,7 @@ class Share(NamedTuple):
     places: tuple[tuple[int, int], ...]
 
     def factors(self, factors: Sequence[Any]) -> Any:
-        """What the share is made of, among what all contributions are made of (`Factors`)."""
+        """The share's factors, among those of all contributions (`Factors`)."""
         if self.products:
             return factors[self.places[0][0]]
         return [factors[place][0][leaf] for place, leaf in self.places], []
@@ -236,7 +221,7 @@ def shares_of(
             shares.append(Share(kind, each.products, factor, ((place, 0),)))
             continue
         for index, leaf in enumerate(each.leaves):
-            if prod(program.values[program.leaves[leaf]].shape) > SMALL:
+            if prod(program.leaves[leaf].shape) > SMALL:
                 shares.append(Share(kinds[leaf], (), 1.0, ((place, index),)))
             else:
                 small.setdefault(kinds[leaf], []).append((place, index))
@@ -246,18 +231,17 @@ def shares_of(
 
 def contributions_of(program: Program) -> list[Contribution]:
     """All leaves that the logits depend on, those together that are used together."""
-    sites = list(sites_of(program))
     used: dict[Value, list[Site]] = {}
-    for site in sites:
+    for site in sites_of(program):
         for weight in site.weights:
             used.setdefault(weight, []).append(site)
     parts = {weight: part_of(program, weight) for weight in used}
-    places = {weight: {site.place for site in own} for weight, own in used.items()}
+    places = {weight: {site.place for site in sites} for weight, sites in used.items()}
 
     def together(a: Value, b: Value) -> bool:
         if not places[a].isdisjoint(places[b]):
             return True
-        if program.values[a].leaves.isdisjoint(program.values[b].leaves):
+        if a.leaves.isdisjoint(b.leaves):
             return False
         one, other = parts[a], parts[b]
         return one is None or other is None or not one.apart_from(other)
@@ -267,16 +251,15 @@ def contributions_of(program: Program) -> list[Contribution]:
         joined = [group for group in groups if any(together(weight, each) for each in group)]
         groups = [group for group in groups if group not in joined]
         groups.append([*(each for group in joined for each in group), weight])
-    return [_contribution(program, group, used, parts) for group in groups]
+    return [_contribution(group, used, parts) for group in groups]
 
 
 def _contribution(
-    program: Program,
     weights: list[Value],
     used: Mapping[Value, list[Site]],
     parts: Mapping[Value, Part | None],
 ) -> Contribution:
-    leaves = sorted(frozenset[int]().union(*(program.values[each].leaves for each in weights)))
+    leaves = sorted(frozenset[int]().union(*(each.leaves for each in weights)))
     by_place = {site.place: site for weight in weights for site in used[weight]}
     sites = tuple(by_place[place] for place in sorted(by_place))
     alike = {

@@ -1,7 +1,7 @@
-"""What can be counted on a network's trace: its size, its cost, its layers, what its features see.
+"""Counts on a network's trace: its size, its cost, its layers, its receptive field.
 
-Published proxies know much of it: their agreement with accuracies is to be read beside these
-counts, which take neither weights nor images.
+Published proxies correlate with these counts, which take neither weights nor images: read a proxy's
+agreement with accuracies beside that of the counts.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from math import inf, isnan, nan, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
 from ntkscore.trace import field, inside, moves
 from ntkscore.trace.program import Constant, Program
@@ -27,7 +27,7 @@ HIDDEN = {"pallas_call", "custom_call", "ffi_call", "pure_callback", "io_callbac
 
 
 def counts(program: Program) -> dict[str, float]:
-    """What can be counted on a network at one point.
+    """The counts on a network at one point.
 
     Of branches that are chosen between while the network runs (`cond`), the one with the most
     multiply-adds counts. A loop counts as often as it runs; where only the numbers decide how often
@@ -68,22 +68,20 @@ def counts(program: Program) -> dict[str, float]:
         {'params': 680, 'flops': 614480, 'layers': 2, 'rectifiers': 1, 'depth': 2,
          'shortest_path': 2, 'field': 5.0}
     """
-    if isinstance(program.logits, Constant) or not program.values[program.logits].of_point:
+    if isinstance(program.logits, Constant) or not program.logits.of_point:
         names = ("params", "flops", "layers", "rectifiers", "depth", "shortest_path", "field")
         return dict.fromkeys(names, 0)
     reader, found = _Reader(), dict[Any, Known]()
     for value in (*program.leaves, *program.constants):
-        kind = program.values[value]
-        leaf = bool(kind.leaves)
-        found[value] = Known(kind.shape, None, leaf, False, ("leaf", value) if leaf else None)
-    point = program.values[program.point].shape
+        leaf = bool(value.leaves)
+        found[value] = Known(value.shape, None, leaf, False, value if leaf else None)
+    point = program.point.shape
     found[program.point] = Known(point, whole(point), False, True, None, 0, 0)
     reader.run(_of_program(program), found)
     logits = found[program.logits]
-    leaves = program.values[program.logits].leaves
     widest = reader.widest
     return {
-        "params": sum(prod(program.values[program.leaves[leaf]].shape) for leaf in leaves),
+        "params": sum(prod(program.leaves[leaf].shape) for leaf in program.logits.leaves),
         "flops": reader.flops,
         "layers": len(reader.layers),
         "rectifiers": len(inside.rectifiers(program)),
@@ -94,11 +92,11 @@ def counts(program: Program) -> dict[str, float]:
 
 
 class Known(NamedTuple):
-    """What is known of a value.
+    """The properties of a value that are counted with.
 
     Attributes:
         shape: of the array.
-        view: what it sees of the point.
+        view: the pixels of the point that it sees.
         trained: whether it depends on weights.
         of_point: whether it depends on the point.
         source: which weight it is, if it is one.
@@ -123,39 +121,36 @@ class Step(NamedTuple):
 
     Attributes:
         name: of the operation.
-        inputs: names of values; or what is known of a number.
-        outputs: names of values.
+        inputs: values, or numbers.
+        outputs: values.
         options: such as a convolution's stride.
         shapes: of the outputs.
     """
 
     name: str
-    inputs: tuple[Hashable | Known, ...]
-    outputs: tuple[Hashable, ...]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
     options: Mapping[str, Any]
     shapes: tuple[Shape, ...]
 
 
 def _of_program(program: Program) -> Iterator[Step]:
-    for place in sorted(program.live):
-        equation = program.equations[place]
-        inputs = tuple(
-            _number(np.shape(each.value)) if isinstance(each, Constant) else each
-            for each in equation.inputs
-        )
-        shapes = tuple(program.values[each].shape for each in equation.outputs)
-        yield Step(equation.name, inputs, equation.outputs, equation.options, shapes)
+    for name, inputs, outputs, options, _ in (program.equations[place] for place in program.live):
+        yield Step(name, inputs, outputs, options, tuple(each.shape for each in outputs))
 
 
 def _of_function(jaxpr: Jaxpr) -> Iterator[Step]:
     for equation in jaxpr.eqns:
-        inputs = tuple(
-            _number(np.shape(each.val)) if isinstance(each, Literal) else each
-            for each in equation.invars
-        )
         shapes = tuple(each.aval.shape for each in equation.outvars)  # pyright: ignore
-        outputs = tuple(equation.outvars)
-        yield Step(equation.primitive.name, inputs, outputs, equation.params, shapes)
+        name = equation.primitive.name
+        yield Step(name, equation.invars, equation.outvars, equation.params, shapes)
+
+
+def _read(found: Mapping[Any, Known], atom: Any) -> Known:
+    """The properties of a value or number."""
+    if isinstance(atom, Constant | Literal):
+        return _number(np.shape(atom.value if isinstance(atom, Constant) else atom.val))
+    return found[atom]
 
 
 def _number(shape: Shape) -> Known:
@@ -188,9 +183,9 @@ class _Reader:
         self.widest = float(np.maximum(self.widest, other.widest))
 
     def run(self, steps: Iterable[Step], found: dict[Any, Known]) -> None:
-        """Find what is known of the outputs of equations, from the values that these start from."""
+        """Add the outputs of equations to the values found, and count."""
         for step in steps:
-            given = [each if isinstance(each, Known) else found[each] for each in step.inputs]
+            given = [_read(found, each) for each in step.inputs]
             outputs = self._step(step, given)
             found |= zip(step.outputs, outputs, strict=True)
             for each in outputs:
@@ -204,9 +199,8 @@ class _Reader:
             return self._loop(step, given)
         if step.name == "while":
             return self._while(step, given)
-        for each in step.options.values():
-            jaxpr = each.jaxpr if isinstance(each, ClosedJaxpr) else each
-            if isinstance(jaxpr, Jaxpr) and _stands_for(jaxpr, step, given):
+        for jaxpr in jaxprs_in_params(step.options):
+            if _stands_for(jaxpr, step, given):
                 return self._function(jaxpr, given)
         return self._operation(step, given)
 
@@ -214,10 +208,7 @@ class _Reader:
         found: dict[Any, Known] = dict(zip(jaxpr.invars, given, strict=True))
         found |= {each: _number(each.aval.shape) for each in jaxpr.constvars}  # pyright: ignore
         self.run(_of_function(jaxpr), found)
-        return [
-            _number(np.shape(each.val)) if isinstance(each, Literal) else found[each]
-            for each in jaxpr.outvars
-        ]
+        return [_read(found, each) for each in jaxpr.outvars]
 
     def _choice(self, step: Step, given: list[Known]) -> list[Known]:
         """The branch with the most multiply-adds, and of those with the most layers."""
@@ -243,25 +234,23 @@ class _Reader:
         options = step.options
         consts, carried = options["num_consts"], options["num_carry"]
         fixed, carry = given[:consts], given[consts : consts + carried]
-        over, handed_out = given[consts + carried :], []
-        order = range(options["length"])
-        for k in reversed(order) if options["reverse"] else order:
-            own = [
+        steps: list[list[Known]] = []
+        order = -1 if options["reverse"] else 1
+        for k in range(options["length"])[::order]:
+            slices = [
                 each._replace(
                     shape=each.shape[1:],
                     view=moves.step_of(each.operand, k),
                     source=None if each.source is None else self._source(each.source, k),
                 )
-                for each in over
+                for each in given[consts + carried :]
             ]
-            outputs = self._function(options["jaxpr"].jaxpr, [*fixed, *carry, *own])
+            outputs = self._function(options["jaxpr"].jaxpr, [*fixed, *carry, *slices])
             carry = outputs[:carried]
-            handed_out.append(outputs[carried:])
-        if options["reverse"]:
-            handed_out.reverse()
-        if not handed_out:
+            steps.append(outputs[carried:])
+        if not steps:
             return [*carry, *(_number(shape) for shape in step.shapes[carried:])]
-        return [*carry, *(self._together(each) for each in zip(*handed_out, strict=True))]
+        return [*carry, *(self._together(each) for each in zip(*steps[::order], strict=True))]
 
     def _together(self, steps: Sequence[Known]) -> Known:
         """The outputs of a loop's steps as one array."""
@@ -276,7 +265,7 @@ class _Reader:
         )
 
     def _while(self, step: Step, given: list[Known]) -> list[Known]:
-        """One run of the body, of which nobody knows how often it runs."""
+        """One run of the body, which runs an unknown number of times."""
         tests, consts = step.options["cond_nconsts"], step.options["body_nconsts"]
         reader = _Reader(self._names)
         outputs = reader._function(step.options["body_jaxpr"].jaxpr, given[tests:])
@@ -304,8 +293,9 @@ class _Reader:
                 for shape, source in zip(step.shapes, sources, strict=True)
             ]
         self.flops += _multiplications(step, given)
-        own = [each for each in given if each.of_point]
-        fewest, most = _least(each.fewest for each in own), -_least(-each.most for each in own)
+        points = [each for each in given if each.of_point]
+        fewest = _least(each.fewest for each in points)
+        most = -_least(-each.most for each in points)
         if step.name in ("dot_general", "conv_general_dilated", "ragged_dot_general"):
             weights = [each for each in given if each.trained and not each.of_point]
             if weights:
@@ -332,7 +322,7 @@ class _Reader:
 
 
 def _stands_for(jaxpr: Jaxpr, step: Step, given: Sequence[Known]) -> bool:
-    """Whether a function within an equation is all of it, and not that of two numbers, say."""
+    """Tell whether a function within an equation is all of it, and not a reduction's, say."""
     before, after = (
         tuple(each.aval.shape for each in some)  # pyright: ignore
         for some in (jaxpr.invars, jaxpr.outvars)

@@ -1,32 +1,39 @@
-"""How much of an image one position of a network's features sees: its receptive field.
+"""The receptive field: the part of an image that one position of a network's features sees.
 
-Of every value it is known, entry by entry, from which pixel to which the entry sees the point along
-each of the point's axes. An equation hands that on: a convolution takes the hull over its window, a
-product over positions the hull over all of them. Where an equation is not understood nothing is
-claimed about what comes after it.
+A view says, entry by entry, from which pixel to which a value sees the point along each of the
+point's axes. A convolution takes the hull over its window, a product over positions the hull over
+all of them. Nothing is claimed about values after an equation that is not understood.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from ntkscore.trace.moves import MOVES, Rule, of_one
-from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, Whole, finite, joined, made, without
+from ntkscore.trace.view import (
+    UNKNOWN,
+    Operand,
+    Options,
+    Shape,
+    View,
+    Views,
+    Whole,
+    finite,
+    joined,
+    made,
+    without,
+)
 
 
-def views(
-    name: str, options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    """What the outputs of an equation see, from what its inputs see.
+def views(name: str, options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    """The views of an equation's outputs.
 
     Args:
-        name, options: of the equation.
-        given: its inputs.
+        name, options, inputs: of the equation.
         shapes: of its outputs.
     """
-    found = [each.view for each in given if each.view is not None]
+    found = [each.view for each in inputs if each.view is not None]
     if not found or all(0 in shape for shape in shapes):
         return [None] * len(shapes)
     if any(each is UNKNOWN for each in found):
@@ -34,7 +41,7 @@ def views(
     if name in POINTWISE:
         return [joined(found, shapes[0])] * len(shapes)
     if name in RULES:
-        return RULES[name](options, given, shapes)
+        return RULES[name](options, inputs, shapes)
     if any({*each.sees.shape[2:]} - {1} for each in found):
         return [UNKNOWN] * len(shapes)
     # Whatever it does, all entries see the same; whether they are positions is not known.
@@ -43,16 +50,16 @@ def views(
     return [made(alike.reshape(-1, 2, *[1] * len(shape)), none, shape) for shape in shapes]
 
 
-def _reduce(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _reduce(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     """A sum or maximum. Over all positions it is a statistic, and sees nothing."""
     axes = {*options["axes"]}
-    lost = [bool(own) and own <= axes for own in view.runs]
+    lost = [bool(runs) and runs <= axes for runs in view.runs]
     sees = view.sees.copy()
     sees[lost] = np.inf
     return without(view._replace(sees=sees), axes, after)
 
 
-def _pad(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _pad(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     sees = view.sees
     for axis, (low, high, between) in enumerate(options["padding_config"]):
         sees = _extended(sees, axis + 2, low, high, between + 1)
@@ -103,18 +110,16 @@ def _windows(
     return taken.min(axis + 1)
 
 
-def _pool(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _pool(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     sees = view.sees
     names = ("window_dimensions", "window_strides", "window_dilation", "padding", "base_dilation")
-    for axis, own in enumerate(zip(*(options[name] for name in names), strict=True)):
-        sees = _windows(sees, axis + 2, after[axis], *own)
+    for axis, window in enumerate(zip(*(options[name] for name in names), strict=True)):
+        sees = _windows(sees, axis + 2, after[axis], *window)
     return made(sees, view.runs, after)
 
 
-def _convolution(
-    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    (shape,), (x, kernel) = shapes, given
+def _convolution(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    (shape,), (x, kernel) = shapes, inputs
     lhs, rhs, out = options["dimension_numbers"]
     if options["batch_group_count"] != 1 or x.view is None:
         return [UNKNOWN]
@@ -126,8 +131,8 @@ def _convolution(
         sees = sees.reshape(*sees.shape[:3], groups, -1, *sees.shape[4:]).min(4)
         sees = sees.repeat(channels // groups, 3)
     names = ("window_strides", "rhs_dilation", "padding", "lhs_dilation")
-    for place, own in enumerate(zip(*(options[name] for name in names), strict=True), 2):
-        stride, dilation, padding, step = own
+    for place, window in enumerate(zip(*(options[name] for name in names), strict=True), 2):
+        stride, dilation, padding, step = window
         count, size = shape[out[place]], kernel.shape[rhs[place]]
         sees = _windows(sees, place + 2, count, size, stride, dilation, padding, step)
     if kernel.view is not None:
@@ -152,18 +157,16 @@ def _contracted(operand: Operand, axes: set[int]) -> tuple[set[int], set[int]]:
     """
     view = operand.view
     assert view is not None
-    left = [own - axes for own in view.runs]
-    lost = {axis for axis, own in enumerate(view.runs) if own and not left[axis]}
+    others = [runs - axes for runs in view.runs]
+    lost = {axis for axis, runs in enumerate(view.runs) if runs and not others[axis]}
     single = {axis for axis in lost if (finite(view.sees[axis]).sum(0) >= 0).all()}
-    dropped = single if any(left) else set()
+    dropped = single if any(others) else set()
     alone = prod(size for axis, size in enumerate(operand.shape) if axis not in axes) == 1
     return dropped, set() if alone else lost - dropped
 
 
-def _product(
-    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    (shape,), sides = shapes, list(zip(given, *options["dimension_numbers"], strict=True))
+def _product(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    (shape,), sides = shapes, list(zip(inputs, *options["dimension_numbers"], strict=True))
     free = [
         [axis for axis in range(len(each.shape)) if axis not in (*over, *batch)]
         for each, over, batch in sides
@@ -174,7 +177,7 @@ def _product(
     for side, (each, over, batch) in enumerate(sides):
         if each.view is None:
             continue
-        other = given[1 - side]
+        other = inputs[1 - side]
         sees, fixed = each.view.sees, other.view is None and not other.trained
         if fixed and any(sees.shape[axis + 2] > 1 for axis in over):
             # Numbers that nobody trains may be zero: a resizing sees its neighbourhood alone.
@@ -193,13 +196,13 @@ def _product(
         kept = kept.reshape(*kept.shape[:2], *sizes)
         total = kept if total is None else np.minimum(total, kept)
         start = batches + (0 if side else len(free[0]))
-        news = range(start, start + len(free[1 - side])) if other.view is None else ()
-        own = [{places[axis] for axis in old if axis in places} for old in each.view.runs]
+        of_other = range(start, start + len(free[1 - side])) if other.view is None else ()
+        moved = [{places[axis] for axis in old if axis in places} for old in each.view.runs]
         for axis in mixed:
-            own[axis] |= {*news}
-        runs = [a | b for a, b in zip(runs, own, strict=True)] if runs else own
+            moved[axis] |= {*of_other}
+        runs = [a | b for a, b in zip(runs, moved, strict=True)] if runs else moved
     assert total is not None
-    return [made(total, [frozenset(own) for own in runs], shape)]
+    return [made(total, [frozenset(axes) for axes in runs], shape)]
 
 
 POINTWISE = frozenset[str]() | {
@@ -216,7 +219,7 @@ POINTWISE = frozenset[str]() | {
 """Operations on each number by itself, or on those in the same place."""
 
 
-STATISTICS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
+REDUCTIONS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
 
 
 RULES: dict[str, Rule] = {
@@ -224,10 +227,7 @@ RULES: dict[str, Rule] = {
     "pad": of_one(_pad),
     "conv_general_dilated": _convolution,
     "dot_general": _product,
-    **dict.fromkeys(
-        (*STATISTICS, "argmax", "argmin"),
-        of_one(_reduce),
-    ),
+    **dict.fromkeys((*REDUCTIONS, "argmax", "argmin"), of_one(_reduce)),
     **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), of_one(_pool)),
 }
-"""How each operation hands on what its inputs see."""
+"""The rule of each operation that is understood."""

@@ -1,14 +1,15 @@
-"""What goes on inside a network: its rectifiers, blocks and normalisations, read from its trace."""
+"""A network's rectifiers, blocks and axes of channels, read from its trace."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import JaxprEqn, jaxprs_in_params
 from jaxtyping import Array, Float
 
-from ntkscore.trace.program import Constant, Equation, Program, Value
+from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Program, Value
 
 SHAPING = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type"}
 ROOTS = {"rsqrt", "sqrt", "pow"}
@@ -31,9 +32,9 @@ def rectifiers(program: Program) -> dict[Value, Value]:
     and SiLU, and choices between functions of x such as leaky ReLU and ELU.
     """
     found: dict[Value, Value] = {}
-    for _, equation in program.of_point():
+    for equation in program.point_equations.values():
         value = _rectified(program, equation)
-        if value is not None and program.values[value].leaves:
+        if value is not None and value.leaves:
             found[value] = equation.outputs[0]
     # Within a gate of x, as in hard swish, a rectifier is no further one.
     inner = {a for a in found for b in found if a != b and _of_alone(program, a, b)}
@@ -41,12 +42,11 @@ def rectifiers(program: Program) -> dict[Value, Value]:
 
 
 def _rectified(program: Program, equation: Equation) -> Value | None:
-    """What an equation rectifies, if it rectifies."""
+    """The value that an equation rectifies; None where it rectifies none."""
     if equation.name == "max" and _zero(equation.inputs):
         return None if _under_a_root(program, equation) else equation.values[0]
     if equation.name == "custom_jvp_call":
-        inner = list(_equations(equation.options["call_jaxpr"].jaxpr))
-        names = {each.primitive.name for each in inner}
+        names = {each.primitive.name for each in _inner(equation.options)} - INLINED
         rectifies = "max" in names and names <= {"max", "min"}
         return equation.values[0] if rectifies else None
     if equation.name == "select_n" and len(equation.values) > 1:
@@ -58,31 +58,21 @@ def _rectified(program: Program, equation: Equation) -> Value | None:
     if equation.name == "mul" and len(equation.values) == 2:
         for one, gate in (equation.values, equation.values[::-1]):
             x = _unscaled(program, one)
-            if gate != x and program.values[x].of_point and _of_alone(program, gate, x, GATES):
+            if gate != x and x.of_point and _of_alone(program, gate, x, GATES):
                 return x
     return None
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        if "jaxpr" in equation.params:
-            yield from _equations(equation.params["jaxpr"].jaxpr)
-        else:
-            yield equation
-
-
-def _zero(inputs: tuple[Value | Constant, ...]) -> bool:
+def _zero(inputs: tuple[Atom, ...]) -> bool:
     constants = [each.value for each in inputs if isinstance(each, Constant)]
     return any(np.ndim(each) == 0 and each == 0 for each in constants)
 
 
 def _unscaled(program: Program, value: Value) -> Value:
     """A value before it was cast, or multiplied by a constant."""
-    while (equation := program.maker(value)) is not None and len(equation.values) == 1:
-        scaled = equation.name == "mul" or (
-            equation.name == "div" and isinstance(equation.inputs[1], Constant)
-        )
-        if not scaled and equation.name != "convert_element_type":
+    while (equation := program.maker(value)) is not None:
+        cast = equation.name == "convert_element_type" and len(equation.values) == 1
+        if not (cast or equation.scales):
             break
         (value,) = equation.values
     return value
@@ -90,16 +80,16 @@ def _unscaled(program: Program, value: Value) -> Value:
 
 def _of_alone(program: Program, value: Value, x: Value, through: Collection[str] = ()) -> bool:
     """Whether a value is a function of each number of x alone, with one of some operations."""
-    pending, seen, met = [value], {x}, not through
+    pending, visited, met = [value], {x}, not through
     while pending:
         value = pending.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
-        equation, kind = program.maker(value), program.values[value]
-        if not kind.of_point and not kind.leaves:
+        visited.add(value)
+        equation = program.maker(value)
+        if not value.of_point and not value.leaves:
             continue
-        if equation is None or equation.name not in POINTWISE or not kind.of_point:
+        if equation is None or equation.name not in POINTWISE or not value.of_point:
             return False
         met = met or equation.name in through
         pending += equation.values
@@ -121,18 +111,14 @@ def _under_a_root(program: Program, equation: Equation) -> bool:
 
 
 def blocks(program: Program) -> list[Value]:
-    """What the network's blocks hand on, first to last.
+    """The outputs of the network's blocks, first to last.
 
     A block ends where two branches meet that both have weights: where they are added, as at a skip
     connection, or concatenated. A network without such places has none.
     """
     found = []
-    for _, equation in program.of_point():
-        branches = {
-            value
-            for value in equation.values
-            if program.values[value].of_point and program.values[value].leaves
-        }
+    for equation in program.point_equations.values():
+        branches = {value for value in equation.points if value.leaves}
         if equation.name not in ("add", "add_any", "concatenate") or len(branches) < 2:
             continue
         # Terms of a function of one value, as in GELU, are no branches.
@@ -143,17 +129,17 @@ def blocks(program: Program) -> list[Value]:
 
 def _origins(program: Program, value: Value) -> set[Value]:
     """The values that a value is made of, number by number, by operations without weights."""
-    pending, seen, found = [value], set[Value](), set[Value]()
+    pending, visited, found = [value], set[Value](), set[Value]()
     while pending:
         value = pending.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         equation = program.maker(value)
         if (
             equation is None
             or equation.name not in POINTWISE
-            or not all(program.values[each].of_point for each in equation.values)
+            or len(equation.points) < len(equation.values)
         ):
             found.add(value)
         else:
@@ -163,24 +149,20 @@ def _origins(program: Program, value: Value) -> set[Value]:
 
 def hidden(program: Program, names: Collection[str]) -> bool:
     """Whether branches or loops, which a trace does not follow, have some operation in them."""
-    opaque = (each for _, each in program.of_point() if each.name in ("cond", "while", "scan"))
     return any(
         inner.primitive.name in names
-        for equation in opaque
-        for option in equation.options.values()
-        for jaxpr in (option if isinstance(option, tuple | list) else [option])
-        if hasattr(jaxpr, "eqns") or hasattr(jaxpr, "jaxpr")
-        for inner in _all_equations(getattr(jaxpr, "jaxpr", jaxpr))
+        for equation in program.point_equations.values()
+        if equation.name in ("cond", "while", "scan")
+        for inner in _inner(equation.options)
     )
 
 
-def _all_equations(jaxpr: Any) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        yield equation
-        for option in equation.params.values():
-            for inner in option if isinstance(option, tuple | list) else [option]:
-                if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
-                    yield from _all_equations(getattr(inner, "jaxpr", inner))
+def _inner(options: Mapping[str, Any]) -> Iterator[JaxprEqn]:
+    """The equations of the functions that an equation holds, and those within them."""
+    for jaxpr in jaxprs_in_params(options):
+        for equation in jaxpr.eqns:
+            yield equation
+            yield from _inner(equation.params)
 
 
 def channel_axis(program: Program, value: Value) -> int | None:
@@ -192,25 +174,23 @@ def channel_axis(program: Program, value: Value) -> int | None:
     while (equation := program.maker(value)) is not None:
         if equation.name in ("conv_general_dilated", "dot_general"):
             break
-        before = [each for each in equation.values if program.values[each].of_point]
-        if not before:
+        if not equation.points:
             break
         steps.append((equation, value))
-        value = max(before, key=lambda each: len(program.values[each].shape))
-    rank = len(program.values[value].shape)
+        value = max(equation.points, key=lambda each: len(each.shape))
+    rank = len(value.shape)
     axis: int | None = rank - 1 if rank else None
     if equation is not None and equation.name == "conv_general_dilated":
         axis = equation.options["dimension_numbers"].out_spec[1]
     elif equation is not None and equation.name == "dot_general":
         left, right = equation.inputs
-        first = isinstance(left, Constant) or not program.values[left].of_point
-        if first and not isinstance(right, Constant):
+        if not left.of_point and isinstance(right, Value):
             # The weights stand first, and so do their axes.
             (_, contracted), (_, batch) = equation.options["dimension_numbers"]
-            axis = rank - 1 - (len(program.values[right].shape) - len(contracted) - len(batch))
+            axis = rank - 1 - (len(right.shape) - len(contracted) - len(batch))
     grouped: tuple[tuple[int, ...], int] | None = None
     for equation, output in reversed(steps):
-        before, after = program.values[value].shape, program.values[output].shape
+        before, after = value.shape, output.shape
         value = output
         if axis is not None:
             moved = _moved(equation, axis, before, after)
@@ -225,7 +205,7 @@ def channel_axis(program: Program, value: Value) -> int | None:
 def _moved(
     equation: Equation, axis: int, before: tuple[int, ...], after: tuple[int, ...]
 ) -> int | None:
-    """Where an operation puts an axis."""
+    """The axis that an operation makes of one; None where it leaves none."""
     options = equation.options
     gone = options.get("axes", options.get("dimensions", ()))
     match equation.name:
@@ -254,13 +234,16 @@ def _moved(
 
 
 def channels_last(program: Program, value: Value) -> Callable[[Array], Float[Array, "m ... c"]]:
-    """From a value at the points (m, …) to positions and channels."""
+    """A function from a value at the points (m, …) to positions and channels."""
     axis = channel_axis(program, value)
     return lambda array: array if axis is None else jnp.moveaxis(array, 1 + axis, -1)
 
 
 def images(program: Program, value: Value) -> Callable[[Array], Float[Array, "m h w c"]]:
-    """From a value at the points to images; tokens are one row of pixels, a vector is one pixel."""
+    """A function from a value at the points to images.
+
+    Tokens are one row of pixels, a vector is one pixel.
+    """
     last = channels_last(program, value)
 
     def image(array: Array) -> Array:

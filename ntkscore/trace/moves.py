@@ -1,15 +1,16 @@
-"""How equations that move entries, and change none, hand on what these see of the point."""
+"""The views of values whose entries an equation moves, and changes in nothing else."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ntkscore.trace.view import (
     UNKNOWN,
     Operand,
+    Options,
     Shape,
     View,
+    Views,
     all_runs,
     cut,
     differ,
@@ -18,16 +19,14 @@ from ntkscore.trace.view import (
     without,
 )
 
-Rule = Callable[[Mapping[str, Any], Sequence[Operand], Sequence[Shape]], list[View | None]]
+Rule = Callable[[Options, Sequence[Operand], Sequence[Shape]], Views]
 
 
-def of_one(rule: Callable[[Mapping[str, Any], View, Shape, Shape], View | None]) -> Rule:
+def of_one(rule: Callable[[Options, View, Shape, Shape], View | None]) -> Rule:
     """A rule for equations with one input that counts, and one output."""
 
-    def apply(
-        options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-    ) -> list[View | None]:
-        first, *others = given
+    def apply(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+        first, *others = inputs
         if first.view is None or any(each.view is not None for each in others):
             return [UNKNOWN] * len(shapes)
         return [rule(options, first.view, first.shape, shape) for shape in shapes]
@@ -35,7 +34,7 @@ def of_one(rule: Callable[[Mapping[str, Any], View, Shape, Shape], View | None])
     return apply
 
 
-def _reshape(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _reshape(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     if options.get("dimensions") is not None:
         return UNKNOWN
     full, out, blocks = [], [], _blocks(before, after)
@@ -50,11 +49,11 @@ def _reshape(options: Mapping[str, Any], view: View, before: Shape, after: Shape
     shown = [differ(sees, axis) for axis in range(len(after))]
     runs = []
     for point, old_runs in enumerate(view.runs):
-        own = set[int]()
+        new_runs = set[int]()
         for old, new in blocks:
             if not old_runs.isdisjoint(old):
-                own |= {axis for axis in new if shown[axis][point]} or {*new}
-        runs.append(own)
+                new_runs |= {axis for axis in new if shown[axis][point]} or {*new}
+        runs.append(new_runs)
     return made(sees, runs, after)
 
 
@@ -73,13 +72,13 @@ def _blocks(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     return blocks
 
 
-def _transpose(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _transpose(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     order = options["permutation"]
     sees = view.sees.transpose(0, 1, *(axis + 2 for axis in order))
     return moved(view, {axis: place for place, axis in enumerate(order)}, sees, after)
 
 
-def _broadcast(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _broadcast(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     places = dict(enumerate(options["broadcast_dimensions"]))
     sizes = [1] * len(after)
     for axis, place in places.items():
@@ -87,20 +86,18 @@ def _broadcast(options: Mapping[str, Any], view: View, before: Shape, after: Sha
     return moved(view, places, view.sees.reshape(*view.sees.shape[:2], *sizes), after)
 
 
-def _squeeze(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _squeeze(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     return without(view, options["dimensions"], after)
 
 
-def _slice(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _slice(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     starts, stops = options["start_indices"], options["limit_indices"]
     cuts = zip(starts, stops, options["strides"] or [1] * len(starts), strict=True)
     return cut(view, [slice(*each) for each in cuts], after)
 
 
-def _split(
-    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    view, axis, start, parts = given[0].view, options["axis"], 0, []
+def _split(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    view, axis, start, parts = inputs[0].view, options["axis"], 0, []
     assert view is not None
     for size, shape in zip(options["sizes"], shapes, strict=True):
         cuts = [slice(None)] * len(shape)
@@ -110,33 +107,33 @@ def _split(
     return parts
 
 
-def _reverse(options: Mapping[str, Any], view: View, before: Shape, after: Shape) -> View | None:
+def _reverse(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     sees = np.flip(view.sees, tuple(axis + 2 for axis in options["dimensions"]))
     return made(sees, view.runs, after)
 
 
-def _concatenate(
-    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    axis, found = int(options["dimension"]), [each.view for each in given if each.view is not None]
+def _concatenate(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    axis, found = int(options["dimension"]), [each.view for each in inputs if each.view is not None]
     count, rank = len(found[0].sees), len(shapes[0])
     nothing = np.full((count, 2, *[1] * rank), np.inf, np.float32)
-    parts = [nothing if each.view is None else each.view.sees for each in given]
+    parts = [nothing if each.view is None else each.view.sees for each in inputs]
     common = np.broadcast_shapes(*(part.take([0], axis + 2).shape for part in parts))
     full = []
-    for part, each in zip(parts, given, strict=True):
+    for part, each in zip(parts, inputs, strict=True):
         sizes = list(common)
         sizes[axis + 2] = each.shape[axis]
         full.append(np.broadcast_to(part, sizes))
     sees, runs = np.concatenate(full, axis + 2), all_runs(found)
     # Steps or pieces with one position each are put beside each other; channels are not.
-    new = [differs and not own for differs, own in zip(differ(sees, axis), runs, strict=True)]
-    runs = [own | {axis} if is_new else own for own, is_new in zip(runs, new, strict=True)]
+    runs = [
+        axes | {axis} if differs and not axes else axes
+        for axes, differs in zip(runs, differ(sees, axis), strict=True)
+    ]
     return [made(sees, runs, shapes[0])]
 
 
 def stacked(steps: Sequence[Operand], axis: int) -> View | None:
-    """What arrays of one shape see, side by side along a new axis."""
+    """The view of arrays of one shape, side by side along a new axis."""
     if all(each.view is None for each in steps) or any(each.view is UNKNOWN for each in steps):
         return UNKNOWN if any(each.view is UNKNOWN for each in steps) else None
     parts = []
@@ -149,14 +146,12 @@ def stacked(steps: Sequence[Operand], axis: int) -> View | None:
     return _concatenate({"dimension": axis}, parts, [shape])[0]
 
 
-def _stack(
-    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    return [stacked(given, int(options["axis"]))]
+def _stack(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    return [stacked(inputs, int(options["axis"]))]
 
 
 def step_of(each: Operand, step: int) -> View | None:
-    """What a loop's step sees of what the loop goes over."""
+    """The view of the entry of an array that a loop's step takes."""
     if each.view is None or each.view is UNKNOWN:
         return each.view
     cuts = [slice(step, step + 1), *[slice(None)] * (len(each.shape) - 1)]
@@ -164,10 +159,8 @@ def step_of(each: Operand, step: int) -> View | None:
     return None if view is None else without(view, [0], each.shape[1:])
 
 
-def _through(
-    options: Mapping[str, Any], given: Sequence[Operand], shapes: Sequence[Shape]
-) -> list[View | None]:
-    return [each.view for each in given]
+def _through(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+    return [each.view for each in inputs]
 
 
 MOVES: dict[str, Rule] = {

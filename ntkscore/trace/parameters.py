@@ -39,13 +39,13 @@ def is_floating(leaf: Array) -> bool:
 
 
 def is_weight(path: tuple, leaf: Array) -> bool:
-    """Whether a leaf is a layer's weights, which it also is where no name on its path says."""
-    return _kind(_last_name(path) or "kernel", leaf) == "weight"
+    """Whether a leaf is a layer's weights; one without a telling name on its path is."""
+    return kind_or_none(path, leaf) in ("weight", None)
 
 
 def is_scale(path: tuple, leaf: Array) -> bool:
     """Whether a leaf is a normalisation's scale."""
-    return _kind(_last_name(path) or "kernel", leaf) == "scale"
+    return kind_or_none(path, leaf) == "scale"
 
 
 def kind_of(path: tuple, leaf: Array) -> str:
@@ -69,25 +69,19 @@ def kind_or_none(path: tuple, leaf: Any) -> str | None:
 
     Args:
         path: of the leaf.
-        leaf: the array, of which `ndim` or `shape` alone count.
+        leaf: an array, or anything with its `shape`.
     """
-    name = _last_name(path)
-    return _kind(name, leaf) if name else None
-
-
-def _kind(name: str, leaf: Any) -> str:
-    # PyTorch's and equinox's normalisations call their scale a weight.
-    return "scale" if name == "weight" and len(leaf.shape) < 2 else KIND_OF_LEAF[name]
-
-
-def _last_name(path: tuple) -> str:
-    """The last name on a path that says a kind; empty where none does."""
-    names = [getattr(entry, "key", getattr(entry, "name", None)) for entry in reversed(path)]
-    return next((name for name in names if name in KIND_OF_LEAF), "")
+    for entry in reversed(path):
+        name = getattr(entry, "key", getattr(entry, "name", None))
+        if name in KIND_OF_LEAF:
+            # PyTorch's and equinox's normalisations call their scale a weight.
+            vector = name == "weight" and len(leaf.shape) < 2
+            return "scale" if vector else KIND_OF_LEAF[name]
+    return None
 
 
 def split_parameters(params: PyTree, parameters: str) -> tuple[PyTree, PyTree]:
-    """The parameters that the set holds and the others, as two trees with None for what is absent.
+    """The parameters of a set and the others, as two trees with None for absent leaves.
 
     Raises:
         InputError: if the set is not `all` and a leaf has no name that tells its kind.
@@ -100,8 +94,8 @@ def split_parameters(params: PyTree, parameters: str) -> tuple[PyTree, PyTree]:
         for place, (path, leaf) in enumerate(zip(paths, leaves, strict=True))
     ]
     pairs = list(zip(leaves, chosen, strict=True))
-    inside = jax.tree.unflatten(tree, [leaf if own else None for leaf, own in pairs])
-    outside = jax.tree.unflatten(tree, [None if own else leaf for leaf, own in pairs])
+    inside = jax.tree.unflatten(tree, [leaf if is_in else None for leaf, is_in in pairs])
+    outside = jax.tree.unflatten(tree, [None if is_in else leaf for leaf, is_in in pairs])
     return inside, outside
 
 
@@ -113,7 +107,7 @@ def join_parameters(inside: PyTree, outside: PyTree) -> PyTree:
 
 
 def fixed_leaves(params: PyTree) -> frozenset[int]:
-    """Places of leaves that are no parameters: what a network keeps beside them, held constant.
+    """Places of leaves that are no parameters, and are held constant.
 
     They are whole numbers; of flax linen's variables all collections but `params`; of flax nnx's
     state all variables but `Param`.
@@ -130,23 +124,16 @@ def fixed_leaves(params: PyTree) -> frozenset[int]:
     linen = isinstance(params, Mapping) and "params" in params
     fixed, place = set[int](), 0
     # Variables of nnx are nodes of their own, which say what they are.
-    for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=_is_variable):
+    variables = lambda node: _has_base(node, "Variable")  # noqa: E731
+    for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=variables):
         leaves = jax.tree.leaves(node)
         first = getattr(path[0], "key", None) if path else None
-        other = (linen and first != "params") or (_is_variable(node) and not _is_param(node))
+        other = (linen and first != "params") or (variables(node) and not _has_base(node, "Param"))
         for leaf in leaves:
             if other or not jnp.issubdtype(leaf.dtype, np.inexact):
                 fixed.add(place)
             place += 1
     return frozenset(fixed)
-
-
-def _is_variable(node: Any) -> bool:
-    return _has_base(node, "Variable")
-
-
-def _is_param(node: Any) -> bool:
-    return _has_base(node, "Param")
 
 
 def _has_base(node: Any, name: str) -> bool:

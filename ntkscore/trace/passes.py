@@ -5,9 +5,11 @@ in these zeros leaves the cotangent of each, from which the kernel, the weights'
 gradient in the points follow. No equation runs twice.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +18,13 @@ from jaxtyping import Array, Float, PyTree
 
 from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
-from ntkscore.model import Activations, Logits, Model, Passes, Points
+from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
-from ntkscore.trace.contributions import Contribution, contributions_of, shares_of
+from ntkscore.trace.contributions import contributions_of, shares_of
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
-from ntkscore.trace.program import Constant, Program, Value
+from ntkscore.trace.program import Program, Value
 from ntkscore.trace.sites import Product
-from ntkscore.trace.whole import WholePasses
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -40,13 +41,43 @@ def passes_of(model: Model, points: Points) -> Passes:
     return TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
 
 
+class WholePasses(Passes):
+    """The passes of a network whose points depend on each other: forward, and the gradient.
+
+    A point's gradient in the weights is not its own there, and rectifiers and blocks are of the
+    batch.
+
+    Args:
+        model: the network.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Any]:
+        """Logits of points, and the residuals that the backward pass needs."""
+        return jax.vjp(lambda points: self.model.apply(params, points), points)
+
+    def gradient(self, params: PyTree, kept: Any, cotangent: Logits) -> Points:
+        """The gradient in the points, from the cotangent of their logits."""
+        return kept(cotangent)[0]
+
+    def parts(self, params: PyTree, kept: Any, cotangent: Logits, taps: Taps) -> NoReturn:
+        """Refuse: `ntvp` computes the kernel."""
+        raise NotImplementedError("a network whose points meet each other has no parts")
+
+    def layers(self, params: PyTree, kept: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
+        """Refuse: there are no gradients of single points."""
+        raise NotImplementedError("a network whose points meet each other has no layers")
+
+
 class Kept(NamedTuple):
-    """What a forward pass leaves for the way back.
+    """The residuals of a forward pass.
 
     Attributes:
         pullback: from the logits' cotangent to those of the zeros, by value, and of the points.
         values: of the points (m, …), by value.
-        points: that went forward.
+        points: the inputs of the pass.
     """
 
     pullback: Any
@@ -54,21 +85,25 @@ class Kept(NamedTuple):
     points: Points
 
 
-class WeightGradient(NamedTuple):
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["kernel", "factors"],
+    meta_fields=["products", "factor", "offset"],
+)
+@dataclass(frozen=True)
+class TracedGradient:
     """The gradients of a layer's weights at some points (`ntkscore.model.LayerGradient`).
 
     Attributes:
-        products: the layer's uses, where it is one of products alone.
-        factor: what the layer's kernel is multiplied by in them.
-        place: of the layer's gradients among the factors, where there are no products.
-        offset: of the layer's first weight in these gradients.
+        products: the layer's uses, where it is used in products alone.
+        factor: of the layer's kernel in them.
+        offset: of the layer's first weight in a leaf's gradients, where there are no products.
         kernel: the layer's weights.
-        factors: what its gradients are made of.
+        factors: the arrays that the gradients are made of.
     """
 
     products: tuple[Product, ...]
     factor: float
-    place: int
     offset: int
     kernel: Array
     factors: Factors
@@ -77,7 +112,7 @@ class WeightGradient(NamedTuple):
     def gradients(self) -> Float[Array, "m ..."]:
         values, cotangents = self.factors
         if not self.products:
-            return values[self.place]
+            return values[0]
         uses = zip(self.products, values, cotangents, strict=True)
         first, *others = (product.gradients(x, g) for product, x, g in uses)
         return self.factor * sum(others, first)
@@ -86,7 +121,7 @@ class WeightGradient(NamedTuple):
     def first(self) -> Float[Array, " m"]:
         values, cotangents = self.factors
         if not self.products:
-            return values[self.place].reshape(len(values[self.place]), -1)[:, self.offset]
+            return values[0].reshape(len(values[0]), -1)[:, self.offset]
         uses = zip(self.products, values, cotangents, strict=True)
         first, *others = (
             jnp.sum(jax.vmap(p.inputs)(x)[:, 0, :, 0] * jax.vmap(p.outputs)(g)[:, 0, :, 0], 1)
@@ -117,15 +152,19 @@ class TracedPasses:
             self.fixed |= statistics
             program = Program(model.apply, model.params, point, self.fixed)
         self.program, logits = program, program.logits
-        if isinstance(logits, Constant) or not program.values[logits].of_point:
+        if not isinstance(logits, Value) or not logits.of_point:
             raise InputError(
                 "expected logits that depend on the images, got some that are the same for all; "
                 "use the second argument of apply"
             )
-        self._logits: Value = logits
+        self._logits = logits
         self.contributions = contributions_of(program)
-        self.sites = {site.place: site for each in self.contributions for site in each.sites}
         self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
+        self._features = self.blocks or [*self.rectifiers.values()]
+        sites = [site for each in self.contributions for site in each.sites]
+        self._outputs = {value for site in sites for value in site.outputs}
+        inputs = {value for site in sites for value in site.points}
+        self._residuals = sorted(inputs.union(self.rectifiers, self._features))
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
         self.shares = shares_of(program, self.contributions, self.kinds)
 
@@ -138,27 +177,28 @@ class TracedPasses:
     def _kind(self, leaf: int) -> str:
         """The kind of a leaf: by its name, or by what is done with it."""
         program = self.program
-        if named := kind_or_none(program.paths[leaf], program.values[program.leaves[leaf]]):
+        if named := kind_or_none(program.paths[leaf], program.leaves[leaf]):
             return named
-        own = [site for each in self.contributions if leaf in each.leaves for site in each.sites]
-        used = {site.equation.name for site in own if self._takes(site.weights, leaf)}
+        sites = [site for each in self.contributions if leaf in each.leaves for site in each.sites]
+        used = {
+            site.equation.name
+            for site in sites
+            if any(leaf in value.leaves for value in site.weights)
+        }
         if used and used <= {"add", "sub", "concatenate", "stack"}:
             return "shift"
         return "scale" if used and used <= {"mul", "div"} else "weight"
 
-    def _takes(self, weights: Sequence[Value], leaf: int) -> bool:
-        return any(leaf in self.program.values[value].leaves for value in weights)
-
     def origin(self, params: PyTree, point: Array) -> str:
-        """Where a value that is not finite first comes about at a point, in some words."""
+        """The operation that first computes a value that is not finite at a point, in words."""
         program = self.program
         named = dict(zip(program.leaves, program.paths, strict=True))
-        known = program.run(program.derive(jax.tree.leaves(params)), point)
-        for value, array in known.items():  # in the order in which they were computed
+        arrays = program.run(program.derive(jax.tree.leaves(params)), point)
+        for value, array in arrays.items():  # in the order in which they were computed
             equation = program.maker(value)
             if equation is None or _is_finite(array):
                 continue
-            if not program.values[value].of_point:
+            if not value.of_point:
                 return f"the operation {equation.name} on weights"
             taken = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
             among = f" with {', '.join(taken)}" if taken else ""
@@ -166,29 +206,17 @@ class TracedPasses:
         return "none of its operations alone"
 
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
-        kinds = {value: self.program.values[value] for value in values}
-        return {v: jnp.zeros((count, *kind.shape), kind.dtype) for v, kind in kinds.items()}
-
-    @property
-    def _features(self) -> list[Value]:
-        return self.blocks or [*self.rectifiers.values()]
-
-    @cached_property
-    def _wanted(self) -> list[Value]:
-        """The values that later passes ask for."""
-        of_sites = {value for site in self.sites.values() for value in site.points}
-        return sorted(of_sites | {*self.rectifiers} | {*self._features})
+        return {v: jnp.zeros((count, *v.shape), v.dtype) for v in values}
 
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Kept]:
-        """Logits of points, and what the way back needs."""
-        found = self.program.derive(jax.tree.leaves(params))
+        """Logits of points, and the residuals that the backward passes need."""
+        derived = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> tuple[Array, dict[Value, Array]]:
-            known = self.program.run(found, point, zeros)
-            return known[self._logits], {value: known[value] for value in self._wanted}
+            arrays = self.program.run(derived, point, zeros)
+            return arrays[self._logits], {value: arrays[value] for value in self._residuals}
 
-        outputs = {value for site in self.sites.values() for value in site.outputs}
-        zeros = self._zeros(outputs, len(points))
+        zeros = self._zeros(self._outputs, len(points))
         logits, pullback, values = jax.vjp(jax.vmap(one), zeros, points, has_aux=True)
         return logits, Kept(pullback, values, points)
 
@@ -201,9 +229,10 @@ class TracedPasses:
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
         sizes = tuple(len(each.points) for each in kept)
+        ends = itertools.accumulate(sizes)
         pairs = [
-            self.factors(params, each, cotangent[sum(sizes[:place]) : sum(sizes[: place + 1])])
-            for place, each in enumerate(kept)
+            self.factors(params, each, cotangent[end - size : end])
+            for each, size, end in zip(kept, sizes, ends, strict=True)
         ]
         total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
         for share in self.shares if taps else ():
@@ -216,63 +245,67 @@ class TracedPasses:
     def factors(
         self, params: PyTree, kept: Kept, cotangent: Logits
     ) -> tuple[Points, list[Factors]]:
-        """The gradient in the points; and what each contribution to the kernel is made of."""
+        """The gradient in the points; and the factors of each contribution to the kernel."""
         zeros, gradient = kept.pullback(cotangent)
         weights = jax.tree.leaves(params)
-        context = self.program, weights, self.program.derive(weights)
-        return gradient, [
-            each.factors(*context, *self._own(each, zeros, kept.values))
-            for each in self.contributions
-        ]
-
-    def _own(
-        self, contribution: Contribution, zeros: Mapping[Value, Array], values: Mapping[Value, Any]
-    ) -> tuple[dict[Value, Array], dict[Value, Array]]:
-        """What a contribution is made of: values of the points, and cotangents."""
-        sites = contribution.sites
-        points = {value: values[value] for site in sites for value in site.points}
-        return points, {value: zeros[value] for site in sites for value in site.outputs}
+        arrays = weights, self.program.derive(weights), kept.values, zeros
+        return gradient, [each.factors(self.program, *arrays) for each in self.contributions]
 
     def layers(
         self,
         params: PyTree,
         kept: Kept,
         cotangent: Logits,
-        look: Callable[[WeightGradient], PyTree],
+        visit: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
-        """What a function sees of each layer's weights' gradients, layers along the first axis."""
+        """Apply a function to each layer's weights' gradients; layers along the first axis."""
         _, factors = self.factors(params, kept, cotangent)
-        seen = [look(each) for each in self.weight_gradients(params, factors)]
-        if not seen:
-            return self.no_layers(look, len(kept.points))
-        return jax.tree.map(lambda *parts: jnp.stack(parts), *seen)
+        return self.visit_layers(params, factors, visit, len(kept.points))
 
-    def no_layers(self, look: Callable[[WeightGradient], PyTree], count: int) -> PyTree:
-        """What a function sees of no layer at all: arrays without entries."""
-        some = WeightGradient((), 1.0, 0, 0, jnp.zeros(1), ([jnp.zeros((count, 1))], []))
-        like = jax.eval_shape(lambda: look(some))
+    def visit_layers(
+        self,
+        params: PyTree,
+        factors: Sequence[Factors],
+        visit: Callable[[LayerGradient], PyTree],
+        count: int,
+    ) -> PyTree:
+        """Apply a function to each layer's weights' gradients; layers along the first axis.
+
+        Args:
+            params: the weights.
+            factors: of the contributions.
+            visit: the function.
+            count: of the points, for a network without layers, of which the arrays have no entries.
+        """
+        visited = [visit(each) for each in self._weight_gradients(params, factors)]
+        if visited:
+            return jax.tree.map(lambda *parts: jnp.stack(parts), *visited)
+        some = TracedGradient((), 1.0, 0, jnp.zeros(1), ([jnp.zeros((count, 1))], []))
+        like = jax.eval_shape(lambda: visit(some))
         return jax.tree.map(lambda a: jnp.zeros((0, *a.shape), a.dtype), like)
 
-    def weight_gradients(
+    def _weight_gradients(
         self, params: PyTree, factors: Sequence[Factors]
-    ) -> Iterator[WeightGradient]:
-        """The gradients of each layer's weights, from what the contributions are made of."""
+    ) -> Iterator[TracedGradient]:
+        """The gradients of each layer's weights, from the factors of the contributions."""
         weights = jax.tree.leaves(params)
-        found = self.program.derive(weights)
-        for each, own in zip(self.contributions, factors, strict=True):
+        derived = self.program.derive(weights)
+        for each, (values, cotangents) in zip(self.contributions, factors, strict=True):
             for place, leaf in enumerate(each.leaves):
                 if self.kinds[leaf] != "weight":
                     continue
-                factor, kernel = 1.0, weights[leaf]
-                if each.part is not None:
-                    factor = each.part.factor
-                    value = found[each.sites[0].weights[0]]
-                    kernel = value.astype(kernel.dtype) / factor
                 offset = each.first_entry(self.program, leaf)
-                yield WeightGradient(each.products, factor, place, offset, kernel, own)
+                if each.part is None:
+                    rows = [values[place]], []
+                    yield TracedGradient((), 1.0, offset, weights[leaf], rows)
+                    continue
+                factor, weight = each.part.factor, derived[each.sites[0].weights[0]]
+                kernel = weight.astype(weights[leaf].dtype) / factor
+                uses = values, cotangents
+                yield TracedGradient(each.products, factor, offset, kernel, uses)
 
     def activations(self, params: PyTree, kept: Kept) -> Activations | None:
-        """The signs of all rectifiers' inputs, and what the blocks hand on; else the rectifiers.
+        """The signs of all rectifiers' inputs, and the blocks' outputs; else the rectifiers'.
 
         None where there are no rectifiers, or some may be in branches that a trace does not follow.
         """
@@ -290,24 +323,23 @@ class TracedPasses:
     def pullbacks(self, params: PyTree, kept: Kept, key: Array) -> list[tuple[Array, Array]]:
         """Random signs at each block's output, pulled to its input: gradients there, and signs.
 
-        A block's input is the output of the one before.
-
-        Blocks whose pixels are no multiple of the next one's are left out.
+        A block's input is the output of the one before. Blocks whose pixels are no multiple of the
+        next one's are left out.
         """
         if len(self.blocks) < 2:
             return []
-        found = self.program.derive(jax.tree.leaves(params))
+        derived = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> list[Array]:
-            known = self.program.run(found, point, zeros, cut=self.blocks)
-            return [known[value] for value in self.blocks]
+            arrays = self.program.run(derived, point, zeros, cut=self.blocks)
+            return [arrays[value] for value in self.blocks]
 
         zeros = self._zeros(self.blocks, len(kept.points))
-        handed_on, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, kept.points), zeros)
-        keys = jax.random.split(key, len(handed_on))
+        outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, kept.points), zeros)
+        keys = jax.random.split(key, len(outputs))
         signs = [
-            jax.random.rademacher(own, array.shape, array.dtype)
-            for own, array in zip(keys, handed_on, strict=True)
+            jax.random.rademacher(each, array.shape, array.dtype)
+            for each, array in zip(keys, outputs, strict=True)
         ]
         (gradients,) = pullback(signs)
         images = [inside.images(self.program, value) for value in self.blocks]

@@ -25,8 +25,8 @@ CHUNK_BYTES = 2**29
 CPU_CHUNK_BYTES = 2**24
 """The same of gradients on a CPU: what its last cache holds."""
 Factors = tuple[list[Array], list[Array]]
-"""What a Gram matrix is made of, each array (m, …): a product's values and cotangents, or the
-gradients of leaves and nothing."""
+"""The arrays that a Gram matrix is computed from, each (m, …): a product's values and
+cotangents, or the gradients of leaves and nothing."""
 
 
 def joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
@@ -79,21 +79,21 @@ def gram(
         sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in pairs]
         x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
         return regroup(_gram_by_positions(x, g), groups)
-    look = lambda rows, piece: self_product(rows, groups)  # noqa: E731
-    return _sum_over_rows(products, values, cotangents, look)
+    visit = lambda rows, piece: self_product(rows, groups)  # noqa: E731
+    return _sum_over_rows(products, values, cotangents, visit)
 
 
 def _sum_over_rows(
     products: tuple[Product, ...],
     values: Sequence[Array],
     cotangents: Sequence[Array],
-    look: Callable[[Float[Array, "m ..."], Int[Array, ""]], Array],
+    visit: Callable[[Float[Array, "m ..."], Int[Array, ""]], Array],
 ) -> Array:
-    """The sum of what a function sees of each point's gradients, some features at a time.
+    """The sum of a function of each point's gradients, some features at a time.
 
     Args:
-        products, values, cotangents: the products and what they are of, for each (m, …).
-        look: given the gradients, and how many pieces came before.
+        products, values, cotangents: the products, and for each its factors (m, …).
+        visit: of the gradients, and of how many pieces came before.
     """
     uses = list(zip(products, values, cotangents, strict=True))
     first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
@@ -101,7 +101,7 @@ def _sum_over_rows(
     pieces = -(-size // (CPU_CHUNK_BYTES if jax.default_backend() == "cpu" else CHUNK_BYTES))
     if pieces <= 1:
         rows = [product.rows(x, g) for product, x, g in uses]
-        return look(sum(rows[1:], rows[0]), jnp.zeros((), int))
+        return visit(sum(rows[1:], rows[0]), jnp.zeros((), int))
     operands = [product.operands(x, g) for product, x, g in uses]
     if len({(left.shape[-1], right.shape[-1]) for left, right in operands}) > 1:
         operands = [Product.operands(*use) for use in uses]
@@ -114,7 +114,7 @@ def _sum_over_rows(
     def seen(piece: Int[Array, ""]) -> Array:
         some = lax.dynamic_slice_in_dim(left, piece * step, step, 3)
         rows = jnp.einsum("mbpk,mbpd->mbkd", some, right, precision=PRECISION)
-        return look(lax.optimization_barrier(rows), piece)
+        return visit(lax.optimization_barrier(rows), piece)
 
     zeros = jnp.zeros_like(jax.eval_shape(seen, jnp.zeros((), int)))
     return lax.fori_loop(0, pieces, lambda piece, total: total + seen(piece), zeros)

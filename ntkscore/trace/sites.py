@@ -1,4 +1,4 @@
-"""Where weights and the point meet: sites, and the products among them.
+"""Sites, where weights and the point meet, and the products among them.
 
 A site is an equation with inputs of both kinds. A product, such as a convolution or a matrix
 multiplication, is put as Y_p = X_p W with positions p (pixels, tokens, steps): the gradient of W is
@@ -19,14 +19,14 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
-from ntkscore.trace.program import Equation, Kind, Program, Value, read
+from ntkscore.trace.program import Equation, Program, Value, read
 
 
 @dataclass(frozen=True)
 class Product(ABC):
     """A site that is linear in one weight and in one value of the point.
 
-    It is equal to another one of the same shapes, so that both share compiled programs.
+    Products of the same shapes are equal, so that they share compiled programs.
 
     Attributes:
         products, positions, before, after: how many independent ones there are (b), positions (p),
@@ -40,22 +40,23 @@ class Product(ABC):
 
     @abstractmethod
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
-        """From the value at a point to its positions."""
+        """The features before the product at each position, from the value at a point."""
 
     @abstractmethod
     def outputs(self, g: Array) -> Float[Array, "b p d"]:
-        """From the cotangent of the output at a point to its positions."""
+        """The features after it at each position, from the cotangent of the output at a point."""
 
     @abstractmethod
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
-        """From the gradient by features to the weight's shape."""
+        """The gradient in the weight's shape, from that by features."""
 
     def operands(
         self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
     ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
         """Two arrays whose product over the positions holds each point's gradient.
 
-        The fastest that there are: in their features they may differ from `inputs` and `outputs`.
+        They are the fastest to compute, and may order features otherwise than `inputs` and
+        `outputs`.
 
         Args:
             x: values at the points.
@@ -64,7 +65,7 @@ class Product(ABC):
         return jax.vmap(self.inputs)(x), jax.vmap(self.outputs)(g)
 
     def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
-        """Per-point gradients in any order of their entries, which is that of equal products."""
+        """Per-point gradients, their entries in an order that equal products share."""
         return jnp.einsum("mbpk,mbpd->mbkd", *self.operands(x, g), precision=PRECISION)
 
     def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
@@ -88,11 +89,11 @@ class MatrixProduct(Product):
     left: bool
 
     @classmethod
-    def of(cls, dimensions: Any, x: Kind, w: Kind, left: bool) -> "MatrixProduct":
+    def of(cls, dimensions: Any, x: Value, w: Value, left: bool) -> "MatrixProduct":
         (cx, cw), (bx, bw) = (pair if left else pair[::-1] for pair in dimensions)
         (fx, fw) = (
-            tuple(axis for axis in range(len(kind.shape)) if axis not in taken)
-            for kind, taken in ((x, {*cx, *bx}), (w, {*cw, *bw}))
+            tuple(axis for axis in range(len(each.shape)) if axis not in taken)
+            for each, taken in ((x, {*cx, *bx}), (w, {*cw, *bw}))
         )
         b, p, k = (prod(x.shape[axis] for axis in axes) for axes in (bx, fx, cx))
         d = prod(w.shape[axis] for axis in fw)
@@ -140,7 +141,7 @@ class Convolution(Product):
     of_output: tuple[int, ...]
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], x: Kind, w: Kind, out: Kind) -> "Convolution":
+    def of(cls, options: Mapping[str, Any], x: Value, w: Value, out: Value) -> "Convolution":
         (n, c, *pixels), (o, i, *taps), (m, d, *places) = options["dimension_numbers"]
         groups, sides = options["feature_group_count"], tuple(w.shape[axis] for axis in taps)
         counts = tuple(out.shape[axis] for axis in places)
@@ -191,7 +192,7 @@ class Convolution(Product):
 
     @property
     def of_images(self) -> bool:
-        """Whether it is an ordinary one of two axes, for which there is a faster way."""
+        """Whether it is an ordinary one of two axes, which `kernel_operands` computes faster."""
         return len(self.sides) == 2 and self.batch == self.products == 1 and {*self.stretch} == {1}
 
     def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
@@ -201,7 +202,7 @@ class Convolution(Product):
 
     @property
     def _shifts(self) -> tuple[tuple[int, ...], ...]:
-        """What `kernel_operands` takes besides."""
+        """Sides, strides, padding before and dilation, as `kernel_operands` takes them."""
         before = tuple(first for first, _ in self.padding)
         return self.sides, self.strides, before, self.dilation
 
@@ -235,7 +236,7 @@ class Site(NamedTuple):
         weights: its inputs that come from weights alone.
         points: its inputs that come from the point.
         outputs: its outputs that have a gradient.
-        product: what it is as a product; None where it is none.
+        product: the site as a product; None where it is none.
     """
 
     place: int
@@ -247,14 +248,14 @@ class Site(NamedTuple):
 
     def gradients(
         self,
-        found: Mapping[Value, Array],
+        derived: Mapping[Value, Array],
         points: Mapping[Value, Array],
         cotangents: Mapping[Value, Array],
     ) -> list[Float[Array, "m ..."]]:
         """Each point's gradients of the site's weights.
 
         Args:
-            found: values that no point takes part in.
+            derived: values that no point takes part in.
             points: values of the points (m, …), the site's own among them.
             cotangents: of the site's outputs (m, …), by value.
         """
@@ -262,43 +263,43 @@ class Site(NamedTuple):
             (output,) = self.outputs
             return [self.product.gradients(points[self.points[0]], cotangents[output])]
 
-        def one(own: list[Array], cotangents: list[Array]) -> list[Array]:
-            known = {**found, **dict(zip(self.points, own, strict=True))}
+        def one(inputs: list[Array], cotangents: list[Array]) -> list[Array]:
+            known = {**derived, **dict(zip(self.points, inputs, strict=True))}
 
             def compute(weights: list[Array]) -> list[Array]:
-                now = {**known, **dict(zip(self.weights, weights, strict=True))}
-                out = self.equation(*(read(now, each) for each in self.equation.inputs))
-                named = zip(self.equation.outputs, out, strict=True)
-                return [array for value, array in named if value in self.outputs]
+                arrays = {**known, **dict(zip(self.weights, weights, strict=True))}
+                inputs = (read(arrays, each) for each in self.equation.inputs)
+                outputs = zip(self.equation.outputs, self.equation.function(*inputs), strict=True)
+                return [array for value, array in outputs if value in self.outputs]
 
-            _, pullback = jax.vjp(compute, [found[each] for each in self.weights])
+            _, pullback = jax.vjp(compute, [derived[each] for each in self.weights])
             return pullback(cotangents)[0]
 
-        own = [points[each] for each in self.points]
-        return jax.vmap(one)(own, [cotangents[each] for each in self.outputs])
+        inputs = [points[each] for each in self.points]
+        return jax.vmap(one)(inputs, [cotangents[each] for each in self.outputs])
 
 
 def sites_of(program: Program) -> Iterator[Site]:
     """The equations in which weights meet the point, first to last."""
-    for place, equation in program.of_point():
-        unique = dict.fromkeys(equation.values)
-        kinds = [(value, program.values[value]) for value in unique]
-        weights = tuple(value for value, kind in kinds if kind.of_weights_alone)
+    for place, equation in program.point_equations.items():
+        points = tuple(dict.fromkeys(equation.points))
+        weights = tuple(v for v in dict.fromkeys(equation.trained) if not v.of_point)
         if weights:
-            points = tuple(value for value, kind in kinds if kind.of_point)
-            product = _product(program, equation, weights, points)
-            outputs = tuple(v for v in equation.outputs if program.values[v].differentiable)
+            product = _product(equation, weights, points)
+            outputs = tuple(v for v in equation.outputs if jnp.issubdtype(v.dtype, jnp.inexact))
             yield Site(place, equation, weights, points, outputs, product)
 
 
 def _product(
-    program: Program, equation: Equation, weights: tuple[Value, ...], points: tuple[Value, ...]
+    equation: Equation, weights: tuple[Value, ...], points: tuple[Value, ...]
 ) -> Product | None:
+    if equation.name not in ("dot_general", "conv_general_dilated"):
+        return None
     if not len(weights) == len(points) == 1:
         return None
-    x, w, out = (program.values[each] for each in (*points, *weights, *equation.outputs))
-    left = equation.inputs[0] == points[0]
+    (x,), (w,), (out,) = points, weights, equation.outputs
+    left = equation.inputs[0] == x
     if equation.name == "dot_general":
         return MatrixProduct.of(equation.options["dimension_numbers"], x, w, left)
-    plain = equation.name == "conv_general_dilated" and equation.options["batch_group_count"] == 1
+    plain = equation.options["batch_group_count"] == 1
     return Convolution.of(equation.options, x, w, out) if plain and left else None

@@ -1,21 +1,22 @@
-"""What the entries of a value see of the point that a network is given."""
+"""The pixels of a network's point that the entries of a value depend on, or see."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Shape = tuple[int, ...]
+Options = Mapping[str, Any]
 Whole = int | np.integer
 
 
 class View(NamedTuple):
-    """What the entries of a value see of the point.
+    """The pixels of the point that the entries of a value see.
 
     Attributes:
         sees: the first pixel, and the last with the opposite sign, along each of the point's axes,
             (axes, 2, …); of the value's shape, with 1 where it is the same along an axis. The hull
-            of two is their minimum; of what sees nothing both are infinite.
+            of two is their minimum; entries that see nothing have infinity for both.
         runs: for each of the point's axes, those of the value that have positions along it.
     """
 
@@ -23,8 +24,9 @@ class View(NamedTuple):
     runs: tuple[frozenset[int], ...]
 
 
+Views = list[View | None]
 UNKNOWN = View(np.empty((0, 2)), ())
-"""Of a value that comes from an equation that is not understood."""
+"""The view of a value that an equation computes which is not understood."""
 
 
 class Operand(NamedTuple):
@@ -32,8 +34,8 @@ class Operand(NamedTuple):
 
     Attributes:
         shape: of the array.
-        view: what it sees of the point; None for nothing.
-        trained: whether it comes from weights.
+        view: the pixels of the point that it sees; None for none.
+        trained: whether it depends on weights.
     """
 
     shape: Shape
@@ -80,7 +82,7 @@ def made(sees: np.ndarray, runs: Sequence[Collection[int]], shape: Shape) -> Vie
     for axis in range(len(shape)):
         if not differ(sees, axis).any():
             sees = sees.take([0], axis + 2)
-    return View(sees, tuple(frozenset(k for k in own if shape[k] > 1) for own in runs))
+    return View(sees, tuple(frozenset(k for k in axes if shape[k] > 1) for axes in runs))
 
 
 def differ(sees: np.ndarray, axis: int) -> np.ndarray:
@@ -103,12 +105,12 @@ def joined(found: Sequence[View], shape: Shape) -> View | None:
 
 
 def all_runs(found: Sequence[View]) -> list[frozenset[int]]:
-    return [frozenset().union(*own) for own in zip(*(each.runs for each in found), strict=True)]
+    return [frozenset().union(*axes) for axes in zip(*(each.runs for each in found), strict=True)]
 
 
 def moved(view: View, places: Mapping[int, int], sees: np.ndarray, shape: Shape) -> View | None:
-    """A view whose axes have gone to other places, or, where these do not say, are no more."""
-    runs = [frozenset(places[axis] for axis in own if axis in places) for own in view.runs]
+    """A view whose axes have moved to other places; those without a place are dropped."""
+    runs = [frozenset(places[k] for k in axes if k in places) for axes in view.runs]
     return made(sees, runs, shape)
 
 
@@ -122,5 +124,5 @@ def without(view: View, axes: Iterable[Whole], shape: Shape) -> View | None:
 
 def cut(view: View, cuts: Sequence[slice], shape: Shape) -> View | None:
     sizes = view.sees.shape[2:]
-    own = (each if size > 1 else slice(None) for each, size in zip(cuts, sizes, strict=True))
-    return made(view.sees[:, :, *own], view.runs, shape)
+    places = (each if size > 1 else slice(None) for each, size in zip(cuts, sizes, strict=True))
+    return made(view.sees[:, :, *places], view.runs, shape)

@@ -17,7 +17,7 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.stack import stack
 from ntkscore.model import Model
 from ntkscore.trace import blocks
-from ntkscore.trace.blocks import BlockPasses, passes_at
+from ntkscore.trace.blocks import BlockPasses, passes_in_blocks
 from ntkscore.trace.passes import TracedPasses, passes_of
 
 COUNT, RADII = 7, (0.02, 0.05)
@@ -92,9 +92,9 @@ def test_a_stack_in_blocks_is_that_of_the_traced_passes(memory: int | None) -> N
 def test_passes_are_in_blocks_where_points_have_values() -> None:
     x, _ = points(COUNT)
     model, seen = convolutional(), []
-    assert isinstance(passes_at(model, x), BlockPasses)
-    assert passes_at(model, x) is passes_at(model, x + 1)
-    jax.eval_shape(lambda x: seen.append(passes_at(model, x)), x)
+    assert isinstance(passes_in_blocks(model, x), BlockPasses)
+    assert passes_in_blocks(model, x) is passes_in_blocks(model, x + 1)
+    jax.eval_shape(lambda x: seen.append(passes_in_blocks(model, x)), x)
     assert isinstance(seen[0], TracedPasses) and isinstance(passes_of(model, x), TracedPasses)
 
 
