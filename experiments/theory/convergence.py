@@ -1,18 +1,22 @@
-"""Projected descent in a ball around the initial weights, and what bounds its regret.
+"""Projected descent in a ball around the initial weights, its regret, and arcs to run it on.
 
 Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
 networks", sections 3 to 5.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from experiments.theory.training import logistic, margins
+from experiments.theory.tasks import circle, lifted
+from experiments.theory.training import logistic, mean_loss
+from ntkscore.errors import InputError
 from ntkscore.model import Model
 
 Perturb = Callable[[PyTree], Array]
@@ -109,7 +113,7 @@ def projected_descent(
 
     def step(params: PyTree, _: Any) -> tuple[PyTree, tuple[Array, ...]]:
         points = lax.stop_gradient(perturb(params))
-        loss_at = lambda w: jnp.mean(logistic(margins(model, w, points, y)))  # noqa: E731
+        loss_at = lambda w: mean_loss(model, w, points, y)  # noqa: E731
         loss, slope = jax.value_and_grad(loss_at)(params)
         towards = jax.tree.map(jnp.subtract, other, params)
         defect = loss + _inner(slope, towards) - loss_at(other)
@@ -155,6 +159,113 @@ def regret(
         step_size / 2 * jnp.mean(run.slopes),
         jnp.mean(defects),
     )
+
+
+def theorem41_width(radius: float, hidden: int, gap: float, dimension: int = 1) -> float:
+    """m = max(R⁹ H¹⁶/ε⁷, d²), for projected descent on a deep network; constants are not given.
+
+    R is the ball's radius, H the number of trained layers, ε, in nats, by how much the loss may
+    exceed the best of the ball.
+
+    Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
+    networks", theorem 4.1.
+
+    Example:
+        >>> f"{theorem41_width(radius=1, hidden=2, gap=0.1):.1e}"
+        '6.6e+11'
+    """
+    return float(max(radius**9 * hidden**16 / gap**7, dimension**2))
+
+
+def theorem51_width(radius: float, gap: float) -> float:
+    """m = R⁴/ε², for descent on a smooth two-layer network, as `theorem41_width`.
+
+    Source: Gao et al. (2019), theorem 5.1.
+
+    Example:
+        >>> round(theorem51_width(radius=2, gap=0.1))
+        1600
+    """
+    return float(radius**4 / gap**2)
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """Arcs around the angles of the task `circle`, lifted to the sphere (`lifted`).
+
+    Attributes:
+        radius: of each arc, in radians, at most half of the angles' distance.
+        count: number n of angles.
+        grid: angles that the worst one of an arc is sought among, its ends included.
+
+    Raises:
+        InputError: if arcs of different labels could meet.
+
+    Example:
+        >>> Arcs(radius=0.15).points.shape
+        (10, 81, 3)
+    """
+
+    radius: float
+    count: int = 10
+    grid: int = 81
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.radius < np.pi / self.count:
+            raise InputError(
+                f"expected arcs of a radius from 0 to below {np.pi / self.count:.3f}, got "
+                f"{self.radius:g}; wider ones meet"
+            )
+
+    @property
+    def y(self) -> Float[np.ndarray, " n"]:
+        """Labels 1 and −1."""
+        return circle(self.count)[1]
+
+    @property
+    def clean(self) -> Float[np.ndarray, "n 3"]:
+        """The arcs' middles."""
+        return lifted(circle(self.count)[0])
+
+    @property
+    def points(self) -> Float[np.ndarray, "n g 3"]:
+        """The grid of every arc."""
+        across = np.linspace(-self.radius, self.radius, self.grid)
+        return lifted(circle(self.count)[0][:, None] + across)
+
+    def margins(self, model: Model, params: PyTree) -> Float[Array, "n g"]:
+        """y f on the grids."""
+        dtype = jax.tree.leaves(params)[0].dtype
+        flat = jnp.asarray(self.points.reshape(-1, 3), dtype)
+        outputs = model.apply(params, flat)[:, 0].reshape(self.count, self.grid)
+        return jnp.asarray(self.y, dtype)[:, None] * outputs
+
+    def worst(self, model: Model, params: PyTree) -> Float[Array, "n 3"]:
+        """𝒜*: of each grid the point of largest loss."""
+        least = jnp.argmin(self.margins(model, params), axis=1)
+        grid = jnp.asarray(self.points, jax.tree.leaves(params)[0].dtype)
+        return jnp.take_along_axis(grid, least[:, None, None], axis=1)[:, 0]
+
+    def stepped(self, model: Model, params: PyTree) -> Float[Array, "n 3"]:
+        """A weak 𝒜: the end of each arc that the loss's slope at its middle points to."""
+        dtype = jax.tree.leaves(params)[0].dtype
+        angles, y = (jnp.asarray(each, dtype) for each in circle(self.count))
+
+        def on(angles: Array) -> Array:
+            return jnp.stack([jnp.cos(angles), jnp.sin(angles), jnp.ones_like(angles)], 1) / 2**0.5
+
+        slope = jax.grad(lambda p: jnp.sum(logistic(y * model.apply(params, on(p))[:, 0])))(angles)
+        return on(angles + self.radius * jnp.sign(slope))
+
+    def robust_loss(self, model: Model, params: PyTree) -> tuple[Array, Array]:
+        """L_* on the grids, nats, and by how much the true one may exceed it.
+
+        The second is the largest measured slope along an arc times half of the grid's distance.
+        """
+        margins = self.margins(model, params)
+        spacing = 2 * self.radius / (self.grid - 1)
+        steepest = jnp.max(jnp.abs(jnp.diff(margins, axis=1))) / spacing
+        return jnp.mean(logistic(jnp.min(margins, axis=1))), steepest * spacing / 2
 
 
 def _inner(a: PyTree, b: PyTree) -> Array:

@@ -11,13 +11,13 @@ from attacks import twice
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
 from cells.space import Task
-from experiments.theory.bounds import theorem1_width
 from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,
     leading_term,
     margin_energy,
     scaled_term,
+    theorem1_width,
 )
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack

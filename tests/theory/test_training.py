@@ -11,7 +11,7 @@ import pytest
 from cells import Task
 from cells.residual import Residual
 from experiments.theory import training
-from experiments.theory.bounds import theorem1_width
+from experiments.theory.energies import theorem1_width
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin, tradeoff
 from experiments.theory.training import algorithm_1, loss_slope, mixed_gradient

@@ -17,7 +17,7 @@ from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.studies.setting import by_seed, grid, lines, of_width, pixels
 from experiments.theory.studies.statistics import Findings, holds
-from experiments.theory.training import logistic, margins
+from experiments.theory.training import mean_loss
 from ntkscore.model import Model
 
 N, CHANNELS, PIXELS, WIDTH, STEPS, SEEDS = 64, 3, 16, 64, 200, 3
@@ -36,7 +36,7 @@ def largest_step(scale: float) -> Callable[[Model, Any, Any], Any]:
     """
 
     def compute(model: Model, x: Any, y: Any) -> Any:
-        loss = lambda w: jnp.mean(logistic(margins(model, w, x, y)))  # noqa: E731
+        loss = lambda w: mean_loss(model, w, x, y)  # noqa: E731
 
         def stable(gamma: Any) -> Any:
             def descends(state: Any) -> Any:

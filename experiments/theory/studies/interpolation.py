@@ -19,7 +19,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.studies.setting import grid
 from experiments.theory.studies.statistics import Findings, holds
 from experiments.theory.tasks import on_sphere
-from experiments.theory.training import logistic, loss_slope, margins
+from experiments.theory.training import loss_slope, margins, mean_loss
 from ntkscore.model import Model
 
 N, STEPS, RATE, TRIES, SEEDS = 80, 3000, 0.02, 3, 3
@@ -59,7 +59,7 @@ def fitted(keys: Any, x: Any, y: Any, radius: Any, width: int) -> Any:
         def step(carry: Any, _: Any) -> Any:
             params, moments = carry
             z = attacked(params, 10)
-            slope = jax.grad(lambda p: jnp.mean(logistic(margins(model, p, z, y))))(params)
+            slope = jax.grad(lambda p: mean_loss(model, p, z, y))(params)
             with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.
                 updates, moments = adam.update(slope, moments, params)
             return (optax.apply_updates(params, updates), moments), None

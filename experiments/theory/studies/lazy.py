@@ -44,9 +44,8 @@ def moved(gamma: float) -> Any:
     """A function of (model, x, y): what a run of Algorithm 1 changes."""
 
     def compute(model: Model, x: Any, y: Any) -> dict[str, Any]:
-        sgd, beta = optax.sgd(gamma), jnp.asarray(BETA, x.dtype)
-        attack = CapAttack(RHO)
-        params, *_ = steps(model, attack, sgd, model.params, sgd.init(model.params), x, y, beta)
+        beta = jnp.asarray(BETA, x.dtype)
+        params, *_ = steps(model, CapAttack(RHO), model.params, x, y, beta, gamma)
         change = jax.tree.map(jnp.subtract, params, model.params)
         before, after = (kernel(model, w, x[:OF_KERNEL]) for w in (model.params, params))
         start, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))

@@ -10,9 +10,7 @@ import pandas as pd
 
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
-from experiments.theory.arcs import Arcs
-from experiments.theory.bounds import theorem41_width
-from experiments.theory.convergence import projected_descent, regret
+from experiments.theory.convergence import Arcs, projected_descent, regret, theorem41_width
 from experiments.theory.networks import deep_network
 from experiments.theory.studies.setting import grid, lines
 from experiments.theory.studies.statistics import Findings, slope, within

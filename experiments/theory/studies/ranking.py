@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 from jax import lax
 
@@ -67,10 +66,7 @@ def trained(
 
     def one(pair: Any) -> tuple[Any, Any]:
         beta, gamma = pair
-        plain = optax.sgd(gamma)
-        *_, clean, robust = steps(
-            model, CapAttack(RHO), plain, weights, plain.init(weights), x, y, beta
-        )
+        _, clean, robust = steps(model, CapAttack(RHO), weights, x, y, beta, gamma)
         # What is not finite counts as wrong.
         return jnp.mean(~(clean >= 0)), jnp.mean(~(robust >= 0))
 

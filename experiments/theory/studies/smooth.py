@@ -11,9 +11,7 @@ import pandas as pd
 from cells.residual import ACTIVATIONS
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
-from experiments.theory.arcs import Arcs
-from experiments.theory.bounds import theorem51_width
-from experiments.theory.convergence import projected_descent, regret
+from experiments.theory.convergence import Arcs, projected_descent, regret, theorem51_width
 from experiments.theory.networks import draw_two_layer, two_layer
 from experiments.theory.studies.setting import grid, lines, numbers
 from experiments.theory.studies.statistics import Findings, slope, within

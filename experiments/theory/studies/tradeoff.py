@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 
 from cells.residual import Residual
@@ -42,9 +41,8 @@ def trained(gamma: float, beta: float) -> Callable[..., dict[str, Any]]:
     """A function of (model, x, y): errors after training, and attacked points of every variant."""
 
     def compute(model: Model, x: Any, y: Any) -> dict[str, Any]:
-        sgd = optax.sgd(gamma)
-        start, weight = (model.params, sgd.init(model.params)), jnp.asarray(beta, x.dtype)
-        end, *_ = steps(model, ATTACK, sgd, *start, x[:STEPS], y[:STEPS], weight)
+        weight = jnp.asarray(beta, x.dtype)
+        end, *_ = steps(model, ATTACK, model.params, x[:STEPS], y[:STEPS], weight, gamma)
         z, labels = x[STEPS:], y[STEPS:]
         attacked = ATTACK(loss_slope(model, end, labels), z)
         errors = [jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked)]

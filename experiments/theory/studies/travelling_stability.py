@@ -13,10 +13,10 @@ from jax import lax
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
+from experiments.theory.stability import TwoLayer, expected_hidden_kernel, least_norm, travel
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import curve, grid
 from experiments.theory.studies.statistics import Findings, beside, ratio, slope
-from experiments.theory.travel import TwoLayer, expected_hidden_kernel, least_norm, travel
 from ntkscore.measures.perturbations import displacements
 
 SIDE, POINTS, SEEDS, RATE = 14, 100, 5, 0.5
