@@ -6,7 +6,7 @@ networks", sections 3 to 5.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 
 Perturb = Callable[[PyTree], Array]
-"""A perturbation function 𝒜(W, ·): the perturbed points, (n, d), that weights are met with."""
+"""A perturbation function 𝒜(W, ·): the perturbed points, (n, d), at some weights."""
 
 
 def project_to_ball(params: PyTree, centre: PyTree, radius: float | Array) -> PyTree:
@@ -111,7 +111,7 @@ def projected_descent(
     """
     other = model.params if comparator is None else comparator
 
-    def step(params: PyTree, _: Any) -> tuple[PyTree, tuple[Array, ...]]:
+    def step(params: PyTree, _: None) -> tuple[PyTree, tuple[Array, ...]]:
         points = lax.stop_gradient(perturb(params))
         loss_at = lambda w: mean_loss(model, w, points, y)  # noqa: E731
         loss, slope = jax.value_and_grad(loss_at)(params)
@@ -124,14 +124,14 @@ def projected_descent(
         share = jnp.mean(jnp.stack(changed).astype(loss.dtype))
         return inside, (loss, _inner(slope, slope), defect, distance, share)
 
-    params, seen = lax.scan(step, model.params, None, length=steps)
-    return Descent(params, *seen)
+    params, measured = lax.scan(step, model.params, None, length=steps)
+    return Descent(params, *measured)
 
 
 def regret(
     run: Descent, step_size: float, curvature: float | None = None, width: int = 1
 ) -> Regret:
-    """What bounds the regret of a run against its comparator, which must lie in the ball.
+    """The terms that bound the regret of a run against its comparator, which must be in the ball.
 
     Args:
         run: with the comparator W^c.
@@ -167,8 +167,7 @@ def theorem41_width(radius: float, hidden: int, gap: float, dimension: int = 1) 
     R is the ball's radius, H the number of trained layers, ε, in nats, by how much the loss may
     exceed the best of the ball.
 
-    Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
-    networks", theorem 4.1.
+    Source: Gao et al. (2019), theorem 4.1.
 
     Example:
         >>> f"{theorem41_width(radius=1, hidden=2, gap=0.1):.1e}"

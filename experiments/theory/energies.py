@@ -1,4 +1,4 @@
-"""What a kernel and labels say about learning: energies, and the leading terms of the bounds.
+"""Energies of a kernel and labels, and the leading terms and width of a bound that they enter.
 
 Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof needs any
 targets ỹ with y_i ỹ_i ≥ 1, of which the labels are one choice; the smallest energy over all of them
@@ -152,8 +152,7 @@ def theorem1_width(
     C is the activations' largest Lipschitz constant, C_fmax the largest length of a layer's
     features.
 
-    Source: Wu et al. (2024), "Robust NAS under adversarial training", appendix C, with the squares
-    that are missing there.
+    Source: Wu et al. (2024), appendix C, with the squares that are missing there.
 
     Example:
         >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"

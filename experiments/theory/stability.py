@@ -153,7 +153,7 @@ class TwoLayer:
         return float(above / (32 * self.points**3 * self.width * spread))
 
     def _speeds(self, residual: float) -> tuple[float, float]:
-        """What R*_w(t) and R*_a(t) go to as t grows."""
+        """The limits of R*_w(t) and R*_a(t) as t grows."""
         n, m = self.points, self.width
         scale = 2 * np.sqrt(n) / (self.alpha * self.least) * residual
         of_hidden = np.sqrt(n) * self.output_std + self.output_radius()

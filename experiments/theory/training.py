@@ -175,7 +175,7 @@ def algorithm_1(
     Raises:
         InputError: if labels, β or γ are outside their range, or the folder is of another run.
 
-    Source: Wu et al. (2024), "Robust NAS under adversarial training", algorithm 1.
+    Source: Wu et al. (2024), algorithm 1.
 
     Example:
         >>> from experiments.theory.sphere import CapAttack

@@ -29,7 +29,7 @@ from ntkscore.kernels.joint import joint_kernel
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
 """The two errors, and the kernel whose energy bounds each."""
 RULES = ("theorem", "scaled", "constant")
-"""Of the step size: see `step_size`."""
+"""Rules for the step size: see `step_size`."""
 
 
 def bound_terms(
@@ -48,11 +48,11 @@ def bound_terms(
         largest entry of the diagonal), `label_term`, `margin_term`, `scaled_term`, `eigen_term`
         and `status`, each name with that in front, as in `clean_label_term`.
     """
-    found: dict[str, float | str] = {}
+    terms: dict[str, float | str] = {}
     for error, name in ERRORS.items():
         kernel = joint_kernel(gram, name, beta, len(y))
         label, best = label_energy_binary(kernel, y), margin_energy(kernel, y)
-        of: Mapping[str, float | str] = {
+        of_error: dict[str, float | str] = {
             "label_energy": label.value,
             "margin_energy": best.value,
             "largest": float(np.max(np.diag(kernel))),
@@ -62,8 +62,8 @@ def bound_terms(
             "eigen_term": eigen_term(kernel, layers),
             "status": best.status if label.status == "ok" else label.status,
         }
-        found |= {f"{error}_{key}": value for key, value in of.items()}
-    return found
+        terms |= {f"{error}_{key}": value for key, value in of_error.items()}
+    return terms
 
 
 def step_size(

@@ -2,10 +2,10 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from experiments.study import Study
 from experiments.theory.networks import draw_two_layer
@@ -36,7 +36,7 @@ def split(study: Study, side: int, seed: int, scale: str = "unit") -> tuple[Poin
     return Points(x[train], y[train]), Points(x[test], y[test])
 
 
-def drawn(dimension: int, width: int, seed: int) -> tuple[Any, Any, Any]:
+def drawn(dimension: int, width: int, seed: int) -> tuple[Array, Array, Array]:
     """W and a of a network of its own for every size and seed, and a key for its training."""
     key = jax.random.fold_in(jax.random.key(seed), dimension * width)
     weights, order = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""Slopes and rank correlations with intervals, and what they say of a statement."""
+"""Slopes and rank correlations with intervals, and verdicts on statements by them."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -78,7 +78,7 @@ def ratio(table: pd.DataFrame, above: object, below: object) -> Interval:
 def crossings(
     frame: pd.DataFrame, by: str, x: str, level: float
 ) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Where robust accuracy crosses a level, in x, for each value of another column.
+    """The places in x where robust accuracy crosses a level, for each value of another column.
 
     Returns:
         The values of that column; accuracies with a row by seed; and a function of some such rows:
@@ -97,18 +97,18 @@ def crossings(
 
 
 def within(interval: Interval, low: float, high: float) -> Verdict:
-    """Whether an interval lies in a range, beside it, or across its ends."""
+    """The verdict that an interval lies in a range; not decidable across its ends."""
     inside = low <= interval.low and interval.high <= high
     return holds(inside, interval.high < low or high < interval.low)
 
 
 def meets(interval: Interval, low: float, high: float) -> bool:
-    """Whether an interval has a point in common with a range."""
+    """True where an interval has a point in common with a range."""
     return interval.low <= high and low <= interval.high
 
 
 def beside(interval: Interval, level: float, above: bool) -> Verdict:
-    """Whether an interval lies above a level, or below it."""
+    """The verdict that an interval lies above a level, or below it."""
     over, under = interval.low > level, interval.high < level
     return holds(over, under) if above else holds(under, over)
 
@@ -117,7 +117,7 @@ def agreement(
     frame: pd.DataFrame,
     measured: str,
     predicted: str,
-    given: str | None = None,
+    control: str | None = None,
     resamples: int = 300,
 ) -> Agreement:
     """Spearman over networks by seed, and the interval of its mean from resampled networks.
@@ -125,19 +125,19 @@ def agreement(
     Args:
         frame: a row per network and seed.
         measured, predicted: columns; networks where a seed has no number are left out.
-        given: a column of the networks that is held equal; the correlation is partial then.
+        control: a column of the networks that is held equal; the correlation is partial then.
         resamples: of the bootstrap.
     """
     columns = [measured, predicted]
     wide = frame.pivot(index="network", columns="seed", values=columns)
     theirs, ours = (wide[name].to_numpy(float) for name in columns)
     (chosen,) = np.nonzero(np.isfinite(theirs).all(1) & np.isfinite(ours).all(1))
-    held = frame.groupby("network")[given].first().to_numpy() if given else None
+    controls = frame.groupby("network")[control].first().to_numpy() if control else None
 
     def by_seed(rows: np.ndarray) -> np.ndarray:
-        if held is not None:
+        if controls is not None:
             pairs = zip(ours[rows].T, theirs[rows].T, strict=True)
-            return np.array([partial_spearman(p, m, held[rows]) for p, m in pairs])
+            return np.array([partial_spearman(p, m, controls[rows]) for p, m in pairs])
         a, b = (rankdata(each[rows], axis=0) for each in (ours, theirs))
         a, b = a - a.mean(0), b - b.mean(0)
         with np.errstate(invalid="ignore"):  # Networks drawn may all be alike.
@@ -151,7 +151,7 @@ def agreement(
 
 
 def positive(found: Iterable[Agreement]) -> Verdict:
-    """Whether all intervals and all seeds are above zero."""
+    """The verdict that all intervals and all seeds are above zero."""
     found = list(found)
     above = all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found)
     return holds(above, all(interval.high <= 0 for interval, *_ in found))
