@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from experiments.theory.lazy import project_rows
 from experiments.theory.networks import two_layer
-from experiments.theory.training import Labels, logistic, loss_slope, margins
+from experiments.theory.training import Labels, input_gradient, logistic, margins
 from ntkscore.model import Model
 
 Weights = Float[Array, "m d"]
@@ -120,12 +120,9 @@ def train_inside(
 
 
 class Defended(NamedTuple):
-    """Weights after adversarial training in a ball.
+    """Weights after adversarial training in a ball, and the number of epochs.
 
-    Attributes:
-        weights: W.
-        epochs: that were run.
-        robust: share of the training points that the last epoch's attack left on their side.
+    The robust accuracy is that of the training points under the last epoch's attack, a fraction.
     """
 
     weights: Weights
@@ -181,7 +178,7 @@ def adversarial_training(
 
     def epoch(run: PyTree) -> PyTree:
         i, w, _, best, since = run
-        attacked = attack(radius)(loss_slope(model, w, y), x)
+        attacked = attack(radius)(input_gradient(model, w, y), x)
         robust = jnp.mean(margins(model, w, attacked, y) > 0)
 
         def step(j: Array, w: Array) -> Array:

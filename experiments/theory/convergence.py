@@ -114,15 +114,15 @@ def projected_descent(
     def step(params: PyTree, _: None) -> tuple[PyTree, tuple[Array, ...]]:
         points = lax.stop_gradient(perturb(params))
         loss_at = lambda w: mean_loss(model, w, points, y)  # noqa: E731
-        loss, slope = jax.value_and_grad(loss_at)(params)
+        loss, gradient = jax.value_and_grad(loss_at)(params)
         towards = jax.tree.map(jnp.subtract, other, params)
-        defect = loss + _inner(slope, towards) - loss_at(other)
-        moved = jax.tree.map(lambda w, g: w - step_size * g, params, slope)
+        defect = loss + _inner(gradient, towards) - loss_at(other)
+        moved = jax.tree.map(lambda w, g: w - step_size * g, params, gradient)
         inside = project_to_ball(moved, model.params, radius)
         changed = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.any(a != b), moved, inside))
         distance = jnp.sqrt(_inner(towards, towards))
         share = jnp.mean(jnp.stack(changed).astype(loss.dtype))
-        return inside, (loss, _inner(slope, slope), defect, distance, share)
+        return inside, (loss, _inner(gradient, gradient), defect, distance, share)
 
     params, measured = lax.scan(step, model.params, None, length=steps)
     return Descent(params, *measured)
@@ -246,15 +246,16 @@ class Arcs:
         return jnp.take_along_axis(grid, least[:, None, None], axis=1)[:, 0]
 
     def stepped(self, model: Model, params: PyTree) -> Float[Array, "n 3"]:
-        """A weak 𝒜: the end of each arc that the loss's slope at its middle points to."""
+        """A weak 𝒜: the end of each arc that the loss's gradient at its middle points to."""
         dtype = jax.tree.leaves(params)[0].dtype
         angles, y = (jnp.asarray(each, dtype) for each in circle(self.count))
 
         def on(angles: Array) -> Array:
             return jnp.stack([jnp.cos(angles), jnp.sin(angles), jnp.ones_like(angles)], 1) / 2**0.5
 
-        slope = jax.grad(lambda p: jnp.sum(logistic(y * model.apply(params, on(p))[:, 0])))(angles)
-        return on(angles + self.radius * jnp.sign(slope))
+        loss = lambda angles: jnp.sum(logistic(y * model.apply(params, on(angles))[:, 0]))  # noqa: E731
+        gradient = jax.grad(loss)(angles)
+        return on(angles + self.radius * jnp.sign(gradient))
 
     def robust_loss(self, model: Model, params: PyTree) -> tuple[Array, Array]:
         """L_* on the grids, nats, and by how much the true one may exceed it.

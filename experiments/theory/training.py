@@ -47,8 +47,8 @@ def logistic(z: Float[Array, "..."]) -> Float[Array, "..."]:
     return jax.nn.softplus(-z)
 
 
-def loss_slope(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
-    """The gradient of the loss in the points, for an attack on a model with one output."""
+def input_gradient(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
+    """The gradient of the loss in the points, (n, …), for an attack on a model of one output."""
     return jax.grad(lambda x: jnp.sum(logistic(margins(model, params, x, y))))
 
 
@@ -119,12 +119,7 @@ def steps(
 ) -> tuple[PyTree, Labels, Labels]:
     """Take a step of the algorithm for each point, one after the other.
 
-    Args:
-        model: the network; its own weights are not used.
-        attack: of (gradient, points), such as `sphere.CapAttack`.
-        params: weights before the first point.
-        x, y: fresh points in order.
-        beta, step_size: β and γ, as data, so that one program serves a sweep.
+    The model's own weights are not used. β and γ are data, so that one program serves a sweep.
 
     Returns:
         The weights after the last point; and the margins of each point and of its attacked one at
@@ -134,7 +129,7 @@ def steps(
     def step(params: PyTree, point: tuple[Array, Array]) -> tuple[PyTree, tuple[Array, Array]]:
         x, y = (each[None] for each in point)
         attacked = lax.cond(
-            beta > 0, lambda x: attack(loss_slope(model, params, y), x), lambda x: x, x
+            beta > 0, lambda x: attack(input_gradient(model, params, y), x), lambda x: x, x
         )
         gradient, (clean, robust) = mixed_gradient(model, params, x, attacked, y, beta)
         params = jax.tree.map(lambda w, g: w - step_size * g, params, gradient)

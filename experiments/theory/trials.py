@@ -22,7 +22,7 @@ from experiments.theory.energies import (
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, on_sphere
-from experiments.theory.training import algorithm_1, loss_slope
+from experiments.theory.training import algorithm_1, input_gradient
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 
@@ -158,7 +158,7 @@ def run_trial(
     skips, attack = space.parse(architecture), CapAttack(rho, attack_steps)
     clean, labels = (jnp.asarray(each, jnp.float32) for each in points)
     model = space.network(skips, clean, seed=seed)
-    attacked = twice(attack, loss_slope(model, model.params, labels), clean)
+    attacked = twice(attack, input_gradient(model, model.params, labels), clean)
     stack = on_sphere(np.concatenate([x, *(np.asarray(each, float) for each in attacked)]))
     terms = bound_terms(infinite_ntk(space, skips, stack), y, skips.layers, beta)
     lipschitz = max(ACTIVATIONS[name].lipschitz for name in space.activations_of(skips))

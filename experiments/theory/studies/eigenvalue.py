@@ -18,7 +18,7 @@ from experiments.theory.sphere import CapAttack, project_to_cap
 from experiments.theory.studies.setting import LABELS, Rows, of_width
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import margin, on_sphere
-from experiments.theory.training import loss_slope
+from experiments.theory.training import input_gradient
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
@@ -49,7 +49,7 @@ def stacks(
     @jax.jit
     def attacked(code: jax.Array, rho: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = space.model(shape, weights, code, points)
-        return twice(CapAttack(rho), loss_slope(model, weights, labels), points)
+        return twice(CapAttack(rho), input_gradient(model, weights, labels), points)
 
     for rho in RADII:
         once = project_to_cap(jnp.asarray(directions[0], jnp.float32), points, rho)

@@ -46,8 +46,13 @@ def largest_step(scale: float) -> Callable[[Model, Array, Array], Array]:
 
             def step(state: PyTree) -> PyTree:
                 done, _, before, w = state
-                value, slope = jax.value_and_grad(loss)(w)
-                return done + 1, before, value, jax.tree.map(lambda w, g: w - gamma * g, w, slope)
+                value, gradient = jax.value_and_grad(loss)(w)
+                return (
+                    done + 1,
+                    before,
+                    value,
+                    jax.tree.map(lambda w, g: w - gamma * g, w, gradient),
+                )
 
             start = (0, jnp.inf, loss(model.params), model.params)
             done, before, value, _ = lax.while_loop(descends, step, start)

@@ -17,7 +17,7 @@ from experiments.theory.networks import deep_network
 from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import Rows, grid, linearisation, lines_by_group, numbers
 from experiments.theory.studies.statistics import Findings, slope, within
-from experiments.theory.training import loss_slope
+from experiments.theory.training import input_gradient
 
 N, DIMENSION, RHO, STEPS, SEEDS = 20, 10, 0.1, 150, 4
 WIDTHS = (64, 256, 1024)
@@ -43,7 +43,7 @@ def measured(key: PRNGKeyArray, radius: Array, width: int, hidden: int) -> dict[
     x = project_to_sphere(jax.random.normal(points, (N, DIMENSION)))
     y = jax.random.rademacher(labels, (N,), x.dtype)
     attack = CapAttack(RHO)
-    perturb = lambda w: attack(loss_slope(model, w, y), x)  # noqa: E731
+    perturb = lambda w: attack(input_gradient(model, w, y), x)  # noqa: E731
     run = projected_descent(model, y, perturb, RATE / (width * hidden), STEPS, radius / width**0.5)
     change = jax.tree.map(jnp.subtract, run.params, model.params)
     drawn = optax.tree.random_like(direction, change)

@@ -18,7 +18,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.studies.setting import Rows, grid
 from experiments.theory.studies.statistics import Findings, holds
 from experiments.theory.tasks import on_sphere
-from experiments.theory.training import loss_slope, margins, mean_loss
+from experiments.theory.training import input_gradient, margins, mean_loss
 from ntkscore.model import Model
 
 N, STEPS, RATE, TRIES, SEEDS = 80, 3000, 0.02, 3, 3
@@ -53,14 +53,14 @@ def fitted(keys: PRNGKeyArray, x: Array, y: Array, radius: Array, width: int) ->
 
         def attacked(params: PyTree, steps: int) -> Array:
             attack = pgd(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
-            return attack(loss_slope(model, params, y), x)
+            return attack(input_gradient(model, params, y), x)
 
         def step(carry: PyTree, _: None) -> tuple[PyTree, None]:
             params, moments = carry
             z = attacked(params, 10)
-            slope = jax.grad(lambda p: mean_loss(model, p, z, y))(params)
+            gradient = jax.grad(lambda p: mean_loss(model, p, z, y))(params)
             with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.
-                updates, moments = adam.update(slope, moments, params)
+                updates, moments = adam.update(gradient, moments, params)
             return (optax.apply_updates(params, updates), moments), None
 
         start = (model.params, adam.init(model.params))

@@ -31,7 +31,7 @@ from ntkscore.model import Model
 
 STEPS, DIMENSION, MU, RHO, BETA, SEEDS = 200, 10, 0.1, 0.15, 0.5, 3
 FUNCTION_STEP = 0.5
-"""γ ‖∂f/∂W‖²: how far a step moves the output at its point, per unit of the loss's slope."""
+"""γ ‖∂f/∂W‖²: move of the output at a step's point, per unit of the loss's derivative."""
 WIDTHS = (64, 256, 1024)
 ACTIVATIONS = ("relu", "tanh")
 OF_KERNEL = 16

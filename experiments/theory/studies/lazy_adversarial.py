@@ -15,7 +15,7 @@ from experiments.theory.studies.digits import drawn, split
 from experiments.theory.studies.setting import Rows, curve
 from experiments.theory.studies.statistics import Findings, crossings, holds, within
 from experiments.theory.tasks import Points
-from experiments.theory.training import loss_slope, margins
+from experiments.theory.training import input_gradient, margins
 from ntkscore.analysis.seeds import log_slope, over_seeds
 
 SIDES, WIDTH, DEVIATION, SEEDS = (5, 7, 10, 14, 20, 28), 500, 10.0, 3
@@ -57,7 +57,7 @@ def training_attack(radius: Array) -> Attack:
 def accuracies(w: Array, a: Array, x: Array, y: Array, radius: Array) -> tuple[Array, Array]:
     """Shares of points on their side: clean, and under PGD."""
     model = two_layer(w, a)
-    attacked = attack_in(radius, TEST_STEPS)(loss_slope(model, w, y), x)
+    attacked = attack_in(radius, TEST_STEPS)(input_gradient(model, w, y), x)
     clean, robust = (jnp.mean(margins(model, w, z, y) > 0) for z in (x, attacked))
     return clean, robust
 

@@ -68,14 +68,9 @@ def error(w: np.ndarray, a: np.ndarray, points: Points) -> float:
 def flip_rows(
     study: Study, cases: Rows, deviations: tuple[float, ...], reduction: Reduction, images: int
 ) -> Iterator[pd.DataFrame]:
-    """Rows of test images for each case and ball; one run of training serves all balls.
+    """Rows of test images for each case (scale, side, width, seed) and ball.
 
-    Args:
-        study: that finds MNIST.
-        cases: a grid of scales, sides, widths and seeds.
-        deviations: C₀ of the balls.
-        reduction: of the loss over a batch.
-        images: test images whose flips are measured.
+    One run of training serves the balls of all deviations C₀.
     """
     for case in cases:
         scale, side, width, seed = case.values()

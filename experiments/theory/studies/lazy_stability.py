@@ -72,8 +72,8 @@ def trained(
         batches = jax.random.permutation(key, len(x))[: steps * BATCH].reshape(steps, BATCH)
 
         def step(w: PyTree, rows: Array) -> tuple[PyTree, Array]:
-            value, slope = jax.value_and_grad(loss)(w, rows)
-            return jax.tree.map(lambda a, g: a - rate * g, w, slope), value
+            value, gradient = jax.value_and_grad(loss)(w, rows)
+            return jax.tree.map(lambda a, g: a - rate * g, w, gradient), value
 
         w, losses = lax.scan(step, w, batches)
         return w, jnp.mean(losses)

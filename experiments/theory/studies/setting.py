@@ -21,7 +21,7 @@ from cells.space import Task
 from experiments.plotting import COLOURS
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin
-from experiments.theory.training import loss_slope
+from experiments.theory.training import input_gradient
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.joint import every_kernel
 from ntkscore.model import Model
@@ -56,13 +56,9 @@ def pixels(count: int, places: int, channels: int, mu: float, seed: int) -> Poin
 def by_seed(
     space: ResidualSpace, name: str, tasks: Sequence[Points], compute: Callable[..., PyTree]
 ) -> Iterator[Any]:
-    """The results of a function of (model, x, y), compiled once, for each task.
+    """The results of a function of (model, x, y), compiled once, for each task, in float32.
 
-    Args:
-        space: of networks of one output.
-        name: of the architecture; its weights are drawn by the task's place as seed.
-        tasks: points of equal numbers.
-        compute: traced, on arrays in float32.
+    A task's place is the seed of its weights. Tasks have equal numbers of points.
     """
     skips = space.parse(name)
     shape, code = space.shape(skips), jnp.asarray(space.encode(skips))
@@ -78,7 +74,7 @@ def by_seed(
 
 def stacked(attack: CapAttack, model: Model, params: PyTree, x: Array, y: Array) -> Array:
     """X, X_ρ and X_2ρ, one below the other, attacked at these weights."""
-    return jnp.concatenate([x, *twice(attack, loss_slope(model, params, y), x)])
+    return jnp.concatenate([x, *twice(attack, input_gradient(model, params, y), x)])
 
 
 def kernel(model: Model, params: PyTree, points: Array) -> Array:
@@ -134,13 +130,9 @@ def lines_by_group(
     label: Callable[..., str],
     xlabel: str,
 ) -> None:
-    """Fill a panel for each quantity with the means over x of every group.
+    """Fill a panel for each quantity, by column and title, with the means over x of every group.
 
-    Args:
-        axes, frame, x, xlabel: as for `lines`; further axes stay empty.
-        by: columns whose values make a group.
-        quantities: columns of the vertical axes, and their panels' titles.
-        label: the legend's text for a group's values.
+    The label is the legend's text for a group's values. Further axes stay empty.
     """
     for colour, (values, part) in enumerate(frame.groupby(list(by), sort=False)):
         for axis, (name, title) in zip(axes, quantities.items(), strict=False):

@@ -12,6 +12,8 @@ from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
 
 Truth = bool | np.bool_
+RESAMPLES = 300
+"""Resamples of the networks behind an interval."""
 
 
 class Findings(list[Finding]):
@@ -31,13 +33,7 @@ def holds(right: Truth, wrong: Truth | None = None) -> Verdict:
 
 
 class Agreement(NamedTuple):
-    """A rank correlation.
-
-    Attributes:
-        mean: over the seeds.
-        seeds: that of each.
-        networks: how many there are.
-    """
+    """A rank correlation: its mean over the seeds, each seed's, and the number of networks."""
 
     mean: Interval
     seeds: np.ndarray
@@ -47,12 +43,9 @@ class Agreement(NamedTuple):
 def means_by_seed(
     frame: pd.DataFrame, x: str, y: str, statistic: Callable[[np.ndarray, np.ndarray], float]
 ) -> Interval:
-    """A statistic of x and of y's means over the seeds, with an interval from resampled seeds.
+    """A statistic of x, ascending, and of y's means over the seeds, with an interval over seeds.
 
-    Args:
-        frame: rows per value of x and seed; those of one value and seed are averaged first.
-        x, y: columns.
-        statistic: of the values of x, ascending, and of the means of y there.
+    Rows of one value of x and one seed are averaged first.
     """
     table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
     at = table.columns.to_numpy(float)
@@ -60,12 +53,7 @@ def means_by_seed(
 
 
 def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
-    """The slope of log y against log x, with an interval from resampled seeds.
-
-    Args:
-        frame: rows per value of x and seed; y is averaged over the seeds before its logarithm.
-        x, y: columns.
-    """
+    """The slope of log y, averaged over the seeds first, against log x, with an interval."""
     return means_by_seed(frame, x, y, log_slope)
 
 
@@ -118,15 +106,11 @@ def agreement(
     measured: str,
     predicted: str,
     control: str | None = None,
-    resamples: int = 300,
 ) -> Agreement:
     """Spearman over networks by seed, and the interval of its mean from resampled networks.
 
-    Args:
-        frame: a row per network and seed.
-        measured, predicted: columns; networks where a seed has no number are left out.
-        control: a column of the networks that is held equal; the correlation is partial then.
-        resamples: of the bootstrap.
+    Networks where a seed has no number are left out. With a column to control for, the correlation
+    is partial.
     """
     columns = [measured, predicted]
     wide = frame.pivot(index="network", columns="seed", values=columns)
@@ -144,7 +128,7 @@ def agreement(
             return (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
 
     rng = np.random.default_rng(0)
-    drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(resamples)]
+    drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(RESAMPLES)]
     low, high = np.nanquantile(drawn, (0.025, 0.975))
     seeds = by_seed(chosen)
     return Agreement(Interval(float(seeds.mean()), float(low), float(high)), seeds, len(chosen))

@@ -16,7 +16,7 @@ from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import Rows, by_seed, curve, numbers, of_width, stacked
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import Points, on_sphere, tradeoff
-from experiments.theory.training import loss_slope, margins, steps
+from experiments.theory.training import input_gradient, margins, steps
 from experiments.theory.trials import ERRORS, bound_terms
 from ntkscore.model import Model
 
@@ -43,7 +43,7 @@ def trained(gamma: float, beta: float) -> Callable[..., dict[str, PyTree]]:
         weight = jnp.asarray(beta, x.dtype)
         end, *_ = steps(model, ATTACK, model.params, x[:STEPS], y[:STEPS], weight, gamma)
         z, labels = x[STEPS:], y[STEPS:]
-        attacked = ATTACK(loss_slope(model, end, labels), z)
+        attacked = ATTACK(input_gradient(model, end, labels), z)
         errors = [jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked)]
         few, true = x[:OF_ENERGY], y[:OF_ENERGY]
         fresh = jax.random.rademacher(jax.random.key(0), true.shape, true.dtype)

@@ -41,10 +41,10 @@ def trained(
 
     def step(run: PyTree) -> PyTree:
         i, w, _ = run
-        value, slope = jax.value_and_grad(loss)(w)
+        value, gradient = jax.value_and_grad(loss)(w)
         # The loss is of the weights before the step, which are kept where it is low enough.
         keep = value <= DONE
-        new = jax.tree.map(lambda a, g: jnp.where(keep, a, a - RATE * g), w, slope)
+        new = jax.tree.map(lambda a, g: jnp.where(keep, a, a - RATE * g), w, gradient)
         return i + jnp.where(keep, 0, 1), new, value
 
     def on(run: PyTree) -> Array:
