@@ -94,7 +94,7 @@ def flip_rows(
             )
 
 
-def label(scale: str, width: int) -> str:
+def label(scale: str, width: object) -> str:
     """The legend's text for networks of a width on points of a scale."""
     return f"m = {width}" + ("" if scale == "unit" else f", {scale}")
 
