@@ -1,1 +1,1 @@
-"""What the papers behind this project prove, as functions, and the studies that run it."""
+"""Functions for what the papers behind this project prove, and the studies that run them."""

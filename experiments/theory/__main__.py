@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,7 +13,7 @@ from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.errors import InputError
 from ntkscore.text import parse_fraction
 
-OPTIONS: dict[str, tuple[Any, str]] = {
+OPTIONS: dict[str, tuple[int | float | str, str]] = {
     "width": (64, "features of each hidden layer"),
     "activation": ("relu", "activation of the hidden layers"),
     "activation_scaling": ("width", "whether activations are scaled by the width: width, literal"),
@@ -45,32 +44,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     train.add_argument("--out", type=Path, help="folder for checkpoints; continued if it exists")
     train.add_argument("--data-dir", type=Path, help="folder with data; else $NTKSCORE_DATA")
     train.add_argument("--format", type=Format, default=Format.table, help="table, json or csv")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        rho, beta = parse_fraction(given.rho), parse_fraction(given.beta)
-        sizes = (given.points, given.dimension, given.mu, given.side, given.seed)
+        rho, beta = parse_fraction(options.rho), parse_fraction(options.beta)
+        sizes = (options.points, options.dimension, options.mu, options.side, options.seed)
         with stderr.status("training"):
             row = run_trial(
-                Residual(**{name: getattr(given, name) for name in SPACE}),
-                given.network,
-                draw(given.task, *sizes, given.data_dir),
+                Residual(**{name: getattr(options, name) for name in SPACE}),
+                options.network,
+                draw(options.task, *sizes, options.data_dir),
                 rho=rho,
-                attack_steps=given.attack_steps,
+                attack_steps=options.attack_steps,
                 beta=beta,
-                rule=given.rule,
-                nu=given.nu,
-                seed=given.seed,
-                out=given.out,
+                rule=options.rule,
+                nu=options.nu,
+                seed=options.seed,
+                out=options.out,
             )
     except InputError as error:
         parser.exit(2, f"error: {error}\n")
-    if given.format is not Format.table:
-        return print_frame(pd.DataFrame([row]), given.format)
+    if options.format is not Format.table:
+        return print_frame(pd.DataFrame([row]), options.format)
     texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()]
     print_frame(
         pd.DataFrame({"name": list(row), "value": texts}),
-        given.format,
-        f"Algorithm 1, task {given.task}, β = {beta:g}, ρ = {rho:g}",
+        options.format,
+        f"Algorithm 1, task {options.task}, β = {beta:g}, ρ = {rho:g}",
         "Errors are in expectation over the network that the algorithm returns; PGD's is from "
         "below. Terms are the bounds without their constants: to be compared, not believed.",
     )

@@ -1,4 +1,4 @@
-"""Training of two-layer networks in a ball of weights: until they leave it, and against attacks.
+"""Training of two-layer networks inside a ball of weights: plain, and against attacks.
 
 The ball of radius V = C₀/√m holds every W whose rows are within V of their start. C₀ is the
 deviation, which the width does not change.
@@ -8,33 +8,35 @@ Source: Wang et al. (2022), "Adversarial robustness is at odds with lazy trainin
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from experiments.theory.lazy import project_rows
 from experiments.theory.networks import two_layer
-from experiments.theory.training import Labels, logistic, loss_slope, margins
+from experiments.theory.training import Labels, input_gradient, logistic, margins
 from ntkscore.model import Model
 
 Weights = Float[Array, "m d"]
 Signs = Float[Array, " m"]
 Points = Float[Array, "n d"]
+Run = tuple[Array, Array, Array]
+"""Steps taken, the weights before the last one, and those after it."""
 Reduction = Literal["mean", "sum"]
 REDUCTIONS: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "sum": jnp.sum}
-"""Of the loss over a batch; the sum takes steps that are larger by the size of the batch."""
+"""Reductions of the loss over a batch; the sum makes steps larger by the size of the batch."""
 
 
 class Inside(NamedTuple):
-    """The last weights of a run inside each ball.
+    """The last weights of a run inside each of k balls.
 
     Attributes:
-        weights: W, for each of k balls.
-        deviation: C₀ that they have reached, √m max_s ‖w_s − w_{s,0}‖.
+        weights: W.
+        deviation: the C₀ that they have reached, √m max_s ‖w_s − w_{s,0}‖.
         steps: taken until there.
         left: whether the next step left the ball; else the steps were over before.
     """
@@ -74,7 +76,7 @@ def train_inside(
     reduction: Reduction = "mean",
     max_steps: int | Array = 20_000,
 ) -> Inside:
-    """Plain descent on the logistic loss, batch by batch; what it last was inside each ball.
+    """Run plain descent on the logistic loss by batches, and return its last weights in each ball.
 
     Args:
         key: of the order of the points, anew in every epoch.
@@ -96,36 +98,31 @@ def train_inside(
         >>> run.status, bool((run.deviation <= balls).all())
         (['ok', 'ok'], True)
     """
-    model, reduce = two_layer(weights, a), REDUCTIONS[reduction]
+    model = two_layer(weights, a)
 
-    def step(i: Array, w: Array) -> Array:
+    def step(run: Run) -> Run:
+        i, _, now = run
         rows = _batch(key, i, len(x), batch)
-        return w - rate * _gradient(model, w, x[rows], y[rows], reduce)
+        return i + 1, now, now - rate * _gradient(model, now, x[rows], y[rows], reduction)
 
-    def leave(run: Any, ball: Array) -> tuple[Any, Inside]:
-        def inside(run: Any) -> Array:
+    def leave(run: Run, ball: Array) -> tuple[Run, Inside]:
+        def inside(run: Run) -> Array:
             i, _, now = run
             return (deviation(now, weights) <= ball) & (i < max_steps)
 
-        i, before, now = lax.while_loop(
-            inside, lambda run: (run[0] + 1, run[2], step(run[0], run[2])), run
-        )
+        i, before, now = lax.while_loop(inside, step, run)
         left = deviation(now, weights) > ball
-        kept = jnp.where(left, before, now)
-        return (i, before, now), Inside(
-            kept, deviation(kept, weights), i - left.astype(i.dtype), left
-        )
+        last = jnp.where(left, before, now)
+        taken = i - left.astype(i.dtype)
+        return (i, before, now), Inside(last, deviation(last, weights), taken, left)
 
     return lax.scan(leave, (jnp.asarray(0), weights, weights), deviations)[1]
 
 
 class Defended(NamedTuple):
-    """Weights after adversarial training in a ball.
+    """Weights after adversarial training in a ball, and the number of epochs.
 
-    Attributes:
-        weights: W.
-        epochs: that were run.
-        robust: share of the training points that the last epoch's attack left on their side.
+    The robust accuracy is that of the training points under the last epoch's attack, a fraction.
     """
 
     weights: Weights
@@ -142,14 +139,14 @@ def adversarial_training(
     y: Labels,
     radius: float | Array,
     ball: float | Array,
-    attack: Callable[[Any], Callable[..., Array]],
+    attack: Callable[[float | Array], Callable[..., Array]],
     rate: float | Array,
     batch: int = 32,
     reduction: Reduction = "mean",
     epochs: int = 6,
     patience: int | None = None,
 ) -> Defended:
-    """Descent on attacked points, each step projected onto a ball of weights.
+    """Train on attacked points, with each step projected onto a ball of weights.
 
     In each epoch all points are attacked, then met in batches; after every step each row of W is
     moved to the nearest place within V of its start.
@@ -177,36 +174,33 @@ def adversarial_training(
         >>> bool(deviation(end.weights, w) <= 50**0.5 + 1e-5), end.robust
         (True, Array(1., dtype=float32))
     """
-    model, reduce = two_layer(weights, a), REDUCTIONS[reduction]
-    whole = len(x) // batch
+    model, steps = two_layer(weights, a), len(x) // batch
 
-    def epoch(run: Any) -> Any:
+    def epoch(run: PyTree) -> PyTree:
         i, w, _, best, since = run
-        attacked = attack(radius)(loss_slope(model, w, y), x)
+        attacked = attack(radius)(input_gradient(model, w, y), x)
         robust = jnp.mean(margins(model, w, attacked, y) > 0)
 
         def step(j: Array, w: Array) -> Array:
-            rows = _batch(key, i * whole + j, len(x), batch)
-            slope = _gradient(model, w, attacked[rows], y[rows], reduce)
-            return project_rows(w - rate * slope, weights, ball)
+            rows = _batch(key, i * steps + j, len(x), batch)
+            gradient = _gradient(model, w, attacked[rows], y[rows], reduction)
+            return project_rows(w - rate * gradient, weights, ball)
 
-        w = lax.fori_loop(0, whole, step, w)
+        w = lax.fori_loop(0, steps, step, w)
         since = jnp.where(robust > best, 0, since + 1)
         return i + 1, w, robust, jnp.maximum(best, robust), since
 
-    def on(run: Any) -> Array:
+    def unfinished(run: PyTree) -> Array:
         return (run[0] < epochs) & (run[4] < (epochs if patience is None else patience))
 
     none, zero = jnp.zeros((), x.dtype), jnp.asarray(0)
-    i, w, robust, _, _ = lax.while_loop(on, epoch, (zero, weights, none, none - 1, zero))
+    i, w, robust, _, _ = lax.while_loop(unfinished, epoch, (zero, weights, none, none - 1, zero))
     return Defended(w, i, robust)
 
 
-def _gradient(
-    model: Model, w: Array, x: Array, y: Array, reduce: Callable[[Array], Array]
-) -> Array:
+def _gradient(model: Model, w: Array, x: Array, y: Array, reduction: Reduction) -> Array:
     """The gradient of the logistic loss of a batch."""
-    return jax.grad(lambda w: reduce(logistic(margins(model, w, x, y))))(w)
+    return jax.grad(lambda w: REDUCTIONS[reduction](logistic(margins(model, w, x, y))))(w)
 
 
 def _batch(key: Array, step: Array, count: int, batch: int) -> Array:

@@ -1,22 +1,26 @@
-"""Projected descent in a ball around the initial weights, and what bounds its regret.
+"""Projected descent in a ball around the initial weights, its regret, and arcs to run it on.
 
 Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
 networks", sections 3 to 5.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from experiments.theory.training import logistic, margins
+from experiments.theory.tasks import circle, lifted
+from experiments.theory.training import logistic, mean_loss
+from ntkscore.errors import InputError
 from ntkscore.model import Model
 
 Perturb = Callable[[PyTree], Array]
-"""A perturbation function 𝒜(W, ·): the perturbed points, (n, d), that weights are met with."""
+"""A perturbation function 𝒜(W, ·): the perturbed points, (n, d), at some weights."""
 
 
 def project_to_ball(params: PyTree, centre: PyTree, radius: float | Array) -> PyTree:
@@ -107,27 +111,27 @@ def projected_descent(
     """
     other = model.params if comparator is None else comparator
 
-    def step(params: PyTree, _: Any) -> tuple[PyTree, tuple[Array, ...]]:
+    def step(params: PyTree, _: None) -> tuple[PyTree, tuple[Array, ...]]:
         points = lax.stop_gradient(perturb(params))
-        loss_at = lambda w: jnp.mean(logistic(margins(model, w, points, y)))  # noqa: E731
-        loss, slope = jax.value_and_grad(loss_at)(params)
+        loss_at = lambda w: mean_loss(model, w, points, y)  # noqa: E731
+        loss, gradient = jax.value_and_grad(loss_at)(params)
         towards = jax.tree.map(jnp.subtract, other, params)
-        defect = loss + _inner(slope, towards) - loss_at(other)
-        moved = jax.tree.map(lambda w, g: w - step_size * g, params, slope)
+        defect = loss + _inner(gradient, towards) - loss_at(other)
+        moved = jax.tree.map(lambda w, g: w - step_size * g, params, gradient)
         inside = project_to_ball(moved, model.params, radius)
         changed = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.any(a != b), moved, inside))
         distance = jnp.sqrt(_inner(towards, towards))
         share = jnp.mean(jnp.stack(changed).astype(loss.dtype))
-        return inside, (loss, _inner(slope, slope), defect, distance, share)
+        return inside, (loss, _inner(gradient, gradient), defect, distance, share)
 
-    params, seen = lax.scan(step, model.params, None, length=steps)
-    return Descent(params, *seen)
+    params, measured = lax.scan(step, model.params, None, length=steps)
+    return Descent(params, *measured)
 
 
 def regret(
     run: Descent, step_size: float, curvature: float | None = None, width: int = 1
 ) -> Regret:
-    """What bounds the regret of a run against its comparator, which must lie in the ball.
+    """The terms that bound the regret of a run against its comparator, which must be in the ball.
 
     Args:
         run: with the comparator W^c.
@@ -155,6 +159,113 @@ def regret(
         step_size / 2 * jnp.mean(run.slopes),
         jnp.mean(defects),
     )
+
+
+def theorem41_width(radius: float, hidden: int, gap: float, dimension: int = 1) -> float:
+    """m = max(R⁹ H¹⁶/ε⁷, d²), for projected descent on a deep network; constants are not given.
+
+    R is the ball's radius, H the number of trained layers, ε, in nats, by how much the loss may
+    exceed the best of the ball.
+
+    Source: Gao et al. (2019), theorem 4.1.
+
+    Example:
+        >>> f"{theorem41_width(radius=1, hidden=2, gap=0.1):.1e}"
+        '6.6e+11'
+    """
+    return float(max(radius**9 * hidden**16 / gap**7, dimension**2))
+
+
+def theorem51_width(radius: float, gap: float) -> float:
+    """m = R⁴/ε², for descent on a smooth two-layer network, as `theorem41_width`.
+
+    Source: Gao et al. (2019), theorem 5.1.
+
+    Example:
+        >>> round(theorem51_width(radius=2, gap=0.1))
+        1600
+    """
+    return float(radius**4 / gap**2)
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """Arcs around the angles of the task `circle`, lifted to the sphere (`lifted`).
+
+    Attributes:
+        radius: of each arc, in radians, at most half of the angles' distance.
+        count: number n of angles.
+        grid: angles that the worst one of an arc is sought among, its ends included.
+
+    Raises:
+        InputError: if arcs of different labels could meet.
+
+    Example:
+        >>> Arcs(radius=0.15).points.shape
+        (10, 81, 3)
+    """
+
+    radius: float
+    count: int = 10
+    grid: int = 81
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.radius < np.pi / self.count:
+            raise InputError(
+                f"expected arcs of a radius from 0 to below {np.pi / self.count:.3f}, got "
+                f"{self.radius:g}; wider ones meet"
+            )
+
+    @property
+    def y(self) -> Float[np.ndarray, " n"]:
+        """Labels 1 and −1."""
+        return circle(self.count)[1]
+
+    @property
+    def clean(self) -> Float[np.ndarray, "n 3"]:
+        """The arcs' middles."""
+        return lifted(circle(self.count)[0])
+
+    @property
+    def points(self) -> Float[np.ndarray, "n g 3"]:
+        """The grid of every arc."""
+        across = np.linspace(-self.radius, self.radius, self.grid)
+        return lifted(circle(self.count)[0][:, None] + across)
+
+    def margins(self, model: Model, params: PyTree) -> Float[Array, "n g"]:
+        """y f on the grids."""
+        dtype = jax.tree.leaves(params)[0].dtype
+        flat = jnp.asarray(self.points.reshape(-1, 3), dtype)
+        outputs = model.apply(params, flat)[:, 0].reshape(self.count, self.grid)
+        return jnp.asarray(self.y, dtype)[:, None] * outputs
+
+    def worst(self, model: Model, params: PyTree) -> Float[Array, "n 3"]:
+        """𝒜*: of each grid the point of largest loss."""
+        least = jnp.argmin(self.margins(model, params), axis=1)
+        grid = jnp.asarray(self.points, jax.tree.leaves(params)[0].dtype)
+        return jnp.take_along_axis(grid, least[:, None, None], axis=1)[:, 0]
+
+    def stepped(self, model: Model, params: PyTree) -> Float[Array, "n 3"]:
+        """A weak 𝒜: the end of each arc that the loss's gradient at its middle points to."""
+        dtype = jax.tree.leaves(params)[0].dtype
+        angles, y = (jnp.asarray(each, dtype) for each in circle(self.count))
+
+        def on(angles: Array) -> Array:
+            return jnp.stack([jnp.cos(angles), jnp.sin(angles), jnp.ones_like(angles)], 1) / 2**0.5
+
+        loss = lambda angles: jnp.sum(logistic(y * model.apply(params, on(angles))[:, 0]))  # noqa: E731
+        gradient = jax.grad(loss)(angles)
+        return on(angles + self.radius * jnp.sign(gradient))
+
+    def robust_loss(self, model: Model, params: PyTree) -> tuple[Array, Array]:
+        """L_* on the grids, nats, and by how much the true one may exceed it.
+
+        The second is the largest measured slope along an arc times half of the grid's distance.
+        """
+        margins = self.margins(model, params)
+        spacing = 2 * self.radius / (self.grid - 1)
+        steepest = jnp.max(jnp.abs(jnp.diff(margins, axis=1))) / spacing
+        return jnp.mean(logistic(jnp.min(margins, axis=1))), steepest * spacing / 2
 
 
 def _inner(a: PyTree, b: PyTree) -> Array:

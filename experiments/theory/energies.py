@@ -1,4 +1,4 @@
-"""What a kernel and labels say about learning: energies, and the leading terms of the bounds.
+"""Energies of a kernel and labels, and the leading terms and width of a bound that they enter.
 
 Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof needs any
 targets ỹ with y_i ỹ_i ≥ 1, of which the labels are one choice; the smallest energy over all of them
@@ -140,3 +140,23 @@ def eigen_term(kernel: Kernel, layers: int) -> float:
     """
     least = np.linalg.eigvalsh(kernel)[0]
     return float(layers / np.sqrt(least)) if least > 0 else float("nan")
+
+
+def theorem1_width(
+    n: int, layers: int, beta: float, lipschitz: float = 1.0, largest_feature: float = 1.0
+) -> float:
+    """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 needs.
+
+    No network has it: it says how far a result is from what its theorem asks for.
+
+    C is the activations' largest Lipschitz constant, C_fmax the largest length of a layer's
+    features.
+
+    Source: Wu et al. (2024), appendix C, with the squares that are missing there.
+
+    Example:
+        >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"
+        '2.1e+08'
+    """
+    constants = (1 + beta) * (lipschitz + largest_feature)
+    return float(18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2)

@@ -15,7 +15,7 @@ from cells.residual.activations import Activation
 TERMS = 80
 """Hermite coefficients of an activation that is no rectifier."""
 NODES = 200
-"""Of the Gauss–Hermite rule that they are computed by."""
+"""Nodes of the Gauss–Hermite rule that computes them."""
 
 Numbers = Float[np.ndarray, "..."] | float
 """NumPy makes scalars of arrays without axes."""
@@ -121,10 +121,10 @@ def _of_derivative(
 
 
 def _series(
-    left: Float[np.ndarray, "... r"], right: Float[np.ndarray, "... r"], t: Numbers
+    first: Float[np.ndarray, "... r"], second: Float[np.ndarray, "... r"], t: Numbers
 ) -> Numbers:
-    """Σ_r left_r right_r t^r."""
+    """Σ_r first_r second_r t^r."""
     total = np.zeros_like(t)
-    for r in reversed(range(left.shape[-1])):
-        total = total * t + left[..., r] * right[..., r]
+    for r in reversed(range(first.shape[-1])):
+        total = total * t + first[..., r] * second[..., r]
     return total

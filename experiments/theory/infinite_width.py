@@ -95,18 +95,18 @@ def _kernel(
     derivatives, before = [], []
     for layer, name in enumerate(activations):
         first = layer == 0
-        # G_{l−1} as the filters see it, and what multiplies a branch.
-        seen = _neighbourhoods(gram, filter_size)
-        covariance = (1.0 if first else hidden_variance) * seen
+        # G_{l−1} summed over each filter's pixels.
+        covered = _neighbourhoods(gram, filter_size)
+        covariance = (1.0 if first else hidden_variance) * covered
         sigma, variances = ACTIVATIONS[name], np.einsum("iip->ip", covariance)
         product, derivative = moments(sigma, variances[:, None], variances[None], covariance)
-        own = np.asarray(mean(sigma, variances))
+        branch = np.asarray(mean(sigma, variances))
         share, alpha = (1.0, 0) if first else (1 / layers, skips[layer - 1])
         # A branch is correlated with its skip by their means.
-        mixed = own[:, None] * means[None] + means[:, None] * own[None]
+        mixed = branch[:, None] * means[None] + means[:, None] * branch[None]
         gram = share**2 * product + alpha * (gram + share * mixed)
-        means = share * own + alpha * means
-        before.append(seen)
+        means = share * branch + alpha * means
+        before.append(covered)
         derivatives.append(share**2 * derivative)
     kernel, slope = np.sum(gram, 2), np.ones_like(gram)
     for layer in reversed(range(len(activations))):
@@ -133,8 +133,10 @@ def deep_ntk(points: Float[np.ndarray, "n d"], hidden: int) -> Float[np.ndarray,
     check_on_sphere(points)
     gram, total = 2 * points @ points.T, np.zeros((len(points), len(points)))
     for _ in range(hidden):
-        own = np.diag(gram)
-        product, derivative = moments(ACTIVATIONS["relu"], own[:, None], own[None], gram)
+        variances = np.diag(gram)
+        product, derivative = moments(
+            ACTIVATIONS["relu"], variances[:, None], variances[None], gram
+        )
         # All layers below are pulled through this one.
         total = 2 * derivative * total + gram * derivative
         gram = 2 * product

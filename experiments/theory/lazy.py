@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from experiments.theory.least_eigenvalue import Bound
 
 ROUNDING = 1e-12
-"""Of an output, which sums of a neuron's steps may be off by."""
+"""Rounding error of a sum over the neurons, in units of the output."""
 
 Weights = Float[np.ndarray, "m d"]
 Signs = Float[np.ndarray, " m"]

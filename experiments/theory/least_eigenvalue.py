@@ -40,7 +40,7 @@ class Bound(NamedTuple):
 
 
 def orders(activation: Activation) -> int:
-    """How many Hermite coefficients can be had of an activation."""
+    """The number of Hermite coefficients that can be computed of an activation."""
     return ORDERS_OF_RECTIFIERS if activation.homogeneous else TERMS
 
 
@@ -51,7 +51,7 @@ def printed_bound(activation: str, n: int, c: float, r: int | None = None) -> Bo
         activation: name of σ_1.
         n: N points.
         c: max_{i≠j} |⟨x_i, x_j⟩| + 2ρ + ρ².
-        r: the power, if one is asked for.
+        r: the power; the best one if left out.
 
     Source: theorem 2, with |⟨x_i, x_j⟩|, without whose bars its assumption lets points lie
     opposite each other.
@@ -73,10 +73,10 @@ def printed_bound(activation: str, n: int, c: float, r: int | None = None) -> Bo
 
 
 def shares(space: Residual, architecture: Skips | str) -> tuple[float, float]:
-    """What of the first layer reaches the kernel: by skips alone, and by the gradient's way back.
+    """The shares of the first layer in the kernel: by skips alone, and by the backward pass.
 
     w_skip = Π α_l and w_chain = Π (α_{l−1} + (E σ_l′(√v g))²/L²) over the hidden layers after the
-    first, v the variance of what the layer is given, on points of length 1.
+    first, v the variance of the layer's input, on points of length 1.
     """
     skips = space.parse(architecture)
     first, *others = (ACTIVATIONS[name] for name in space.activations_of(skips))
@@ -124,8 +124,8 @@ def lower_bound(
         raise InputError(f"expected rho from 0 to 2, got {rho:g}; it is a chord of the sphere")
     times = {"clean": 0, "robust": 1, "joint_clean": 1, "twice": 2, "joint_robust": 2}[kernel]
     reach = min(c + 2 * times * rho + (times * rho) ** 2, 1.0)
-    kept = 1 - rho**2 / 2 if kernel.startswith("joint") else 1.0
-    return _bound(space, architecture, lambda powers: kept**powers - (n - 1) * reach**powers)
+    shrink = 1 - rho**2 / 2 if kernel.startswith("joint") else 1.0
+    return _bound(space, architecture, lambda powers: shrink**powers - (n - 1) * reach**powers)
 
 
 def lower_bound_at(
@@ -146,24 +146,24 @@ def lower_bound_at(
     inner = np.abs(points @ points.T)
     np.fill_diagonal(inner, 0)
 
-    def left(powers: np.ndarray) -> np.ndarray:
+    def remainder(powers: np.ndarray) -> np.ndarray:
         rows, reached = [], np.ones_like(inner)
         for _ in powers:
             reached = reached * inner
             rows.append(reached.sum(1).max())
         return 1 - np.array(rows)
 
-    return _bound(space, architecture, left)
+    return _bound(space, architecture, remainder)
 
 
 def _bound(
-    space: Residual, architecture: Skips | str, left: Callable[[np.ndarray], np.ndarray]
+    space: Residual, architecture: Skips | str, remainder: Callable[[np.ndarray], np.ndarray]
 ) -> Bound:
-    """Σ_r (w_skip + r w_chain) μ_r(σ_1)² max(0, left_r), over every power that can be had."""
+    """Σ_r (w_skip + r w_chain) μ_r(σ_1)² max(0, remainder_r), over all known powers."""
     first = ACTIVATIONS[space.activations_of(space.parse(architecture))[0]]
     squares = hermite_coefficients(first, count=orders(first))[1:] ** 2
     by_skips, by_chain = shares(space, architecture)
     powers = np.arange(1, orders(first))
     weights = by_skips + powers * by_chain
-    value = float(np.sum(weights * squares * np.maximum(left(powers), 0)))
+    value = float(np.sum(weights * squares * np.maximum(remainder(powers), 0)))
     return Bound(value) if value > np.finfo(float).eps else Bound(0.0, "vacuous")

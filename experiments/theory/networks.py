@@ -33,13 +33,7 @@ def deep_network(key: PRNGKeyArray, dimension: int, width: int, hidden: int) -> 
     leave = jax.random.normal(last, (width, 1))
     weights = [jax.random.normal(k, (width, width)) * scale for k in keys]
 
-    def apply(weights: list[Array], points: Array) -> Array:
-        x = _product(points, enter)
-        for weight in weights:
-            x = jax.nn.relu(_product(x, weight))
-        return _product(x, leave)
-
-    return Model(apply, weights)
+    return Model(lambda w, points: fully_connected([*w, leave], _product(points, enter)), weights)
 
 
 def draw_two_layer(

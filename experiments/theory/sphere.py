@@ -84,8 +84,8 @@ class CapAttack:
             return z
         return lax.fori_loop(1, self.steps, lambda _, z: self.advance(gradient(z), z, x), z)
 
-    def advance(self, slope: Images, z: Images, x: Images) -> Images:
+    def advance(self, gradient: Images, z: Images, x: Images) -> Images:
         """One step of the attack on x, from z, where the gradient is known."""
         length = 2.5 * self.rho / self.steps if self.step_size is None else self.step_size
-        tangent = slope - _inner(slope, z) * z
+        tangent = gradient - _inner(gradient, z) * z
         return project_to_cap(z + length * project_to_sphere(tangent), x, self.rho)

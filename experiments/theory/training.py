@@ -4,9 +4,8 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3 an
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +47,16 @@ def logistic(z: Float[Array, "..."]) -> Float[Array, "..."]:
     return jax.nn.softplus(-z)
 
 
-def loss_slope(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
-    """The gradient of the loss in the points, for an attack on a model with one output."""
+def input_gradient(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
+    """The gradient of the loss in the points, (n, …), for an attack on a model of one output."""
     return jax.grad(lambda x: jnp.sum(logistic(margins(model, params, x, y))))
+
+
+def mean_loss(
+    model: Model, params: PyTree, x: Float[Array, "n ..."], y: Labels
+) -> Float[Array, ""]:
+    """The logistic loss of a model with one output, averaged over the points, in nats."""
+    return jnp.mean(logistic(margins(model, params, x, y)))
 
 
 def mixed_gradient(
@@ -74,37 +80,23 @@ def mixed_gradient(
     return jax.grad(loss, has_aux=True)(params)
 
 
-class State(NamedTuple):
-    """Where a run of the algorithm is, in arrays of a fixed shape.
-
-    Attributes:
-        params: W^{[i]}.
-        moments: optax's state.
-        iterates: as in `Trained`; zeros for what is to come.
-        clean, robust: margins, likewise.
-    """
-
-    params: PyTree
-    moments: Any
-    iterates: PyTree
-    clean: Array
-    robust: Array
-
-
 class Trained(NamedTuple):
-    """What the algorithm leaves.
+    """A run of the algorithm, while it lasts and at its end, in arrays of a fixed shape.
 
     Attributes:
-        iterates: weights W^{[1]}, W^{[1+N/10]}, …, a leading axis on every leaf.
-        params: W^{[N+1]}, which is not among those that the algorithm draws from.
+        params: W^{[i]}; at the end W^{[N+1]}, which is not among those the algorithm draws from.
+        moments: optax's state of plain steps, empty; stored runs of version 0.3 have it.
+        iterates: weights W^{[1]}, W^{[1+N/10]}, …, a leading axis on every leaf; zeros for those
+            to come.
         clean, robust: margins of each point and of its attacked one at the weights that had not
-            seen it.
+            seen it; zeros for those to come.
     """
 
-    iterates: PyTree
     params: PyTree
-    clean: Float[np.ndarray, " n"]
-    robust: Float[np.ndarray, " n"]
+    moments: PyTree
+    iterates: PyTree
+    clean: Labels
+    robust: Labels
 
     @property
     def progressive(self) -> tuple[float, float]:
@@ -112,47 +104,42 @@ class Trained(NamedTuple):
 
         An output of 0 counts as right, one that is not a number as wrong.
         """
-        return float(np.mean(~(self.clean >= 0))), float(np.mean(~(self.robust >= 0)))
+        clean, robust = (~(np.asarray(each) >= 0) for each in (self.clean, self.robust))
+        return float(clean.mean()), float(robust.mean())
 
 
 def steps(
     model: Model,
     attack: Attack,
-    optimizer: optax.GradientTransformation,
     params: PyTree,
-    moments: Any,
     x: Float[Array, "n ..."],
     y: Labels,
     beta: Float[Array, ""],
-) -> tuple[PyTree, Any, Labels, Labels]:
-    """A step of the algorithm for each point, one after the other.
+    step_size: Float[Array, ""] | float,
+) -> tuple[PyTree, Labels, Labels]:
+    """Take a step of the algorithm for each point, one after the other.
 
-    Args:
-        model: the network; its own weights are not looked at.
-        attack: of (gradient, points), such as `sphere.CapAttack`.
-        optimizer: of optax; plain steps of γ in the paper.
-        params, moments: weights and the optimiser's state before the first point.
-        x, y: fresh points in order.
-        beta: weight of adversarial training; as data, so that one program serves a sweep.
+    The model's own weights are not used. β and γ are data, so that one program serves a sweep.
+
+    Returns:
+        The weights after the last point; and the margins of each point and of its attacked one at
+        the weights before its step.
     """
 
-    def step(carry: Any, point: Any) -> Any:
-        params, moments = carry
+    def step(params: PyTree, point: tuple[Array, Array]) -> tuple[PyTree, tuple[Array, Array]]:
         x, y = (each[None] for each in point)
         attacked = lax.cond(
-            beta > 0, lambda x: attack(loss_slope(model, params, y), x), lambda x: x, x
+            beta > 0, lambda x: attack(input_gradient(model, params, y), x), lambda x: x, x
         )
-        slope, (clean, robust) = mixed_gradient(model, params, x, attacked, y, beta)
-        updates, moments = optimizer.update(slope, moments, params)
-        return (optax.apply_updates(params, updates), moments), (clean[0], robust[0])
+        gradient, (clean, robust) = mixed_gradient(model, params, x, attacked, y, beta)
+        params = jax.tree.map(lambda w, g: w - step_size * g, params, gradient)
+        return params, (clean[0], robust[0])
 
-    (params, moments), (clean, robust) = lax.scan(step, (params, moments), (x, y))
-    return params, moments, clean, robust
+    params, (clean, robust) = lax.scan(step, params, (x, y))
+    return params, clean, robust
 
 
-@partial(jax.jit, static_argnames=("model", "attack", "optimizer"))
-def _steps(model, attack, optimizer, params, moments, x, y, beta):
-    return steps(model, attack, optimizer, params, moments, x, y, beta)
+_steps = jax.jit(steps, static_argnames=("model", "attack"))
 
 
 def algorithm_1(
@@ -183,7 +170,7 @@ def algorithm_1(
     Raises:
         InputError: if labels, β or γ are outside their range, or the folder is of another run.
 
-    Source: Wu et al. (2024), "Robust NAS under adversarial training", algorithm 1.
+    Source: Wu et al. (2024), algorithm 1.
 
     Example:
         >>> from experiments.theory.sphere import CapAttack
@@ -202,15 +189,14 @@ def algorithm_1(
         raise InputError(f"expected a step size above 0, got {step_size:g}; raise it")
     dtype = jax.tree.leaves(model.params)[0].dtype
     points, labels = (jnp.asarray(each, dtype) for each in (x, y))
-    optimizer, functions = optax.sgd(step_size), model._replace(params=None)
-    blank = State(
+    start = Trained(
         params=model.params,
-        moments=optimizer.init(model.params),
+        moments=optax.sgd(step_size).init(model.params),
         iterates=jax.tree.map(lambda w: jnp.zeros((ITERATES, *w.shape), w.dtype), model.params),
         clean=jnp.zeros_like(labels),
         robust=jnp.zeros_like(labels),
     )
-    kept = Checkpoints(
+    checkpoints = Checkpoints(
         out,
         {
             "points": fingerprint([x, y]),
@@ -220,24 +206,23 @@ def algorithm_1(
             "step_size": step_size,
         },
     )
+    function = model._replace(params=None)
+    sizes = [jnp.asarray(value, dtype) for value in (beta, step_size)]
     ends = [round(k * len(y) / ITERATES) for k in range(ITERATES + 1)]
-    done, state = kept.latest(blank)
+    done, state = checkpoints.latest(start)
     for k in range(done, ITERATES):
         part = slice(ends[k], ends[k + 1])
         iterates = jax.tree.map(
-            lambda all_, w, k=k: all_.at[k].set(w), state.iterates, state.params
+            lambda every, w, k=k: every.at[k].set(w), state.iterates, state.params
         )
-        params, moments, clean, robust = _steps(
-            functions,
-            attack,
-            optimizer,
-            state.params,
-            state.moments,
-            points[part],
-            labels[part],
-            jnp.asarray(beta, dtype),
+        params, clean, robust = _steps(
+            function, attack, state.params, points[part], labels[part], *sizes
         )
-        seen = state.clean.at[part].set(clean), state.robust.at[part].set(robust)
-        state = State(params, moments, iterates, *seen)
-        kept.save(k + 1, state)
-    return Trained(state.iterates, state.params, np.asarray(state.clean), np.asarray(state.robust))
+        state = state._replace(
+            params=params,
+            iterates=iterates,
+            clean=state.clean.at[part].set(clean),
+            robust=state.robust.at[part].set(robust),
+        )
+        checkpoints.save(k + 1, state)
+    return state

@@ -11,25 +11,25 @@ from attacks import twice
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
 from cells.space import Task
-from experiments.theory.bounds import theorem1_width
 from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,
     leading_term,
     margin_energy,
     scaled_term,
+    theorem1_width,
 )
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, on_sphere
-from experiments.theory.training import algorithm_1, loss_slope
+from experiments.theory.training import algorithm_1, input_gradient
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
 """The two errors, and the kernel whose energy bounds each."""
 RULES = ("theorem", "scaled", "constant")
-"""Of the step size: see `step_size`."""
+"""Rules for the step size: see `step_size`."""
 
 
 def bound_terms(
@@ -48,11 +48,11 @@ def bound_terms(
         largest entry of the diagonal), `label_term`, `margin_term`, `scaled_term`, `eigen_term`
         and `status`, each name with that in front, as in `clean_label_term`.
     """
-    found: dict[str, float | str] = {}
+    terms: dict[str, float | str] = {}
     for error, name in ERRORS.items():
         kernel = joint_kernel(gram, name, beta, len(y))
         label, best = label_energy_binary(kernel, y), margin_energy(kernel, y)
-        of: Mapping[str, float | str] = {
+        of_error: dict[str, float | str] = {
             "label_energy": label.value,
             "margin_energy": best.value,
             "largest": float(np.max(np.diag(kernel))),
@@ -62,8 +62,8 @@ def bound_terms(
             "eigen_term": eigen_term(kernel, layers),
             "status": best.status if label.status == "ok" else label.status,
         }
-        found |= {f"{error}_{key}": value for key, value in of.items()}
-    return found
+        terms |= {f"{error}_{key}": value for key, value in of_error.items()}
+    return terms
 
 
 def step_size(
@@ -158,7 +158,7 @@ def run_trial(
     skips, attack = space.parse(architecture), CapAttack(rho, attack_steps)
     clean, labels = (jnp.asarray(each, jnp.float32) for each in points)
     model = space.network(skips, clean, seed=seed)
-    attacked = twice(attack, loss_slope(model, model.params, labels), clean)
+    attacked = twice(attack, input_gradient(model, model.params, labels), clean)
     stack = on_sphere(np.concatenate([x, *(np.asarray(each, float) for each in attacked)]))
     terms = bound_terms(infinite_ntk(space, skips, stack), y, skips.layers, beta)
     lipschitz = max(ACTIVATIONS[name].lipschitz for name in space.activations_of(skips))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cells.residual import ACTIVATIONS
-from experiments.theory.arcs import Arcs
-from experiments.theory.convergence import Regret, project_to_ball, projected_descent, regret
+from experiments.theory.convergence import Arcs, Regret, project_to_ball, projected_descent, regret
 from experiments.theory.networks import deep_network, draw_two_layer, two_layer
 from experiments.theory.training import logistic
 from ntkscore.errors import InputError

@@ -11,10 +11,10 @@ import pytest
 from cells import Task
 from cells.residual import Residual
 from experiments.theory import training
-from experiments.theory.bounds import theorem1_width
+from experiments.theory.energies import theorem1_width
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin, tradeoff
-from experiments.theory.training import algorithm_1, loss_slope, mixed_gradient
+from experiments.theory.training import algorithm_1, input_gradient, mixed_gradient
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 
@@ -47,7 +47,7 @@ def test_the_steps_are_those_of_a_plain_loop_and_keep_the_regret_identity() -> N
     weights, gradients, seen = model.params, [], []
     loss = lambda w, z, y: jnp.log1p(jnp.exp(-y * model.apply(w, z)[:, 0]))[0]  # noqa: E731
     slope = jax.jit(jax.grad(loss))
-    step = jax.jit(lambda w, z, y: ATTACK(loss_slope(model, w, y), z))
+    step = jax.jit(lambda w, z, y: ATTACK(input_gradient(model, w, y), z))
     for i in range(len(y)):
         point, label = jnp.asarray(x[i : i + 1]), jnp.asarray(y[i : i + 1])
         if i % 3 == 0:
@@ -138,7 +138,7 @@ def test_weight_on_attacks_trades_clean_for_robust_accuracy() -> None:
     for beta in (0.0, 1.0):
         trained = algorithm_1(model, x, y, CapAttack(0.3), beta, 1.2 / 64)
         late = jnp.asarray(x[500:], jnp.float32), jnp.asarray(y[500:], jnp.float32)
-        slope = loss_slope(model, trained.params, late[1])
+        slope = input_gradient(model, trained.params, late[1])
         attacked = CapAttack(0.3)(slope, late[0])
         errors[beta] = [
             float(jnp.mean(late[1] * model.apply(trained.params, z)[:, 0] < 0))

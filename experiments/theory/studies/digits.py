@@ -2,10 +2,10 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from experiments.study import Study
 from experiments.theory.networks import draw_two_layer
@@ -18,25 +18,21 @@ TRAIN = 600
 
 
 def split(study: Study, side: int, seed: int, scale: str = "unit") -> tuple[Points, Points]:
-    """Training and test points, −1 for a zero and 1 for a one.
+    """Training and test points of side² pixels, labelled −1 for a zero and 1 for a one.
 
-    Args:
-        study: that finds MNIST.
-        side: pixels of a side.
-        seed: of the split, where the official test files are missing.
-        scale: `unit`, points of length 1; `pixel`, pixels in [0, 1].
+    They have length 1 on the scale `unit`, and pixels in [0, 1] on the scale `pixel`. The seed
+    splits them where the official test files are missing.
     """
-    files = _files(study.data_dir)
-    every = [_of(images, side, scale) for images in files]
-    if len(every) == 2:
-        return every[0], every[1]
-    ((x, y),) = every
+    train, *test = (_points(images, side, scale) for images in _files(study.data_dir))
+    if test:
+        return train, test[0]
+    x, y = train
     order = np.random.default_rng(seed).permutation(len(x))
-    train, test = order[:TRAIN], order[TRAIN:]
-    return Points(x[train], y[train]), Points(x[test], y[test])
+    first, rest = order[:TRAIN], order[TRAIN:]
+    return Points(x[first], y[first]), Points(x[rest], y[rest])
 
 
-def drawn(dimension: int, width: int, seed: int) -> tuple[Any, Any, Any]:
+def drawn(dimension: int, width: int, seed: int) -> tuple[Array, Array, Array]:
     """W and a of a network of its own for every size and seed, and a key for its training."""
     key = jax.random.fold_in(jax.random.key(seed), dimension * width)
     weights, order = jax.random.split(key)
@@ -52,7 +48,7 @@ def _files(data_dir: Path) -> tuple[ImageSet, ...]:
         return (train,)
 
 
-def _of(images: ImageSet, side: int, scale: str) -> Points:
+def _points(images: ImageSet, side: int, scale: str) -> Points:
     (rows,) = np.nonzero(np.isin(images.labels, (0, 1)))
     pixels = area_means(images.pixels[rows].astype(float), side).reshape(len(rows), -1)
     labels = np.where(np.asarray(images.labels)[rows] == 1, 1.0, -1.0)

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +15,10 @@ from experiments.study import Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.least_eigenvalue import KERNELS, lower_bound, lower_bound_at, printed_bound
 from experiments.theory.sphere import CapAttack, project_to_cap
-from experiments.theory.studies.setting import LABELS, of_width
+from experiments.theory.studies.setting import LABELS, Rows, of_width
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import margin, on_sphere
-from experiments.theory.training import loss_slope
+from experiments.theory.training import input_gradient
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
@@ -31,7 +30,7 @@ PATTERNS = ("1", "0", "111", "101", "011", "000")
 SKIPS = {True: "all skips", False: "a skip missing"}
 WIDTH, BETA, SEED = 128, 0.5, 0
 TOLERANCE = 1e-9
-"""Of the largest eigenvalue, which rounding may take from the least."""
+"""Share of the largest eigenvalue that rounding may take from the least."""
 FULL = {"SIZES": ((20, 128), (50, 1024), (50, 32), (200, 3072))}
 
 
@@ -50,7 +49,7 @@ def stacks(
     @jax.jit
     def attacked(code: jax.Array, rho: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = space.model(shape, weights, code, points)
-        return twice(CapAttack(rho), loss_slope(model, weights, labels), points)
+        return twice(CapAttack(rho), input_gradient(model, weights, labels), points)
 
     for rho in RADII:
         once = project_to_cap(jnp.asarray(directions[0], jnp.float32), points, rho)
@@ -68,7 +67,7 @@ def coherence(x: np.ndarray) -> float:
     return float(np.max(inner - np.diag(np.diag(inner))))
 
 
-def cases() -> Iterator[dict[str, Any]]:
+def cases() -> Rows:
     """A row for each network, set of points and kernel: its least eigenvalue and the bounds."""
     for (n, d), activation, layers in itertools.product(SIZES, ACTIVATIONS, (3, 5)):
         space = Residual(activation=activation)
@@ -98,28 +97,28 @@ def cases() -> Iterator[dict[str, Any]]:
 
 
 def of_images(study: Study) -> tuple[str, ...]:
-    """What the printed bound says of 50 images; nothing where there are none."""
+    """The printed bound at 50 images; nothing where they are missing."""
     try:
         images = load_images("cifar10", study.data_dir)
     except InputError:
         return ()
     pixels = images.pixels[:50].astype(float)
     normalised = (pixels - images.mean) / images.std
-    told = []
+    texts = []
     for what, points in (("raw", pixels), ("with their channels normalised", normalised)):
         x = on_sphere(points.reshape(50, -1))
         c = coherence(x)
         bound = printed_bound("relu", 50, c)
         least = np.linalg.eigvalsh(infinite_ntk(Residual(), "1", x))[0]
-        told.append(
+        texts.append(
             f"{what}: largest inner product {c:.3f}, bound {bound.value:.0e} (order "
             f"{bound.order}), λ_min {least:.3f}"
         )
-    return (f"50 images of CIFAR-10, relu, one skip, unattacked: {'; '.join(told)}.",)
+    return (f"50 images of CIFAR-10, relu, one skip, unattacked: {'; '.join(texts)}.",)
 
 
 def run(study: Study) -> Outcome:
-    """How often each bound is violated, and how far each is from what it bounds."""
+    """Count the violations of each bound, and compare it with the eigenvalue."""
     frame = pd.DataFrame(cases())
     whole, most = frame["skips"].str.fullmatch("1+"), frame["least"] + frame["tolerance"]
     findings = Findings()
@@ -146,9 +145,9 @@ def run(study: Study) -> Outcome:
     for (kernel, all_skips), part in frame.groupby(["kernel", whole], sort=False):
         row: dict[str, object] = {"kernel": kernel, "skips": "all" if all_skips else "not all"}
         for bound in ("printed", "corrected", "at the points"):
-            given = part[part[bound] > 0]
-            row[f"{bound}: above 0"] = f"{len(given)} of {part[bound].notna().sum()}"
-            row[f"{bound}: λ_min/bound, median"] = float((given["least"] / given[bound]).median())
+            above = part[part[bound] > 0]
+            row[f"{bound}: above 0"] = f"{len(above)} of {part[bound].notna().sum()}"
+            row[f"{bound}: λ_min/bound, median"] = float((above["least"] / above[bound]).median())
         summary.append(row)
     figure, axes = panels(2)
     for axis, bound in zip(axes, ("printed", "corrected"), strict=True):

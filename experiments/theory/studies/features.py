@@ -1,20 +1,19 @@
 """G4: how many random features a function of the kernel's space needs (proposition C.1)."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, PRNGKeyArray
 
 from attacks import project_to_sphere
 from cells.residual import ACTIVATIONS
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.gaussian import moments
-from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.setting import Rows, grid, lines
 from experiments.theory.studies.statistics import Findings, slope, within
 
 TERMS, DRAWS, POINTS, DELTA = 5, 100, 2000, 0.01
@@ -25,7 +24,9 @@ FULL = {"DRAWS": 1000, "FEATURES": (64, 256, 1024, 4096, 16384)}
 
 
 @partial(jax.jit, static_argnames=("count", "sigma"))
-def drawn(key: Any, x: Any, centres: Any, signs: Any, count: int, sigma: str) -> Any:
+def drawn(
+    key: PRNGKeyArray, x: Array, centres: Array, signs: Array, count: int, sigma: str
+) -> Array:
     """h_M(x) = 1/M Σ_r c(w_r)·x σ′(w_r·x), of one draw of M features."""
     prime = jax.grad(lambda z: jnp.sum(ACTIVATIONS[sigma](z)))
     w = jax.random.normal(key, (count, x.shape[1]))
@@ -33,7 +34,7 @@ def drawn(key: Any, x: Any, centres: Any, signs: Any, count: int, sigma: str) ->
     return jnp.sum(prime(x @ w.T) * (x @ c.T), 1) / count
 
 
-def exact(sigma: str, *arrays: Any) -> np.ndarray:
+def exact(sigma: str, *arrays: Array) -> np.ndarray:
     """h(x) = Σ_t a_t ⟨x, x_t⟩ E σ′(w·x) σ′(w·x_t)."""
     x, centres, signs = (np.asarray(each, float) for each in arrays)
     inner = np.clip(x @ centres.T, -1, 1)
@@ -41,7 +42,7 @@ def exact(sigma: str, *arrays: Any) -> np.ndarray:
     return (inner * slopes) @ signs
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Rows:
     """A row for each activation, dimension, number of features and draw: the largest error."""
     for case in grid(sigma=SIGMAS, d=DIMENSIONS):
         sigma, d = case.values()

@@ -1,13 +1,13 @@
 """T6: what the filter size does to the kernel, and to the largest stable step."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax import lax
+from jaxtyping import Array, PyTree
 from scipy.stats import spearmanr
 
 from cells.residual import ResidualConvolutional
@@ -15,9 +15,9 @@ from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
-from experiments.theory.studies.setting import by_seed, grid, lines, of_width, pixels
+from experiments.theory.studies.setting import Rows, by_seed, grid, lines_by_group, of_width, pixels
 from experiments.theory.studies.statistics import Findings, holds
-from experiments.theory.training import logistic, margins
+from experiments.theory.training import mean_loss
 from ntkscore.model import Model
 
 N, CHANNELS, PIXELS, WIDTH, STEPS, SEEDS = 64, 3, 16, 64, 200, 3
@@ -29,31 +29,36 @@ HALVINGS = 6
 FULL = {"WIDTH": 128, "SEEDS": 10}
 
 
-def largest_step(scale: float) -> Callable[[Model, Any, Any], Any]:
+def largest_step(scale: float) -> Callable[[Model, Array, Array], Array]:
     """A function of (model, x, y): the largest step of full-batch descent that does not diverge.
 
     Found by bisection of its logarithm, between a tenth and ten times `scale`, to 7 %.
     """
 
-    def compute(model: Model, x: Any, y: Any) -> Any:
-        loss = lambda w: jnp.mean(logistic(margins(model, w, x, y)))  # noqa: E731
+    def compute(model: Model, x: Array, y: Array) -> Array:
+        loss = lambda w: mean_loss(model, w, x, y)  # noqa: E731
 
-        def stable(gamma: Any) -> Any:
-            def descends(state: Any) -> Any:
+        def stable(gamma: Array) -> Array:
+            def descends(state: PyTree) -> Array:
                 done, before, value, _ = state
                 # By more than rounding, a loss that descends never rises.
                 return (done < STEPS) & (value <= before + 1e-4)
 
-            def step(state: Any) -> Any:
+            def step(state: PyTree) -> PyTree:
                 done, _, before, w = state
-                value, slope = jax.value_and_grad(loss)(w)
-                return done + 1, before, value, jax.tree.map(lambda w, g: w - gamma * g, w, slope)
+                value, gradient = jax.value_and_grad(loss)(w)
+                return (
+                    done + 1,
+                    before,
+                    value,
+                    jax.tree.map(lambda w, g: w - gamma * g, w, gradient),
+                )
 
             start = (0, jnp.inf, loss(model.params), model.params)
             done, before, value, _ = lax.while_loop(descends, step, start)
             return (done == STEPS) & (value <= before + 1e-4)
 
-        def halve(ends: Any, _: None) -> tuple[Any, None]:
+        def halve(ends: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             low, high = ends
             middle = (low + high) / 2
             fits = stable(jnp.exp(middle))
@@ -66,7 +71,7 @@ def largest_step(scale: float) -> Callable[[Model, Any, Any], Any]:
     return compute
 
 
-def measurements() -> Iterator[dict[str, Any]]:
+def measurements() -> Rows:
     """A row for each variance, activation, filter size and seed."""
     tasks = [pixels(N, PIXELS, CHANNELS, 0.0, seed) for seed in range(SEEDS)]
     for case in grid(variance=VARIANCES, activation=ACTIVATIONS, κ=SIZES):
@@ -93,35 +98,31 @@ def measurements() -> Iterator[dict[str, Any]]:
 
 
 def run(study: Study) -> Outcome:
-    """Whether a larger filter allows a larger step."""
+    """Compare the largest stable steps of the filter sizes."""
     frame = pd.DataFrame(measurements())
-    figure, axes = panels(2, 0.9)
     findings, rows = Findings(), []
     columns = ("λ_max", "2N/λ_max", "q/N", "s/N", "largest stable γm")
-    for colour, ((variance, activation), part) in enumerate(
-        frame.groupby(["variance", "activation"], sort=False)
-    ):
-        label = f"{activation}, hidden variance {variance}"
+    label = "{1}, hidden variance {0}".format
+    for group, part in frame.groupby(["variance", "activation"], sort=False):
         signs = [
             spearmanr(one["κ"], one["largest stable γm"])[0] for _, one in part.groupby("seed")
         ]
         falling, rising = (all(r == sign for r in signs) for sign in (-1, 1))
         means = part.groupby("κ")[list(columns)].mean()
         findings.add(
-            f"{label}: a larger filter allows larger steps",
+            f"{label(*group)}: a larger filter allows larger steps",
             "yes (remark below corollary 1)",
             " → ".join(f"{value:.2f}" for value in means["largest stable γm"]),
             holds(rising, falling),
             "Spearman with κ by seed " + ", ".join(f"{r:.1f}" for r in signs),
         )
         rows += [
-            {"networks": label, "κ": size, **{name: f"{row[name]:.3g}" for name in columns}}
+            {"networks": label(*group), "κ": size, **{name: f"{row[name]:.3g}" for name in columns}}
             for size, row in means.iterrows()
         ]
-        for axis, name in zip(axes, ("largest stable γm", "q/N"), strict=True):
-            lines(axis, part, "κ", name, label, colour)
-            axis.set(title=name, xlabel="filter size κ")
-    axes[0].legend(fontsize="x-small")
+    figure, axes = panels(2, 0.9)
+    quantities = {name: name for name in ("largest stable γm", "q/N")}
+    lines_by_group(axes, frame, ["variance", "activation"], "κ", quantities, label, "filter size κ")
     return Outcome(
         frame,
         figure,

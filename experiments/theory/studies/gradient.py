@@ -1,14 +1,13 @@
 """G1: how long the gradient of a deep network is, and how it changes on the way."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 import pandas as pd
 from jax import lax
+from jaxtyping import Array, PRNGKeyArray
 
 from attacks import project_to_sphere
 from experiments.plotting import panels
@@ -16,9 +15,9 @@ from experiments.study import Outcome, Study
 from experiments.theory.convergence import projected_descent
 from experiments.theory.networks import deep_network
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import grid, lines, numbers
+from experiments.theory.studies.setting import Rows, grid, linearisation, lines_by_group, numbers
 from experiments.theory.studies.statistics import Findings, slope, within
-from experiments.theory.training import loss_slope
+from experiments.theory.training import input_gradient
 
 N, DIMENSION, RHO, STEPS, SEEDS = 20, 10, 0.1, 150, 4
 WIDTHS = (64, 256, 1024)
@@ -37,38 +36,37 @@ FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
 
 
 @partial(jax.jit, static_argnames=("width", "hidden"))
-def measured(key: Any, radius: Any, width: int, hidden: int) -> dict[str, Any]:
+def measured(key: PRNGKeyArray, radius: Array, width: int, hidden: int) -> dict[str, Array]:
     """Lengths and relative changes of the gradient, over the points of one draw."""
-    weights, points, labels, way = jax.random.split(key, 4)
+    weights, points, labels, direction = jax.random.split(key, 4)
     model = deep_network(weights, DIMENSION, width, hidden)
     x = project_to_sphere(jax.random.normal(points, (N, DIMENSION)))
     y = jax.random.rademacher(labels, (N,), x.dtype)
     attack = CapAttack(RHO)
-    perturb = lambda w: attack(loss_slope(model, w, y), x)  # noqa: E731
+    perturb = lambda w: attack(input_gradient(model, w, y), x)  # noqa: E731
     run = projected_descent(model, y, perturb, RATE / (width * hidden), STEPS, radius / width**0.5)
     change = jax.tree.map(jnp.subtract, run.params, model.params)
-    drawn = optax.tree.random_like(way, change)
+    drawn = optax.tree.random_like(direction, change)
     scaled = jax.tree.map(lambda c, d: d * optax.tree.norm(c) / optax.tree.norm(d), change, drawn)
     astray = jax.tree.map(jnp.add, model.params, scaled)
 
-    def at(point: Any) -> tuple[Any, Any, Any]:
+    def at(point: Array) -> tuple[Array, Array, Array]:
         of = jax.grad(lambda w: model.apply(w, point[None])[0, 0])
         start = of(model.params)
         apart = [jax.tree.map(jnp.subtract, of(w), start) for w in (run.params, astray)]
         return optax.tree.norm(start), *(optax.tree.norm(each) for each in apart)
 
     start, end, random = lax.map(at, x)
-    before, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
-    after = model.apply(run.params, x)
+    outputs, along = linearisation(model, run.params, x)
     return {
         "length": jnp.mean(start) / (width * hidden) ** 0.5,
         "at the end": jnp.mean(end / start),
         "at random": jnp.mean(random / start),
-        "linearisation": jnp.linalg.norm(after - before - along) / jnp.linalg.norm(after - before),
+        "linearisation": jnp.linalg.norm(outputs - along) / jnp.linalg.norm(outputs),
     }
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Rows:
     """A row for each depth, radius, width and seed."""
     for case in grid(H=HIDDEN, R=RADII, m=WIDTHS, seed=range(SEEDS)):
         hidden, radius, width, seed = case.values()
@@ -78,7 +76,6 @@ def rows() -> Iterator[dict[str, Any]]:
 def run(study: Study) -> Outcome:
     """Lengths at the start, and slopes in the width of what changes inside the ball."""
     frame = pd.DataFrame(rows())
-    figure, axes = panels(len(QUANTITIES), 0.8)
     lengths = frame.groupby("m")["length"]
     low, high = lengths.mean().min(), lengths.mean().max()
     findings = Findings()
@@ -89,19 +86,15 @@ def run(study: Study) -> Outcome:
         low > 0.9 and high < 1.1,
         "lemmas A.1 to A.3; within 0.1",
     )
-    for colour, ((hidden, radius), part) in enumerate(frame.groupby(["H", "R"])):
-        for axis, (name, title) in zip(axes, QUANTITIES.items(), strict=True):
-            lines(axis, part, "m", name, f"H = {hidden}, R = {radius:g}", colour)
-            axis.set(title=title, xlabel="width m")
-        if radius == max(RADII):
-            fitted = slope(part, "m", "at the end")
-            findings.add(
-                f"H = {hidden}, R = {radius:g}: the gradient's change falls with the width",
-                "as m^−1/6 or faster (lemma A.5)",
-                str(fitted),
-                within(fitted, -2.0, SLOWEST),
-                f"slope in m, at most {SLOWEST:g}",
-            )
+    for hidden, part in frame[frame["R"] == max(RADII)].groupby("H"):
+        fitted = slope(part, "m", "at the end")
+        findings.add(
+            f"H = {hidden}, R = {max(RADII):g}: the gradient's change falls with the width",
+            "as m^−1/6 or faster (lemma A.5)",
+            str(fitted),
+            within(fitted, -2.0, SLOWEST),
+            f"slope in m, at most {SLOWEST:g}",
+        )
     means = frame.groupby(["H", "m", "R"])["at the end"].mean().unstack("R")
     grows = bool((means[max(RADII)] > means[min(RADII)]).all())
     findings.add(
@@ -111,7 +104,9 @@ def run(study: Study) -> Outcome:
         grows,
         f"R = {min(RADII):g} against {max(RADII):g}, means over the seeds",
     )
-    axes[0].legend(fontsize="x-small")
+    figure, axes = panels(len(QUANTITIES), 0.8)
+    label = "H = {}, R = {:g}".format
+    lines_by_group(axes, frame, ["H", "R"], "m", QUANTITIES, label, "width m")
     summary = frame.groupby(["H", "R", "m"])[list(QUANTITIES)].mean().round(3).reset_index()
     return Outcome(
         frame,

@@ -1,8 +1,6 @@
 """G5: the width at which a network fits points with balls around them (theorem 6.1)."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +8,17 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import lax
+from jaxtyping import Array, PRNGKeyArray, PyTree
 from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
 from attacks import pgd
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
-from experiments.theory.studies.setting import grid
+from experiments.theory.studies.setting import Rows, grid
 from experiments.theory.studies.statistics import Findings, holds
 from experiments.theory.tasks import on_sphere
-from experiments.theory.training import logistic, loss_slope, margins
+from experiments.theory.training import input_gradient, margins, mean_loss
 from ntkscore.model import Model
 
 N, STEPS, RATE, TRIES, SEEDS = 80, 3000, 0.02, 3, 3
@@ -32,7 +31,7 @@ ASKED = (8, 16)
 FULL = {"WIDTHS": (2, 4, 8, 16, 32, 64, 128), "SEEDS": 10}
 
 
-def network(key: Any, dimension: int, width: int) -> Model:
+def network(key: PRNGKeyArray, dimension: int, width: int) -> Model:
     """Σ a_r relu(w_r·x + b_r) + c, all of it trained."""
     enter, leave = jax.random.split(key)
     params = {
@@ -45,23 +44,23 @@ def network(key: Any, dimension: int, width: int) -> Model:
 
 
 @partial(jax.jit, static_argnames="width")
-def fitted(keys: Any, x: Any, y: Any, radius: Any, width: int) -> Any:
+def fitted(keys: PRNGKeyArray, x: Array, y: Array, radius: Array, width: int) -> Array:
     """The best accuracy under attack of some networks of a width."""
 
-    def one(key: Any) -> Any:
+    def one(key: PRNGKeyArray) -> Array:
         model = network(key, x.shape[1], width)
         adam = optax.adam(optax.cosine_decay_schedule(RATE, STEPS))
 
-        def attacked(params: Any, steps: int) -> Any:
+        def attacked(params: PyTree, steps: int) -> Array:
             attack = pgd(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
-            return attack(loss_slope(model, params, y), x)
+            return attack(input_gradient(model, params, y), x)
 
-        def step(carry: Any, _: Any) -> Any:
+        def step(carry: PyTree, _: None) -> tuple[PyTree, None]:
             params, moments = carry
             z = attacked(params, 10)
-            slope = jax.grad(lambda p: jnp.mean(logistic(margins(model, p, z, y))))(params)
+            gradient = jax.grad(lambda p: mean_loss(model, p, z, y))(params)
             with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.
-                updates, moments = adam.update(slope, moments, params)
+                updates, moments = adam.update(gradient, moments, params)
             return (optax.apply_updates(params, updates), moments), None
 
         start = (model.params, adam.init(model.params))
@@ -71,7 +70,7 @@ def fitted(keys: Any, x: Any, y: Any, radius: Any, width: int) -> Any:
     return jnp.max(jax.vmap(one)(keys))
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Rows:
     """A row for each dimension, seed, radius and width: the best accuracy under attack."""
     for case in grid(d=DIMENSIONS, seed=range(SEEDS), share=SHARES):
         d, seed, share = case.values()

@@ -1,20 +1,29 @@
 """T5: which output scale is lazy, the printed one or the proof's."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas as pd
+from jaxtyping import Array
 
 from cells.residual import Residual
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import by_seed, grid, kernel, lines, numbers, of_width
+from experiments.theory.studies.setting import (
+    Rows,
+    by_seed,
+    grid,
+    kernel,
+    linearisation,
+    lines_by_group,
+    numbers,
+    of_width,
+)
 from experiments.theory.studies.statistics import Findings, slope, within
 from experiments.theory.tasks import margin
 from experiments.theory.training import steps
@@ -22,7 +31,7 @@ from ntkscore.model import Model
 
 STEPS, DIMENSION, MU, RHO, BETA, SEEDS = 200, 10, 0.1, 0.15, 0.5, 3
 FUNCTION_STEP = 0.5
-"""γ ‖∂f/∂W‖²: how far a step moves the output at its point, per unit of the loss's slope."""
+"""γ ‖∂f/∂W‖²: move of the output at a step's point, per unit of the loss's derivative."""
 WIDTHS = (64, 256, 1024)
 ACTIVATIONS = ("relu", "tanh")
 OF_KERNEL = 16
@@ -40,27 +49,25 @@ EXPECTED = {
 FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
 
 
-def moved(gamma: float) -> Any:
+def moved(gamma: float) -> Callable[..., dict[str, Array]]:
     """A function of (model, x, y): what a run of Algorithm 1 changes."""
 
-    def compute(model: Model, x: Any, y: Any) -> dict[str, Any]:
-        sgd, beta = optax.sgd(gamma), jnp.asarray(BETA, x.dtype)
-        attack = CapAttack(RHO)
-        params, *_ = steps(model, attack, sgd, model.params, sgd.init(model.params), x, y, beta)
-        change = jax.tree.map(jnp.subtract, params, model.params)
+    def compute(model: Model, x: Array, y: Array) -> dict[str, Array]:
+        beta = jnp.asarray(BETA, x.dtype)
+        params, *_ = steps(model, CapAttack(RHO), model.params, x, y, beta, gamma)
+        weight_change = jax.tree.map(jnp.subtract, params, model.params)
         before, after = (kernel(model, w, x[:OF_KERNEL]) for w in (model.params, params))
-        start, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
-        end = model.apply(params, x)
+        change, along = linearisation(model, params, x)
         return {
-            "movement": optax.tree.norm(change),
+            "movement": optax.tree.norm(weight_change),
             "kernel": jnp.linalg.norm(after - before) / jnp.linalg.norm(before),
-            "linearisation": jnp.linalg.norm(end - start - along) / jnp.linalg.norm(end - start),
+            "linearisation": jnp.linalg.norm(change - along) / jnp.linalg.norm(change),
         }
 
     return compute
 
 
-def changes() -> Iterator[dict[str, Any]]:
+def changes() -> Rows:
     """A row for each scale, activation, width and seed."""
     tasks = [margin(STEPS, DIMENSION, MU, np.random.default_rng(seed)) for seed in range(SEEDS)]
     for case in grid(scale=EXPECTED, activation=ACTIVATIONS, m=WIDTHS):
@@ -73,28 +80,29 @@ def changes() -> Iterator[dict[str, Any]]:
             yield case | {"seed": seed} | numbers(found)
 
 
+def label(scale: str, activation: str) -> str:
+    """The name of a group of networks in findings and in the legend."""
+    return f"{'√m f' if scale == 'sqrt_width' else 'f as printed'}, {activation}"
+
+
 def run(study: Study) -> Outcome:
     """Slopes in the width of what training changes, under both scales."""
     frame = pd.DataFrame(changes())
-    figure, axes = panels(len(QUANTITIES), 0.8)
     findings = Findings()
-    groups = list(frame.groupby(["scale", "activation"], sort=False))
-    for colour, ((scale, activation), part) in enumerate(groups):
-        label = f"{'√m f' if scale == 'sqrt_width' else 'f as printed'}, {activation}"
-        for axis, (name, title) in zip(axes, QUANTITIES.items(), strict=True):
+    for (scale, activation), part in frame.groupby(["scale", "activation"], sort=False):
+        for name, title in QUANTITIES.items():
             fitted = slope(part, "m", name)
             low, high = EXPECTED[str(scale)][name]
             expected = "about 0" if scale == "literal" else f"at most {high:g}"
             findings.add(
-                f"{label}: slope in m of {title}",
+                f"{label(str(scale), str(activation))}: slope in m of {title}",
                 f"{low:g} to {high:g}" if low > -1 and high < 0 else expected,
                 str(fitted),
                 within(fitted, low, high),
                 "lazy" if scale == "sqrt_width" else "not lazy",
             )
-            lines(axis, part, "m", name, label, colour)
-            axis.set(title=title, xlabel="width m")
-    axes[0].legend(fontsize="x-small")
+    figure, axes = panels(len(QUANTITIES), 0.8)
+    lines_by_group(axes, frame, ["scale", "activation"], "m", QUANTITIES, label, "width m")
     return Outcome(
         frame,
         figure,

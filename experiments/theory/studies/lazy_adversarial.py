@@ -1,12 +1,10 @@
 """L4: how far adversarial training inside the lazy ball goes, by dimension and radius."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Array
 
 from attacks import Attack
 from experiments.plotting import COLOURS, panels
@@ -14,10 +12,10 @@ from experiments.study import Outcome, Study
 from experiments.theory.ball import adversarial_training
 from experiments.theory.networks import two_layer
 from experiments.theory.studies.digits import drawn, split
-from experiments.theory.studies.setting import curve
+from experiments.theory.studies.setting import Rows, curve
 from experiments.theory.studies.statistics import Findings, crossings, holds, within
 from experiments.theory.tasks import Points
-from experiments.theory.training import loss_slope, margins
+from experiments.theory.training import input_gradient, margins
 from ntkscore.analysis.seeds import log_slope, over_seeds
 
 SIDES, WIDTH, DEVIATION, SEEDS = (5, 7, 10, 14, 20, 28), 500, 10.0, 3
@@ -30,7 +28,7 @@ EPOCHS, BATCH, RATE, REDUCTION = 6, 32, 4.0, "mean"
 PATIENCE: int | None = None
 LEAST = 100
 MEANT = 0.75
-"""Radius up to which clean accuracy is asked for: points of length 1 that may move as far as they
+"""Radius up to which clean accuracy must stay: points of length 1 that may move as far as they
 are long cannot be told apart."""
 FULL = {
     "SIDES": tuple(range(5, 29)),
@@ -45,21 +43,21 @@ FULL = {
 }
 
 
-def attack_in(radius: Any, steps: int) -> Attack:
+def attack_in(radius: Array, steps: int) -> Attack:
     """Steps of equal lengths, which together reach two and a half times the radius."""
     return Attack(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
 
 
-def training_attack(radius: Any) -> Attack:
+def training_attack(radius: Array) -> Attack:
     """The attack of the training points."""
     return attack_in(radius, TRAIN_STEPS)
 
 
 @jax.jit
-def accuracies(w: Any, a: Any, x: Any, y: Any, radius: Any) -> tuple[Any, Any]:
+def accuracies(w: Array, a: Array, x: Array, y: Array, radius: Array) -> tuple[Array, Array]:
     """Shares of points on their side: clean, and under PGD."""
     model = two_layer(w, a)
-    attacked = attack_in(radius, TEST_STEPS)(loss_slope(model, w, y), x)
+    attacked = attack_in(radius, TEST_STEPS)(input_gradient(model, w, y), x)
     clean, robust = (jnp.mean(margins(model, w, z, y) > 0) for z in (x, attacked))
     return clean, robust
 
@@ -79,7 +77,7 @@ def defended(
     return {"clean": float(clean), "robust": float(robust), "training": float(end.robust)}
 
 
-def rows(study: Study) -> Iterator[dict[str, Any]]:
+def rows(study: Study) -> Rows:
     """A row for each dimension, radius and seed."""
     for side in SIDES:
         for seed in range(SEEDS):
@@ -104,7 +102,7 @@ def run(study: Study) -> Outcome:
         _, rows_, crossed = crossings(frame, "d", "R√d", level)
         scaled.append(dict(zip(dimensions, crossed(rows_), strict=True)))
     halves, lost = (", ".join(f"d = {d}: {r:.1f}" for d, r in each.items()) for each in scaled)
-    asked = [r for d, r in scaled[1].items() if d >= LEAST]
+    large = [r for d, r in scaled[1].items() if d >= LEAST]
     clean = frame.groupby(["d", "R"])["clean"].mean()
     far = clean.index.get_level_values("R") > MEANT
     inside, beyond_it = clean[~far].min(), clean[far].min()
@@ -117,7 +115,7 @@ def run(study: Study) -> Outcome:
         f"robust accuracy falls to .05 at R √d from 3 to 7, d ≥ {LEAST}",
         "about 5",
         lost,
-        all(3 <= each <= 7 for each in asked),
+        all(3 <= each <= 7 for each in large),
         "straight lines between the radii; none means no crossing",
     )
     findings.add(

@@ -1,8 +1,5 @@
 """L5: how large the ball must be for adversarial training to succeed, by width and dimension."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -10,7 +7,7 @@ from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_adversarial import defended
-from experiments.theory.studies.setting import curve
+from experiments.theory.studies.setting import Rows, curve
 from experiments.theory.studies.statistics import Findings, crossings, meets
 from ntkscore.analysis.seeds import log_slope, over_seeds
 
@@ -29,7 +26,7 @@ FULL = {
 }
 
 
-def rows(study: Study) -> Iterator[dict[str, Any]]:
+def rows(study: Study) -> Rows:
     """A row for each dimension, width, ball and seed."""
     settings = [("width", SIDE, width, C0) for width in WIDTHS for C0 in DEVIATIONS]
     settings += [

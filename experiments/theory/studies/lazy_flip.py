@@ -8,10 +8,10 @@ import pandas as pd
 
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
-from experiments.theory.ball import Inside, train_inside
+from experiments.theory.ball import Reduction, train_inside
 from experiments.theory.lazy import flip_along_gradient
 from experiments.theory.studies.digits import drawn, split
-from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.setting import Rows, grid, lines_by_group
 from experiments.theory.studies.statistics import Findings, holds, means_by_seed, meets, slope
 from experiments.theory.tasks import Points
 
@@ -30,7 +30,7 @@ QUANTITIES = {
     "gradient": ("‖∇f‖", 0.4, 0.55, 0.5),
     "step": ("η", -1.1, -0.8, -1.0),
 }
-"""Of each image: how it is written, the range that its slope in d is to meet, the theory's."""
+"""An image's quantities: symbol, range that the slope in d must meet, and the theory's slope."""
 FULL = {
     "SIDES": (5, 7, 10, 14, 20, 25, 28),
     "WIDTHS": (1000, 10_000, 100_000),
@@ -38,16 +38,6 @@ FULL = {
     "SCALES": ("unit", "pixel"),
     "MOST_WRONG": 0.01,
 }
-
-
-def trained(
-    train: Points, width: int, seed: int, deviations: tuple[float, ...], reduction: str
-) -> tuple[Inside, np.ndarray]:
-    """The last weights inside each ball of one run, and the output weights."""
-    w, a, order = drawn(train.x.shape[1], width, seed)
-    x, y = (jnp.asarray(each, jnp.float32) for each in train)
-    run = train_inside(order, w, a, x, y, jnp.asarray(deviations), reduction=reduction)
-    return run, np.asarray(a, float)
 
 
 def flips(w: np.ndarray, a: np.ndarray, points: np.ndarray) -> pd.DataFrame:
@@ -75,29 +65,44 @@ def error(w: np.ndarray, a: np.ndarray, points: Points) -> float:
     return float((points.y * (np.maximum(points.x @ w.T, 0) @ a) <= 0).mean())
 
 
-def rows(study: Study) -> Iterator[pd.DataFrame]:
-    """Rows of test images for each scale, dimension, width and seed."""
-    for case in grid(scale=SCALES, side=SIDES, m=WIDTHS, seed=range(SEEDS)):
+def flip_rows(
+    study: Study, cases: Rows, deviations: tuple[float, ...], reduction: Reduction, images: int
+) -> Iterator[pd.DataFrame]:
+    """Rows of test images for each case (scale, side, width, seed) and ball.
+
+    One run of training serves the balls of all deviations C₀.
+    """
+    for case in cases:
         scale, side, width, seed = case.values()
         train, test = split(study, side, seed, scale)
-        run, a = trained(train, width, seed, (DEVIATION,), "mean")
-        w = np.asarray(run.weights[0], float)
-        yield flips(w, a, test.x[:IMAGES]).assign(
-            scale=scale,
-            d=side**2,
-            m=width,
-            seed=seed,
-            left=run.status[0],
-            steps=int(run.steps[0]),
-            deviation=float(run.deviation[0]),
-            error=error(w, a, test),
-            wide=width >= side**4.8,
-        )
+        start, signs, order = drawn(side**2, width, seed)
+        x, y = (jnp.asarray(each, jnp.float32) for each in train)
+        run = train_inside(order, start, signs, x, y, jnp.asarray(deviations), reduction=reduction)
+        a = np.asarray(signs, float)
+        for ball, deviation in enumerate(deviations):
+            w = np.asarray(run.weights[ball], float)
+            yield flips(w, a, test.x[:images]).assign(
+                scale=scale,
+                d=side**2,
+                m=width,
+                seed=seed,
+                C0=deviation,
+                left=run.status[ball],
+                steps=int(run.steps[ball]),
+                reached=float(run.deviation[ball]),
+                error=error(w, a, test),
+            )
+
+
+def label(scale: str, width: object) -> str:
+    """The legend's text for networks of a width on points of a scale."""
+    return f"m = {width}" + ("" if scale == "unit" else f", {scale}")
 
 
 def run(study: Study) -> Outcome:
     """Slopes in the dimension, steps that flip, and the gradient against its formula."""
-    frame = pd.concat(rows(study), ignore_index=True)
+    cases = grid(scale=SCALES, side=SIDES, m=WIDTHS, seed=range(SEEDS))
+    frame = pd.concat(flip_rows(study, cases, (DEVIATION,), "mean", IMAGES), ignore_index=True)
     frame["squared"] = frame["gradient"] ** 2
     findings = Findings()
     judged = frame[frame["scale"] == "unit"]
@@ -142,27 +147,26 @@ def run(study: Study) -> Outcome:
             f"at most {MOST_WRONG:.0%}, over the seeds",
         )
     figure, axes = panels(4, 0.75)
-    for colour, ((scale, width), part) in enumerate(frame.groupby(["scale", "m"])):
-        label = f"m = {width}" + ("" if scale == "unit" else f", {scale}")
-        for axis, (name, (sign, _, _, limit)) in zip(axes, QUANTITIES.items(), strict=False):
-            lines(axis, part, "d", name, label, colour)
-            axis.set(title=sign, xlabel="dimension d")
-            if not colour:
-                start = part.groupby("d")[name].mean()
-                at = start.index.to_numpy(float)
-                axis.loglog(at, start.iloc[-1] * (at / at[-1]) ** limit, "--", color="grey", lw=0.8)
-        far = part[part["d"] == part["d"].max()]
-        look = {"color": COLOURS[colour], "label": label, "histtype": "step", "density": True}
-        axes[3].hist(far["length"].dropna(), 30, **look)
+    titles = {name: sign for name, (sign, *_) in QUANTITIES.items()}
+    lines_by_group(axes, frame, ["scale", "m"], "d", titles, label, "dimension d")
+    first = judged[judged["m"] == WIDTHS[0]].groupby("d")
+    for axis, (name, (*_, limit)) in zip(axes, QUANTITIES.items(), strict=False):
+        means = first[name].mean()
+        at = means.index.to_numpy(float)
+        axis.loglog(at, means.iloc[-1] * (at / at[-1]) ** limit, "--", color="grey", lw=0.8)
+    largest = frame[frame["d"] == frame["d"].max()]
+    for colour, (group, part) in enumerate(largest.groupby(["scale", "m"], sort=False)):
+        style = {"color": COLOURS[colour], "histtype": "step", "density": True}
+        axes[3].hist(part["length"].dropna(), 30, label=label(*group), **style)
     axes[3].set(title=f"d = {SIDES[-1] ** 2}", xlabel="‖δ‖/‖x‖", ylabel="density")
-    axes[0].legend(fontsize="x-small")
     table = frame.groupby(["scale", "m", "d"])
     summary = table[["length", "gradient", "step", "over linear", "error", *SHARES]].mean()
     stuck = int((frame["status"] != "ok").sum())
     inside = int((frame.groupby(["scale", "m", "d", "seed"])["left"].first() == "inside").sum())
     by_width = summary.loc["unit"]["length"].unstack("m")
     ratios = by_width[WIDTHS[-1]] / by_width[WIDTHS[0]]
-    wide = frame.groupby(["d", "m"])["wide"].first()
+    sizes = frame[["d", "m"]].drop_duplicates().sort_values(["d", "m"])
+    wide = sizes[sizes["m"] >= sizes["d"] ** 2.4]
     return Outcome(
         frame,
         figure,
@@ -173,7 +177,7 @@ def run(study: Study) -> Outcome:
             f"{inside} runs never left; {stuck} of {len(frame)} images have no flipping step. "
             "Dashed: the limits' slopes.",
             "The theorem asks for m ≥ d^2.4, which holds for "
-            + (", ".join(f"d = {d}, m = {m}" for d, m in wide.index[wide]) or "none of these")
+            + (", ".join(f"d = {d}, m = {m}" for d, m in wide.to_numpy()) or "none of these")
             + f"; ‖δ‖ at m = {WIDTHS[-1]} is {ratios.min():.2f} to {ratios.max():.2f} of that at "
             f"m = {WIDTHS[0]}.",
         ),

@@ -1,8 +1,6 @@
 """S2: perturbation stability of trained networks by width, depth and initialisation."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +8,14 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import lax
+from jaxtyping import Array, PRNGKeyArray, PyTree
 from scipy.optimize import curve_fit
 
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.stability import second_moment
-from experiments.theory.studies.setting import curve, numbers
+from experiments.theory.studies.setting import Rows, curve, numbers
 from experiments.theory.studies.statistics import Findings, beside, holds, ratio
 from experiments.theory.tasks import on_sphere
 from ntkscore.analysis.seeds import log_slope, over_seeds
@@ -33,7 +32,7 @@ WIDTHS = {
 FURTHER = (("he", 4, 1024), ("lecun", 4, 1024))
 """Initialisations, layers and widths beside the grid."""
 LENGTH = 9.2
-"""Of the points under He's and LeCun's initialisations: the mean length of MNIST's in [0, 1]."""
+"""Length of points under He's and LeCun's initialisations: the mean of MNIST's in [0, 1]."""
 RATE = 0.05
 """Learning rate there; 1/m under the NTK's, on points of length 1."""
 LAZY = 0.1
@@ -53,22 +52,28 @@ FULL = {
 
 
 @jax.jit
-def trained(key: Any, weights: Any, train: Any, test: Any, rate: Any) -> dict[str, Any]:
+def trained(
+    key: PRNGKeyArray,
+    weights: PyTree,
+    train: tuple[Array, Array],
+    test: tuple[Array, Array],
+    rate: Array,
+) -> dict[str, Array]:
     """Stability before and after training, and how far the weights have come."""
     (x, y), (z, labels) = train, test
     order, ball = jax.random.split(key)
     steps = len(x) // BATCH
 
-    def loss(w: Any, rows: Any) -> Any:
+    def loss(w: PyTree, rows: Array) -> Array:
         logits = fully_connected(w, x[rows])
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]))
 
-    def epoch(w: Any, key: Any) -> tuple[Any, Any]:
+    def epoch(w: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
         batches = jax.random.permutation(key, len(x))[: steps * BATCH].reshape(steps, BATCH)
 
-        def step(w: Any, rows: Any) -> tuple[Any, Any]:
-            value, slope = jax.value_and_grad(loss)(w, rows)
-            return jax.tree.map(lambda a, g: a - rate * g, w, slope), value
+        def step(w: PyTree, rows: Array) -> tuple[PyTree, Array]:
+            value, gradient = jax.value_and_grad(loss)(w, rows)
+            return jax.tree.map(lambda a, g: a - rate * g, w, gradient), value
 
         w, losses = lax.scan(step, w, batches)
         return w, jnp.mean(losses)
@@ -87,7 +92,7 @@ def trained(key: Any, weights: Any, train: Any, test: Any, rate: Any) -> dict[st
     }
 
 
-def rows(study: Study) -> Iterator[dict[str, Any]]:
+def rows(study: Study) -> Rows:
     """A row for each initialisation, depth, width and seed."""
     images = load_images("mnist", study.data_dir)
     x = on_sphere(images.pixels.reshape(len(images.labels), -1)).astype(np.float32)
@@ -132,7 +137,7 @@ def shape(part: pd.DataFrame) -> tuple[str, float, float]:
     depth, width = means["L"].to_numpy(float), means["m"].to_numpy(float)
     values = (means["end"] / means["rms"]).to_numpy()
 
-    def theorem(at: Any, a: float, b: float, k: float) -> Any:
+    def theorem(at: tuple[np.ndarray, np.ndarray], a: float, b: float, k: float) -> np.ndarray:
         cubed, m = at
         return a + b * np.sqrt(cubed * m) * np.exp(-k * m / cubed)
 
@@ -140,14 +145,14 @@ def shape(part: pd.DataFrame) -> tuple[str, float, float]:
     (a, b, k), _ = curve_fit(
         theorem, (depth**3, width), values, (values.min(), 0.1, 0.5), maxfev=20_000
     )
-    left = np.sum((values - theorem((depth**3, width), a, b, k)) ** 2)
+    residual = np.sum((values - theorem((depth**3, width), a, b, k)) ** 2)
     free = 0.0
     for _, one in means.assign(value=values).groupby("L"):
-        logs, seen = np.log(one["m"]), one["value"]
-        fitted = np.polyval(np.polyfit(logs, seen, min(2, len(one) - 1)), logs)
-        free += float(np.sum((seen - fitted) ** 2))
+        logs, measured = np.log(one["m"]), one["value"]
+        fitted = np.polyval(np.polyfit(logs, measured, min(2, len(one) - 1)), logs)
+        free += float(np.sum((measured - fitted) ** 2))
     words = f"A = {a:.2f}, B = {b:.3f}, κ = {k:.2f}"
-    return words, float(1 - left / spread), float(1 - free / spread)
+    return words, float(1 - residual / spread), float(1 - free / spread)
 
 
 def run(study: Study) -> Outcome:

@@ -1,20 +1,17 @@
 """G2: projected descent on the circle, where the worst case is known (theorem 4.1)."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pandas as pd
+from jaxtyping import Array, PRNGKeyArray
 
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
-from experiments.theory.arcs import Arcs
-from experiments.theory.bounds import theorem41_width
-from experiments.theory.convergence import projected_descent, regret
+from experiments.theory.convergence import Arcs, projected_descent, regret, theorem41_width
 from experiments.theory.networks import deep_network
-from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.setting import Rows, grid, linearisation, lines_by_group
 from experiments.theory.studies.statistics import Findings, slope, within
 
 HIDDEN, STEPS, SEEDS = 2, 400, 3
@@ -32,16 +29,17 @@ FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
 
 
 @partial(jax.jit, static_argnames="width")
-def measured(key: Any, radius: Any, width: int) -> tuple[Any, Any]:
-    """Of the comparator its loss, for each attack the least loss and the regret's bound."""
+def measured(
+    key: PRNGKeyArray, radius: Array, width: int
+) -> tuple[tuple[Array, ...], list[tuple[Array, ...]]]:
+    """The comparator's losses; and for each attack the least loss and the regret's bound."""
     model = deep_network(key, 3, width, HIDDEN)
     y, step, ball = jnp.asarray(ARCS.y, jnp.float32), RATE / (width * HIDDEN), radius / width**0.5
     coarse = partial(COARSE.worst, model)
     towards = projected_descent(model, y, coarse, step, COMPARATOR_STEPS, ball).params
     best, slack = ARCS.robust_loss(model, towards)
-    x, change = jnp.float32(ARCS.clean), jax.tree.map(jnp.subtract, towards, model.params)
-    before, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
-    bent = jnp.mean(jnp.abs(model.apply(towards, x) - before - along))
+    outputs, along = linearisation(model, towards, jnp.float32(ARCS.clean))
+    bent = jnp.mean(jnp.abs(outputs - along))
     attacked = []
     for perturb in (ARCS.stepped, ARCS.worst):
         run = projected_descent(model, y, partial(perturb, model), step, STEPS, ball, towards)
@@ -53,7 +51,7 @@ def measured(key: Any, radius: Any, width: int) -> tuple[Any, Any]:
     return (best, slack, bent), attacked
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Rows:
     """A row for each width, radius, seed and attack."""
     for case in grid(m=WIDTHS, R=RADII, seed=range(SEEDS)):
         width, radius, seed = case.values()
@@ -117,11 +115,8 @@ def run(study: Study) -> Outcome:
         f"{convex} of {len(frame)} runs: there the loss is as good as convex",
     )
     figure, axes = panels(3, 0.8)
-    for colour, (radius, part) in enumerate(exact.groupby("R")):
-        for axis, name in zip(axes, ("L_*(W^c)", "bound", "linearisation"), strict=True):
-            lines(axis, part, "m", name, f"R = {radius:g}", colour)
-            axis.set(title=name, xlabel="width m")
-    axes[0].legend(fontsize="x-small")
+    quantities = {name: name for name in ("L_*(W^c)", "bound", "linearisation")}
+    lines_by_group(axes, exact, ["R"], "m", quantities, "R = {:g}".format, "width m")
     summary = frame.groupby(["attack", "m", "R"])[
         ["L_*(W^c)", "gap", "bound", "defect", "linearisation", "projected"]
     ].mean()

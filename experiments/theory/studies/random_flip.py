@@ -1,8 +1,5 @@
 """L1: random two-layer networks: how short a step flips them, and the lemmas' bounds."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from scipy.special import erf
@@ -15,19 +12,19 @@ from experiments.theory.lazy import (
     gradient_bound,
     output_bound,
 )
-from experiments.theory.studies.setting import grid, lines
+from experiments.theory.studies.setting import Rows, grid, lines
 from experiments.theory.studies.statistics import Findings, slope
 
 DIMENSIONS = (25, 100, 400, 784)
 WIDTH, DRAWS, GAMMA, DEVIATION = 1000, 400, 0.05, 10.0
 MEDIAN, WITHIN = 0.674, 0.10
-"""Of |Z|, Z ~ N(0, 1), which ‖δ‖ √d approaches."""
+"""The median of |Z|, Z ~ N(0, 1), which ‖δ‖ √d approaches, and the distance allowed from it."""
 LEAST = 100
-"""Dimension from which the limit is asked for."""
+"""Dimension from which the limit is expected."""
 FULL = {"WIDTH": 100_000, "DRAWS": 2000}
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Rows:
     """A row for each dimension and draw of weights and point."""
     radius = DEVIATION / WIDTH**0.5
     for case in grid(d=DIMENSIONS, seed=range(DRAWS)):
@@ -53,7 +50,7 @@ def run(study: Study) -> Outcome:
     radius = DEVIATION / WIDTH**0.5
     by_d = frame.groupby("d")
     medians = by_d["scaled"].median()
-    asked = medians[medians.index >= LEAST]
+    large = medians[medians.index >= LEAST]
     fitted = slope(frame[frame["d"] >= LEAST], "d", "length")
     exact = WIDTH * erf(radius / 2**0.5)
     counts = by_d["changes"].agg(["mean", "std"])
@@ -64,7 +61,7 @@ def run(study: Study) -> Outcome:
         "‖δ‖ √d of the smallest flipping step, median",
         f"{MEDIAN} in the limit",
         ", ".join(f"d = {d}: {value:.3f}" for d, value in medians.items()),
-        ((asked - MEDIAN).abs() <= WITHIN).all(),
+        ((large - MEDIAN).abs() <= WITHIN).all(),
         f"within {WITHIN:g} for d ≥ {LEAST}; {stuck} of {len(frame)} never flip",
     )
     findings.add(

@@ -1,12 +1,11 @@
 """S1: perturbation stability of random networks against its exact moments."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, PRNGKeyArray
 
 from attacks import project_to_sphere
 from experiments.plotting import panels
@@ -17,7 +16,7 @@ from experiments.theory.stability import (
     second_moment,
     stability_at_initialisation,
 )
-from experiments.theory.studies.setting import grid
+from experiments.theory.studies.setting import Rows, grid
 from experiments.theory.studies.statistics import Findings
 from ntkscore.measures.perturbations import displacements
 
@@ -29,10 +28,10 @@ FULL = {"NETWORKS": {16: 4000, 64: 4000, 256: 4000}}
 
 
 @partial(jax.jit, static_argnames=("layers", "width", "initialisation"))
-def moved(keys: Any, layers: int, width: int, initialisation: str) -> Any:
-    """How far each random network's outputs move, to first order, at a point of its own."""
+def moved(keys: PRNGKeyArray, layers: int, width: int, initialisation: str) -> Array:
+    """The first-order move of each random network's outputs, at a point of its own."""
 
-    def one(key: Any) -> Any:
+    def one(key: PRNGKeyArray) -> Array:
         weights, points, ball = jax.random.split(key, 3)
         model = fully_connected_network(weights, DIMENSION, width, OUTPUTS, layers, initialisation)
         x = project_to_sphere(jax.random.normal(points, (1, DIMENSION)))
@@ -41,7 +40,7 @@ def moved(keys: Any, layers: int, width: int, initialisation: str) -> Any:
     return jax.lax.map(one, keys)
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Rows:
     """A row for each initialisation, depth and width."""
     for case in grid(initialisation=INITIALISATIONS, L=LAYERS, m=WIDTHS):
         initialisation, layers, width = case.values()
@@ -63,8 +62,8 @@ def run(study: Study) -> Outcome:
     """Moments against what is exact, means against the formula, slopes in the depth."""
     frame = pd.DataFrame(rows())
     inside = frame["errors"].abs() <= 3
-    asked = frame[frame["L"] <= frame["m"] / 8]
-    ratio = (asked["mean"] / asked["formula"] - 1).abs()
+    wide = frame[frame["L"] <= frame["m"] / 8]
+    ratio = (wide["mean"] / wide["formula"] - 1).abs()
     findings = Findings()
     findings.add(
         "mean square, lemma 5 with equality",
@@ -78,7 +77,7 @@ def run(study: Study) -> Outcome:
         "its formula",
         f"at most {ratio.max():.1%} off",
         (ratio <= CLOSE).all(),
-        f"{len(asked)} settings, within {CLOSE:.0%}",
+        f"{len(wide)} settings, within {CLOSE:.0%}",
     )
     figure, axes = panels(len(INITIALISATIONS), 0.8, together=True)
     widest = max(WIDTHS)

@@ -1,17 +1,15 @@
 """T3: whether the leading terms of theorem 1 rank networks by their errors."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 from jax import lax
+from jaxtyping import Array, PyTree
 
 from cells.residual import ACTIVATIONS, Residual
 from experiments.plotting import COLOURS, panels
@@ -19,7 +17,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import grid, of_width, stacked
+from experiments.theory.studies.setting import Rows, grid, of_width, stacked
 from experiments.theory.studies.statistics import Findings, agreement, positive, slope
 from experiments.theory.tasks import Points, margin, on_sphere, two_classes
 from experiments.theory.training import steps
@@ -46,31 +44,36 @@ TERMS = {
     "eigenvalue": "eigen_term",
     "−max diagonal": "smallness",
 }
-"""What errors are predicted by, and its column for an error."""
+"""Predictors of an error, and their columns for it."""
 COUNTS = ("missing skips", "depth")
 SIZES = (100, 300, 1000)
 FULL = {"N": 1000, "WIDTH": 1024, "SEEDS": 10}
 
 
 @partial(jax.jit, static_argnames=("space", "shape"))
-def attacked(space: Residual, shape: Any, weights: Any, code: Any, x: Any, y: Any) -> Any:
+def attacked(
+    space: Residual, shape: tuple[str, ...], weights: PyTree, code: Array, x: Array, y: Array
+) -> Array:
     """X, X_ρ and X_2ρ of a network at initialisation."""
     return stacked(CapAttack(RHO), space.model(shape, weights, code, x), weights, x, y)
 
 
 @partial(jax.jit, static_argnames=("space", "shape"))
 def trained(
-    space: Residual, shape: Any, weights: Any, code: Any, x: Any, y: Any, runs: Any
-) -> tuple[Any, Any]:
+    space: Residual,
+    shape: tuple[str, ...],
+    weights: PyTree,
+    code: Array,
+    x: Array,
+    y: Array,
+    runs: tuple[Array, Array],
+) -> tuple[Array, Array]:
     """Progressive errors of Algorithm 1, clean and attacked, for pairs (β, γ)."""
     model = space.model(shape, weights, code, x)
 
-    def one(pair: Any) -> tuple[Any, Any]:
+    def one(pair: tuple[Array, Array]) -> tuple[Array, Array]:
         beta, gamma = pair
-        plain = optax.sgd(gamma)
-        *_, clean, robust = steps(
-            model, CapAttack(RHO), plain, weights, plain.init(weights), x, y, beta
-        )
+        _, clean, robust = steps(model, CapAttack(RHO), weights, x, y, beta, gamma)
         # What is not finite counts as wrong.
         return jnp.mean(~(clean >= 0)), jnp.mean(~(robust >= 0))
 
@@ -87,7 +90,7 @@ def tasks(study: Study) -> dict[str, list[Points]]:
     return drawn
 
 
-def rows(study: Study) -> Iterator[dict[str, Any]]:
+def rows(study: Study) -> Rows:
     """A row for each task, network, seed, β and rule."""
     for (task, points), sigma, pattern in product(tasks(study).items(), SIGMAS, PATTERNS):
         space = Residual(activation=sigma, output_scale="sqrt_width")
@@ -142,14 +145,14 @@ def run(study: Study) -> Outcome:
     findings, summary = Findings(), []
     theorem = frame[frame["rule"] == "theorem"]
     for task, part in theorem.groupby("task", sort=False):
-        asked = product(ERRORS.items(), ("label", "margin"), (None, "missing skips"))
-        for (error, of), term, given in asked:
+        statements = product(ERRORS.items(), ("label", "margin"), (None, "missing skips"))
+        for (error, of), term, control in statements:
             column, parts = f"{of}_{term}_term", part.groupby("beta")
-            found = [agreement(one, error, column, given) for _, one in parts]
-            says = "says more than the skips missing" if given else "ranks networks"
+            found = [agreement(one, error, column, control) for _, one in parts]
+            says = "says more than the skips missing" if control else "ranks networks"
             findings.add(
                 f"{task}, {error}: the {term} term {says}",
-                "" if given else "bounds the error",
+                "" if control else "bounds the error",
                 "; ".join(str(each.mean) for each in found),
                 positive(found),
                 f"Spearman at β = {', '.join(f'{b:g}' for b in BETAS)}, "
@@ -189,8 +192,8 @@ def run(study: Study) -> Outcome:
         term = f"{of}_margin_term"
         means = shown.groupby(["network", "missing skips"])[[error, term]].mean()
         for colour, (missing, one) in enumerate(means.groupby("missing skips")):
-            look = {"ms": 3, "color": COLOURS[colour], "label": f"{missing} missing"}
-            axis.semilogx(one[term], one[error], "o", **look)
+            style = {"ms": 3, "color": COLOURS[colour], "label": f"{missing} missing"}
+            axis.semilogx(one[term], one[error], "o", **style)
         axis.set(xlabel="leading term, margin form", ylabel=error)
     axes[0].legend(fontsize="x-small", title="skips", title_fontsize="x-small")
     unknown = int(theorem[[f"{of}_margin_term" for of in OF]].isna().any(axis=1).sum())

@@ -1,16 +1,17 @@
-"""What the theory's studies share: rows of a grid, wide networks by seed, kernels and lines.
+"""Shared parts of the theory's studies: grids, networks by seed, kernels and figures.
 
 A study's `FULL` has what `--full` puts in place of its constants, for an accelerator.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, SupportsFloat
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, PyTree
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
@@ -20,21 +21,24 @@ from cells.space import Task
 from experiments.plotting import COLOURS
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin
-from experiments.theory.training import loss_slope
+from experiments.theory.training import input_gradient
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.joint import every_kernel
 from ntkscore.model import Model
 
+Rows = Iterator[dict[str, Any]]
+"""Rows of a study's table, each by column."""
 
-def grid(**values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+
+def grid(**values: Iterable[object]) -> Rows:
     """A dictionary for every combination of values; the last name's change first."""
     combinations = itertools.product(*values.values())
     return (dict(zip(values, each, strict=True)) for each in combinations)
 
 
-def numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    """What a compiled function returned by name, as numbers."""
-    return {name: float(value) for name, value in found.items()}
+def numbers(arrays: Mapping[str, SupportsFloat]) -> dict[str, float]:
+    """A compiled function's results as Python numbers, by name."""
+    return {name: float(value) for name, value in arrays.items()}
 
 
 def of_width(space: ResidualSpace, width: int, points: np.ndarray) -> ResidualSpace:
@@ -50,23 +54,17 @@ def pixels(count: int, places: int, channels: int, mu: float, seed: int) -> Poin
 
 
 def by_seed(
-    space: ResidualSpace, name: str, tasks: list[Points], compute: Callable[..., Any]
+    space: ResidualSpace, name: str, tasks: Sequence[Points], compute: Callable[..., PyTree]
 ) -> Iterator[Any]:
-    """What a function of (model, x, y) gives for each task, at the weights of its place as seed.
+    """The results of a function of (model, x, y), compiled once, for each task, in float32.
 
-    Compiled once.
-
-    Args:
-        space: of networks of one output.
-        name: of the architecture.
-        tasks: points of equal numbers.
-        compute: traced, on arrays in float32.
+    A task's place is the seed of its weights. Tasks have equal numbers of points.
     """
     skips = space.parse(name)
     shape, code = space.shape(skips), jnp.asarray(space.encode(skips))
 
     @jax.jit
-    def program(weights: Any, x: Any, y: Any) -> Any:
+    def program(weights: PyTree, x: Array, y: Array) -> PyTree:
         return compute(space.model(shape, weights, code, x), x, y)
 
     for seed, task in enumerate(tasks):
@@ -74,15 +72,22 @@ def by_seed(
         yield jax.tree.map(np.asarray, program(space.draw(shape, seed, jnp.float32), *arrays))
 
 
-def stacked(attack: CapAttack, model: Model, params: Any, x: Any, y: Any) -> Any:
+def stacked(attack: CapAttack, model: Model, params: PyTree, x: Array, y: Array) -> Array:
     """X, X_ρ and X_2ρ, one below the other, attacked at these weights."""
-    return jnp.concatenate([x, *twice(attack, loss_slope(model, params, y), x)])
+    return jnp.concatenate([x, *twice(attack, input_gradient(model, params, y), x)])
 
 
-def kernel(model: Model, params: Any, points: Any) -> Any:
+def kernel(model: Model, params: PyTree, points: Array) -> Array:
     """The NTK at some weights."""
     labels = jnp.zeros(len(points), jnp.int32)
     return evaluate(model._replace(params=params), points, labels).gram[0]
+
+
+def linearisation(model: Model, end: PyTree, x: Array) -> tuple[Array, Array]:
+    """The change of the outputs from the model's weights to others, and its first-order part."""
+    change = jax.tree.map(jnp.subtract, end, model.params)
+    before, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
+    return model.apply(end, x) - before, along
 
 
 LABELS = {
@@ -104,8 +109,8 @@ def kernels_of(gram: np.ndarray, n: int, beta: float) -> dict[str, np.ndarray]:
 
 def curve(axis: Axes, means: pd.Series, label: str, colour: int, plot: str = "loglog") -> None:
     """A line through points, by a method of the axes."""
-    look = {"color": COLOURS[colour % len(COLOURS)], "label": label, "ms": 3}
-    getattr(axis, plot)(means.index, means, "o-", **look)
+    style = {"color": COLOURS[colour % len(COLOURS)], "label": label, "ms": 3}
+    getattr(axis, plot)(means.index, means, "o-", **style)
 
 
 def lines(axis: Axes, frame: pd.DataFrame, x: str, y: str, label: str, colour: int) -> None:
@@ -114,3 +119,23 @@ def lines(axis: Axes, frame: pd.DataFrame, x: str, y: str, label: str, colour: i
     curve(axis, means, label, colour)
     axis.set_xticks(means.index, [f"{value:g}" for value in means.index])
     axis.xaxis.set_minor_locator(NullLocator())
+
+
+def lines_by_group(
+    axes: Sequence[Axes],
+    frame: pd.DataFrame,
+    by: Sequence[str],
+    x: str,
+    quantities: Mapping[str, str],
+    label: Callable[..., str],
+    xlabel: str,
+) -> None:
+    """Fill a panel for each quantity, by column and title, with the means over x of every group.
+
+    The label is the legend's text for a group's values. Further axes stay empty.
+    """
+    for colour, (values, part) in enumerate(frame.groupby(list(by), sort=False)):
+        for axis, (name, title) in zip(axes, quantities.items(), strict=False):
+            lines(axis, part, x, name, label(*values), colour)
+            axis.set(title=title, xlabel=xlabel)
+    axes[0].legend(fontsize="x-small")

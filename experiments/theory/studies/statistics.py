@@ -1,4 +1,4 @@
-"""Slopes and rank correlations with intervals, and what they say of a statement."""
+"""Slopes and rank correlations with intervals, and verdicts on statements by them."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
 
 Truth = bool | np.bool_
+RESAMPLES = 300
+"""Resamples of the networks behind an interval."""
 
 
 class Findings(list[Finding]):
@@ -31,13 +33,7 @@ def holds(right: Truth, wrong: Truth | None = None) -> Verdict:
 
 
 class Agreement(NamedTuple):
-    """A rank correlation.
-
-    Attributes:
-        mean: over the seeds.
-        seeds: that of each.
-        networks: how many there are.
-    """
+    """A rank correlation: its mean over the seeds, each seed's, and the number of networks."""
 
     mean: Interval
     seeds: np.ndarray
@@ -47,12 +43,9 @@ class Agreement(NamedTuple):
 def means_by_seed(
     frame: pd.DataFrame, x: str, y: str, statistic: Callable[[np.ndarray, np.ndarray], float]
 ) -> Interval:
-    """A statistic of x and of y's means over the seeds, with an interval from resampled seeds.
+    """A statistic of x, ascending, and of y's means over the seeds, with an interval over seeds.
 
-    Args:
-        frame: rows per value of x and seed; those of one value and seed are averaged first.
-        x, y: columns.
-        statistic: of the values of x, ascending, and of the means of y there.
+    Rows of one value of x and one seed are averaged first.
     """
     table = frame.pivot_table(index="seed", columns=x, values=y, aggfunc="mean")
     at = table.columns.to_numpy(float)
@@ -60,12 +53,7 @@ def means_by_seed(
 
 
 def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
-    """The slope of log y against log x, with an interval from resampled seeds.
-
-    Args:
-        frame: rows per value of x and seed; y is averaged over the seeds before its logarithm.
-        x, y: columns.
-    """
+    """The slope of log y, averaged over the seeds first, against log x, with an interval."""
     return means_by_seed(frame, x, y, log_slope)
 
 
@@ -78,7 +66,7 @@ def ratio(table: pd.DataFrame, above: object, below: object) -> Interval:
 def crossings(
     frame: pd.DataFrame, by: str, x: str, level: float
 ) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Where robust accuracy crosses a level, in x, for each value of another column.
+    """The places in x where robust accuracy crosses a level, for each value of another column.
 
     Returns:
         The values of that column; accuracies with a row by seed; and a function of some such rows:
@@ -97,18 +85,18 @@ def crossings(
 
 
 def within(interval: Interval, low: float, high: float) -> Verdict:
-    """Whether an interval lies in a range, beside it, or across its ends."""
+    """The verdict that an interval lies in a range; not decidable across its ends."""
     inside = low <= interval.low and interval.high <= high
     return holds(inside, interval.high < low or high < interval.low)
 
 
 def meets(interval: Interval, low: float, high: float) -> bool:
-    """Whether an interval has a point in common with a range."""
+    """True where an interval has a point in common with a range."""
     return interval.low <= high and low <= interval.high
 
 
 def beside(interval: Interval, level: float, above: bool) -> Verdict:
-    """Whether an interval lies above a level, or below it."""
+    """The verdict that an interval lies above a level, or below it."""
     over, under = interval.low > level, interval.high < level
     return holds(over, under) if above else holds(under, over)
 
@@ -117,41 +105,37 @@ def agreement(
     frame: pd.DataFrame,
     measured: str,
     predicted: str,
-    given: str | None = None,
-    resamples: int = 300,
+    control: str | None = None,
 ) -> Agreement:
     """Spearman over networks by seed, and the interval of its mean from resampled networks.
 
-    Args:
-        frame: a row per network and seed.
-        measured, predicted: columns; networks where a seed has no number are left out.
-        given: a column of the networks that is held equal; the correlation is partial then.
-        resamples: of the bootstrap.
+    Networks where a seed has no number are left out. With a column to control for, the correlation
+    is partial.
     """
     columns = [measured, predicted]
     wide = frame.pivot(index="network", columns="seed", values=columns)
     theirs, ours = (wide[name].to_numpy(float) for name in columns)
     (chosen,) = np.nonzero(np.isfinite(theirs).all(1) & np.isfinite(ours).all(1))
-    held = frame.groupby("network")[given].first().to_numpy() if given else None
+    controls = frame.groupby("network")[control].first().to_numpy() if control else None
 
     def by_seed(rows: np.ndarray) -> np.ndarray:
-        if held is not None:
+        if controls is not None:
             pairs = zip(ours[rows].T, theirs[rows].T, strict=True)
-            return np.array([partial_spearman(p, m, held[rows]) for p, m in pairs])
+            return np.array([partial_spearman(p, m, controls[rows]) for p, m in pairs])
         a, b = (rankdata(each[rows], axis=0) for each in (ours, theirs))
         a, b = a - a.mean(0), b - b.mean(0)
         with np.errstate(invalid="ignore"):  # Networks drawn may all be alike.
             return (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
 
     rng = np.random.default_rng(0)
-    drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(resamples)]
+    drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(RESAMPLES)]
     low, high = np.nanquantile(drawn, (0.025, 0.975))
     seeds = by_seed(chosen)
     return Agreement(Interval(float(seeds.mean()), float(low), float(high)), seeds, len(chosen))
 
 
 def positive(found: Iterable[Agreement]) -> Verdict:
-    """Whether all intervals and all seeds are above zero."""
+    """The verdict that all intervals and all seeds are above zero."""
     found = list(found)
     above = all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found)
     return holds(above, all(interval.high <= 0 for interval, *_ in found))

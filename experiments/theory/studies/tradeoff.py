@@ -1,25 +1,23 @@
 """T4: clean and robust error over β, and what the bounds' leading terms say about them."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
+from jaxtyping import Array, PyTree
 
 from cells.residual import Residual
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
-from experiments.theory.energies import leading_term, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import by_seed, curve, numbers, of_width, stacked
+from experiments.theory.studies.setting import Rows, by_seed, curve, numbers, of_width, stacked
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import Points, on_sphere, tradeoff
-from experiments.theory.training import loss_slope, margins, steps
-from ntkscore.kernels.joint import joint_kernel
+from experiments.theory.training import input_gradient, margins, steps
+from experiments.theory.trials import ERRORS, bound_terms
 from ntkscore.model import Model
 
 STEPS, TEST, DIMENSION, RHO, WIDTH, SEEDS = 2000, 500, 20, 0.3, 256, 3
@@ -33,35 +31,33 @@ OF_ENERGY = 300
 """Points of a leading term."""
 ATTACK = CapAttack(RHO)
 VARIANTS = ("labels", "random labels", "trained network")
-"""What the energies' points are attacked with: at initialisation, which is what the theorem has and
-leaks the labels; there with labels drawn afresh; and on the trained network."""
+"""Attacks on the energies' points: at initialisation, as in the theorem, which leaks the labels;
+there with labels drawn afresh; and on the trained network."""
 FULL = {"STEPS": 10_000, "WIDTH": 1024, "SEEDS": 10}
 
 
-def trained(gamma: float, beta: float) -> Callable[..., dict[str, Any]]:
-    """A function of (model, x, y): errors after training, and attacked points of every variant."""
+def trained(gamma: float, beta: float) -> Callable[..., dict[str, PyTree]]:
+    """Return a function of (model, x, y): errors after training, attacked points by variant."""
 
-    def compute(model: Model, x: Any, y: Any) -> dict[str, Any]:
-        sgd = optax.sgd(gamma)
-        start, weight = (model.params, sgd.init(model.params)), jnp.asarray(beta, x.dtype)
-        end, *_ = steps(model, ATTACK, sgd, *start, x[:STEPS], y[:STEPS], weight)
+    def compute(model: Model, x: Array, y: Array) -> dict[str, PyTree]:
+        weight = jnp.asarray(beta, x.dtype)
+        end, *_ = steps(model, ATTACK, model.params, x[:STEPS], y[:STEPS], weight, gamma)
         z, labels = x[STEPS:], y[STEPS:]
-        attacked = ATTACK(loss_slope(model, end, labels), z)
+        attacked = ATTACK(input_gradient(model, end, labels), z)
         errors = [jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked)]
-        few, own = x[:OF_ENERGY], y[:OF_ENERGY]
-        fresh = jax.random.rademacher(jax.random.key(0), own.shape, own.dtype)
-        ways = ((model.params, own), (model.params, fresh), (end, own))
-        stacks = [stacked(ATTACK, model, weights, few, told) for weights, told in ways]
+        few, true = x[:OF_ENERGY], y[:OF_ENERGY]
+        fresh = jax.random.rademacher(jax.random.key(0), true.shape, true.dtype)
+        variants = ((model.params, true), (model.params, fresh), (end, true))
+        stacks = [stacked(ATTACK, model, weights, few, labels) for weights, labels in variants]
         return {"clean": errors[0], "robust": errors[1], "stacks": stacks}
 
     return compute
 
 
-def outcomes() -> Iterator[dict[str, Any]]:
+def outcomes() -> Rows:
     """A row for each network, β and seed: its errors and the leading terms."""
-    tasks = [
-        tradeoff(STEPS + TEST, DIMENSION, np.random.default_rng(seed)) for seed in range(SEEDS)
-    ]
+    rngs = map(np.random.default_rng, range(SEEDS))
+    tasks = [tradeoff(STEPS + TEST, DIMENSION, rng) for rng in rngs]
     for label, (activation, name) in NETWORKS.items():
         space = Residual(activation=activation, output_scale="sqrt_width")
         ((diagonal,),) = infinite_ntk(space, name, tasks[0].x[:1])
@@ -76,20 +72,19 @@ def outcomes() -> Iterator[dict[str, Any]]:
 
 def terms(
     space: Residual, name: str, task: Points, stacks: list[np.ndarray], beta: float
-) -> dict[str, float]:
+) -> dict[str, float | str]:
     """√(L² s/N) of K_all and of K̃_all, by what the points are attacked with."""
     found = {}
     for variant, stack in zip(VARIANTS, stacks, strict=True):
         gram = infinite_ntk(space, name, on_sphere(stack))
-        for error, kernel in (("clean", "joint_clean"), ("robust", "joint_robust")):
-            matrix = joint_kernel(gram, kernel, beta, OF_ENERGY)
-            energy = margin_energy(matrix, task.y[:OF_ENERGY]).value
-            found[f"{error} term, {variant}"] = leading_term(energy, 3, OF_ENERGY)
+        of_stack = bound_terms(gram, task.y[:OF_ENERGY], 3, beta)
+        for error in ERRORS:
+            found[f"{error} term, {variant}"] = of_stack[f"{error}_margin_term"]
     return found
 
 
 def trade(part: pd.DataFrame) -> tuple[bool, str]:
-    """Whether clean error rises and PGD error falls with β, up to two standard errors."""
+    """Judge that clean error rises and PGD error falls with β, up to two standard errors."""
     by_beta = part.groupby("beta")[["clean error", "PGD error"]]
     means, errors = by_beta.mean(), by_beta.std() / np.sqrt(SEEDS)
     slack = 2 * np.sqrt(errors**2 + errors.shift() ** 2)
@@ -124,16 +119,16 @@ def run(study: Study) -> Outcome:
                 "robust over β": robust.iloc[-1] < robust.iloc[0],
                 "robust above clean at β = 0": robust.iloc[0] > clean.iloc[0],
             }
-            told = [f"{term.iloc[0]:.2f} → {term.iloc[-1]:.2f}" for term in (clean, robust)]
+            ends = [f"{term.iloc[0]:.2f} → {term.iloc[-1]:.2f}" for term in (clean, robust)]
             row = {"network": label, "attacked with": variant}
-            row |= {"clean term, β = 0 → 1": told[0], "robust term, β = 0 → 1": told[1]}
+            row |= {"clean term, β = 0 → 1": ends[0], "robust term, β = 0 → 1": ends[1]}
             for name, sign in signs.items():
                 row[name] = "as measured" if sign else "the wrong way"
                 if variant == VARIANTS[0]:
                     findings.add(
                         f"{label}: leading term, {name}",
                         "the sign of the errors",
-                        f"{told[0]} clean, {told[1]} robust",
+                        f"{ends[0]} clean, {ends[1]} robust",
                         sign,
                         "K_all and K̃_all as in theorem 1, attacked at initialisation",
                     )
@@ -141,8 +136,8 @@ def run(study: Study) -> Outcome:
         for colour, error in enumerate(("clean error", "PGD error")):
             curve(axis, means[error], error, colour, "plot")
         for colour, term in enumerate(("clean term", "robust term")):
-            look: dict[str, Any] = {"color": COLOURS[colour], "label": f"{term} of theorem 1"}
-            axis.plot(means.index, means[f"{term}, {VARIANTS[0]}"], "--", **look)
+            predicted = means[f"{term}, {VARIANTS[0]}"]
+            axis.plot(predicted, "--", color=COLOURS[colour], label=f"{term} of theorem 1")
         axis.set(title=label, xlabel="weight β of adversarial training")
     axes[0].set_ylabel("error, leading term")
     handles, labels = axes[0].get_legend_handles_labels()

@@ -1,10 +1,8 @@
 """T1: kernels of finite width approach those of infinite width, at attacked points too."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pandas as pd
+from jaxtyping import Array
 
 from cells.residual import Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace
@@ -13,6 +11,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import (
+    Rows,
     by_seed,
     kernel,
     kernels_of,
@@ -40,13 +39,13 @@ LOW, HIGH = -0.65, -0.40
 FULL = {"SEEDS": 50}
 
 
-def measured(model: Model, x: Any, y: Any) -> tuple[Any, Any]:
+def measured(model: Model, x: Array, y: Array) -> tuple[Array, Array]:
     """X, X_ρ and X_2ρ of a network, and its kernel there."""
     stack = stacked(CapAttack(RHO), model, model.params, x, y)
     return stack, kernel(model, model.params, stack)
 
 
-def deviations() -> Iterator[dict[str, Any]]:
+def deviations() -> Rows:
     """A row for each setting, width, seed and kernel: its relative Frobenius deviation."""
     for label, (space, name, widths) in SETTINGS.items():
         tasks = [
