@@ -8,7 +8,7 @@ The network itself is `cells.nasbench201.network`; the tests compare these passe
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +78,7 @@ class CellRules(Rules):
     @classmethod
     def of(
         cls, network: Network, digits: Int[Array, "6"] | np.ndarray, measure: bool = False
-    ) -> Self:
+    ) -> "CellRules":
         """The rules of a network for a cell."""
         return cls(
             network.init_name,
