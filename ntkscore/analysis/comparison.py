@@ -11,8 +11,8 @@ from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.correlation import FEWEST
 from ntkscore.analysis.frames import cost_table, pick_rho, score_table
 from ntkscore.analysis.score_names import default_sum
+from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import DATASETS, dataset_name
-from ntkscore.data.table_files import metric_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import direction_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from ntkscore.data.benchmarks import load_operations, metric_name
 from ntkscore.data.datasets import dataset_name
-from ntkscore.data.table_files import metric_name
-from ntkscore.data.tables import Table, load_operations, load_table
+from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 
 METRICS = ("val_acc", "val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
