@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from cells.space import Space
-from ntkscore.analysis.frames import given_scores, network_table
+from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import Population
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_for
+from ntkscore.analysis.score_names import DEFAULT, ScoreSum
 
 LOG_RANKS = "sum of log-ranks"
 PERCENTILE = "percentile"
@@ -85,7 +85,7 @@ def values_of(
 def sum_for(
     rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None
 ) -> ScoreSum:
-    """The score that counts: a reference's, the one asked for, or what rows have of the default."""
+    """The score to rank by: a reference's, else `by`, else the rows' part of the default."""
     if among is not None:
         return among.by
-    return by or default_for(space, space.parse(rows.iloc[0, 0]), given_scores(rows))
+    return by or default_of(rows, space)
