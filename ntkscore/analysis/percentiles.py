@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -63,7 +63,7 @@ class Population(NamedTuple):
 
 def population(
     reference: str | PathLike[str],
-    configuration: Mapping[str, Any],
+    configuration: Mapping[str, object],
     seeds: Sequence[int],
     rho: float,
     by: ScoreSum | None,
@@ -117,7 +117,7 @@ def population(
 
 
 def shipped_population(
-    configuration: Mapping[str, Any],
+    configuration: Mapping[str, object],
     seeds: Sequence[int],
     rho: float,
     by: ScoreSum | None,

@@ -56,15 +56,15 @@ class Ranking(NamedTuple):
         architectures = [space.parse(key) for key in order]
         names = pd.DataFrame([space.names(a) for a in architectures], index=order)
         others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
+        others = others.drop(columns=names.columns, errors="ignore")
         costs = list(space.costs(architectures[0]))
         terms = [term for term in by.terms if term not in costs]
-        others = others.drop(columns=names.columns, errors="ignore")
-        columns = [names, scores.loc[order, [*terms, *costs]], others]
+        place = []
         if among is not None:
-            percentiles = among.percentiles(scores)
-            columns.insert(1, percentiles.loc[order].rename(PERCENTILE).to_frame())
+            place = [among.percentiles(scores).loc[order].rename(PERCENTILE)]
         elif len(by.terms) > 1:
-            columns.insert(1, value.loc[order].rename(LOG_RANKS).to_frame())
+            place = [value.loc[order].rename(LOG_RANKS)]
+        columns = [names, *place, scores.loc[order, [*terms, *costs]], others]
         frame = pd.concat(columns, axis=1).reset_index(drop=True)
         frame.insert(0, "rank", range(1, len(frame) + 1))
         return cls(frame, by, space, among)

@@ -71,13 +71,13 @@ def fetch(
         with TemporaryDirectory(dir=home, prefix=f".fetch-{key}-") as staging:
             ready = Path(staging) / source.folder
             ready.mkdir(parents=True)
-            for name, check in source.files.items():
-                file = Path(staging) / name
-                _download(base_url + name, file, target, progress)
+            for file_name, check in source.files.items():
+                file = Path(staging) / file_name
+                _download(base_url + file_name, file, target, progress)
                 if callable(check):
                     check(file)
                 else:
-                    _compare(file, check, base_url + name, target)
+                    _compare(file, check, base_url + file_name, target)
                 _unpack(file, ready)
             if not _complete(ready, source):
                 raise InputError(

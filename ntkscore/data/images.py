@@ -51,9 +51,10 @@ def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = Fa
     """Load labelled images by the name of a data set or from a `.npz` file.
 
     Args:
-        name_or_path: `synthetic`, `cifar10`, `cifar100`, `imagenet16-120`, `mnist`, or a path that
-            ends in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1], `labels` (N,), and
-            optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default 0.5 and 0.25).
+        name_or_path: a name in `ntkscore.data.datasets.DATASETS`, such as `synthetic` or `cifar10`;
+            or a path that ends in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1],
+            `labels` (N,), and optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default
+            0.5 and 0.25).
         data_dir: where the official files lie; see `ntkscore.paths.data_home`.
         test: the official test images in place of the training images.
 

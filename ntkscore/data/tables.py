@@ -20,17 +20,16 @@ from ntkscore.errors import InputError, altered
 class Table:
     """Accuracies by architecture, data set and metric, as fractions.
 
-    An architecture goes by its key: the index of a NAS-Bench-201 cell (or its `Cell`), or what
-    else hashable, such as a string, the table was made with.
+    The key of an architecture is the index of a NAS-Bench-201 cell (or its `Cell`), or another
+    hashable value, such as a string, that the table was made with.
 
     Attributes:
         name: which table it is, and in which of its formats.
         checksum: SHA-256 of the file, or of the content where there is none, in hexadecimal.
         own: keys of the architectures with results of their own, ascending in the published
-            tables; every other one of the table has the results of the one that it is taken to
-            be isomorphic to.
-        by_any_name: whether the keys are as a person wrote them, so that a space has to say which
-            architectures they name; a published table has the benchmark's own indices.
+            tables; the others have those of their representative, an isomorphic one.
+        by_any_name: whether the keys are a person's names of architectures, which a space has to
+            parse; a published table has the benchmark's indices.
     """
 
     name: str
@@ -107,7 +106,7 @@ class Table:
         return metrics
 
     def representative(self, cell: Hashable) -> Hashable:
-        """The key whose results serve for an architecture; for a key of `own`, itself.
+        """The key of the architecture with the same results; for a key of `own`, itself.
 
         Raises:
             InputError: if the table has no results for the architecture.

@@ -30,7 +30,7 @@ CELL = ("cell", "string")
 """The columns that identify the NAS-Bench-201 cell of a row."""
 
 
-def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:
     """Session record of `run.json`: time (UTC, ISO 8601), platform and versions.
 
     Args:
@@ -73,8 +73,8 @@ class ResultSet:
     def create_or_resume(
         cls,
         directory: str | os.PathLike[str],
-        configuration: Mapping[str, Any],
-        provenance: Mapping[str, Any],
+        configuration: Mapping[str, object],
+        provenance: Mapping[str, object],
         identity: Sequence[str] = CELL,
     ) -> "ResultSet":
         """Start a result set, or go on with the one that has the same configuration.
@@ -108,7 +108,7 @@ class ResultSet:
         return result_set
 
     @staticmethod
-    def check(directory: str | os.PathLike[str], configuration: Mapping[str, Any]) -> None:
+    def check(directory: str | os.PathLike[str], configuration: Mapping[str, object]) -> None:
         """Refuse a directory that `create_or_resume` would refuse, and write nothing.
 
         Raises:
@@ -137,7 +137,7 @@ class ResultSet:
             )
         return _load_run(directory)
 
-    def append(self, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> None:
+    def append(self, rows: pd.DataFrame | Iterable[Mapping[str, object]]) -> None:
         """Add rows as one new part that appears whole or not at all.
 
         Args:
@@ -226,7 +226,7 @@ class ResultSet:
             publish(self.directory / f"{prefix}{uuid.uuid4().hex}.parquet", content)
 
 
-def _as_json(value: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json(value: Mapping[str, object]) -> dict[str, Any]:
     return json.loads(json.dumps(value))
 
 
@@ -258,7 +258,7 @@ def _refuse_other_files(directory: Path) -> None:
         )
 
 
-def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
     """The differences of two configurations of plain values, choice by choice, in words."""
     old, new = dict(_leaves(stored)), dict(_leaves(current))
     return [
@@ -276,7 +276,7 @@ def _refuse_difference(directory: Path, stored: dict[str, Any], current: dict[st
         )
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, dict) and value:
         for key, child in value.items():
             yield from _leaves(child, f"{path}.{key}" if path else key)

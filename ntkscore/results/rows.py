@@ -21,7 +21,7 @@ NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies")
 
 
 def rows_of(
-    network: Mapping[str, Any],
+    network: Mapping[str, object],
     stack: Stack,
     labels: np.ndarray,
     betas: Sequence[float],
@@ -46,13 +46,13 @@ def rows_of(
     ]
 
 
-def constants(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def constants(configuration: Mapping[str, object]) -> dict[str, object]:
     """The columns that are the same in all rows of a run."""
     return {name: value for name, value in configuration.items() if name not in NO_COLUMN}
 
 
 def with_constants(
-    rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, Any]
+    rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, object]
 ) -> pd.DataFrame:
     """Rows with every column: network and seed, the run's choices, and the measurements.
 
@@ -67,7 +67,7 @@ def with_constants(
     return pd.concat([first, pd.DataFrame(shared, index=rows.index), rest], axis=1)
 
 
-def _repeat(value: Any, count: int) -> Any:
+def _repeat(value: object, count: int) -> object:
     """A column of one value; anything but a number becomes a text."""
     if value is None or isinstance(value, bool | int | float):
         return value
