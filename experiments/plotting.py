@@ -5,8 +5,8 @@ from pathlib import Path
 
 import matplotlib
 
+from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import DATASETS
-from ntkscore.data.table_files import metric_name
 from ntkscore.explore.pictures import STYLE
 
 matplotlib.use("agg")
@@ -22,7 +22,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette."""
 
 DATASET_LABELS = {
-    name: facts.label for name, facts in DATASETS.items() if facts.source and not facts.grey
+    name: facts.label for name, facts in DATASETS.items() if facts.source and len(facts.mean) == 3
 }
 
 plt.rcParams |= STYLE | {

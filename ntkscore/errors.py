@@ -1,8 +1,10 @@
 """The one error that a user is meant to read."""
 
+from pathlib import Path
+
 
 class InputError(ValueError):
-    """Something given from outside cannot be used.
+    """Input from outside cannot be used.
 
     The message is one sentence that says what was expected, what came and what to do;
     the command line prints it and exits with code 2.
@@ -15,3 +17,10 @@ class InputError(ValueError):
         ...     print(str(error).partition(";")[0])
         expected a cell index from 0 to 15624, or six digits such as 323133, got 32313
     """
+
+
+def altered(path: Path, expected: str, found: str) -> InputError:
+    """Return the error for a file that is not as it was published."""
+    return InputError(
+        f"expected {expected} in {path}, but it has {found}: get the official file again"
+    )

@@ -12,9 +12,9 @@ from cells.nasbench201.cell import Cell
 from experiments.ours.train_free_search import scores_of_distinct
 from experiments.plotting import COLOURS, panels
 from experiments.study import Finding, Outcome, Study
+from experiments.theory.seeds import Interval
 from experiments.training.setting import EPOCHS, TEST, Rows, settings
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.analysis.seeds import Interval
 from ntkscore.api.scoring import score_network
 from ntkscore.config import Config
 from ntkscore.model import Model

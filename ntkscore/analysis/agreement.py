@@ -1,7 +1,8 @@
 """Agreement of scores with measured accuracy: correlations, signs kept."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -10,12 +11,13 @@ from numpy.typing import ArrayLike
 
 from ntkscore.analysis.correlation import (
     FEWEST,
-    Resamples,
+    Statistic,
     as_columns,
     check_accuracy,
     check_interval,
     percentile_interval,
     rank_codes,
+    resampled_spearman,
     spearman_of_codes,
 )
 from ntkscore.errors import InputError
@@ -98,27 +100,22 @@ def agreement(
     Source:
         Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
-    return _agreement(values, accuracy, direction, _Resampled(resamples, seed), confidence)
+    check_interval(resamples, confidence)
+    return _agreement(values, accuracy, direction, _bootstrap(resamples, seed), confidence)
 
 
-class _Resampled:
-    """The resamples of the cells that were asked for last: scores mostly share theirs."""
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count, self.seed = count, seed
-        self._cells: np.ndarray | None = None
-
-    def of(self, cells: np.ndarray, codes: np.ndarray) -> Resamples:
-        if self._cells is None or not np.array_equal(self._cells, cells):
-            self._cells, self._resamples = cells, Resamples(codes, self.count, self.seed)
-        return self._resamples
+def _bootstrap(resamples: int, seed: int) -> Callable[[bytes], Statistic]:
+    """`resampled_spearman` by the accuracies' codes; scores mostly share the last ones."""
+    return lru_cache(maxsize=1)(
+        lambda codes: resampled_spearman(np.frombuffer(codes, np.intp), resamples, seed)
+    )
 
 
 def _agreement(
     values: ArrayLike,
     accuracy: ArrayLike,
     direction: int,
-    resampled: _Resampled,
+    bootstrap: Callable[[bytes], Statistic],
     confidence: float,
 ) -> Agreement:
     from scipy import stats  # slow to import, and needed here alone
@@ -127,7 +124,6 @@ def _agreement(
     check_accuracy(accuracy)
     if direction not in (+1, -1):
         raise InputError(f"a score's direction must be +1 or -1, but is {direction}; give either")
-    check_interval(resampled.count, confidence)
     used = np.flatnonzero(np.isfinite(values))
     x, y = values[used], accuracy[used]
     n, excluded = len(used), len(values) - len(used)
@@ -149,7 +145,7 @@ def _agreement(
 
     ndcg = _ndcg(y[order], round(0.1 * n))
     x, y = rank_codes(x), rank_codes(y)
-    low, high = percentile_interval(resampled.of(used, y).spearman(x), confidence)
+    low, high = percentile_interval(bootstrap(y.tobytes())(x), confidence)
     by_accuracy = np.argsort(-y, kind="stable")
     top10, top30 = (by_accuracy[: round(fraction * n)] for fraction in (0.1, 0.3))
     return Agreement(
@@ -195,9 +191,7 @@ def agreement_table(
         accuracy: accuracy as a fraction by cell; may hold more cells.
         directions: +1 or -1 for every score; baselines default to +1.
         baselines: costs and counts by cell; may hold more cells.
-        resamples: see `agreement`.
-        seed: see `agreement`.
-        confidence: see `agreement`.
+        resamples, seed, confidence: as for `agreement`.
 
     Returns:
         One row per score in the given order, then one per baseline; the columns are the fields
@@ -227,9 +221,10 @@ def agreement_table(
 
     columns = {**scores, **baselines.loc[cells]}
     measured = accuracy.loc[cells].to_numpy()
-    resampled = _Resampled(resamples, seed)
+    check_interval(resamples, confidence)
+    bootstrap = _bootstrap(resamples, seed)
     rows = [
-        _agreement(column.to_numpy(), measured, directions.get(name, +1), resampled, confidence)
+        _agreement(column.to_numpy(), measured, directions.get(name, +1), bootstrap, confidence)
         for name, column in columns.items()
     ]
     table = pd.DataFrame(

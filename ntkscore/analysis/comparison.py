@@ -1,4 +1,4 @@
-"""Comparison of scores with measured accuracies: where both come from, side by side."""
+"""Comparison of scores with measured accuracies, and the reading of both."""
 
 from collections.abc import Hashable, Sequence
 from os import PathLike
@@ -11,8 +11,8 @@ from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.correlation import FEWEST
 from ntkscore.analysis.frames import cost_table, pick_rho, score_table
 from ntkscore.analysis.score_names import default_sum
+from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import DATASETS, dataset_name
-from ntkscore.data.table_files import metric_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import direction_of
@@ -42,15 +42,12 @@ def table_scores(table: Table, dataset: str) -> pd.DataFrame:
 def scores_in(
     source: str | PathLike[str], dataset: str, rho: float | None = None
 ) -> tuple[pd.DataFrame, str]:
-    """Scores by network from a result directory, or a table's metrics, and a note that says which.
+    """Scores by network from a result directory, or a table's metrics, and a note on their source.
 
     Args:
         source: a folder with results, or with a benchmark table (or the table itself).
         dataset: of a table's metrics.
         rho: radius, for results with several.
-
-    Raises:
-        InputError: if it is neither.
     """
     path = Path(source)
     if path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json"))):
@@ -65,16 +62,16 @@ def scores_in(
 
 
 def trained_on(space: Space, dataset: str) -> Space:
-    """The space of the networks that were trained on a data set, as far as that is known."""
+    """The space of the networks that were trained on a data set; of an unknown one as it is."""
     facts = DATASETS.get(dataset_name(dataset))
     return space.trained().on(facts.task) if facts else space.trained()
 
 
 def in_keys_of(space: Space, table: Table) -> Table:
-    """The table with the space's own keys, whatever names of architectures it was written with.
+    """The table with the space's keys in place of any names of its architectures.
 
-    A row that is no architecture of the space keeps its name, and a published table all of its
-    indices: 10 is a cell there, and no skip pattern.
+    A row that is no architecture of the space keeps its name. A published table keeps its indices:
+    10 is a cell there, and no skip pattern.
     """
     if not table.by_any_name:
         return table
@@ -97,22 +94,11 @@ def correlate(
     *,
     resamples: int = 1000,
 ) -> pd.DataFrame:
-    """Agreement of every score with a column of a table; the default, costs and counts last.
-
-    Networks that the table has no results for are left out.
-
-    Args:
-        scores: a row per network, a column per score.
-        table: with the accuracies; a cell without its own has those of its representative.
-        dataset, metric: which accuracy.
-        space: where the networks come from.
-        resamples: of the bootstrap.
+    """Agreement of every score with a column of a table; see `ntkscore.correlate`.
 
     Returns:
-        A row per score: the fields of `Agreement`, and the best-scored network's short names.
-
-    Raises:
-        InputError: if the table lacks the data set, the metric or nearly all networks.
+        A row per score, the default, costs and counts last: the fields of `Agreement`, and the
+        best-scored network's short names.
     """
     table = in_keys_of(space, table)
     table.metrics(dataset)
@@ -154,18 +140,7 @@ def lookup(
     dataset: str | None = None,
     seed: int | None = None,
 ) -> pd.DataFrame:
-    """Accuracies of networks: a row per network and data set, a column per metric.
-
-    Args:
-        architectures: in the space's own form.
-        table: with the accuracies.
-        space: where the networks come from.
-        dataset: only this one; all of the table's if left out.
-        seed: of one training; their mean if left out.
-
-    Raises:
-        InputError: if the table lacks the data set, a network or the seed.
-    """
+    """Accuracies of networks in the space's own form; see `ntkscore.lookup`."""
     table = in_keys_of(space, table)
     datasets = table.datasets if dataset is None else (dataset_name(dataset),)
     rows = []

@@ -1,14 +1,16 @@
 """Spearman's rank correlation, and the bootstrap over cells that gives it an interval."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ntkscore.errors import InputError
 
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""From `rank_codes` of a score, shape (cells,), to a number in every resample."""
 FEWEST = 3
-"""Smallest number of cells whose rank correlation says anything."""
+"""Smallest number of cells that have a rank correlation."""
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
@@ -34,7 +36,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def rank_codes(values: np.ndarray) -> np.ndarray:
-    """Dense integer codes, which keep order and ties: all that rank correlations see.
+    """Dense integer codes, which keep order and ties: all that a rank correlation depends on.
 
     Args:
         values: finite numbers, shape (cells,).
@@ -60,31 +62,25 @@ def centred_ranks(codes: np.ndarray) -> np.ndarray:
     return (np.cumsum(counts) - counts / 2 - len(codes) / 2)[codes]
 
 
-class Resamples:
-    """Bootstrap resamples of the cells, kept for many scores, with the accuracies' ranks in each.
+def resampled_spearman(codes: np.ndarray, resamples: int = 1000, seed: int = 0) -> Statistic:
+    """Return a function from a score to its Spearman coefficients in bootstrap resamples.
+
+    Many scores share the resamples and the accuracies' ranks. Where one of the columns is constant
+    in a resample, its coefficient is NaN.
 
     Args:
         codes: `rank_codes` of the accuracies, shape (cells,).
         resamples, seed: as for `draws`.
 
     Example:
-        >>> resamples = Resamples(np.array([0, 1, 2, 3, 4]), resamples=2)
-        >>> resamples.spearman(np.array([0, 2, 1, 3, 4])).round(2).tolist()
+        >>> bootstrap = resampled_spearman(np.array([0, 1, 2, 3, 4]), resamples=2)
+        >>> bootstrap(np.array([0, 2, 1, 3, 4])).round(2).tolist()
         [0.68, 1.0]
     """
-
-    def __init__(self, codes: np.ndarray, resamples: int = 1000, seed: int = 0) -> None:
-        self.cells = list(draws(len(codes), resamples, seed))
-        self._ranks = [centred_ranks(codes[drawn]) for drawn in self.cells]
-
-    def spearman(self, codes: np.ndarray) -> np.ndarray:
-        """Spearman's correlation in every resample; NaN where one of the columns is constant.
-
-        Args:
-            codes: `rank_codes` of a score, shape (cells,).
-        """
-        pairs = zip((centred_ranks(codes[drawn]) for drawn in self.cells), self._ranks, strict=True)
-        return np.array([_cosine(x, y) for x, y in pairs])
+    drawn = [(cells, centred_ranks(codes[cells])) for cells in draws(len(codes), resamples, seed)]
+    return lambda score: np.array(
+        [_cosine(centred_ranks(score[cells]), ranks) for cells, ranks in drawn]
+    )
 
 
 def draws(count: int, resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
@@ -118,7 +114,7 @@ def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[f
         >>> percentile_interval(np.arange(101.0), 0.5)
         (25.0, 75.0)
     """
-    # A resample of few cells can be constant, and then says nothing.
+    # A resample of few cells can be constant; its statistic is NaN.
     finite = values[np.isfinite(values)]
     if not len(finite):
         return np.nan, np.nan
@@ -127,11 +123,7 @@ def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[f
 
 
 def as_columns(*columns: ArrayLike) -> list[np.ndarray]:
-    """Columns as float64 arrays of equal length.
-
-    Raises:
-        InputError: if one has more than one axis, or lengths differ.
-    """
+    """Columns as float64 arrays; refuses more than one axis and different lengths."""
     arrays = [np.asarray(column, np.float64) for column in columns]
     shapes = [array.shape for array in arrays]
     if arrays[0].ndim != 1 or len(set(shapes)) > 1:
@@ -143,11 +135,7 @@ def as_columns(*columns: ArrayLike) -> list[np.ndarray]:
 
 
 def check_accuracy(accuracy: np.ndarray) -> None:
-    """Refuse accuracies that are not finite.
-
-    Raises:
-        InputError: if one is not.
-    """
+    """Refuse accuracies that are not finite."""
     if bad := int(np.sum(~np.isfinite(accuracy))):
         raise InputError(
             f"every accuracy must be finite, but {bad} of {len(accuracy)} are not; leave these "
@@ -156,11 +144,7 @@ def check_accuracy(accuracy: np.ndarray) -> None:
 
 
 def check_interval(resamples: int, confidence: float) -> None:
-    """Refuse an interval that cannot be computed.
-
-    Raises:
-        InputError: if there is no resample, or no coverage between 0 and 1.
-    """
+    """Refuse an interval without a resample, or without a coverage between 0 and 1."""
     if resamples < 1:
         raise InputError(f"resamples must be at least 1, but are {resamples}; 1000 is usual")
     if not 0 < confidence < 1:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from cells.space import Space
-from ntkscore.analysis.score_names import ScoreName
+from ntkscore.analysis.score_names import ScoreName, ScoreSum, cost_names, default_sum
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import NOT_GIVEN
 from ntkscore.measures.forward import LOSS
@@ -35,40 +35,42 @@ def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
     return rows[rows["rho"] == matching[0]]
 
 
-def _names_of(kinds: pd.DataFrame) -> list[str]:
-    """The name of each score, from a row with its kernel, score and β."""
+def _score_names(kinds: pd.DataFrame) -> list[str]:
+    """The names of scores, from rows with their kernel, score and β."""
     return [
         str(ScoreName(kernel, score, None if pd.isna(beta) else beta))
         for kernel, score, beta in kinds.itertuples(index=False)
     ]
 
 
-def given_scores(rows: pd.DataFrame) -> list[str]:
-    """The names of the scores that at least one network gives, whether it could be measured or not.
+def default_of(rows: pd.DataFrame, space: Space) -> ScoreSum:
+    """The default sum, without the terms that the space or all of the networks lack.
 
     Args:
-        rows: tidy rows.
+        rows: tidy rows; their first column names the network.
+        space: where the networks come from.
     """
-    given = rows[rows["status"] != NOT_GIVEN]
-    return _names_of(given[["kernel", "score", "beta"]].drop_duplicates())
+    present = rows[rows["status"] != NOT_GIVEN]
+    scores = _score_names(present[["kernel", "score", "beta"]].drop_duplicates())
+    return default_sum(cost_names(space, space.parse(rows.iloc[0, 0])), scores)
 
 
-def score_table(rows: pd.DataFrame, losses: bool = False) -> pd.DataFrame:
+def score_table(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per network and a column per score, averaged over the seeds.
 
-    A network has NaN where any of its seeds failed.
+    A network has NaN where any of its seeds failed. The losses, which score no kernel, are left
+    out.
 
     Args:
         rows: tidy rows of one radius; their first column names the network.
-        losses: whether to keep the losses, which score no kernel.
     """
     network = rows.columns[0]
-    kept = rows if losses else rows[rows["score"] != LOSS]
-    kinds = kept[["kernel", "score", "beta"]].drop_duplicates()
-    names = _names_of(kinds)
+    rows = rows[rows["score"] != LOSS]
+    kinds = rows[["kernel", "score", "beta"]].drop_duplicates()
+    names = _score_names(kinds)
     # NaN does not match itself in a merge on several columns everywhere; −1 is no β.
     keys = ["kernel", "score", "beta"]
-    named = kept.fillna({"beta": -1}).merge(kinds.fillna({"beta": -1}).assign(name=names), on=keys)
+    named = rows.fillna({"beta": -1}).merge(kinds.fillna({"beta": -1}).assign(name=names), on=keys)
     single = named.pivot(index=[network, "seed"], columns="name", values="value")
     failed = single.isna().groupby(network).any()
     return single.groupby(network).mean().mask(failed)[list(dict.fromkeys(names))]

@@ -12,9 +12,9 @@ from ntkscore.analysis.correlation import (
     centred_ranks,
     check_accuracy,
     check_interval,
-    draws,
     percentile_interval,
     rank_codes,
+    resampled_spearman,
     spearman_of_codes,
 )
 
@@ -57,8 +57,8 @@ def difference(
 ) -> Difference:
     """Difference of two scores' Spearman coefficients with accuracy, with an interval.
 
-    Both scores see the same cells, and the same resamples of them: what the cells have in common
-    cancels, so that the interval is narrower than those of the two coefficients would suggest.
+    Both coefficients are of the same cells and the same resamples, so that their common variation
+    cancels and the interval is narrower than those of the two coefficients.
 
     Args:
         first, second: the scores, each of shape (cells,); negate one that is better when lower.
@@ -102,11 +102,9 @@ def difference(
     if np.isnan(coefficients).any():
         return Difference("constant", n, excluded)
 
-    resampled = [
-        spearman_of_codes(x[cells], y[cells]) - spearman_of_codes(other_x[cells], other_y[cells])
-        for cells in draws(n, resamples, seed)
-    ]
-    low, high = percentile_interval(np.array(resampled), confidence)
+    pairs = (x, y), (other_x, other_y)
+    resampled = [resampled_spearman(codes, resamples, seed)(score) for score, codes in pairs]
+    low, high = percentile_interval(resampled[0] - resampled[1], confidence)
     value = coefficients[0] - coefficients[1]
     return Difference("ok", n, excluded, value, low, high, *coefficients)
 
@@ -114,10 +112,10 @@ def difference(
 def partial_spearman(
     values: ArrayLike, accuracy: ArrayLike, given: ArrayLike, *, squares: bool = False
 ) -> float:
-    """Partial Spearman coefficient of a score with accuracy, where other quantities are held equal.
+    """Partial Spearman coefficient of a score with accuracy, given other quantities.
 
-    The Pearson correlation of what is left of the ranks of both when the part that is linear in
-    the ranks of `given` is taken out; for one quantity g
+    The Pearson correlation of the residuals of both ranks after a linear regression on the ranks
+    of `given`; for one quantity g
 
         (r_va − r_vg r_ag) / √((1 − r_vg²)(1 − r_ag²))
 
@@ -126,9 +124,9 @@ def partial_spearman(
     Args:
         values: the score, shape (cells,).
         accuracy: measured accuracy as a fraction, shape (cells,).
-        given: what is held equal, shape (cells,), or (cells, k) for k quantities. Cells where any
+        given: the other quantities, shape (cells,), or (cells, k) for k of them. Cells where any
             number is not finite are left out.
-        squares: whether the squares of the ranks of `given` are taken out too.
+        squares: whether to regress on the squares of the ranks of `given` too.
 
     Returns:
         The coefficient in [-1, 1]; NaN where a column is constant, where `given` orders cells as
@@ -146,8 +144,8 @@ def partial_spearman(
     """
     from scipy import linalg  # slow to import, and needed here alone
 
-    held = np.asarray(given, np.float64)
-    columns = np.stack(as_columns(values, accuracy, *(held.T if held.ndim == 2 else [held])))
+    given = np.asarray(given, np.float64)
+    columns = np.stack(as_columns(values, accuracy, *(given.T if given.ndim == 2 else [given])))
     finite = columns[:, np.isfinite(columns).all(axis=0)]
     if finite.shape[1] < FEWEST:
         return np.nan
@@ -163,8 +161,8 @@ def partial_spearman(
     basis, triangle, _ = linalg.qr(design, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(triangle))
     basis = basis[:, sizes > len(design) * np.finfo(float).eps * sizes[0]]
-    left = ranks[:2] - (ranks[:2] @ basis) @ basis.T
-    # What is left of a column that the others explain is rounding.
-    if (np.linalg.norm(left, axis=1) <= 1e-6 * np.linalg.norm(ranks[:2], axis=1)).any():
+    residuals = ranks[:2] - (ranks[:2] @ basis) @ basis.T
+    # The residuals of a column that the others explain are rounding.
+    if (np.linalg.norm(residuals, axis=1) <= 1e-6 * np.linalg.norm(ranks[:2], axis=1)).any():
         return np.nan
-    return float(np.corrcoef(left[0], left[1])[0][1])
+    return float(np.corrcoef(residuals)[0][1])

@@ -8,27 +8,27 @@ import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from cells.space import Space
-from ntkscore.analysis.frames import given_scores, network_table, pick_rho
-from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below, default_for
+from ntkscore.analysis.frames import default_of, network_table, pick_rho
+from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet, differences
 
 SHIPPED = Path(__file__).parents[1] / "references"
 """The result directories that come with the package, with the terms of the default score."""
 MAY_DIFFER = ("rhos", "betas", "proxies")
-"""Choices that may differ from a reference's: what they add stands in rows of its own."""
+"""Choices that may differ from a reference's: they add rows and change no others."""
 
 EQUAL = 1e-9
 """Relative difference of two sums of the same numbers."""
 
 
 class OtherwiseScored(InputError):
-    """A run cannot serve as a reference: it was scored in another way, or lacks what is asked."""
+    """A run cannot serve as a reference: it was scored in another way, or lacks a score."""
 
 
 class Population(NamedTuple):
@@ -37,8 +37,8 @@ class Population(NamedTuple):
     Attributes:
         scores: a row per network, a column per score, cost and count; means over the seeds asked
             for, networks that lack one left out.
-        by: the score, or the sum of several, that is looked at.
-        source: where they come from, in words.
+        by: the score, or the sum of several, that ranks them.
+        source: their description for messages.
     """
 
     scores: pd.DataFrame
@@ -54,16 +54,16 @@ class Population(NamedTuple):
         Args:
             scores: a row per network, a column per term.
         """
-        asked, among = (self.by.of(frame, self.scores) for frame in (scores, self.scores))
+        values, among = (self.by.of(frame, self.scores) for frame in (scores, self.scores))
         among = among.dropna()
-        # Of several terms, what rounding changes is in the ranks already.
+        # The ranks of several terms already allow for rounding.
         near = ROUNDING if len(self.by.terms) == 1 else EQUAL
-        return 100 * below(asked, among, near) / len(among)
+        return 100 * below(values, among, near) / len(among)
 
 
 def population(
     reference: str | PathLike[str],
-    configuration: Mapping[str, Any],
+    configuration: Mapping[str, object],
     seeds: Sequence[int],
     rho: float,
     by: ScoreSum | None,
@@ -92,25 +92,24 @@ def population(
             "leave the reference out"
         )
 
-    kept, asked = (
+    stored, current = (
         {name: value for name, value in one.items() if name not in MAY_DIFFER}
         for one in (results.configuration, json.loads(json.dumps(configuration)))
     )
-    if differing := differences(kept, asked):
+    if differing := differences(stored, current):
         raise refuse("; ".join(differing))
     rows, key = results.read(), results.identity[0]
     try:
         rows = pick_rho(rows, rho)
     except InputError as error:
         raise OtherwiseScored(str(error)) from None
-    there = sorted(rows["seed"].unique())
-    if absent := [seed for seed in seeds if seed not in there]:
-        raise refuse(f"seed {absent[0]}, of which it has {', '.join(map(str, there))}")
+    scored = sorted(rows["seed"].unique())
+    if absent := [seed for seed in seeds if seed not in scored]:
+        raise refuse(f"seed {absent[0]}, of which it has {', '.join(map(str, scored))}")
     rows = rows[rows["seed"].isin(list(seeds))]
     seeds_of = rows.groupby(key)["seed"].nunique()
     rows = rows[rows[key].isin(seeds_of.index[seeds_of == len(seeds)])]
-    if by is None:
-        by = default_for(space, space.parse(rows[key].iloc[0]), given_scores(rows))
+    by = by or default_of(rows, space)
     scores = network_table(rows, space)
     if absent := [term for term in by.terms if term not in scores]:
         raise refuse(f"{absent[0]}, which it does not have")
@@ -118,7 +117,7 @@ def population(
 
 
 def shipped_population(
-    configuration: Mapping[str, Any],
+    configuration: Mapping[str, object],
     seeds: Sequence[int],
     rho: float,
     by: ScoreSum | None,

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from cells.space import Space
-from ntkscore.analysis.frames import given_scores, network_table
+from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import Population
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_for
+from ntkscore.analysis.score_names import DEFAULT, ScoreSum
 
 LOG_RANKS = "sum of log-ranks"
 PERCENTILE = "percentile"
@@ -56,15 +56,15 @@ class Ranking(NamedTuple):
         architectures = [space.parse(key) for key in order]
         names = pd.DataFrame([space.names(a) for a in architectures], index=order)
         others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
+        others = others.drop(columns=names.columns, errors="ignore")
         costs = list(space.costs(architectures[0]))
         terms = [term for term in by.terms if term not in costs]
-        others = others.drop(columns=names.columns, errors="ignore")
-        columns = [names, scores.loc[order, [*terms, *costs]], others]
+        place = []
         if among is not None:
-            percentiles = among.percentiles(scores)
-            columns.insert(1, percentiles.loc[order].rename(PERCENTILE).to_frame())
+            place = [among.percentiles(scores).loc[order].rename(PERCENTILE)]
         elif len(by.terms) > 1:
-            columns.insert(1, value.loc[order].rename(LOG_RANKS).to_frame())
+            place = [value.loc[order].rename(LOG_RANKS)]
+        columns = [names, *place, scores.loc[order, [*terms, *costs]], others]
         frame = pd.concat(columns, axis=1).reset_index(drop=True)
         frame.insert(0, "rank", range(1, len(frame) + 1))
         return cls(frame, by, space, among)
@@ -85,7 +85,7 @@ def values_of(
 def sum_for(
     rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None
 ) -> ScoreSum:
-    """The score that counts: a reference's, the one asked for, or what rows have of the default."""
+    """The score to rank by: a reference's, else `by`, else the rows' part of the default."""
     if among is not None:
         return among.by
-    return by or default_for(space, space.parse(rows.iloc[0, 0]), given_scores(rows))
+    return by or default_of(rows, space)

@@ -40,7 +40,7 @@ class ScoreName:
 
     @classmethod
     def parse(cls, text: str, betas: Sequence[float] = (0.5,)) -> "ScoreName":
-        """The score that a text names; a joint kernel without β has the only one there is.
+        """The score that a text names; without β, a joint kernel's is the run's only one.
 
         Raises:
             InputError: if there is no such kernel or score.
@@ -134,27 +134,26 @@ class ScoreSum:
 
         Args:
             frame: a row per network, a column per term.
-            among: the networks to rank among, scored in another run perhaps, so that values are
-                equal up to rounding. The frame's own if left out: with others beside it, a network
-                may come to lie elsewhere then.
+            among: the networks to rank among, perhaps scored in another run, so that values are
+                equal up to rounding. The frame's own if left out; a network's ranks then depend
+                on the others in the frame.
         """
-        asked = self._oriented(frame)
+        values = self._oriented(frame)
         if len(self.terms) == 1:
-            return asked.iloc[:, 0]
-        ranked = (asked if among is None else self._oriented(among)).dropna()
+            return values.iloc[:, 0]
+        population = (values if among is None else self._oriented(among)).dropna()
         near = 0 if among is None else ROUNDING
-        return sum(np.log(below(asked[term], ranked[term], near) + 0.5) for term in self.terms)
+        return sum(np.log(below(values[t], population[t], near) + 0.5) for t in self.terms)
 
     def _oriented(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
         """The terms' columns, larger for a better network; NaN in all where it is in one."""
-        terms = list(self.terms)
-        directions = [direction_of(term, self.fewer) for term in terms]
-        oriented = frame[terms] * np.array(directions)
+        directions = [direction_of(term, self.fewer) for term in self.terms]
+        oriented = frame[list(self.terms)] * np.array(directions)
         return oriented.where(oriented.notna().all(axis=1))
 
 
 def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) -> "pandas.Series":
-    """How many of a population lie below each value, those equal to it counting half.
+    """The number of a population below each value; those equal to it count half.
 
     Args:
         values: NaN stays NaN.
@@ -166,10 +165,10 @@ def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) ->
         >>> below(pd.Series([1.0, 2.0, 2.5]), pd.Series([2.0, 1.0, 2.0])).tolist()
         [0.5, 2.0, 3.0]
     """
-    ordered, asked = np.sort(among.to_numpy(float)), values.to_numpy(float)
-    margin = near * np.abs(asked)
-    first = np.searchsorted(ordered, asked - margin, "left")
-    last = np.searchsorted(ordered, asked + margin, "right")
+    ordered, x = np.sort(among.to_numpy(float)), values.to_numpy(float)
+    margin = near * np.abs(x)
+    first = np.searchsorted(ordered, x - margin, "left")
+    last = np.searchsorted(ordered, x + margin, "right")
     return values.where(values.isna(), (first + last) / 2)
 
 
@@ -177,16 +176,16 @@ DEFAULT = ScoreSum(
     ("params", "path_pools", "field", "network.synflow", "clean.lambda_min_normalized"),
     fewer=("path_pools",),
 )
-"""The default: size, what a cell does to what it sees, how much of a signal the weights let through
-and how well the kernel is conditioned. The protocol of `experiments default-score` chose it."""
+"""The default: size, poolings and receptive field, the signal that the weights let through, and the
+kernel's conditioning. The protocol of `experiments default-score` chose it."""
 
 
-def default_sum(free: Collection[str], given: Collection[str] | None = None) -> ScoreSum:
+def default_sum(costs: Collection[str], scores: Collection[str] | None = None) -> ScoreSum:
     """The default sum, without the terms that a space or its networks do not have.
 
     Args:
-        free: names of the space's costs and counts.
-        given: names of the scores that its networks give; all if left out.
+        costs: names of the space's costs and counts.
+        scores: names of the scores that its networks have; all if left out.
 
     Example:
         >>> str(default_sum(["params"]))
@@ -195,47 +194,24 @@ def default_sum(free: Collection[str], given: Collection[str] | None = None) -> 
     terms = [
         term
         for term in DEFAULT.terms
-        if (term in free if "." not in term else given is None or term in given)
+        if (term in costs if "." not in term else scores is None or term in scores)
     ]
     return ScoreSum(tuple(terms), tuple(term for term in terms if term in DEFAULT.fewer))
 
 
-def default_for(
-    space: Space, architecture: Architecture, given: Collection[str] | None = None
-) -> ScoreSum:
-    """The default sum of a space.
-
-    Args:
-        space, architecture: for the costs and counts that there are.
-        given: names of the scores that its networks give; all if left out.
-    """
-    return default_sum(_free(space, architecture), given)
-
-
-def sum_named(
-    by: str, space: Space, architecture: Architecture, betas: Sequence[float]
-) -> ScoreSum:
-    """The score that a text names, or the sum of several.
-
-    Args:
-        by: a score, or several joined by `+`.
-        space, architecture: for the costs and counts that there are.
-        betas: weights of the joint kernels that there are.
-
-    Raises:
-        InputError: if there is no such score.
-    """
-    return ScoreSum.parse(by, betas, _free(space, architecture), space.fewer)
+def cost_names(space: Space, architecture: Architecture) -> tuple[str, ...]:
+    """Names of the costs and counts of an architecture, which are known without computing."""
+    return *space.costs(architecture), *space.structure(architecture)
 
 
 def sum_asked(
     by: str | None, space: Space, architecture: Architecture, config: Config
 ) -> ScoreSum | None:
-    """The score that a text names, or the sum of several; None, which asks for the default, stays.
+    """The score that a text names, or the sum of several; None, for the default, stays None.
 
     Args:
         by: a score, or several joined by `+`.
-        space, architecture: for the costs and counts that there are.
+        space, architecture: for the names of costs and counts.
         config: how networks are scored.
 
     Raises:
@@ -243,16 +219,12 @@ def sum_asked(
     """
     if by is None:
         return None
-    asked = sum_named(by, space, architecture, config.betas)
-    own = {name for name, measure in MEASURES.items() if measure.of.own_passes}
-    if not config.proxies and (left := [t for t in asked.terms if t.rpartition(".")[2] in own]):
+    total = ScoreSum.parse(by, config.betas, cost_names(space, architecture), space.fewer)
+    separate = {name for name, measure in MEASURES.items() if measure.of.own_passes}
+    absent = [term for term in total.terms if term.rpartition(".")[2] in separate]
+    if absent and not config.proxies:
         raise InputError(
-            f"expected measures that come with the kernels, got {left[0]!r}, which takes passes of "
-            "its own; add --proxies (in Python, Config(proxies=True))"
+            f"expected measures that come with the kernels, got {absent[0]!r}, which takes passes "
+            "of its own; add --proxies (in Python, Config(proxies=True))"
         )
-    return asked
-
-
-def _free(space: Space, architecture: Architecture) -> tuple[str, ...]:
-    """Names of what is known of an architecture without computing: costs and counts."""
-    return *space.costs(architecture), *space.structure(architecture)
+    return total

@@ -10,7 +10,7 @@ from cells.space import Architecture, Space
 from ntkscore.analysis.frames import network_table, pick_rho
 from ntkscore.analysis.percentiles import shipped_population
 from ntkscore.analysis.ranking import Ranking
-from ntkscore.analysis.score_names import sum_named
+from ntkscore.analysis.score_names import ScoreSum, cost_names
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
@@ -200,8 +200,9 @@ def ranking_of(
         )
     first = next(each for each in there if each in chosen)
     rows = rows[rows[key].isin([space.key(each) for each in chosen])]
-    score = None if by is None else sum_named(by, space, first, config.betas)
-    if score is not None:
+    score = None
+    if by is not None:
+        score = ScoreSum.parse(by, config.betas, cost_names(space, first), space.fewer)
         scores = network_table(rows, space)
         if absent := [term for term in score.terms if term not in scores]:
             raise InputError(

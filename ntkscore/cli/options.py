@@ -17,6 +17,7 @@ from cells.space import Space, option, options
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
+from ntkscore.data.datasets import DATASETS
 from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho, parse_fraction
 from ntkscore.training.recipe import Recipe
@@ -38,7 +39,7 @@ TablePath = Annotated[
     typer.Option("--table", help="A benchmark table, the folder with it, or a .csv of accuracies."),
 ]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
-_DATA = "Images: synthetic (embedded), cifar10, cifar100, imagenet16-120, or an .npz file."
+_DATA = f"Images: {', '.join(DATASETS)}, or an .npz file; synthetic ones need no download."
 _DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
 Data = Annotated[str, typer.Option(help=_DATA)]
 DataDir = Annotated[Path | None, typer.Option(help=_DATA_DIR)]

@@ -1,12 +1,14 @@
-"""Facts about the image data sets: a new entry in `DATASETS` is all that a new data set needs."""
+"""The image data sets: an entry in `DATASETS`, and a reader for files of a new layout."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from cells.space import Task
-from ntkscore.errors import InputError
+from ntkscore.data.image_formats import Labelled, read_batches, read_idx_pair
+from ntkscore.data.synthetic import synthetic_images
 
 Colour = tuple[float, ...]
 """Red, green and blue, or grey alone, on the pixel scale [0, 1]."""
@@ -14,17 +16,15 @@ Colour = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Source:
-    """Files of a data set or a table: their place in the data folder and how they get there.
+    """Files of a data set or a table: their place in the data folder and their download.
 
     Attributes:
         folder: the folder in the data folder.
         contents: the files in it that make it complete.
         base_url: address of the folder to download from, with a closing slash; "" where there is
             no free download.
-        files: names of the files to download, with the checksum as `algorithm:hexadecimal`
-            where one is published.
-        checks: functions that raise `InputError` on an altered file, for files without a
-            published checksum.
+        files: the files to download: the checksum of each as `algorithm:hexadecimal`, or, where
+            none is published, a function that raises `InputError` on an altered file.
         by_hand: what to do instead of a download, as the rest of a sentence; "" where there is
             a download.
     """
@@ -32,16 +32,8 @@ class Source:
     folder: str
     contents: tuple[str, ...]
     base_url: str = ""
-    files: Mapping[str, str | None] = field(default_factory=dict)
-    checks: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
+    files: Mapping[str, str | Callable[[Path], object]] = field(default_factory=dict)
     by_hand: str = ""
-
-
-def altered(path: Path, expected: str, came: str) -> InputError:
-    """The error for a file that is not as it was published."""
-    return InputError(
-        f"expected {expected} in {path}, but it has {came}: get the official file again"
-    )
 
 
 @dataclass(frozen=True)
@@ -50,16 +42,14 @@ class Dataset:
 
     Attributes:
         label: its name in figures.
-        num_classes: O, how many classes are kept: the first ones of its files.
+        num_classes: O, the number of classes to use: the first ones of its files.
         image_size: height and width in pixels.
         mean: per channel, in pixels in [0, 1].
         std: per channel, in pixels in [0, 1].
-        source: where its files come from and lie; None for images that are computed.
-        grey: whether images have one channel and lie in idx files, images and labels apart, as
-            MNIST's; else its files have the layout of CIFAR's.
-        label_key: the key of the labels in files of CIFAR's layout.
         file_labels: the labels that its files may hold; the first of them is class 0.
-        tests: the files with its test images, which it can do without.
+        read: reader of its files, from their paths and the image size.
+        source: place and download of its files; None for images that are computed.
+        tests: the files with its test images; () if it has none.
         aliases: other spellings of its name, in lower case without hyphens and underscores.
     """
 
@@ -68,17 +58,16 @@ class Dataset:
     image_size: int
     mean: Colour
     std: Colour
+    file_labels: range
+    read: Callable[[Sequence[Path], int], Iterable[Labelled]] = read_batches
     source: Source | None = None
-    grey: bool = False
-    label_key: str = "labels"
-    file_labels: range = range(0)
-    aliases: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
         """The shape of an image, the classes and the normaliser: what a network must fit."""
-        shape = (self.image_size, self.image_size, 1 if self.grey else 3)
+        shape = (self.image_size, self.image_size, len(self.mean))
         return Task(shape, self.num_classes, self.mean, self.std)
 
 
@@ -94,6 +83,8 @@ DATASETS = {
         image_size=32,
         mean=(0.489, 0.432, 0.505),
         std=(0.239, 0.212, 0.236),
+        file_labels=range(10),
+        read=lambda paths, size: [(*synthetic_images(size), Path())],
     ),
     "cifar10": Dataset(
         label="CIFAR-10",
@@ -101,6 +92,7 @@ DATASETS = {
         image_size=32,
         mean=_bytes(125.3, 123.0, 113.9),
         std=_bytes(63.0, 62.1, 66.7),
+        file_labels=range(10),
         source=Source(
             folder="cifar-10-batches-py",
             contents=tuple(f"data_batch_{i}" for i in range(1, 6)),
@@ -108,7 +100,6 @@ DATASETS = {
             files={"cifar-10-python.tar.gz": "md5:c58f30108f718f92721af3b95e74349a"},
         ),
         tests=("test_batch",),
-        file_labels=range(10),
     ),
     "cifar100": Dataset(
         label="CIFAR-100",
@@ -116,15 +107,15 @@ DATASETS = {
         image_size=32,
         mean=_bytes(129.3, 124.1, 112.4),
         std=_bytes(68.2, 65.4, 70.4),
+        file_labels=range(100),
+        read=partial(read_batches, label_key="fine_labels"),
         source=Source(
             folder="cifar-100-python",
             contents=("train",),
             base_url="https://www.cs.toronto.edu/~kriz/",
             files={"cifar-100-python.tar.gz": "md5:eb9058c3a382ffc7106e4002c42a8d85"},
         ),
-        label_key="fine_labels",
         tests=("test",),
-        file_labels=range(100),
     ),
     "mnist": Dataset(
         label="MNIST",
@@ -132,6 +123,8 @@ DATASETS = {
         image_size=28,
         mean=(0.1307,),
         std=(0.3081,),
+        file_labels=range(10),
+        read=read_idx_pair,
         source=Source(
             folder="MNIST/raw",
             contents=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -143,9 +136,7 @@ DATASETS = {
                 "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
             },
         ),
-        grey=True,
         tests=("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-        file_labels=range(10),
     ),
     "imagenet16-120": Dataset(
         label="ImageNet16-120",
@@ -153,6 +144,7 @@ DATASETS = {
         image_size=16,
         mean=_bytes(122.68, 116.66, 104.01),
         std=_bytes(63.22, 61.26, 65.09),
+        file_labels=range(1, 1001),
         source=Source(
             folder="ImageNet16",
             contents=tuple(f"train_data_batch_{i}" for i in range(1, 11)),
@@ -162,7 +154,6 @@ DATASETS = {
             ),
         ),
         tests=("val_data",),
-        file_labels=range(1, 1001),
         aliases=("imagenet", "imagenet16", "imagenet120"),
     ),
 }
@@ -176,12 +167,12 @@ def dataset_name(name: str) -> str:
         >>> dataset_name("CIFAR-10"), dataset_name("ImageNet"), dataset_name("SVHN")
         ('cifar10', 'imagenet16-120', 'svhn')
     """
-    spelling = _squeezed(name)
+    spelling = _letters(name)
     for known, dataset in DATASETS.items():
-        if spelling == _squeezed(known) or spelling in dataset.aliases:
+        if spelling == _letters(known) or spelling in dataset.aliases:
             return known
     return name.strip().lower()
 
 
-def _squeezed(name: str) -> str:
+def _letters(name: str) -> str:
     return re.sub("[-_]", "", name.strip().lower())

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
+from ntkscore.data.benchmarks import FORMATS
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
-from ntkscore.data.table_formats import FORMATS
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
@@ -71,12 +71,14 @@ def fetch(
         with TemporaryDirectory(dir=home, prefix=f".fetch-{key}-") as staging:
             ready = Path(staging) / source.folder
             ready.mkdir(parents=True)
-            for name, checksum in source.files.items():
-                file = Path(staging) / name
-                _download(base_url + name, file, checksum, target, progress)
+            for file_name, check in source.files.items():
+                file = Path(staging) / file_name
+                _download(base_url + file_name, file, target, progress)
+                if callable(check):
+                    check(file)
+                else:
+                    _compare(file, check, base_url + file_name, target)
                 _unpack(file, ready)
-                if name in source.checks:
-                    source.checks[name](ready / name)
             if not _complete(ready, source):
                 raise InputError(
                     f"expected {', '.join(source.contents)} in the download of {source.folder}, "
@@ -96,7 +98,7 @@ def _complete(folder: Path, source: Source) -> bool:
     return all((folder / file).is_file() for file in source.contents)
 
 
-def _download(url: str, file: Path, checksum: str | None, target: Path, progress: bool) -> None:
+def _download(url: str, file: Path, target: Path, progress: bool) -> None:
     # Slow to import, and the command line imports this module for its names.
     from http.client import HTTPException
     from urllib.error import URLError
@@ -108,19 +110,21 @@ def _download(url: str, file: Path, checksum: str | None, target: Path, progress
             f"expected to download {url}, but it failed ({error}): connect to the network and run "
             f"the same command again, or put the files by hand into {target}"
         ) from error
-    if checksum:
-        algorithm, expected = checksum.split(":")
-        with file.open("rb") as content:
-            came = hashlib.file_digest(content, algorithm).hexdigest()
-        if came != expected:
-            raise InputError(
-                f"expected {checksum} from {url}, but a file with {algorithm}:{came} came and was "
-                f"removed: fetch again, or put the files by hand into {target}"
-            )
+
+
+def _compare(file: Path, checksum: str, url: str, target: Path) -> None:
+    algorithm, _, expected = checksum.partition(":")
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, algorithm).hexdigest()
+    if found != expected:
+        raise InputError(
+            f"expected {checksum} from {url}, but a file with {algorithm}:{found} came and was "
+            f"removed: fetch again, or put the files by hand into {target}"
+        )
 
 
 def _stream(url: str, file: Path, progress: bool) -> None:
-    """Write what lies at an address to a file, as it lies there.
+    """Write the bytes at an address to a file, unchanged.
 
     Not by a library that uncompresses what it receives: servers call a .tar.gz compressed content.
     """

@@ -8,13 +8,16 @@ import math
 import pickle
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ntkscore.data.datasets import altered
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, altered
+
+Labelled = tuple[np.ndarray, np.ndarray, Path]
+"""Images (N, size, size, C) uint8, labels (N,) as in the file, and the file that has the labels."""
 
 # Looked up here instead of imported by the name in the file: that name is the file's to choose,
 # and numpy has moved `numpy.core` to `numpy._core`.
@@ -48,9 +51,6 @@ def read_pickle(path: Path) -> dict[str, Any]:
     Args:
         path: a pickle of any protocol; byte strings of Python 2 are read as Latin-1.
 
-    Returns:
-        The dictionary.
-
     Raises:
         InputError: if the file cannot be read, is damaged, needs any other global, or does
             not hold a dictionary.
@@ -70,55 +70,58 @@ def read_pickle(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_image_batch(path: Path, label_key: str, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read one batch file of CIFAR or downsampled ImageNet.
+def read_batches(paths: Sequence[Path], size: int, label_key: str = "labels") -> Iterator[Labelled]:
+    """Read batch files of CIFAR or downsampled ImageNet, as many of them as exist.
 
     Args:
-        path: the batch file, a pickled dictionary.
-        label_key: the key of the labels; the images are under `data`.
+        paths: the batch files, pickled dictionaries.
         size: height and width in pixels.
-
-    Returns:
-        Images (N, size, size, 3) uint8 and labels (N,) int64 as in the file.
+        label_key: the key of the labels; the images are under `data`.
 
     Raises:
-        InputError: if the file is not such a batch.
+        InputError: if a file is not such a batch.
 
     Source: https://www.cs.toronto.edu/~kriz/cifar.html; Chrabaszcz, Loshchilov and Hutter 2017,
     arXiv:1707.08819 (the same layout).
     """
-    content = read_pickle(path)
-    missing = {"data", label_key} - set(content)
-    if missing:
-        raise altered(path, f"the keys 'data' and '{label_key}'", f"no {' and no '.join(missing)}")
-    rows, labels = content["data"], np.asarray(content[label_key])
     width = 3 * size * size
-    if not (
-        isinstance(rows, np.ndarray)
-        and rows.dtype == np.uint8
-        and rows.ndim == 2
-        and rows.shape[1] == width
-    ):
-        came = f"{getattr(rows, 'dtype', type(rows).__name__)} of shape {np.shape(rows)}"
-        raise altered(path, f"'data' of uint8 and the shape (N, {width})", came)
-    if labels.dtype.kind not in "iu" or labels.shape != (len(rows),):
-        expected = f"{len(rows)} integers under '{label_key}', one per image,"
-        raise altered(path, expected, _form(labels))
-    images = rows.reshape(-1, 3, size, size).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), labels.astype(np.int64)
+    for path in filter(Path.is_file, paths):
+        content = read_pickle(path)
+        if missing := {"data", label_key} - set(content):
+            expected = f"the keys 'data' and '{label_key}'"
+            raise altered(path, expected, f"no {' and no '.join(missing)}")
+        rows, labels = content["data"], np.asarray(content[label_key])
+        is_bytes = isinstance(rows, np.ndarray) and rows.dtype == np.uint8
+        if not (is_bytes and rows.ndim == 2 and rows.shape[1] == width):
+            found = f"{getattr(rows, 'dtype', type(rows).__name__)} of shape {np.shape(rows)}"
+            raise altered(path, f"'data' of uint8 and the shape (N, {width})", found)
+        if labels.dtype.kind not in "iu" or labels.shape != (len(rows),):
+            expected = f"{len(rows)} integers under '{label_key}', one per image,"
+            raise altered(path, expected, _form(labels))
+        yield rows.reshape(-1, 3, size, size).transpose(0, 2, 3, 1), labels, path
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """Read the array of bytes in an idx file, MNIST's format.
+def read_idx_pair(paths: Sequence[Path], size: int) -> Iterator[Labelled]:
+    """Read grey images and their labels from two idx files, MNIST's format.
 
     Args:
-        path: the file, not compressed.
-
-    Returns:
-        The array, uint8, as many axes as the file says.
+        paths: the file of the images and that of the labels, not compressed.
+        size: height and width in pixels.
 
     Raises:
-        InputError: if the file cannot be read, is no idx file of bytes, or is cut short.
+        InputError: if they are no such files, or their numbers differ.
+    """
+    images, labels = map(_read_idx, paths)
+    if images.shape[1:] != (size, size):
+        raise altered(paths[0], f"images of {size}x{size} pixels", f"the shape {images.shape}")
+    if labels.shape != (len(images),):
+        expected = f"{len(images)} labels, one per image,"
+        raise altered(paths[1], expected, f"the shape {labels.shape}")
+    yield images[..., None], labels, paths[1]
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """The array of bytes in an idx file, with as many axes as the file says.
 
     Source: http://yann.lecun.com/exdb/mnist: two zeros, the type (8 for bytes), the number of axes,
     their lengths as big-endian integers of four bytes, and the values.
@@ -132,36 +135,14 @@ def read_idx(path: Path) -> np.ndarray:
         ) from error
     magic, axes = content[:4], content[3] if len(content) > 3 else 0
     if magic[:3] != bytes([0, 0, 8]) or not axes:
-        came = " ".join(map(str, magic)) or "nothing"
-        raise altered(path, "0 0 8, of uncompressed idx bytes, at the start", f"{came} there")
+        found = " ".join(map(str, magic)) or "nothing"
+        raise altered(path, "0 0 8, of uncompressed idx bytes, at the start", f"{found} there")
     start = 4 * (axes + 1)
     shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist()
-    if len(content) != start + math.prod(shape):
-        came = f"{len(content)} bytes"
-        raise altered(path, f"{start + math.prod(shape)} bytes, as its head says,", came)
+    size = start + math.prod(shape)
+    if len(content) != size:
+        raise altered(path, f"{size} bytes, as its head says,", f"{len(content)} bytes")
     return np.frombuffer(content[start:], np.uint8).reshape(shape)
-
-
-def read_idx_images(images: Path, labels: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read grey images and their labels from two idx files.
-
-    Args:
-        images: the file of the images.
-        labels: the file of the labels.
-        size: height and width in pixels.
-
-    Returns:
-        Images (N, size, size, 1) uint8 and labels (N,) int64.
-
-    Raises:
-        InputError: if they are no such files, or their numbers differ.
-    """
-    pixels, classes = read_idx(images), read_idx(labels)
-    if pixels.shape[1:] != (size, size):
-        raise altered(images, f"images of {size}x{size} pixels", f"the shape {pixels.shape}")
-    if classes.shape != (len(pixels),):
-        raise altered(labels, f"{len(pixels)} labels, one per image,", f"the shape {classes.shape}")
-    return pixels[..., None], classes.astype(np.int64)
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from cells.space import Task
-from ntkscore.data.datasets import DATASETS, Colour, Dataset, Source, dataset_name
-from ntkscore.data.image_formats import read_idx_images, read_image_batch, read_npz
-from ntkscore.data.synthetic import synthetic_images
+from ntkscore.data.datasets import DATASETS, Colour, dataset_name
+from ntkscore.data.image_formats import Labelled, read_npz
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
@@ -20,7 +19,7 @@ class ImageSet:
     """Labelled images and the numbers that normalise them.
 
     Attributes:
-        name: the name it was loaded by; for a file, the file's stem.
+        name: name of the data set; for a file, the file's stem.
         images: (N, H, W, C), uint8 in 0..255 or float32 in [0, 1]; C is 3, or 1 for grey ones.
         labels: (N,) int32 in 0..num_classes-1.
         num_classes: O, how many classes there are.
@@ -52,9 +51,10 @@ def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = Fa
     """Load labelled images by the name of a data set or from a `.npz` file.
 
     Args:
-        name_or_path: `synthetic`, `cifar10`, `cifar100`, `imagenet16-120`, `mnist`, or a path that
-            ends in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1], `labels` (N,), and
-            optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default 0.5 and 0.25).
+        name_or_path: a name in `ntkscore.data.datasets.DATASETS`, such as `synthetic` or `cifar10`;
+            or a path that ends in `.npz` with `images` (N, H, W, 3), uint8 or float in [0, 1],
+            `labels` (N,), and optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default
+            0.5 and 0.25).
         data_dir: where the official files lie; see `ntkscore.paths.data_home`.
         test: the official test images in place of the training images.
 
@@ -83,11 +83,21 @@ def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = Fa
             f"expected test images, but {name} has none of its own; keep some images out of "
             "training instead"
         )
-    if facts.source is None:
-        images, labels = synthetic_images()
-    else:
-        files = facts.tests if test else facts.source.contents
-        images, labels = _read_batches(name, facts, facts.source, files, data_home(data_dir))
+    paths = []
+    if source := facts.source:
+        files = facts.tests if test else source.contents
+        paths = [data_home(data_dir) / source.folder / file for file in files]
+        if not any(path.is_file() for path in paths):
+            remedy = source.by_hand or f"run `ntkscore fetch {name}`"
+            raise InputError(
+                f"expected {name} at {paths[0]}, but there is no such file: {remedy}, "
+                "or set NTKSCORE_DATA to a folder that has it"
+            )
+    batches = [
+        _classes(batch, facts.file_labels, facts.num_classes)
+        for batch in facts.read(paths, facts.image_size)
+    ]
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return _image_set(name, images, labels, facts.num_classes, facts.mean, facts.std)
 
 
@@ -157,57 +167,31 @@ def as_pixels(images: np.ndarray) -> np.ndarray:
     return pixels / np.float32(255) if images.dtype == np.uint8 else pixels
 
 
-def _read_batches(
-    name: str, facts: Dataset, source: Source, files: Sequence[str], home: Path
-) -> tuple[np.ndarray, np.ndarray]:
-    """The images and labels of an official data set, of as many of its files as are there."""
-    paths = [home / source.folder / file for file in files]
-    existing = [path for path in paths if path.is_file()]
-    if not existing:
-        remedy = source.by_hand or f"run `ntkscore fetch {name}`"
-        raise InputError(
-            f"expected {name} at {paths[0]}, but there is no such file: {remedy}, "
-            "or set NTKSCORE_DATA to a folder that has it"
-        )
-    if facts.grey:
-        found = [(read_idx_images(paths[0], paths[1], facts.image_size), paths[1])]
-    else:
-        found = [
-            (read_image_batch(path, facts.label_key, facts.image_size), path) for path in existing
-        ]
-    batches = []
-    for (images, labels), path in found:
-        _check_labels(labels, facts.file_labels, path)
-        classes = labels - facts.file_labels.start
-        kept = classes < facts.num_classes
-        batches.append((images[kept], classes[kept]))
-    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return images, labels
-
-
 def _load_npz(path: Path) -> ImageSet:
     arrays = read_npz(path)
-    images, labels = arrays["images"], arrays["labels"]
-    classes = int(arrays["num_classes"] if "num_classes" in arrays else labels.max() + 1)
-    _check_labels(labels, range(classes), path)
-    mean = _colour(arrays.get("mean", np.full(3, 0.5)))
-    std = _colour(arrays.get("std", np.full(3, 0.25)))
-    # The file may say what a network is built from; where it does, that is part of what it is.
-    said = [arrays[name] for name in ("num_classes", "mean", "std") if name in arrays]
-    return _image_set(path.stem, images, labels, classes, mean, std, said)
+    labels = arrays["labels"]
+    count = int(arrays["num_classes"] if "num_classes" in arrays else labels.max() + 1)
+    images, labels = _classes((arrays["images"], labels, path), range(count), count)
+    mean, std = (
+        tuple(map(float, arrays.get(name, np.full(3, default))))
+        for name, default in (("mean", 0.5), ("std", 0.25))
+    )
+    # What a network is built from belongs to the checksum where the file states it.
+    stated = [arrays[name] for name in ("num_classes", "mean", "std") if name in arrays]
+    return _image_set(path.stem, images, labels, count, mean, std, stated)
 
 
-def _check_labels(labels: np.ndarray, allowed: range, path: Path) -> None:
+def _classes(batch: Labelled, allowed: range, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The images of the first `count` classes, and their labels from 0 on."""
+    images, labels, path = batch
     outside = labels[(labels < allowed.start) | (labels >= allowed.stop)]
     if len(outside):
         raise InputError(
             f"expected labels in {allowed.start}..{allowed.stop - 1} in {path}, but {outside[0]} "
             "came: correct the labels or get the official file again"
         )
-
-
-def _colour(values: np.ndarray) -> Colour:
-    return tuple(float(value) for value in values)
+    classes = labels.astype(np.int64) - allowed.start
+    return images[classes < count], classes[classes < count]
 
 
 def _image_set(
@@ -217,11 +201,11 @@ def _image_set(
     classes: int,
     mean: Colour,
     std: Colour,
-    said: Sequence[np.ndarray] = (),
+    stated: Sequence[np.ndarray] = (),
 ) -> ImageSet:
     images, labels = np.ascontiguousarray(images), labels.astype(np.int32)
     digest = hashlib.sha256(images.data)
     digest.update(labels.astype("<i4").data)
-    for array in said:
+    for array in stated:
         digest.update(array.astype("<f8").data)
     return ImageSet(name, images, labels, classes, mean, std, digest.hexdigest())

@@ -3,68 +3,46 @@
 import csv
 import hashlib
 import io
-import operator
 import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ntkscore.data.benchmarks import Column, metric_name
 from ntkscore.data.datasets import dataset_name
-from ntkscore.data.table_files import Column, metric_name
 from ntkscore.errors import InputError
 
 
-class Accuracies(NamedTuple):
-    """Keys, columns and values of a checked frame.
+def check_frame(
+    frame: pd.DataFrame, keys: list[Hashable], name: str, dataset: str | None
+) -> dict[Column, np.ndarray]:
+    """Check a frame of accuracies; see `Table.from_frame`.
 
-    Attributes:
+    Args:
+        frame: the accuracies.
         keys: of the architectures, one per row.
-        columns: data set, metric and no seed of every column.
-        values: (len(keys), len(columns)) float64, fractions.
+        name: what errors call the table.
+        dataset: data set of the columns that do not name theirs.
+
+    Returns:
+        The accuracies (len(keys),) float64, fractions, by data set, metric and no seed.
     """
-
-    keys: list[Hashable]
-    columns: list[Column]
-    values: np.ndarray
-
-    @property
-    def checksum(self) -> str:
-        """SHA-256 of columns, keys and values, in hexadecimal."""
-        digest = hashlib.sha256(repr((self.columns, self.keys)).encode())
-        digest.update(self.values.astype("<f8").tobytes())
-        return digest.hexdigest()
-
-
-def key_of(architecture: Hashable) -> Hashable:
-    """The key of an architecture: its index if it has one, as a `Cell` does, else itself."""
-    # As `isinstance(…, SupportsIndex)`, which takes twenty times as long.
-    has_index = hasattr(architecture, "__index__")
-    return operator.index(architecture) if has_index else architecture  # type: ignore[arg-type]
-
-
-def check_frame(frame: pd.DataFrame, name: str, dataset: str | None) -> Accuracies:
-    """Check a frame of accuracies; see `Table.from_frame`."""
     if frame.empty:
         raise InputError(
             f"expected at least one architecture and one metric in {name}, but a frame of shape "
             f"{frame.shape} came: add what is missing"
         )
-    keys = [key_of(key) for key in frame.index]
     columns = [_column(str(column), name, dataset) for column in frame.columns]
     if frame.index.to_flat_index().hasnans or "" in keys:
         raise InputError(
             f"expected a key for every architecture in {name}, but one is missing: "
             "fill it in or leave the row out"
         )
-    _refuse_doubles(keys, f"one row per architecture in {name}", "row")
-    _refuse_doubles(columns, f"one column per data set and metric in {name}", "column")
-    values = np.column_stack(
-        [_fractions(frame.iloc[:, i], keys, name) for i in range(len(columns))]
-    )
-    return Accuracies(keys, columns, values)
+    _refuse_repeats(keys, f"one row per architecture in {name}", "row")
+    _refuse_repeats(columns, f"one column per data set and metric in {name}", "column")
+    return {column: _fractions(frame.iloc[:, i], keys, name) for i, column in enumerate(columns)}
 
 
 def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
@@ -125,21 +103,20 @@ def _column(column: str, name: str, dataset: str | None) -> Column:
     return dataset_name(dataset), metric_name(column), None
 
 
-def _refuse_doubles(names: Sequence[Hashable], expected: str, what: str) -> None:
-    seen: set[Hashable] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"expected {expected}, but {name!r} came twice: keep one {what}")
-        seen.add(name)
+def _refuse_repeats(names: Sequence[Hashable], expected: str, what: str) -> None:
+    repeated = pd.Index(names, dtype=object, tupleize_cols=False).duplicated()
+    if repeated.any():
+        name = names[int(repeated.argmax())]
+        raise InputError(f"expected {expected}, but {name!r} came twice: keep one {what}")
 
 
 def _fractions(column: pd.Series, keys: Sequence[Hashable], name: str) -> np.ndarray:
     """A column's values (len(keys),) float64, all of them in [0, 1]."""
     values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    for key, given, value in zip(keys, column, values, strict=True):
+    for key, entry, value in zip(keys, column, values, strict=True):
         if np.isnan(value):
             raise InputError(
-                f"expected a number for every architecture and metric of {name}, but {given!r} "
+                f"expected a number for every architecture and metric of {name}, but {entry!r} "
                 f"came for '{column.name}' of {key!r}: fill it in or leave the row out"
             )
         if not 0 <= value <= 1:

@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from ntkscore.data.datasets import DATASETS
-
-_FACTS = DATASETS["synthetic"]
-CLASSES = _FACTS.num_classes
+COUNT, CLASSES, SEED = 1000, 10, 201
 
 
-def synthetic_images(
-    count: int = 1000, size: int = _FACTS.image_size, seed: int = 201
-) -> tuple[np.ndarray, np.ndarray]:
+def synthetic_images(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw class-structured colour images with the spectra of natural images.
 
     A class is a palette of two colours, an oriented grating and a smooth template. An image
@@ -19,15 +14,14 @@ def synthetic_images(
     image's own light.
 
     Args:
-        count: number of images; image i has label i modulo 10, so any run of images is balanced.
         size: height and width in pixels.
-        seed: random seed of the whole set.
 
     Returns:
-        Images (count, size, size, 3) uint8 and labels (count,) int32.
+        Images (1000, size, size, 3) uint8 and labels (1000,); image i has label i modulo 10, so
+        that any run of images is balanced.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    labels = (np.arange(count) % CLASSES).astype(np.int32)
+    rng = np.random.Generator(np.random.PCG64(SEED))
+    labels = np.arange(COUNT) % CLASSES
 
     dark = rng.uniform(0.0, 0.45, (CLASSES, 3))
     light = rng.uniform(0.55, 1.0, (CLASSES, 3))
@@ -37,16 +31,16 @@ def synthetic_images(
     y, x = np.mgrid[:size, :size] / size
     position = np.cos(angle)[:, None, None] * x + np.sin(angle)[:, None, None] * y
 
-    phase = rng.uniform(0.0, 2 * np.pi, (count, 1, 1))
+    phase = rng.uniform(0.0, 2 * np.pi, (COUNT, 1, 1))
     grating = np.cos(2 * np.pi * cycles[labels, None, None] * position[labels] + phase)
-    shape = 0.5 * grating + 0.5 * templates[labels] + _pink_noise(rng, count, size)
-    exposure = rng.normal(0.0, 0.8, (count, 1, 1))
+    shape = 0.5 * grating + 0.5 * templates[labels] + _pink_noise(rng, COUNT, size)
+    exposure = rng.normal(0.0, 0.8, (COUNT, 1, 1))
     blend = (1 / (1 + np.exp(-1.5 * shape - exposure)))[..., None]
 
     # Chroma varies less than luminance in natural images: a weak field along one hue per image.
-    hue = rng.normal(0.0, 0.1, (count, 1, 1, 3))
-    chroma = hue * _pink_noise(rng, count, size)[..., None]
-    tint = rng.normal(0.0, 0.1, (count, 1, 1, 3))
+    hue = rng.normal(0.0, 0.1, (COUNT, 1, 1, 3))
+    chroma = hue * _pink_noise(rng, COUNT, size)[..., None]
+    tint = rng.normal(0.0, 0.1, (COUNT, 1, 1, 3))
     dark, light = dark[labels, None, None], light[labels, None, None]
     pixels = np.clip(dark + blend * (light - dark) + tint + chroma, 0.0, 1.0)
     # Stored in 8 bits, the set is the same on machines whose Fourier transforms round differently.

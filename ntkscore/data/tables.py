@@ -1,5 +1,7 @@
 """Accuracies of trained networks, by architecture: benchmark tables and a person's own."""
 
+import hashlib
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,29 +9,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ntkscore.data import benchmarks
+from ntkscore.data.benchmarks import FETCH, Column, Parsed, metric_name, read_json
 from ntkscore.data.datasets import dataset_name
-from ntkscore.data.own_tables import check_frame, key_of, read_csv
-from ntkscore.data.robbench import load_operations as load_operations
-from ntkscore.data.table_files import Column, metric_name
-from ntkscore.data.table_formats import find_table, read_table
-from ntkscore.errors import InputError
+from ntkscore.data.own_tables import check_frame, read_csv
+from ntkscore.errors import InputError, altered
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Accuracies by architecture, data set and metric, as fractions.
 
-    An architecture goes by its key: the index of a NAS-Bench-201 cell (or its `Cell`), or what
-    else hashable, such as a string, the table was made with.
+    The key of an architecture is the index of a NAS-Bench-201 cell (or its `Cell`), or another
+    hashable value, such as a string, that the table was made with.
 
     Attributes:
         name: which table it is, and in which of its formats.
         checksum: SHA-256 of the file, or of the content where there is none, in hexadecimal.
         own: keys of the architectures with results of their own, ascending in the published
-            tables; every other one of the table has the results of the one that it is taken to
-            be isomorphic to.
-        by_any_name: whether the keys are as a person wrote them, so that a space has to say which
-            architectures they name; a published table has the benchmark's own indices.
+            tables; the others have those of their representative, an isomorphic one.
+        by_any_name: whether the keys are a person's names of architectures, which a space has to
+            parse; a published table has the benchmark's indices.
     """
 
     name: str
@@ -72,13 +72,16 @@ class Table:
             >>> table
             <Table my networks, 2 networks (cifar10: val_acc)>
         """
-        checked = check_frame(frame, name, dataset)
+        keys = [key_of(key) for key in frame.index]
+        columns = check_frame(frame, keys, name, dataset)
+        digest = hashlib.sha256(repr((list(columns), keys)).encode())
+        digest.update(np.column_stack(list(columns.values())).astype("<f8").tobytes())
         return cls(
             name=name,
-            checksum=checked.checksum,
-            own=tuple(checked.keys),
-            _rows={key: row for row, key in enumerate(checked.keys)},
-            _columns=dict(zip(checked.columns, checked.values.T, strict=True)),
+            checksum=digest.hexdigest(),
+            own=tuple(keys),
+            _rows={key: row for row, key in enumerate(keys)},
+            _columns=columns,
             by_any_name=True,
         )
 
@@ -103,7 +106,7 @@ class Table:
         return metrics
 
     def representative(self, cell: Hashable) -> Hashable:
-        """The key whose results serve for an architecture; for a key of `own`, itself.
+        """The key of the architecture with the same results; for a key of `own`, itself.
 
         Raises:
             InputError: if the table has no results for the architecture.
@@ -227,16 +230,65 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
     path = Path(path).expanduser()
     if path.suffix.lower() == ".csv":
         frame, checksum = read_csv(path)
-        own = Table.from_frame(frame, name=path.stem, dataset=dataset)
-        return replace(own, checksum=checksum)
-    file = read_table(find_table(path) if path.is_dir() else path)
-    row = {key: i for i, key in enumerate(file.rows)}
-    values = np.array(list(file.rows.values()), dtype=np.float64)
+        table = Table.from_frame(frame, name=path.stem, dataset=dataset)
+        return replace(table, checksum=checksum)
+    if path.is_dir():
+        path = _find_file(path)
+    content, checksum = read_json(path, "acc")
+    if not isinstance(content, dict):
+        raise altered(path, "a table of accuracies", f"a {type(content).__name__}")
+    form = next((form for form in benchmarks.FORMATS if form.recognises(content)), None)
+    if form is None:
+        names = ", ".join(form.name for form in benchmarks.FORMATS)
+        raise altered(path, f"a table of accuracies in a known form ({names})", "another form")
+    columns, rows, targets = _checked(form.parse(content, path), path)
+    row = {key: i for i, key in enumerate(rows)}
+    values = np.array(list(rows.values()), dtype=np.float64)
     return Table(
-        name=file.form.name,
-        checksum=file.checksum,
-        own=tuple(file.rows),
-        _rows=row | {key: row[target] for key, target in file.targets.items()},
-        _columns=dict(zip(file.columns, values.T, strict=True)),
-        _remedy=file.form.remedy,
+        name=form.name,
+        checksum=checksum,
+        own=tuple(rows),
+        _rows=row | {key: row[target] for key, target in targets.items()},
+        _columns=dict(zip(columns, values.T, strict=True)),
+        _remedy=form.remedy,
     )
+
+
+def _find_file(folder: Path) -> Path:
+    """The best file in a folder that has the name of a benchmark table."""
+    names = [name for form in benchmarks.FORMATS for name in form.files]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(
+        f"expected one of {', '.join(names)} in {folder}, but none is there: "
+        f"{FETCH} or give the file's own path"
+    )
+
+
+def _checked(parsed: Parsed, path: Path) -> Parsed:
+    """A table's content with rows for the architectures that have results of their own alone."""
+    columns, rows, targets = parsed
+    if len(set(columns)) < len(columns):
+        raise altered(path, "different names for all columns", "one name twice")
+    for key, row in rows.items():
+        if len(row) != len(columns):
+            raise altered(path, f"{len(columns)} accuracies per cell", f"{len(row)} for cell {key}")
+        for value in row:
+            # Written so that it also refuses NaN, which Python's JSON lets through.
+            if type(value) not in (int, float) or not 0 <= value <= 1:
+                raise altered(path, "accuracies in [0, 1]", f"{value!r} for cell {key}")
+    measured = {key: row for key, row in rows.items() if targets.get(key, key) == key}
+    others = {key: target for key, target in targets.items() if key not in measured}
+    astray = [target for target in targets.values() if target not in measured]
+    if astray or not measured:
+        found = f"a pointer to {astray[0]}, which has none" if astray else "no cells"
+        raise altered(path, "cells with results of their own", found)
+    return Parsed(columns, measured, others)
+
+
+def key_of(architecture: Hashable) -> Hashable:
+    """The key of an architecture: its index if it has one, as a `Cell` does, else itself."""
+    # As `isinstance(…, SupportsIndex)`, which takes twenty times as long.
+    has_index = hasattr(architecture, "__index__")
+    return operator.index(architecture) if has_index else architecture  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -38,48 +37,38 @@ class Column:
         group: the heading that it stands under.
         direction: +1 if larger is better, −1 if smaller is.
         values: by key of the network; NaN where it failed.
-        score: the score, its radius and its run; None for what is not measured.
+        score: name of the score; None for what is not measured.
+        rho: its radius, as text.
+        run: its run, or "" for the only one.
     """
 
     id: str
     group: str
     direction: int
     values: pd.Series = field(compare=False)
-    score: "Score | None" = None
-
-
-class Score(NamedTuple):
-    """Source of a measured column.
-
-    Attributes:
-        name: of the score.
-        rho: the radius, as text.
-        run: the run, or "" for the only one.
-    """
-
-    name: ScoreName
-    rho: str
-    run: str
+    score: ScoreName | None = None
+    rho: str = ""
+    run: str = ""
 
     @property
     def family(self) -> str:
-        """The score without its β and ρ, of a joint kernel; else ""."""
-        if self.name.kernel not in JOINT:
+        """The score of a joint kernel without its β and ρ, and its run; else ""."""
+        if self.score is None or self.score.kernel not in JOINT:
             return ""
-        return f"{self.name.kernel}.{self.name.score}" + (f" ({self.run})" if self.run else "")
+        return f"{self.score.kernel}.{self.score.score}" + (f" ({self.run})" if self.run else "")
 
 
 @dataclass(frozen=True)
 class Content:
-    """Networks with their columns, and where a page begins.
+    """Networks with their columns, and the first view of a page.
 
     Attributes:
-        about: where the numbers are from.
-        names: of each network: those that its space gives it, the key first.
+        about: source of the numbers, in words.
+        names: of each network: its names in its space, the key first.
         columns: of all networks.
         terms: columns of the first sum of log-ranks, with their directions.
         x, y, x2: columns of the first view; the last one is "" without a second plot.
-        digits: the six digits of each NAS-Bench-201 cell, which is drawn then; else none.
+        digits: the six digits of each NAS-Bench-201 cell, for drawings; [] for other networks.
     """
 
     about: str
@@ -112,17 +101,16 @@ def content_of(
         InputError: if a directory has no rows, the spaces differ, or the table has no results for
             any of the networks.
     """
-    opened = {_name_of(path, directories): ResultSet.open(path) for path in directories}
-    where = _space_of(list(opened.values()), space)
-    several = len(opened) > 1
+    runs = {_name_of(path, directories): ResultSet.open(path) for path in directories}
+    where = _space_of(list(runs.values()), space)
     columns: list[Column] = []
-    told = []
-    for name, run in opened.items():
+    about = []
+    for name, run in runs.items():
         rows = run.read()
         if rows.empty:
             raise InputError(f"expected networks in {run.directory}, got none; score some first")
-        columns += _scores(rows, name if several else "")
-        told.append(f"{name}: {_described(run, rows)}")
+        columns += _scores(rows, name if len(runs) > 1 else "")
+        about.append(f"{name}: {_described(run, rows)}")
     keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
     architectures = [where.parse(key) for key in keys]
     costs = cost_table(keys, where.trained()).set_axis(keys)
@@ -135,17 +123,17 @@ def content_of(
     if table is not None:
         accuracies = _accuracies(table, keys, where)
         known = int(max(column.values.notna().sum() for column in accuracies))
-        told.append(f"accuracies of {known:,} networks from {table.name}")
+        about.append(f"accuracies of {known:,} networks from {table.name}")
     by_run: dict[str, str] = {}
     for column in columns:
-        if column.score and str(column.score.name) == FIRST:
-            by_run.setdefault(column.score.run, column.id)
+        if str(column.score) == FIRST:
+            by_run.setdefault(column.run, column.id)
     firsts = [*by_run.values()]
     x, x2 = firsts[:2] if len(firsts) > 1 else (LOG_RANKS, "")
     wanted = [c.id for c in accuracies if METRIC in c.id] + [c.id for c in accuracies]
     y, *_ = [*wanted, *firsts, columns[0].id]
     return Content(
-        about="; ".join(told) + ". Scores are means over the seeds.",
+        about="; ".join(about) + ". Scores are means over the seeds.",
         names=[[str(v) for v in where.names(a).values()] for a in architectures],
         columns=columns + accuracies,
         terms=terms,
@@ -156,13 +144,9 @@ def content_of(
     )
 
 
-def _space_of(runs: Sequence[ResultSet], own: type[Space] | None) -> Space:
-    """The space of all runs.
-
-    Raises:
-        InputError: if they have several, or one that is not known.
-    """
-    spaces = [known_space(run, own) for run in runs]
+def _space_of(runs: Sequence[ResultSet], cls: type[Space] | None) -> Space:
+    """The space of all runs; refuses several, and one that is not known."""
+    spaces = [known_space(run, cls) for run in runs]
     if other := next((each for each in spaces if each.name != spaces[0].name), None):
         raise InputError(
             f"expected runs of one space, got {spaces[0].name} and {other.name}; make a page of "
@@ -172,7 +156,7 @@ def _space_of(runs: Sequence[ResultSet], own: type[Space] | None) -> Space:
 
 
 def _name_of(path: str | PathLike[str], among: Sequence[str | PathLike[str]]) -> str:
-    """The folder's name, with parents of it where others have the same."""
+    """The folder's name, preceded by parents of it where others have the same."""
     parts, others = Path(path).resolve().parts, [Path(p).resolve().parts for p in among]
     length = 1
     while sum(other[-length:] == parts[-length:] for other in others) > 1 and length < len(parts):
@@ -181,7 +165,7 @@ def _name_of(path: str | PathLike[str], among: Sequence[str | PathLike[str]]) ->
 
 
 def _described(run: ResultSet, rows: pd.DataFrame) -> str:
-    """A run's size and images, and how many networks lack a score."""
+    """A run's size and images, and the number of networks with a failed score."""
     network, seeds = rows[rows.columns[0]], rows["seed"].nunique()
     wrong = ~rows["status"].isin(["ok", NOT_GIVEN])
     failed = network[wrong].nunique()
@@ -201,14 +185,15 @@ def _scores(rows: pd.DataFrame, run: str) -> list[Column]:
     for rho in radii:
         frame = score_table(rows[rows["rho"] == rho])
         for name in map(str, frame):
-            score = Score(ScoreName.parse(name, betas), format_rho(rho), run)
+            score, radius = ScoreName.parse(name, betas), format_rho(rho)
             # Without an attack a score is the same at every radius.
-            if rho != radii[0] and score.name.kernel in ("clean", "network"):
+            if rho != radii[0] and score.kernel in ("clean", "network"):
                 continue
-            label = name if len(radii) == 1 else f"{name}, ρ = {score.rho}"
+            label = name if len(radii) == 1 else f"{name}, ρ = {radius}"
             label += f" ({run})" if run else ""
             group = f"Scores of {run}" if run else "Scores"
-            columns.append(Column(label, group, direction_of(name), frame[name], score))
+            values = frame[name]
+            columns.append(Column(label, group, direction_of(name), values, score, radius, run))
     return columns
 
 
@@ -217,7 +202,7 @@ def _terms(columns: list[Column], costs: tuple[str, ...], space: Space) -> dict[
     named: dict[str, Column] = {}
     for column in columns:
         if column.score and column.values.notna().any():
-            named.setdefault(str(column.score.name), column)
+            named.setdefault(str(column.score), column)
     terms = default_sum(costs, tuple(named)).terms
     return {
         named[term].id if term in named else term: direction_of(term, space.fewer) for term in terms
@@ -225,11 +210,7 @@ def _terms(columns: list[Column], costs: tuple[str, ...], space: Space) -> dict[
 
 
 def _accuracies(table: Table, keys: pd.Index, space: Space) -> list[Column]:
-    """A column per data set and metric.
-
-    Raises:
-        InputError: if the table has results for none of the networks.
-    """
+    """A column per data set and metric; refuses a table without results for the networks."""
     known = in_keys_of(space, table)
     measured = [key for key in keys if known.has(key)]
     if not measured:

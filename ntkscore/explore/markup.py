@@ -18,12 +18,12 @@ LIMIT = 6_000_000
 """Bytes that a page is to stay below."""
 OPERATIONS = ("none", "skip", "conv 1×1", "conv 3×3", "pooling")
 LIBRARY = "echarts.min.js"
-KEPT_BETA = 0.5
+MAIN_BETA = 0.5
 """The β whose joint kernels stay where the others would make the page too large."""
 
 
 def document(content: Content, title: str) -> str:
-    """HTML that shows a content, opened from disk; it asks no host for anything.
+    """Return HTML that shows a content, opened from disk, and loads nothing from a network.
 
     Where it would be larger than 6 MB, joint kernels of all β but one are left out, and it says so.
 
@@ -42,11 +42,11 @@ def document(content: Content, title: str) -> str:
         ('<!doctype html>', True)
     """
     page = _filled(content, title)
-    kept = [c for c in content.columns if not c.score or c.score.name.beta in (None, KEPT_BETA)]
-    if len(page.encode()) <= LIMIT or len(kept) == len(content.columns):
+    columns = [c for c in content.columns if not c.score or c.score.beta in (None, MAIN_BETA)]
+    if len(page.encode()) <= LIMIT or len(columns) == len(content.columns):
         return page
-    about = f"{content.about} Joint kernels are those of β = {KEPT_BETA:g}; others are in the run."
-    return _filled(replace(content, columns=kept, about=about), title)
+    about = f"{content.about} Joint kernels are those of β = {MAIN_BETA:g}; others are in the run."
+    return _filled(replace(content, columns=columns, about=about), title)
 
 
 def _filled(content: Content, title: str) -> str:
@@ -68,26 +68,27 @@ def _filled(content: Content, title: str) -> str:
 
 
 def _encoded(content: Content) -> dict[str, object]:
+    columns = []
+    for column in content.columns:
+        facts: dict[str, object] = {
+            "id": column.id,
+            "group": column.group,
+            "direction": column.direction,
+        }
+        if column.score and column.family:
+            facts |= {"family": column.family, "beta": column.score.beta, "rho": column.rho}
+        columns.append(facts)
+    graph = {
+        "digits": content.digits,
+        "edges": EDGES,
+        "operations": OPERATIONS,
+        "none": NONE,
+        "pool": AVG_POOL,
+    }
     return {
         "about": content.about,
         "names": content.names,
-        "columns": [
-            {
-                "id": column.id,
-                "group": column.group,
-                "direction": column.direction,
-                **(
-                    {
-                        "family": column.score.family,
-                        "beta": column.score.name.beta,
-                        "rho": column.score.rho,
-                    }
-                    if column.score and column.score.family
-                    else {}
-                ),
-            }
-            for column in content.columns
-        ],
+        "columns": columns,
         "values": _packed(content.columns),
         "sum": LOG_RANKS,
         "start": {
@@ -97,15 +98,7 @@ def _encoded(content: Content) -> dict[str, object]:
             "colour": "params" if any(c.id == "params" for c in content.columns) else content.y,
             "terms": list(content.terms.items()),
         },
-        "graph": {
-            "digits": content.digits,
-            "edges": EDGES,
-            "operations": OPERATIONS,
-            "none": NONE,
-            "pool": AVG_POOL,
-        }
-        if content.digits
-        else None,
+        "graph": graph if content.digits else None,
     }
 
 

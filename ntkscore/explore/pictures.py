@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#9AA0A6")
-"""Colours from Okabe and Ito's palette: what is shown, what it is compared with, and the rest."""
+"""Colours from Okabe and Ito's palette: scores, what they are compared with, and lines."""
 FIRST, SHOWN = 10, 30
 STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
@@ -30,11 +30,7 @@ STYLE: dict[Any, Any] = {
 
 
 def check_picture(path: Path | None) -> None:
-    """Refuse a file that no picture can be written to, before anything is computed.
-
-    Raises:
-        InputError: if it does not end as a picture does, or its folder is missing.
-    """
+    """Refuse a file that has no picture's ending or no folder, before anything is computed."""
     if path is None:
         return
     if path.suffix.lower() not in ENDINGS:
@@ -60,7 +56,7 @@ def ranking_picture(
     Args:
         frame: a ranking, best first.
         value: the column that it is ranked by.
-        cost: the column of the free rival, such as `params`.
+        cost: the column of the baseline that needs no scoring, such as `params`.
         names: columns that name a network; the last one is written at the first.
         path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
@@ -81,12 +77,12 @@ def ranking_picture(
             textcoords="offset points",
             ha="right" if right else "left",
         )
-    left = len(frame) - len(known)
-    note = f"{len(known):,} networks" + (f", {left:,} without this score" if left else "")
+    absent = len(frame) - len(known)
+    note = f"{len(known):,} networks" + (f", {absent:,} without this score" if absent else "")
     axis.set(xlabel=cost, ylabel=value)
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    what = f"{value} of {by}\n" if by else ""
-    axis.set_title(f"{what}{note}; the first {len(best)} in orange", fontsize=8)
+    heading = f"{value} of {by}\n" if by else ""
+    axis.set_title(f"{heading}{note}; the first {len(best)} in orange", fontsize=8)
     _write(figure, path)
 
 
@@ -101,10 +97,9 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
     """
     known = frame[frame["status"] == "ok"]
     order = known["spearman"].abs().sort_values(ascending=False).index
-    free = known["score"].isin(list(costs))
-    # What is free is shown whatever it is worth.
-    kept = [i for place, i in enumerate(order) if place < SHOWN or free[i]]
-    shown = known.loc[kept[::-1]]
+    is_cost = known["score"].isin(list(costs))
+    # Costs and counts are always shown.
+    shown = known.loc[[i for place, i in enumerate(order) if place < SHOWN or is_cost[i]][::-1]]
     figure, axis = _blank(1.2 + 0.16 * len(shown))
     for place, row in enumerate(shown.to_dict("records")):
         colour = COLOURS[1] if row["score"] in costs else COLOURS[0]

@@ -1,14 +1,15 @@
-"""Stages of a long computation, kept so that the same call goes on from the last one."""
+"""Stages of a long computation on disk, so that the same call goes on from the last one."""
 
 import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import PyTree
+from numpy.typing import ArrayLike
 
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax, jnp
@@ -22,42 +23,42 @@ class Checkpoints:
     """A folder with the last stage of a computation, written whole or not at all.
 
     Args:
-        folder: new, empty, or of an earlier call; with None nothing is kept.
+        folder: new, empty, or of an earlier call; with None nothing is stored.
         described: all that decides the numbers, as JSON types.
 
     Raises:
         InputError: if the folder is of another computation, or cannot be written.
     """
 
-    def __init__(self, folder: Path | None, described: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path | None, described: Mapping[str, object]) -> None:
         self._folder = None
         if folder is None:
             return
         folder = self._folder = Path(folder)
-        asked = json.loads(json.dumps(described))
+        settings = json.dumps(described, indent=2)
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / RUN).exists():
-                _refuse_other(folder, asked)
-            publish(folder / RUN, json.dumps(asked, indent=2).encode())
+                _refuse_other(folder, json.loads(settings))
+            publish(folder / RUN, settings.encode())
 
     def latest(self, start: Tree) -> tuple[int, Tree]:
         """The last stage and its state; stage 0 and `start` where there is none."""
         if self._folder is None:
             return 0, start
-        old = [int(each.name) for each in self._folder.iterdir() if each.name.isdecimal()]
+        old = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
         try:
             if (self._folder / STATE).exists():
                 return _read(self._folder / STATE, start)
             return (max(old), _read_old(self._folder / str(max(old)), start)) if old else (0, start)
-        except Exception as error:  # what a damaged file raises is the format's to choose
+        except Exception as error:  # a damaged file may raise anything
             raise InputError(
                 f"expected the state after a stage in {self._folder}, but it is damaged "
                 f"({type(error).__name__}); choose another folder, or delete this one"
             ) from error
 
     def save(self, stage: int, state: PyTree) -> None:
-        """Keep the state of a stage, in place of the one before."""
+        """Write the state of a stage, in place of the one before."""
         if self._folder is not None:
             content = io.BytesIO()
             np.savez(content, *map(np.asarray, jax.tree.leaves(state)), stage=stage)
@@ -79,14 +80,14 @@ def _read(file: Path, start: Tree) -> tuple[int, Tree]:
 
 
 def _read_old(folder: Path, start: Tree) -> Tree:
-    """A state as version 0.3 kept it, by a package that flax brings."""
+    """A state that version 0.3 wrote, by a package that flax brings."""
     from orbax.checkpoint import StandardCheckpointer
 
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     return StandardCheckpointer().restore((folder / "default").absolute(), like)
 
 
-def _refuse_other(folder: Path, asked: dict[str, Any]) -> None:
+def _refuse_other(folder: Path, settings: dict[str, object]) -> None:
     try:
         stored = json.loads((folder / RUN).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -94,15 +95,15 @@ def _refuse_other(folder: Path, asked: dict[str, Any]) -> None:
             f"expected a run's settings, but {folder / RUN} is damaged ({error}); choose "
             "another folder"
         ) from error
-    if stored != asked:
-        names = [name for name in asked if stored.get(name) != asked[name]]
+    if stored != settings:
+        names = [name for name in settings if stored.get(name) != settings[name]]
         raise InputError(
             f"{folder} holds a run with other settings ({', '.join(names)}); choose another folder"
         )
 
 
-def fingerprint(arrays: Iterable[Any]) -> str:
-    """A digest of arrays, their shapes and types.
+def fingerprint(arrays: Iterable[ArrayLike]) -> str:
+    """The SHA-256 of arrays, their shapes and types, in hexadecimal.
 
     Example:
         >>> fingerprint([np.zeros(2)]) == fingerprint([np.zeros(3)])

@@ -27,11 +27,11 @@ ORDER = ["seed", "kernel", "rho", "beta", "score"]
 
 
 def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
-    """Rows as a table; refuses what does not fit.
+    """Rows as a table; refuses other columns, types and gaps.
 
     Args:
         frame: the columns of `identity` and `VARYING`.
-        identity: names of the columns that say which network a row is of, whole numbers or texts.
+        identity: names of the columns that identify a row's network, whole numbers or texts.
     """
     columns = (*identity, *VARYING)
     if set(frame.columns) != set(columns):

@@ -27,17 +27,14 @@ MERGED = "part-0-"
 PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "pyarrow")
 READ_ATTEMPTS = 20
 CELL = ("cell", "string")
-"""The columns that say which cell of NAS-Bench-201 a row is of."""
+"""The columns that identify the NAS-Bench-201 cell of a row."""
 
 
-def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Session record of `run.json`: what ran, where and when.
+def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Session record of `run.json`: time (UTC, ISO 8601), platform and versions.
 
     Args:
         extra: further entries, for example the devices in use.
-
-    Returns:
-        Time (UTC, ISO 8601), Python version, platform and the installed packages' versions.
     """
     versions = {}
     for package in PACKAGES:
@@ -61,10 +58,10 @@ class ResultSet:
     rows share is joined from the configuration when they are read.
 
     Attributes:
-        directory: where it lies.
+        directory: its folder.
         configuration: all that decides the numbers, as JSON types.
-        sessions: who computed when, with which versions.
-        identity: names of the columns that say which network a row is of, its key first.
+        sessions: the time, platform and versions of every session that computed rows.
+        identity: names of the columns that identify a row's network, its key first.
     """
 
     directory: Path
@@ -76,8 +73,8 @@ class ResultSet:
     def create_or_resume(
         cls,
         directory: str | os.PathLike[str],
-        configuration: Mapping[str, Any],
-        provenance: Mapping[str, Any],
+        configuration: Mapping[str, object],
+        provenance: Mapping[str, object],
         identity: Sequence[str] = CELL,
     ) -> "ResultSet":
         """Start a result set, or go on with the one that has the same configuration.
@@ -87,38 +84,31 @@ class ResultSet:
             configuration: all that decides the numbers, the data checksum included, as JSON
                 types.
             provenance: what may differ between sessions (versions, platform, time); recorded.
-            identity: names of the columns that say which network a row is of, its key first.
-
-        Returns:
-            The result set, ready to append to.
+            identity: names of the columns that identify a row's network, its key first.
 
         Raises:
             InputError: the directory is of another configuration, not ours or not writable.
         """
-        directory, asked = Path(directory), json.loads(json.dumps(configuration))
-        session = json.loads(json.dumps(provenance))
+        directory, configuration = Path(directory), _as_json(configuration)
+        result_set = cls(directory, configuration, (), tuple(identity))
         with writing_to(directory):
             directory.mkdir(parents=True, exist_ok=True)
             _refuse_other_files(directory)
             with locked(directory):
-                result_set = cls(directory, asked, (), tuple(identity))
                 if (directory / RUN).exists():
                     result_set = _load_run(directory)
-                _refuse_difference(directory, result_set.configuration, asked)
+                _refuse_difference(directory, result_set.configuration, configuration)
                 remove_stale(directory)
-                sessions = (*result_set.sessions, session)
-                # Equal, but in the order of today.
-                result_set = replace(result_set, configuration=asked, sessions=sessions)
-                run = {
-                    "configuration": result_set.configuration,
-                    "identity": result_set.identity,
-                    "sessions": result_set.sessions,
-                }
+                sessions = (*result_set.sessions, _as_json(provenance))
+                # Equal to the stored configuration, but in today's order.
+                result_set = replace(result_set, configuration=configuration, sessions=sessions)
+                names = ("configuration", "identity", "sessions")
+                run = {name: getattr(result_set, name) for name in names}
                 publish(directory / RUN, json.dumps(run, indent=2).encode())
         return result_set
 
     @staticmethod
-    def check(directory: str | os.PathLike[str], configuration: Mapping[str, Any]) -> None:
+    def check(directory: str | os.PathLike[str], configuration: Mapping[str, object]) -> None:
         """Refuse a directory that `create_or_resume` would refuse, and write nothing.
 
         Raises:
@@ -130,7 +120,7 @@ class ResultSet:
                 _refuse_other_files(directory)
         if (directory / RUN).exists():
             stored = _load_run(directory).configuration
-            _refuse_difference(directory, stored, json.loads(json.dumps(configuration)))
+            _refuse_difference(directory, stored, _as_json(configuration))
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
@@ -147,7 +137,7 @@ class ResultSet:
             )
         return _load_run(directory)
 
-    def append(self, rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> None:
+    def append(self, rows: pd.DataFrame | Iterable[Mapping[str, object]]) -> None:
         """Add rows as one new part that appears whole or not at all.
 
         Args:
@@ -160,8 +150,8 @@ class ResultSet:
         """
         frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else [*map(dict, rows)])
         if not frame.empty:
-            joined = [name for name in constants(self.configuration) if name in frame.columns]
-            self._write(frame.drop(columns=joined), f"part-{os.getpid()}-")
+            shared = constants(self.configuration)
+            self._write(frame.drop(columns=list(shared), errors="ignore"), f"part-{os.getpid()}-")
 
     @property
     def unit(self) -> tuple[str, str]:
@@ -186,8 +176,8 @@ class ResultSet:
         Of a unit that two processes both wrote, the part whose name comes first counts.
 
         Returns:
-            The network's columns first, then the seed, the run's choices, and what was measured;
-            NaN for an absent `beta` and for a failed `value`.
+            The network's columns, the seed, the run's choices, and the measurements; NaN for an
+            absent `beta` and for a failed `value`.
 
         Raises:
             InputError: a part is damaged.
@@ -233,8 +223,11 @@ class ResultSet:
     def _write(self, frame: pd.DataFrame, prefix: str) -> None:
         content = to_bytes(frame, self.identity)
         with writing_to(self.directory):
-            path = self.directory / f"{prefix}{uuid.uuid4().hex}.parquet"
-            publish(path, content)
+            publish(self.directory / f"{prefix}{uuid.uuid4().hex}.parquet", content)
+
+
+def _as_json(value: Mapping[str, object]) -> dict[str, Any]:
+    return json.loads(json.dumps(value))
 
 
 def _load_run(directory: Path) -> ResultSet:
@@ -265,9 +258,9 @@ def _refuse_other_files(directory: Path) -> None:
         )
 
 
-def differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
     """The differences of two configurations of plain values, choice by choice, in words."""
-    old, new = dict(_leaves(stored)), dict(_leaves(asked))
+    old, new = dict(_leaves(stored)), dict(_leaves(current))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
         for key in {**old, **new}
@@ -275,15 +268,15 @@ def differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str
     ]
 
 
-def _refuse_difference(directory: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
-    if differing := differences(stored, asked):
+def _refuse_difference(directory: Path, stored: dict[str, Any], current: dict[str, Any]) -> None:
+    if differing := differences(stored, current):
         raise InputError(
             f"{directory} holds results of another configuration ({'; '.join(differing)}); "
             "choose another --out"
         )
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, dict) and value:
         for key, child in value.items():
             yield from _leaves(child, f"{path}.{key}" if path else key)

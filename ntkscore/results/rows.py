@@ -13,15 +13,15 @@ from ntkscore.measures.reading import measurements
 Rows = list[dict[str, Any]]
 
 VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "value", "status")
-"""The columns of a row behind those that name its network; all others are the same in all rows of
-a run, and so are kept once, in its configuration."""
+"""The columns of a row behind those of its network. All others are equal in all rows of a run, and
+stored once, in its configuration."""
 
 NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies")
-"""Entries of a configuration that are no column: too long, or to be seen in the rows."""
+"""Entries of a configuration that are no column: too long, or in the rows already."""
 
 
 def rows_of(
-    network: Mapping[str, Any],
+    network: Mapping[str, object],
     stack: Stack,
     labels: np.ndarray,
     betas: Sequence[float],
@@ -30,7 +30,7 @@ def rows_of(
     """The rows of one network, seed and radius.
 
     Args:
-        network: the columns that say which: its identity, seed, ρ, steps and step size.
+        network: its identity, seed, ρ, steps and step size.
         stack, labels, betas, own_passes: as for `ntkscore.measures.reading.measurements`.
     """
     return [
@@ -46,23 +46,20 @@ def rows_of(
     ]
 
 
-def constants(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def constants(configuration: Mapping[str, object]) -> dict[str, object]:
     """The columns that are the same in all rows of a run."""
     return {name: value for name, value in configuration.items() if name not in NO_COLUMN}
 
 
 def with_constants(
-    rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, Any]
+    rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, object]
 ) -> pd.DataFrame:
-    """Rows with every column: which network and seed, the run's choices, and what was measured.
+    """Rows with every column: network and seed, the run's choices, and the measurements.
 
     Args:
         rows: the columns of `identity` and `VARYING`.
-        identity: names of the columns that say which network a row is of.
-        configuration: of the run.
-
-    Returns:
-        A frame in which the run's texts are categoricals, so that they cost next to nothing.
+        identity: names of the columns that identify a row's network.
+        configuration: of the run; its texts become categoricals, which cost a byte a row.
     """
     first = rows[[*identity, "seed"]]
     shared = {name: _repeat(value, len(rows)) for name, value in constants(configuration).items()}
@@ -70,8 +67,8 @@ def with_constants(
     return pd.concat([first, pd.DataFrame(shared, index=rows.index), rest], axis=1)
 
 
-def _repeat(value: Any, count: int) -> Any:
-    """A column of one value; what is no number becomes a text."""
+def _repeat(value: object, count: int) -> object:
+    """A column of one value; anything but a number becomes a text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value)

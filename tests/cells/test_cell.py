@@ -15,7 +15,7 @@ from cells.nasbench201.network import Network
 from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
 from cells.space import Task
-from ntkscore.data.tables import load_operations
+from ntkscore.data.benchmarks import load_operations
 
 BEST = (
     "|nor_conv_3x3~0|+|nor_conv_1x1~0|nor_conv_3x3~1|"

@@ -17,7 +17,7 @@ from ntkscore import Table, load_table, open_results
 from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS
-from ntkscore.analysis.score_names import default_for
+from ntkscore.analysis.score_names import cost_names, default_sum
 from ntkscore.errors import InputError
 from ntkscore.explore import content_of, document, write_page
 from ntkscore.explore.markup import LIMIT
@@ -58,7 +58,7 @@ def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> Non
 def test_a_page_begins_with_the_default_sum_and_its_directions() -> None:
     found = content_of([RUN])
     space = NASBench201()
-    default = default_for(space, space.parse(0))
+    default = default_sum(cost_names(space, space.parse(0)))
     assert tuple(found.terms) == default.terms and found.x == LOG_RANKS
     assert [name for name, way in found.terms.items() if way < 0] == list(default.fewer)
     # Without a table the other axis is a score.
@@ -74,7 +74,7 @@ def test_several_radii_and_runs_lie_side_by_side(tmp_path: Path) -> None:
     # What no attack has touched is there once.
     assert sum(name.startswith("clean.frobenius") for name in ids) == 2
     assert (found.x, found.x2) == ("robust.frobenius, ρ = 4/255 (one)", "robust.frobenius (two)")
-    families = {column.score.family for column in found.columns if column.score}
+    families = {column.family for column in found.columns if column.score}
     assert {"joint_clean.trace (one)", "joint_clean.trace (two)", ""} <= families
     assert all(name in ids for name in found.terms)
 

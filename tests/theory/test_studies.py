@@ -13,12 +13,12 @@ from cells.residual import Residual
 from experiments.__main__ import EXPERIMENTS, app
 from experiments.report import write_page
 from experiments.study import Experiment, Study
+from experiments.theory.seeds import Interval, crossing, over_seeds
 from experiments.theory.studies import THEORY, filters
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import kernels_of
 from experiments.theory.studies.statistics import agreement, beside, meets, positive, slope, within
 from experiments.theory.tasks import on_sphere
-from ntkscore.analysis.seeds import Interval, crossing, over_seeds
 from ntkscore.errors import InputError
 
 

@@ -11,12 +11,12 @@ from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.ball import adversarial_training
 from experiments.theory.networks import two_layer
+from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.studies.digits import drawn, split
 from experiments.theory.studies.setting import Rows, curve
 from experiments.theory.studies.statistics import Findings, crossings, holds, within
 from experiments.theory.tasks import Points
 from experiments.theory.training import input_gradient, margins
-from ntkscore.analysis.seeds import log_slope, over_seeds
 
 SIDES, WIDTH, DEVIATION, SEEDS = (5, 7, 10, 14, 20, 28), 500, 10.0, 3
 SCALED = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0)

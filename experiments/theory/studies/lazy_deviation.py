@@ -5,11 +5,11 @@ import pandas as pd
 
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
+from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_adversarial import defended
 from experiments.theory.studies.setting import Rows, curve
 from experiments.theory.studies.statistics import Findings, crossings, meets
-from ntkscore.analysis.seeds import log_slope, over_seeds
 
 RADIUS, SEEDS = 0.2, 5
 WIDTHS, SIDE = (125, 500, 2000), 10

@@ -5,10 +5,10 @@ import pandas as pd
 
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
+from experiments.theory.seeds import over_seeds
 from experiments.theory.studies.lazy_flip import QUANTITIES, flip_rows
 from experiments.theory.studies.setting import grid, lines_by_group
 from experiments.theory.studies.statistics import Findings
-from ntkscore.analysis.seeds import over_seeds
 
 SIDES, WIDTH = (10, 20), 1000
 DEVIATIONS = (5.0, 10.0, 15.0, 20.0)

@@ -14,11 +14,11 @@ from scipy.optimize import curve_fit
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
+from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.stability import second_moment
 from experiments.theory.studies.setting import Rows, curve, numbers
 from experiments.theory.studies.statistics import Findings, beside, holds, ratio
 from experiments.theory.tasks import on_sphere
-from ntkscore.analysis.seeds import log_slope, over_seeds
 from ntkscore.data.images import load_images
 from ntkscore.measures.perturbations import displacements
 

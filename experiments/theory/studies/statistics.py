@@ -8,8 +8,8 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from experiments.study import Finding, Verdict
+from experiments.theory.seeds import Interval, crossing, log_slope, over_seeds
 from ntkscore.analysis.paired import partial_spearman
-from ntkscore.analysis.seeds import Interval, crossing, log_slope, over_seeds
 
 Truth = bool | np.bool_
 RESAMPLES = 300

@@ -1,0 +1,232 @@
+"""The benchmark tables: a parser and an entry in `FORMATS` are all that a new one needs."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cells.nasbench201.cell import EDGES, OPERATIONS, SIZE
+from ntkscore.data.datasets import DATASETS, Source, dataset_name
+from ntkscore.errors import InputError, altered
+
+FETCH = "run `ntkscore fetch nas-robbench-201`"
+"""Advice to a person who has no table yet."""
+
+Column = tuple[str, str, int | None]
+"""Data set, metric and training seed; None for the mean over seeds."""
+
+Content = dict[str, Any]
+"""A JSON file's content."""
+
+
+class Parsed(NamedTuple):
+    """A table as a format's parser finds it, with values still to be checked.
+
+    Attributes:
+        columns: data set, metric and seed of every column.
+        rows: a value per column, by the key of an architecture, in the order of the table.
+        targets: for an architecture without results of its own, the key of its representative.
+    """
+
+    columns: list[Column]
+    rows: dict[Hashable, list[Any]]
+    targets: dict[Hashable, Hashable]
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """One form that a benchmark table is published in.
+
+    Attributes:
+        name: which table it is, and in which of its forms.
+        files: names that its file has in a folder, the best first.
+        recognises: tells from the content of a JSON file whether it has this form.
+        parse: takes such content and the file's path, and raises `InputError` if it was altered.
+        source: place and download of its files; None where there is no free download.
+        remedy: what else may help if an architecture is not in such a table, or "".
+    """
+
+    name: str
+    files: tuple[str, ...]
+    recognises: Callable[[Content], bool]
+    parse: Callable[[Content, Path], Parsed]
+    source: Source | None = None
+    remedy: str = ""
+
+
+def metric_name(name: str) -> str:
+    """The one name of a metric, whatever its spelling; an unknown one in lower case.
+
+    Example:
+        >>> metric_name("clean"), metric_name("pgd8"), metric_name("AA")
+        ('val_acc', 'val_pgd_8_acc', 'autoattack')
+    """
+    key = name.strip().lower()
+    if key in ("clean", "acc", "accuracy", "val_acc"):
+        return "val_acc"
+    if key in ("aa", "auto_attack", "auto-attack", "autoattack"):
+        return "autoattack"
+    match = re.fullmatch(r"(?:val_)?(fgsm|pgd)[-_]?(\d+)(?:\.0)?(?:/255)?(?:_acc)?", key)
+    return "val_{}_{}_acc".format(*match.groups()) if match else key
+
+
+def read_json(path: Path, variable: str) -> tuple[Any, str]:
+    """Read a JSON file, or JavaScript that assigns JSON to a variable.
+
+    Args:
+        path: the file.
+        variable: name of the variable.
+
+    Returns:
+        The content, and the SHA-256 of the file in hexadecimal.
+
+    Raises:
+        InputError: if there is no such file or it holds something else.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"expected a readable file at {path}, but reading it failed ({error.strerror}): "
+            f"{FETCH} or give another path"
+        ) from error
+    try:
+        text = re.sub(rf"^\s*{variable}\s*=", "", raw.decode("utf-8")).rstrip().removesuffix(";")
+        return json.loads(text), hashlib.sha256(raw).hexdigest()
+    except (ValueError, RecursionError) as error:
+        raise altered(
+            path, f"JSON, or '{variable}=' and JSON,", f"something else ({error})"
+        ) from error
+
+
+# NAS-RobBench-201 in its two published forms, and the older table over the same cells.
+
+_DIGITS = f"[0-{len(OPERATIONS) - 1}]{{{len(EDGES)}}}"
+_ATTACKED = [f"val_{attack}_{radius}.0_acc" for radius in (3, 8) for attack in ("fgsm", "pgd")]
+# Metric, key of the value in a cell's entry (None: the entry is the value) and seed.
+_OFFICIAL_COLUMNS = [
+    (metric, key, seed)
+    for metric in ("val_acc", *_ATTACKED)
+    for key, seed in (("threeseed", None), ("1", 1), ("2", 2), ("3", 3))
+] + [("autoattack", None, None)]
+
+
+def load_operations(path: str | Path) -> list[str]:
+    """Read the project page's `ops.json`: for every index six operation digits 0-4.
+
+    Raises:
+        InputError: if there is no such file, or it is truncated or altered.
+
+    Source: https://tt2408.github.io/nasrobbench201hp.
+    """
+    path = Path(path).expanduser()
+    content, _ = read_json(path, "arch")
+    if not isinstance(content, list) or len(content) != SIZE:
+        found = len(content) if isinstance(content, list) else f"a {type(content).__name__}"
+        raise altered(path, f"a list of {SIZE} strings", f"{found}")
+    for digits in content:
+        if not (isinstance(digits, str) and re.fullmatch(_DIGITS, digits)):
+            raise altered(path, "six digits 0-4 per cell", repr(digits))
+    return content
+
+
+def _is_older(content: Content) -> bool:
+    # Both pages name their columns under ""; only the older one has a metric called `clean`.
+    names = content.get("")
+    return isinstance(names, list) and any(str(name).endswith("#clean") for name in names)
+
+
+def _parse_page(content: Content, path: Path) -> Parsed:
+    """The project pages' form: the key "" names the columns, a bare id is a pointer."""
+    names = content[""]
+    if not isinstance(names, list) or not all("#" in str(name) for name in names):
+        raise altered(path, "column names of the form dataset#metric", repr(names))
+    pairs = [str(name).split("#", 1) for name in names]
+    columns: list[Column] = [(dataset_name(d), metric_name(m), None) for d, m in pairs]
+    cells = {_index(key, path): value for key, value in content.items() if key != ""}
+    rows: dict[Hashable, list[Any]] = {
+        index: value for index, value in sorted(cells.items()) if isinstance(value, list)
+    }
+    targets: dict[Hashable, Hashable] = {
+        index: _index(value, path) for index, value in cells.items() if index not in rows
+    }
+    return Parsed(columns, rows, targets)
+
+
+def _parse_official(content: Content, path: Path) -> Parsed:
+    """The official download: data set, id, metric, seed; the pointers are in `meta.json`."""
+    columns: list[Column] = []
+    rows: dict[int, list[Any]] = {}
+    for dataset, cells in content.items():
+        if not isinstance(cells, dict) or (rows and len(cells) != len(rows)):
+            raise altered(path, "the same cells for every data set", f"others for '{dataset}'")
+        columns += [(dataset_name(dataset), metric_name(m), s) for m, _, s in _OFFICIAL_COLUMNS]
+        for key, cell in cells.items():
+            try:
+                values = [cell[m] if k is None else cell[m][k] for m, k, _ in _OFFICIAL_COLUMNS]
+            except (KeyError, TypeError):
+                raise altered(
+                    path,
+                    "every metric and seed for every cell",
+                    f"not all of them for cell {key} on '{dataset}'",
+                ) from None
+            rows.setdefault(_index(key, path), []).extend(values)
+    ordered: dict[Hashable, list[Any]] = {index: rows[index] for index in sorted(rows)}
+    return Parsed(columns, ordered, _isomorphs(path.with_name("meta.json")))
+
+
+def _isomorphs(path: Path) -> dict[Hashable, Hashable]:
+    """The representative of every index, from the official `meta.json`; none without the file."""
+    if not path.is_file():
+        return {}
+    content, _ = read_json(path, "meta")
+    try:
+        pairs = [(key, entry["isomorph"]) for key, entry in content["ids"].items()]
+    except (KeyError, TypeError, AttributeError):
+        raise altered(path, "{'ids': {id: {'isomorph': id}}}", "another form") from None
+    return {_index(key, path): _index(target, path) for key, target in pairs}
+
+
+def _index(value: object, path: Path) -> int:
+    # At most ten digits, because Python refuses to convert thousands of them.
+    if not (re.fullmatch("0|[1-9][0-9]{0,9}", str(value)) and int(str(value)) < SIZE):
+        raise altered(path, f"indices 0..{SIZE - 1}", repr(value))
+    return int(str(value))
+
+
+FORMATS = (
+    TableFormat(
+        name="nas-robbench-201 (official)",
+        files=("NAS-RobBench-201_all.json",),
+        recognises=lambda content: all(dataset_name(key) in DATASETS for key in content),
+        parse=_parse_official,
+        remedy="the official one needs meta.json beside it",
+    ),
+    TableFormat(
+        name="nas-robbench-201 (project page)",
+        files=("NAS-RobBench-201_html.json",),
+        recognises=lambda content: "" in content and not _is_older(content),
+        parse=_parse_page,
+        source=Source(
+            folder="nas-robbench-201",
+            contents=("NAS-RobBench-201_html.json", "ops.json"),
+            base_url="https://tt2408.github.io/nasrobbench201hp/files/",
+            files={
+                "NAS-RobBench-201_html.json": (
+                    "sha256:b3dc99b96324de07b1dd9f3c39830fe0f82aae7fbd1b20eb0a6885cabd4f2388"
+                ),
+                "ops.json": load_operations,
+            },
+        ),
+    ),
+    TableFormat(
+        name="robustness-dataset",
+        files=("acc.json",),
+        recognises=_is_older,
+        parse=_parse_page,
+    ),
+)
+"""All formats. In a folder, the first whose file is there is read."""
