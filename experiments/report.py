@@ -9,10 +9,19 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from experiments.markdown import markdown_table
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
-from experiments.study import FIRST, MEANS, SECOND, THIRD, Experiment, Finding, Outcome, Study
+from experiments.study import (
+    FIRST,
+    MEANS,
+    SECOND,
+    THIRD,
+    Experiment,
+    Finding,
+    Outcome,
+    Study,
+    markdown_table,
+)
 from ntkscore.text import format_rho
 
 HEADS = {

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -271,3 +271,12 @@ def verdict(holds: object, otherwise: Verdict = "not reproduced") -> Verdict:
 def count_of(number: int, noun: str) -> str:
     """A number and its noun, in the plural where need be: "1 seed", "3 seeds"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, bars in its entries escaped."""
+    first, *others = (
+        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
+    )
+    lines = (first, ["---"] * len(first), *others)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
