@@ -54,7 +54,7 @@ Small adversarial trainings on two cores, made by `python -m experiments trainin
 benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it stands; it takes about
 1.84 hours of a T4 for a network (`docs/training.md`).""",
 }
-"""What pages begin with, by their names."""
+"""The heads of the pages, by name."""
 
 
 def format_value(value: object) -> object:
@@ -204,6 +204,6 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
     parts = [HEADS[name], counts, *sections, "## Time", times]
     if name == "report":
         before = [HEADS[name], *three_findings(findings), counts, MEANS]
-        own = "Of this report's own run, start-up left out."
-        parts = [*before, *sections, *recordings(study), "## Time", own, times]
+        note = "Of this report's own run, start-up left out."
+        parts = [*before, *sections, *recordings(study), "## Time", note, times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

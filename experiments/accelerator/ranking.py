@@ -30,7 +30,7 @@ TINY_CELLS = 24
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; an empty dict where it is missing or was not finished."""
+    """The content of a file; an empty dict where it is missing or not finished."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -38,7 +38,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file at once, so that nobody finds half of it."""
+    """Replace a file atomically."""
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
     draft.replace(path)

@@ -87,7 +87,7 @@ def whole_space(folder: Path) -> Iterator[str]:
 
 
 def scores(folder: Path, data: Path) -> Iterator[str]:
-    """How many scores could be measured, and how they agree with the table where there is one."""
+    """Numbers of scores by status, and their agreement with the table where there is one."""
     if not (folder / "space").is_dir():
         return
     rows = open_results(folder / "space").read()

@@ -1,4 +1,4 @@
-"""What traces give of networks that nothing here was written for, as a table.
+"""A table of kernels and measures of networks that nothing here was written for.
 
 Run as `python -m experiments.networks.table`, with `--small` in a few minutes on two cores. Kernels
 are compared with plain Jacobians.
