@@ -174,13 +174,11 @@ def optimum(table: Table) -> Picks:
     return Picks("", OPTIMUM, np.array([best]), whole, whole, float("nan"))
 
 
-def search_all(
-    table: Table, accuracies: dict[str, np.ndarray], runs: int = RUNS, seed: int = 0
-) -> list[Picks]:
+def search_all(table: Table, accuracies: dict[str, np.ndarray], seed: int) -> list[Picks]:
     """The optimum, then the choices of every searcher under every guide."""
     neighbours = cell_neighbours()
     searches = (
-        run_search(method, guide, accuracies[guide], neighbours, runs=runs, seed=seed)
+        run_search(method, guide, accuracies[guide], neighbours, seed=seed)
         for guide in GUIDES
         for method in SEARCHERS
     )
@@ -229,7 +227,7 @@ def run(study: Study) -> Outcome:
     """Table 2, and the searches of Table 7."""
     accuracies = space_accuracies(study.table, DATASET)
     free = list(train_free.picks(study, accuracies[train_free.GUIDE]))
-    chosen = [*search_all(study.table, accuracies, seed=study.seed), *free]
+    chosen = [*search_all(study.table, accuracies, study.seed), *free]
     frame = summary(chosen, accuracies, {**PAPER, **train_free.PAPER})
     searches = frame[frame["paper"].notna() & frame["method"].isin(SEARCHERS)]
     apart = (searches["mean"] - searches["paper"]).abs()
