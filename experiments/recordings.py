@@ -47,7 +47,7 @@ FULL_FIDELITY: Choices = {"samples": 50, "channels": 16, "cells_per_stage": 5}
 MODERATE: Choices = {"samples": 16, "channels": 8, "cells_per_stage": 5}
 """A fidelity that two cores can afford for the whole table; experiment `fidelity` compares it."""
 FEW_IMAGES: Choices = {"samples": 8, "channels": 16, "cells_per_stage": 5}
-"""What experiment `fidelity` advises for norms: fewer images before fewer channels."""
+"""The fidelity that experiment `fidelity` advises for norms: fewer images before fewer channels."""
 SMALL: Choices = {"samples": 16, "channels": 8, "cells_per_stage": 1}
 """The fidelity of `make rank`."""
 TINY: Choices = {"samples": 8, "channels": 4, "cells_per_stage": 1}
@@ -59,7 +59,7 @@ class Recording:
     """Settings of a recording.
 
     Attributes:
-        choices: fields of `Config` and of `NASBench201`; what is left out has its default.
+        choices: fields of `Config` and of `NASBench201`; the others have their defaults.
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
         images: the data set that they are drawn from.
@@ -82,7 +82,7 @@ class Recording:
 
     @property
     def config(self) -> Config:
-        """How they are scored."""
+        """The config that they are scored with."""
         return Config(**self._chosen(Config))
 
 
@@ -99,7 +99,7 @@ PROXIES = {
         ),
     }.items()
 }
-"""Of all networks of `space`, what takes passes of its own; one run gives all three."""
+"""Measures of all networks of `space` that take passes of their own; one run gives all three."""
 SAMPLES = {
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
 }
@@ -246,24 +246,24 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     for old in (out / name).glob("*"):
         old.unlink()
-    kept = ResultSet.create_or_resume(out / name, full.configuration, session)
+    recorded = ResultSet.create_or_resume(out / name, full.configuration, session)
     rows = full.read()
-    asked = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
-    kept.append(kept_rows(rows[asked], recording.only))
-    (kept.directory / LOCK).unlink(missing_ok=True)
-    return kept.directory
+    wanted = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
+    recorded.append(kept_rows(rows[wanted], recording.only))
+    (recorded.directory / LOCK).unlink(missing_ok=True)
+    return recorded.directory
 
 
 def ship(results: Path = RECORDED, out: Path = IN_PACKAGE) -> Path:
-    """Put what is recorded of all cells into the package, joint kernels at β = 0.5 alone."""
+    """Put the recorded scores of all cells into the package, joint kernels at β = 0.5 alone."""
     parts = [ResultSet.open(results / name) for name in ("space", *PROXIES)]
     rows = pd.concat([part.read() for part in parts], ignore_index=True)
-    kept = rows[rows["beta"].isna() | (rows["beta"] == SHIPPED_BETA)]
+    rows = rows[rows["beta"].isna() | (rows["beta"] == SHIPPED_BETA)]
     (session,) = parts[0].sessions
     for old in out.glob("*"):
         old.unlink()
     shipped = ResultSet.create_or_resume(out, parts[0].configuration, session, parts[0].identity)
-    shipped.append(kept)
+    shipped.append(rows)
     (out / LOCK).unlink(missing_ok=True)
     return out
 

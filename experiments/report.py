@@ -9,10 +9,19 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from experiments.markdown import markdown_table
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
-from experiments.study import FIRST, MEANS, SECOND, THIRD, Experiment, Finding, Outcome, Study
+from experiments.study import (
+    FIRST,
+    MEANS,
+    SECOND,
+    THIRD,
+    Experiment,
+    Finding,
+    Outcome,
+    Study,
+    markdown_table,
+)
 from ntkscore.text import format_rho
 
 HEADS = {
@@ -45,7 +54,7 @@ Small adversarial trainings on two cores, made by `python -m experiments trainin
 benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it stands; it takes about
 1.84 hours of a T4 for a network (`docs/training.md`).""",
 }
-"""What pages begin with, by their names."""
+"""The heads of the pages, by name."""
 
 
 def format_value(value: object) -> object:
@@ -195,6 +204,6 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
     parts = [HEADS[name], counts, *sections, "## Time", times]
     if name == "report":
         before = [HEADS[name], *three_findings(findings), counts, MEANS]
-        own = "Of this report's own run, start-up left out."
-        parts = [*before, *sections, *recordings(study), "## Time", own, times]
+        note = "Of this report's own run, start-up left out."
+        parts = [*before, *sections, *recordings(study), "## Time", note, times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

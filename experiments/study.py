@@ -1,9 +1,9 @@
-"""The study that an experiment is given, the outcome that it returns, and shared settings."""
+"""Input and outcome of an experiment, and the settings that experiments share."""
 
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +41,7 @@ METRICS = (
 KERNELS = ("clean", "robust", "twice")
 """The symmetric kernels beside the joint ones."""
 METRIC = "val_pgd_8_acc"
-"""The accuracy that scores are compared with where one has to do."""
+"""The accuracy that scores are compared with where only one is shown."""
 
 RESAMPLES = 500
 """Bootstrap resamples behind an interval."""
@@ -71,14 +71,14 @@ def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
 
 def sum_named(name: str) -> ScoreSum:
     """The score, cost or count that a text names, or the sum of several; joint ones at β = 0.5."""
-    asked = sum_asked(name, SPACE, SPACE.parse(0), Config(proxies=True))
-    assert asked is not None
-    return asked
+    found = sum_asked(name, SPACE, SPACE.parse(0), Config(proxies=True))
+    assert found is not None
+    return found
 
 
 @dataclass(frozen=True)
 class Study:
-    """Tables, recordings and random seed that an experiment is given.
+    """Tables, recordings and random seed of an experiment.
 
     Attributes:
         data_dir: the folder with the data sets and tables.
@@ -173,7 +173,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that an experiment leaves.
+    """The result of an experiment.
 
     Attributes:
         frame: the data behind the figure, tidy; columns named "paper" are the paper's numbers.
@@ -271,3 +271,12 @@ def verdict(holds: object, otherwise: Verdict = "not reproduced") -> Verdict:
 def count_of(number: int, noun: str) -> str:
     """A number and its noun, in the plural where need be: "1 seed", "3 seeds"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, bars in its entries escaped."""
+    first, *others = (
+        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
+    )
+    lines = (first, ["---"] * len(first), *others)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

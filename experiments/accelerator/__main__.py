@@ -1,8 +1,8 @@
 """A machine measured with one command: `python -m experiments.accelerator --out FOLDER`.
 
 In turn: `ntkscore verify` of every parity file in float32 and float64, the benchmark, and the
-ranking of the whole space, each in a process of its own: whatever one of them meets, the next
-begins. Then a short report. The same command goes on where the last one stopped.
+ranking of the whole space, each in a process of its own: if one fails, the next still
+runs. Then a short report. The same command goes on where the last one stopped.
 """
 
 import os
@@ -30,7 +30,7 @@ BENCHMARK = {
 
 
 class Ending(NamedTuple):
-    """How a part ended: done, failed or stopped; after how many seconds; and what it said last."""
+    """The end of a part: done, failed or stopped; its seconds; and its last words."""
 
     how: str
     seconds: float
@@ -97,7 +97,7 @@ def run(command: Sequence[str], output: Path, data: Path, limit: float) -> Endin
 
 
 def measure(size: str, folder: Path, data: Path, minutes: float) -> list[Ending]:
-    """Run all parts that are not done, and write the report; how each part ended.
+    """Run all parts that are not done, and write the report; and return how each part ended.
 
     Args:
         size: a name in `SIZES`.
@@ -113,8 +113,8 @@ def measure(size: str, folder: Path, data: Path, minutes: float) -> list[Ending]
             continue
         typer.echo(f"{time.strftime('%T')} {text}")
         share = 1.0 if output == RANKING else BEFORE_RANKING
-        left = start + 60 * minutes * share - time.monotonic()
-        write_json(file, known | {text: run(command, folder / output, data, left)})
+        remaining = start + 60 * minutes * share - time.monotonic()
+        write_json(file, known | {text: run(command, folder / output, data, remaining)})
     typer.echo(report.write(folder, data).read_text(encoding="utf-8"))
     return [Ending(*ending) for ending in read_json(file).values()]
 

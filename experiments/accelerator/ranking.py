@@ -11,21 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmark.work import FULL, SMALL, Fidelity, peak_bytes
+from experiments.benchmark.work import peak_bytes
+from experiments.recordings import FULL_FIDELITY, SMALL, Recording
+from experiments.study import BENCHMARK, DATASET
 from ntkscore import InputError, load_images, load_table, rank
 from ntkscore.cli.display import progress_display
 from ntkscore.paths import data_home
 from ntkscore.run.engine import Progress
 
-SIZES = {"full": FULL, "small": SMALL, "tiny": Fidelity.of(4, 4, 1)}
+SIZES = {
+    "full": Recording(FULL_FIDELITY),
+    "small": Recording(SMALL),
+    "tiny": Recording({"samples": 4, "channels": 4, "cells_per_stage": 1}),
+}
 """Images and networks of the ranking, by the size of a measurement."""
 TINY_CELLS = 24
 """Cells that the size `tiny` ranks; the others rank all of them."""
-TABLE, DATASET = "nas-robbench-201", "cifar10"
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; an empty dict where it is missing or was not finished."""
+    """The content of a file; an empty dict where it is missing or not finished."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -33,7 +38,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file at once, so that nobody finds half of it."""
+    """Replace a file atomically."""
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
     draft.replace(path)
@@ -67,7 +72,7 @@ def main(size: str, folder: Path) -> None:
     embedded images and the distinct cells.
     """
     home, note = data_home(), clock(folder / "pace.json")
-    table = load_table(home / TABLE) if (home / TABLE).is_dir() else None
+    table = load_table(home / BENCHMARK) if (home / BENCHMARK).is_dir() else None
     cells = "table" if table else "distinct"
     if size == "tiny":
         cells = f"{'table' if table else 'random'}:{TINY_CELLS}"

@@ -7,15 +7,14 @@ from typing import Any
 import jax
 import pandas as pd
 
-from experiments.accelerator.ranking import DATASET, TABLE, read_json
+from experiments.accelerator.ranking import read_json
+from experiments.study import BENCHMARK, DATASET, METRIC
 from ntkscore import InputError, correlate, load_table, open_results
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import duration
 from ntkscore.memory import free_memory
 from ntkscore.results.result_set import provenance
-
-METRIC = "val_pgd_8_acc"
 
 
 def gibibytes(count: float | None) -> str:
@@ -88,14 +87,14 @@ def whole_space(folder: Path) -> Iterator[str]:
 
 
 def scores(folder: Path, data: Path) -> Iterator[str]:
-    """How many scores could be measured, and how they agree with the table where there is one."""
+    """Numbers of scores by status, and their agreement with the table where there is one."""
     if not (folder / "space").is_dir():
         return
     rows = open_results(folder / "space").read()
     counts = rows["status"].value_counts()
     yield ", ".join(f"{count:,} rows are {status}" for status, count in counts.items() if count)
     try:
-        table = load_table(data / TABLE)
+        table = load_table(data / BENCHMARK)
     except InputError as error:
         yield f"not compared with a table: {error}"
         return

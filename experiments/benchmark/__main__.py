@@ -1,66 +1,58 @@
 """Seconds per cell beside PyTorch, the plain contraction and the machine's own speed.
 
-Run as `python -m experiments.benchmark`. Everything is measured warm, in one process; compilation
-is measured apart.
+`python -m experiments.benchmark` times cells; `python -m experiments.benchmark --help` lists what
+else can be timed. Everything is measured warm, in one process; compilation is measured apart.
 """
 
+import importlib.util
 import json
-import math
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import typer
 
 from cells import Cell
 from cells.nasbench201.checkpoints import write_state_dict
 from cells.nasbench201.space import NASBench201
+from cells.space import Space
+from experiments.benchmark import parts
 from experiments.benchmark.work import (
-    COUNT,
-    FULL,
-    SMALL,
-    Fidelity,
     in_turns,
     matrix_product_rate,
     peak_bytes,
+    prepared,
     seconds,
     spread_cells,
     stack_flops,
 )
-from ntkscore import draw_images, load_images
+from experiments.recordings import FULL_FIDELITY, SMALL, Choices
+from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
-from ntkscore.run.devices import compiler_options, plan
-from ntkscore.run.scorer import Batch, Scorer
+from ntkscore.run.devices import compiler_options
+from ntkscore.run.scorer import Batch
 
 TURNS = 7
 """Runs of the clean kernel and of PyTorch's, in turns; the shortest of each counts, since whatever
 else a machine does makes a run longer."""
+COLUMNS = ("cell", "params", "clean", "stack", "torch", "loop", "contraction", "torch_error")
+"""One cell's warm seconds; NaN where a rival was left out. The loop takes too long for every cell:
+it is of the smallest, the median and the largest."""
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
-@dataclass
-class Timing:
-    """One cell's warm seconds; NaN where a rival was left out.
-
-    The loop takes too long for every cell: it is of the smallest, the median and the largest.
-    """
-
-    cell: str
-    params: int
-    clean: float
-    stack: float
-    torch: float = float("nan")
-    loop: float = float("nan")
-    contraction: float = float("nan")
-    torch_error: float = float("nan")
-
-
-def clean_kernel(space: NASBench201, implementation: str) -> Callable[[Cell, Batch], Any]:
+def clean_kernel(space: Space, implementation: str) -> Callable[[Cell, Batch], jax.Array]:
     """The clean kernel alone, compiled for every cell: (cell, batch) to N×N."""
 
     @partial(jax.jit, compiler_options=compiler_options())
@@ -91,17 +83,15 @@ def torch_network(space: NASBench201, cell: Cell, batch: Batch) -> tuple[Any, An
 
 def torch_kernel(
     space: NASBench201, cell: Cell, batch: Batch, loop: bool = False
-) -> Callable[[], Any] | None:
-    """A function that computes the clean kernel in PyTorch, same weights; None without torch.
+) -> Callable[[], Any]:
+    """A function that computes the clean kernel in PyTorch with the same weights.
 
     Args:
         space, cell, batch: of which network, on which images.
         loop: whether to go backward an image at a time, as TE-NAS does.
     """
-    try:
-        from experiments.benchmark import torch_reference
-    except ImportError:
-        return None
+    from experiments.benchmark import torch_reference
+
     network, images = torch_network(space, cell, batch)
     kernel = torch_reference.kernel_by_loop if loop else torch_reference.kernel
 
@@ -112,86 +102,80 @@ def torch_kernel(
     return compute
 
 
-def measure(fidelity: Fidelity, cells: list[Cell], device: Any, rivals: bool) -> Iterator[Any]:
-    """A timing for each cell, then what is common to all of them."""
-    data, config = load_images("synthetic"), fidelity.config
-    space = fidelity.space.on(data.task)
-    scorer = Scorer(space, config, plan(None, 1, [device]))
-    batch = scorer.batch(*draw_images(data, config.samples, 0, False), 0)
-    clean, plain = clean_kernel(space, "layerwise"), clean_kernel(space, "contraction")
-    stack = lambda cell: scorer.start([cell], batch).stacks  # noqa: E731
+def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> dict[str, Any]:
+    """Medians, ratios and rates over some cells, and the timings of each under `cells`."""
+    space, scorer, batch = prepared(choices, device)
+    clean, plain = (clean_kernel(space, name) for name in ("layerwise", "contraction"))
+    torch = rivals and importlib.util.find_spec("torch") is not None
+
+    def stack(cell: Cell) -> Any:
+        return scorer.start([cell], batch).stacks
+
     start = time.perf_counter()
     jax.block_until_ready(stack(cells[0]))
     compile_seconds = time.perf_counter() - start
-    jax.block_until_ready(clean(cells[0], batch))
-    if rivals:
-        jax.block_until_ready(plain(cells[0], batch))
+    for kernel in (clean, plain) if rivals else (clean,):
+        jax.block_until_ready(kernel(cells[0], batch))
     rate = matrix_product_rate(device)
     timings = []
     for cell in cells:
-        ours = clean(cell, batch)
-        theirs = torch_kernel(space, cell, batch) if rivals else None
-        kernels = [lambda cell=cell: clean(cell, batch), *([theirs] if theirs else [])]
-        taken = in_turns(kernels, TURNS)
-        params = int(space.costs(cell)["params"])
-        timing = Timing(cell.digits, params, taken[0], seconds(lambda cell=cell: stack(cell)))
-        if theirs:
-            reference = theirs().numpy()
-            timing.torch_error = float(np.linalg.norm(ours - reference) / np.linalg.norm(reference))
-            timing.torch = taken[1]
-        looped = rivals and cell in (cells[0], cells[len(cells) // 2], cells[-1])
-        loop = torch_kernel(space, cell, batch, loop=True) if looped else None
-        if loop:
-            timing.loop = seconds(loop, 1)
+        row: dict[str, Any] = {"cell": cell.digits, "params": int(space.costs(cell)["params"])}
+        kernels: dict[str, Callable[[], Any]] = {"clean": partial(clean, cell, batch)}
+        if torch:
+            kernels["torch"] = torch_kernel(space, cell, batch)
+        row |= zip(kernels, in_turns([*kernels.values()], TURNS), strict=True)
+        row["stack"] = seconds(partial(stack, cell))
+        if torch:
+            reference = kernels["torch"]().numpy()
+            error = np.linalg.norm(clean(cell, batch) - reference) / np.linalg.norm(reference)
+            row["torch_error"] = float(error)
+        if torch and cell in (cells[0], cells[len(cells) // 2], cells[-1]):
+            row["loop"] = seconds(torch_kernel(space, cell, batch, loop=True), 1)
         if rivals:
-            timing.contraction = seconds(lambda cell=cell: plain(cell, batch), 1)
-        timings.append(timing)
-        yield timing
+            row["contraction"] = seconds(partial(plain, cell, batch), 1)
+        timings.append(row)
     start = time.perf_counter()
-    for cell in cells:
-        result = stack(cell)
-    jax.block_until_ready(result)
+    jax.block_until_ready([stack(cell) for cell in cells][-1])
     whole = time.perf_counter() - start
-    work = [stack_flops(cell, space, config) for cell in cells]
-    yield {
-        "samples": config.samples,
-        "channels": space.channels,
-        "cells_per_stage": space.cells_per_stage,
+    frame = pd.DataFrame(timings, columns=list(COLUMNS))
+    ratios = {
+        f"clean_to_{rival}": float(np.exp(np.log(frame["clean"] / frame[rival]).mean()))
+        for rival in ("torch", "loop", "contraction")
+    }
+    return {
+        **{name: choices[name] for name in ("samples", "channels", "cells_per_stage")},
         "device": device.device_kind,
-        "clean_seconds_median": statistics.median(t.clean for t in timings),
-        "stack_seconds_median": statistics.median(t.stack for t in timings),
+        "clean_seconds_median": float(frame["clean"].median()),
+        "stack_seconds_median": float(frame["stack"].median()),
         "stack_seconds_per_cell": whole / len(cells),
         "compile_seconds": compile_seconds,
         "peak_bytes": peak_bytes(device),
         "matrix_product_flops": rate,
-        "fraction_of_matrix_product": sum(work) / whole / rate,
-        "clean_to_torch": _geometric_mean([t.clean / t.torch for t in timings]),
-        "clean_to_loop": _geometric_mean([t.clean / t.loop for t in timings]),
-        "clean_to_contraction": _geometric_mean([t.clean / t.contraction for t in timings]),
-        "largest_error_to_torch": max(t.torch_error for t in timings),
+        "fraction_of_matrix_product": sum(stack_flops(cell, space, scorer.config) for cell in cells)
+        / whole
+        / rate,
+        **ratios,
+        "largest_error_to_torch": float(frame["torch_error"].max()),
+        "cells": frame.to_dict("records"),
     }
 
 
-def _geometric_mean(ratios: list[float]) -> float:
-    """The geometric mean of those that were measured; NaN where none was."""
-    known = [ratio for ratio in ratios if not math.isnan(ratio)]
-    return float(np.exp(np.mean(np.log(known)))) if known else float("nan")
-
-
+@app.callback(invoke_without_command=True)
 def main(
+    context: typer.Context,
     device: Annotated[str | None, typer.Option(help="cpu, gpu or tpu; JAX's default.")] = None,
-    count: Annotated[int, typer.Option(help="Cells, spread over parameter counts.")] = COUNT,
+    count: Annotated[int, typer.Option(help="Cells, spread over parameter counts.")] = 25,
     full: Annotated[bool, typer.Option(help="The full fidelity.")] = True,
     small: Annotated[bool, typer.Option(help="The small fidelity too.")] = True,
     rivals: Annotated[bool, typer.Option(help="Time PyTorch and the contraction too.")] = True,
     format: Annotated[str, typer.Option(help="table or json.")] = "table",
 ) -> None:
     """Time the clean kernel and the FGSM stack."""
+    if context.invoked_subcommand:
+        return
     chosen = jax.devices(device)[0] if device else jax.devices()[0]
-    report = []
-    for fidelity in [FULL] * full + [SMALL] * small:
-        *timings, summary = measure(fidelity, spread_cells(count), chosen, rivals)
-        report.append(summary | {"cells": [asdict(timing) for timing in timings]})
+    fidelities = [FULL_FIDELITY] * full + [SMALL] * small
+    report = [measure(choices, spread_cells(count), chosen, rivals) for choices in fidelities]
     if format == "json":
         typer.echo(json.dumps(report, indent=1))
         return
@@ -202,5 +186,66 @@ def main(
             typer.echo(f"{name:28} {value if isinstance(value, str) else f'{value:.4g}'}")
 
 
+def seconds_to_a_number(
+    module: str, arguments: Sequence[object] = (), environment: Mapping[str, str] | None = None
+) -> float:
+    """Seconds from the start of a module, in a process of its own, to its first line with a number.
+
+    Raises:
+        InputError: if it ends without one.
+    """
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        env=os.environ | (environment or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if any(character.isdecimal() for character in line):
+                elapsed = time.perf_counter() - start
+                process.stdout.read()
+                return elapsed
+    raise InputError(
+        f"expected a number from {' '.join(command[1:])}, but it ended with {process.returncode} "
+        "and none; run it alone to see why"
+    )
+
+
+@app.command()
+def first_result(
+    cell: Annotated[str, typer.Option(help="Which cell.")] = "323133",
+    repeats: Annotated[int, typer.Option(help="Warm starts behind a median.")] = 3,
+) -> None:
+    """Time the way from the shell to a cell's first number.
+
+    `ntkscore score` prints every score of every kernel: once with nothing compiled before, then
+    again and again. The rival, where the interpreter has PyTorch, prints the clean kernel's norm
+    and smallest eigenvalue.
+    """
+    sizes = {name: SMALL[name] for name in ("channels", "cells_per_stage", "samples")}
+    options = [part for name, size in sizes.items() for part in (f"--{name}", size)]
+    arguments = ["score", cell, *(str(part).replace("_", "-") for part in options)]
+    with tempfile.TemporaryDirectory() as compiled:
+        cache = {
+            "JAX_COMPILATION_CACHE_DIR": compiled,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        ours = "ntkscore", [*arguments, "--format", "csv"], cache
+        cold, *warm = (seconds_to_a_number(*ours) for _ in range(1 + repeats))
+    times = {"cold": cold, "warm": statistics.median(warm)}
+    if importlib.util.find_spec("torch"):
+        rival = "experiments.benchmark.torch_reference", [cell, *sizes.values()]
+        times["torch"] = statistics.median(seconds_to_a_number(*rival) for _ in range(repeats))
+    for name, elapsed in times.items():
+        typer.echo(f"{name:8} {elapsed:.2f} s")
+
+
+for _command in (parts.cost, parts.layers, parts.measures, parts.training):
+    app.command()(_command)
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -1,4 +1,4 @@
-"""Settings, cells and clocks of the benchmark, and the arithmetic that a kernel takes.
+"""Cells, clocks and the arithmetic of a kernel, for the benchmark.
 
 FLOPs are counted in closed form: two per multiply-add of the convolutions and the linear layer,
 once for each forward pass, gradient in the activations and per-image gradient of the weights; and
@@ -10,7 +10,6 @@ share.
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,29 +19,28 @@ import numpy as np
 
 from cells import Cell, distinct_cells
 from cells.nasbench201.space import NASBench201
+from cells.space import Space
+from experiments.recordings import Choices, Recording
+from ntkscore import draw_images, load_images
 from ntkscore.config import Config
+from ntkscore.run.devices import plan
+from ntkscore.run.scorer import Batch, Scorer
 
 
-@dataclass(frozen=True)
-class Fidelity:
-    """A space and a config: the size of the network, and how it is scored."""
+def prepared(choices: Choices, device: Any = None) -> tuple[NASBench201, Scorer, Batch]:
+    """A space, its scorer, and weights and embedded images of seed 0.
 
-    space: NASBench201
-    config: Config
-
-    @classmethod
-    def of(cls, samples: int, channels: int, cells_per_stage: int) -> "Fidelity":
-        """The default choices at this many images, channels and cells per stage."""
-        space = NASBench201(channels=channels, cells_per_stage=cells_per_stage)
-        return cls(space, Config(samples=samples))
-
-
-FULL = Fidelity.of(samples=50, channels=16, cells_per_stage=5)
-SMALL = Fidelity.of(samples=16, channels=8, cells_per_stage=1)
-COUNT = 25
+    Args:
+        choices: fields of `Config` and of `NASBench201`.
+        device: that networks are scored on, one at a time; the first one if left out.
+    """
+    data, recording = load_images("synthetic"), Recording(choices)
+    space, config = recording.space.on(data.task), recording.config
+    scorer = Scorer(space, config, plan(None, 1, [device]) if device else None)
+    return space, scorer, scorer.batch(*draw_images(data, config.samples, 0, False), 0)
 
 
-def spread_cells(count: int = COUNT) -> list[Cell]:
+def spread_cells(count: int) -> list[Cell]:
     """Distinct cells at even steps of the parameter count."""
     ordered = sorted(distinct_cells(), key=lambda cell: (cell.params(), cell.index))
     places = np.linspace(0, len(ordered) - 1, count).round().astype(int)
@@ -66,7 +64,7 @@ def seconds(function: Callable[[], Any], repeats: int = 2) -> float:
 
 
 def peak_bytes(device: Any) -> int:
-    """The most memory that was in use: the device's, or where it does not say this process's."""
+    """Peak memory in bytes: the device's, or this process's where the device does not report it."""
     stats = device.memory_stats() or {}
     used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(stats.get("peak_bytes_in_use", used))
@@ -80,7 +78,7 @@ def matrix_product_rate(device: Any, size: int = 4096) -> float:
     return 2 * size**3 / seconds(lambda: product(a, a), 3)
 
 
-def stack_flops(cell: Cell, space: NASBench201, config: Config) -> float:
+def stack_flops(cell: Cell, space: Space, config: Config) -> float:
     """FLOPs of the kernel at 3N points, the two attacks between them included."""
     n, steps = config.samples, config.attack_at(0.1).steps
     forward, back, weights = 3 + 2 * (steps - 1), 3 + 2 * steps, 3

@@ -93,7 +93,7 @@ class MobileNet(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """DenseNet-BC: every layer is given what all layers before it handed on."""
+    """DenseNet-BC: every layer reads the outputs of all layers before it."""
 
     growth: int
     stages: int

@@ -15,7 +15,7 @@ Norm = Callable[..., Any]
 
 
 def blocks_of(stages: Iterable[int]) -> list[tuple[int, int]]:
-    """How many times as wide as the first a block is, and its stride, by blocks of each stage."""
+    """The width of each block, as a multiple of the first, and its stride."""
     return [
         (2**stage, 2 if stage > 0 and block == 0 else 1)
         for stage, blocks in enumerate(stages)
@@ -151,7 +151,7 @@ class NnxResNet(nnx.Module):
 
 
 def stages_of(scale: Scale) -> tuple[int, ...]:
-    """How many blocks a ResNet-18 has in each stage."""
+    """The number of blocks in each stage of a ResNet-18."""
     return tuple(map(scale.layers, STAGES[: scale.stages(len(STAGES))]))
 
 

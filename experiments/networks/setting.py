@@ -18,7 +18,7 @@ SPREAD = 0.1
 
 
 class Scale(NamedTuple):
-    """How large a network is, and its images.
+    """The size of a network and of its images.
 
     Attributes:
         width, depth: multiples of the published numbers of channels and of layers.

@@ -86,7 +86,7 @@ def peak(method: str, name: str, scale: Scale) -> float:
 def measure(
     name: str, scales: Sequence[Scale], peaks: Sequence[dict[str, float]]
 ) -> Iterator[dict[str, str | float]]:
-    """A row for each number of points, whose scale and memory by method are given.
+    """A row for each number of points, whose scale and memory by method are options.
 
     Raises:
         ValueError: if two methods give different kernels.
@@ -122,16 +122,18 @@ def main() -> None:
     parser.add_argument("--width", type=float, default=1.0, help="of the published width")
     parser.add_argument("--depth", type=float, default=1.0, help="of the published depth")
     parser.add_argument("--side", type=int, default=32, help="of the images, in pixels")
-    given = parser.parse_args()
-    scales = [Scale(given.width, given.depth, given.side, points) for points in given.points]
+    options = parser.parse_args()
+    scales = [
+        Scale(options.width, options.depth, options.side, points) for points in options.points
+    ]
     methods = [each for each in METHODS if each != "torch" or importlib.util.find_spec("torch")]
-    # A process starts with the memory of the one that it comes from, so that these come first.
+    # A process starts with the memory of its parent, so peaks are measured first.
     peaks = {
         name: [{method: peak(method, name, scale) for method in methods} for scale in scales]
-        for name in given.network
+        for name in options.network
     }
-    for name, own in peaks.items():
-        print(markdown(pd.DataFrame(measure(name, scales, own))), flush=True)
+    for name, memory in peaks.items():
+        print(markdown(pd.DataFrame(measure(name, scales, memory))), flush=True)
 
 
 if __name__ == "__main__":

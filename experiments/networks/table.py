@@ -1,4 +1,4 @@
-"""What traces give of networks that nothing here was written for, as a table.
+"""A table of kernels and measures of networks that nothing here was written for.
 
 Run as `python -m experiments.networks.table`, with `--small` in a few minutes on two cores. Kernels
 are compared with plain Jacobians.
@@ -18,9 +18,9 @@ import pandas as pd
 import typer
 from jaxtyping import Array, Float
 
-from experiments.markdown import markdown_table
 from experiments.networks.setting import CLASSES, TINY, Scale
 from experiments.networks.zoo import NETWORKS
+from experiments.study import markdown_table
 from ntkscore import ntk, score_network
 from ntkscore.model import Model, Points
 from ntkscore.trace.passes import TracedPasses

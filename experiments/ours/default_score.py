@@ -120,7 +120,7 @@ def criterion(half: Half, members: np.ndarray) -> np.ndarray:
 
 
 def worth(half: Half, member: np.ndarray) -> Iterator[tuple[str, dict[str, float]]]:
-    """What a sum is worth on a half, by data set."""
+    """The agreement and the picks of a sum on a half, by data set."""
     values = np.round(half.log_ranks @ member, 9)
     for dataset, accuracy in half.accuracies.items():
         of = agreement(values, accuracy, resamples=1)  # its interval is not looked at
@@ -140,7 +140,7 @@ def name_of(terms: Sequence[str], member: np.ndarray) -> str:
 
 
 def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """A row for each split, family (or fixed sum) and data set: what was chosen, and its worth."""
+    """A row for each split, family (or fixed sum) and data set: the chosen sum and its worth."""
     present = [term for term in (*TERMS, *OF_WEIGHTS, "flops") if term in scores]
     values = direct(scores, present).dropna()
     accuracies = study.accuracies(values.index)
@@ -162,7 +162,7 @@ def splits(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
             half_of(values, accuracies, np.sort(part)) for part in (order[:middle], order[middle:])
         )
         by_sum = criterion(choosing, members)
-        best = {family: own[by_sum[own].argmax()] for family, own in families.items()}
+        best = {family: sums[by_sum[sums].argmax()] for family, sums in families.items()}
         candidates = {family: (members[:, place], by_sum[place]) for family, place in best.items()}
         for label, member in fixed.items():
             candidates[label] = member, criterion(choosing, member[:, None])[0]
@@ -225,7 +225,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def by_seed(study: Study, name: str) -> Iterator[str]:
-    """A sentence for every seed: what a sum is worth on all cells."""
+    """A sentence for every seed: the worth of a sum on all cells."""
     for seed, rows in single_seeds(recorded(study)).items():
         values = direct(with_counts(rows), name.split("+")).dropna()
         half = half_of(values, study.accuracies(values.index), np.arange(len(values)))
@@ -239,7 +239,7 @@ def by_seed(study: Study, name: str) -> Iterator[str]:
 
 
 def run(study: Study) -> Outcome:
-    """The protocol, what it chooses, and what that is worth."""
+    """The sums that the protocol chooses, and their agreement on the other cells."""
     scores = measured(study)
     frame = pd.DataFrame(splits(study, scores))
     name = chosen(frame, next(iter(FAMILIES)))

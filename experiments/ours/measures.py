@@ -1,4 +1,4 @@
-"""Every train-free measure against every accuracy of the table, beside what counting knows.
+"""Every train-free measure against every accuracy of the table, and given counts.
 
 The partial correlation holds equal what one can count on a cell without any network: parameters,
 layers, paths, poolings and convolutions on them, depth and receptive field. It is the answer to
@@ -24,7 +24,7 @@ from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
 
 RECORDINGS = ("space", *PROXIES)
-"""Of the same networks: what comes with the kernels, and what was recorded by itself."""
+"""Recordings of the same networks: measures beside the kernels, and those with other passes."""
 RESAMPLES = 200
 HELD_EQUAL = (
     "params",
@@ -72,7 +72,7 @@ def with_counts(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def settings(study: Study) -> dict[str, object]:
-    """What the numbers of this recording and table depend on."""
+    """Recordings and table that the numbers depend on."""
     return {"recordings": study.configurations(RECORDINGS), "table": study.table.name}
 
 
@@ -96,7 +96,7 @@ def examine(
 ) -> Iterator[dict[str, object]]:
     """A row for each measure (all, or those named), data set and metric."""
     names = list(names or map(str, scores))
-    given = scores[list(HELD_EQUAL)].to_numpy()
+    counts = scores[list(HELD_EQUAL)].to_numpy()
     directions = {name: direction_of(name, SPACE.fewer) for name in names}
     for dataset in study.table.datasets:
         for metric in metrics:
@@ -112,7 +112,7 @@ def examine(
             for measure in names:
                 of, beside = found.loc[measure], np.nan
                 if not {*measure.split("+")} <= {*HELD_EQUAL, *COSTS}:
-                    beside = partial_spearman(scores[measure], accuracy, given, squares=True)
+                    beside = partial_spearman(scores[measure], accuracy, counts, squares=True)
                 best = of["best_cell"]
                 yield {
                     "measure": measure,
@@ -135,7 +135,7 @@ def leading(frame: pd.DataFrame) -> list[str]:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """A line per measure: agreement over all cells, and what is left beside counting."""
+    """A row per measure: agreement over all cells, and partial agreement given the counts."""
     names, part = leading(frame)[:SHOWN], frame[frame["metric"] == METRIC]
     panels = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
     size = (2.4 * COLUMN, 0.6 + 0.17 * len(names))
@@ -171,8 +171,8 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
             one = part.loc[(name, dataset)]
             row[label] = f"{one['spearman']:.3f} [{one['low']:.3f}, {one['high']:.3f}]"
             row[f"{label}: top 10 %"] = f"{one['top10']:.3f}"
-            left = one["beside_counts"]
-            row[f"{label}: beside counts"] = "" if np.isnan(left) else f"{left:.3f}"
+            partial = one["beside_counts"]
+            row[f"{label}: beside counts"] = "" if np.isnan(partial) else f"{partial:.3f}"
         rows.append(row)
     return pd.DataFrame(rows)
 

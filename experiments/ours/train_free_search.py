@@ -39,7 +39,7 @@ def scores_of_distinct(study: Study) -> pd.DataFrame:
     return rows.set_axis(pd.Index(cells, name="cell"))
 
 
-def visited(
+def search(
     method: str, start: int, evaluate: Callable[[Sequence[Cell]], Mapping[Hashable, float]]
 ) -> list[int]:
     """The cells that one search visits with the largest budget, in their order."""
@@ -49,29 +49,24 @@ def visited(
 
 def by_score(scores: pd.DataFrame, method: str, start: int) -> list[int]:
     """The cells that a search by the default score visits."""
-    seen: list[int] = []
+    visited: list[int] = []
 
     def evaluate(new: Sequence[Cell]) -> Mapping[Hashable, float]:
-        seen.extend(cell.index for cell in new)
-        return DEFAULT.of(scores.loc[seen]).fillna(-np.inf).to_dict()
+        visited.extend(cell.index for cell in new)
+        return DEFAULT.of(scores.loc[visited]).fillna(-np.inf).to_dict()
 
-    return visited(method, start, evaluate)
+    return search(method, start, evaluate)
 
 
 def by_accuracy(accuracy: pd.Series, method: str, start: int) -> list[int]:
     """The cells that a search by accuracy visits; each is a query."""
-    known: dict[Hashable, float] = {}
-
-    def evaluate(new: Sequence[Cell]) -> Mapping[Hashable, float]:
-        known.update(accuracy.loc[[cell.index for cell in new]].to_dict())
-        return known
-
-    return visited(method, start, evaluate)
+    values: dict[Hashable, float] = accuracy.to_dict()
+    return search(method, start, lambda new: values)
 
 
-def picked(scores: pd.DataFrame, accuracy: pd.Series, seen: Sequence[int], queries: int) -> int:
-    """The cell that is taken: the best-scored, or the most accurate of those looked up."""
-    order = DEFAULT.of(scores.loc[seen]).sort_values(ascending=False, kind="stable").index
+def picked(scores: pd.DataFrame, accuracy: pd.Series, visited: Sequence[int], queries: int) -> int:
+    """The chosen cell: the best-scored, or the most accurate of those looked up."""
+    order = DEFAULT.of(scores.loc[visited]).sort_values(ascending=False, kind="stable").index
     return int(order[0] if not queries else accuracy.loc[order[:queries]].idxmax())
 
 
@@ -81,14 +76,14 @@ def picks(scores: pd.DataFrame, accuracy: pd.Series) -> Iterator[tuple[str, int,
         yield EVERYTHING, 0, len(scores), queries, picked(scores, accuracy, scores.index, queries)
     for start in range(STARTS):
         for method in METHODS:
-            seen = by_score(scores, method, start)
+            visited = by_score(scores, method, start)
             for budget in BUDGETS:
                 for queries in (q for q in QUERIES if q <= budget):
-                    cell = picked(scores, accuracy, seen[:budget], queries)
+                    cell = picked(scores, accuracy, visited[:budget], queries)
                     yield LABELS[method], start, budget, queries, cell
-            seen = by_accuracy(accuracy, method, start)
+            visited = by_accuracy(accuracy, method, start)
             for queries in QUERIES[1:]:
-                cell = int(accuracy.loc[seen[:queries]].idxmax())
+                cell = int(accuracy.loc[visited[:queries]].idxmax())
                 yield f"{LABELS[method]} by accuracy", start, 0, queries, cell
         shuffled = np.random.default_rng(start).permutation(scores.index.to_numpy())
         for queries in QUERIES[1:]:

@@ -31,11 +31,8 @@ NOTABLE = 0.02
 """A smaller difference of Spearman coefficients is called small, however sure it is."""
 
 
-class Pair(NamedTuple):
-    """A score and the accuracy that it is compared with, each of shape (cells,)."""
-
-    score: np.ndarray
-    accuracy: np.ndarray
+Pair = tuple[np.ndarray, np.ndarray]
+"""A score and the accuracy that it is compared with, each of shape (cells,)."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,8 @@ def contrast(
         by_seed: the two pairs for every seed of the scores alone.
         seed: random seed of the bootstrap over cells.
     """
-    means = difference(
-        first.score, second.score, first.accuracy, second.accuracy, resamples=RESAMPLES, seed=seed
-    )
+    scores, accuracies = zip(first, second, strict=True)
+    means = difference(*scores, *accuracies, resamples=RESAMPLES, seed=seed)
     return Contrast(means, tuple(spearman(*a) - spearman(*b) for a, b in by_seed))
 
 
@@ -156,7 +152,7 @@ class Correlation(NamedTuple):
         accuracy = self.scores.study.table.accuracies(DATASET, self.metric, list(cells))
         score = f"{self.kernel}.{NTK_SCORE}"
         tables = (self.scores.means, *self.scores.by_seed)
-        return [Pair(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
+        return [(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
 
     def exceeds(self, other: "Correlation", what: str, paper: str, of: str) -> Finding:
         """The statement that this correlation is the stronger one, beside their contrast.

@@ -1,39 +1,30 @@
 """Searches guided by the table, a mean over many runs (Tables 2 and 7).
 
 A searcher looks cells up by index among all 15,625; a cell without results of its own has its
-representative's.
+representative's. It is an endless stream of the cells it looks up; `first_distinct` stops it at a
+budget, so that looking a cell up again costs nothing. Searchers share their arguments: the accuracy
+of every cell that guides the search, shape (cells,); the neighbours of every cell, shape (cells,
+neighbours); and a random generator. Those of `ntkscore.run.search` take other steps: they evaluate
+several networks at a time.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
-from cells import Cell
+from cells import Cell, all_cells
 from experiments.paper import train_free
 from experiments.paper.picks import ROUNDING, Picks, draw, space_accuracies, summary
-from experiments.paper.searchers import (
-    POPULATION,
-    TOURNAMENT,
-    Searcher,
-    cell_neighbours,
-    first_distinct,
-    local_search,
-    random_search,
-    regularised_evolution,
-)
 from experiments.plotting import DATASET_LABELS, metric_label
 from experiments.study import DATASET, METRIC, Finding, Outcome, Study, count_of, verdict
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.data.tables import Table
+from ntkscore.run.search import POPULATION, TOURNAMENT
 
 GUIDES = ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
-SEARCHERS: dict[str, Searcher] = {
-    "regularised evolution": regularised_evolution,
-    "random search": random_search,
-    "local search": local_search,
-}
 QUERIES = 150
 RUNS = 100
 OPTIMUM = "optimum"
@@ -51,6 +42,93 @@ PAPER = {
     ("val_pgd_8_acc", "local search"): (0.794, 0.695, 0.689, 0.535, 0.481),
 }
 """The paper's column: Table 2 by guide and method, in the order of `PAPER_METRICS`."""
+Searcher = Callable[[np.ndarray, np.ndarray, np.random.Generator], Iterator[int]]
+
+
+def cell_neighbours() -> np.ndarray:
+    """The 24 neighbours of every cell of the space, shape (15625, 24), indices."""
+    return np.array([[other.index for other in cell.neighbours()] for cell in all_cells()])
+
+
+def first_distinct(stream: Iterable[int], budget: int, patience: int = 1000) -> np.ndarray:
+    """The first `budget` distinct cells of a stream, in order of appearance, shape (budget,).
+
+    After `patience` repeats in a row a search counts as stuck, and the stream ends.
+    """
+    visited: dict[int, None] = {}
+    repeats = 0
+    for cell in stream:
+        repeats = repeats + 1 if cell in visited else 0
+        visited.setdefault(cell)
+        if len(visited) >= budget or repeats >= patience:
+            break
+    return np.fromiter(visited, np.intp, len(visited))
+
+
+def random_search(
+    accuracy: np.ndarray, neighbours: np.ndarray, rng: np.random.Generator
+) -> Iterator[int]:
+    """Cells drawn without replacement.
+
+    Source: Li and Talwalkar (2020), "Random search and reproducibility for NAS".
+    """
+    yield from rng.permutation(len(accuracy)).tolist()
+
+
+def regularised_evolution(
+    accuracy: np.ndarray,
+    neighbours: np.ndarray,
+    rng: np.random.Generator,
+    population: int = POPULATION,
+    tournament: int = TOURNAMENT,
+) -> Iterator[int]:
+    """Mutants of the best of a tournament, drawn with replacement; the oldest dies.
+
+    The first cells alive are random.
+
+    Source: Real et al. (2019), "Regularized evolution for image classifier architecture search".
+    """
+    alive = deque(rng.integers(len(accuracy), size=population).tolist(), maxlen=population)
+    yield from alive
+    while True:
+        drawn = np.array(alive)[rng.integers(population, size=tournament)]
+        parent = drawn[np.argmax(accuracy[drawn])]
+        mutant = int(neighbours[parent, rng.integers(neighbours.shape[1])])
+        alive.append(mutant)
+        yield mutant
+
+
+def climb(
+    start: int, accuracy: np.ndarray, neighbours: np.ndarray, rng: np.random.Generator
+) -> Iterator[int]:
+    """Moves to the first better neighbour until there is none: at a local optimum."""
+    yield start
+    here, climbing = start, True
+    while climbing:
+        climbing = False
+        for cell in rng.permutation(neighbours[here]).tolist():
+            yield cell
+            if accuracy[cell] > accuracy[here]:
+                here, climbing = cell, True
+                break
+
+
+def local_search(
+    accuracy: np.ndarray, neighbours: np.ndarray, rng: np.random.Generator
+) -> Iterator[int]:
+    """Climbs from one random cell after another.
+
+    Source: White et al. (2021), "Exploring the loss landscape in neural architecture search".
+    """
+    while True:
+        yield from climb(int(rng.integers(len(accuracy))), accuracy, neighbours, rng)
+
+
+SEARCHERS: dict[str, Searcher] = {
+    "regularised evolution": regularised_evolution,
+    "random search": random_search,
+    "local search": local_search,
+}
 
 
 def run_search(
@@ -96,13 +174,11 @@ def optimum(table: Table) -> Picks:
     return Picks("", OPTIMUM, np.array([best]), whole, whole, float("nan"))
 
 
-def search_all(
-    table: Table, accuracies: dict[str, np.ndarray], runs: int = RUNS, seed: int = 0
-) -> list[Picks]:
+def search_all(table: Table, accuracies: dict[str, np.ndarray], seed: int) -> list[Picks]:
     """The optimum, then the choices of every searcher under every guide."""
     neighbours = cell_neighbours()
     searches = (
-        run_search(method, guide, accuracies[guide], neighbours, runs=runs, seed=seed)
+        run_search(method, guide, accuracies[guide], neighbours, seed=seed)
         for guide in GUIDES
         for method in SEARCHERS
     )
@@ -151,7 +227,7 @@ def run(study: Study) -> Outcome:
     """Table 2, and the searches of Table 7."""
     accuracies = space_accuracies(study.table, DATASET)
     free = list(train_free.picks(study, accuracies[train_free.GUIDE]))
-    chosen = [*search_all(study.table, accuracies, seed=study.seed), *free]
+    chosen = [*search_all(study.table, accuracies, study.seed), *free]
     frame = summary(chosen, accuracies, {**PAPER, **train_free.PAPER})
     searches = frame[frame["paper"].notna() & frame["method"].isin(SEARCHERS)]
     apart = (searches["mean"] - searches["paper"]).abs()

@@ -36,11 +36,11 @@ def accuracies(study: Study) -> pd.DataFrame:
     return pd.DataFrame(newer | older, index=pd.Index(cells, name="cell"))
 
 
-def pairs(columns: pd.DataFrame, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def pairs(columns: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Spearman of every pair of columns with a 95 % interval over cells, and the paper's."""
     rows = []
     for (first, second), paper in PAPER.items():
-        result = agreement(columns[first], columns[second], resamples=resamples, seed=seed)
+        result = agreement(columns[first], columns[second], resamples=RESAMPLES, seed=seed)
         rows.append(
             {
                 "first": first,
@@ -95,7 +95,7 @@ def findings(frame: pd.DataFrame) -> Iterator[Finding]:
 def run(study: Study) -> Outcome:
     """Table 1 on CIFAR-10, over the cells with results of their own."""
     columns = accuracies(study)
-    frame = pairs(columns, seed=study.seed)
+    frame = pairs(columns, study.seed)
     sure = frame[~frame["first"].isin(UNSURE) & ~frame["second"].isin(UNSURE)]
     remarks = (
         f"{sure['three_digits'].sum()} of {len(sure)} correlations between Clean, PGD, FGSM and "

@@ -17,7 +17,7 @@ from ntkscore.data.tables import Table
 
 TOP = 10
 TRAINED = {"adversarially trained": "Figure 4", "trained without attacks": "Figure 8"}
-"""How the two tables' networks were trained, and the paper's figures of their best cells."""
+"""Training of the two tables' networks, and the paper's figures of their best cells."""
 OLDER_METRICS = ("fgsm", "pgd")
 """The older table's robust accuracies, whose radius its page does not say."""
 

@@ -1,4 +1,4 @@
-"""R2: what β makes of a small cell's clean and robust accuracy."""
+"""R2: a small cell's clean and robust accuracy, by β."""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,8 @@ import jax
 import pandas as pd
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
-from experiments.training.setting import Rows, interval, settings
+from experiments.study import Finding, Outcome, Study, verdict
+from experiments.training.setting import SIZES, SmallTraining
 from ntkscore.training.evaluation import CHECKS, evaluate
 
 CELL, SEEDS, BETAS = "341231", (0, 1, 2), (0.0, 0.5, 1.0)
@@ -17,9 +17,14 @@ APART = 0.05
 """By which PGD accuracy at β = 1 is to exceed that at β = 0."""
 
 
+def interval(values: pd.Series) -> str:
+    """Mean, least and largest of the seeds."""
+    return f"{values.mean():.3f} [{values.min():.3f}, {values.max():.3f}]"
+
+
 def rows(study: Study) -> Iterator[pd.DataFrame]:
     """All accuracies of each β and seed on the test images."""
-    images = Rows(study)
+    images = SmallTraining(study)
     for beta in BETAS:
         fitted = images.fit(CELL, beta, SEEDS)
         for place, seed in enumerate(SEEDS):
@@ -32,31 +37,33 @@ def run(study: Study) -> Outcome:
     """Accuracies by β, and the signs of masked gradients on every network."""
     frame = pd.concat(rows(study), ignore_index=True)
     whole = frame[frame["class"] == -1]
-    at = lambda metric, levels: (  # noqa: E731
-        whole[(whole["metric"] == metric) & ((whole["rho"] * 255).round() == levels)].pivot(
+    whole = whole.assign(levels=(whole["rho"] * 255).round())
+    clean, robust = (
+        whole[(whole["metric"] == metric) & (whole["levels"] == levels)].pivot(
             index="seed", columns="beta", values="value"
         )
+        for metric, levels in (("clean", 0), ("pgd", 8))
     )
-    clean, robust = at("clean", 0), at("pgd", 8)
     low, high = min(BETAS), max(BETAS)
     gain, cost = robust[high] - robust[low], clean[high] - clean[low]
-    words = lambda table: ", ".join(  # noqa: E731
-        f"β = {beta:g}: {interval(table[beta].to_numpy())}" for beta in BETAS
+    clean_text, robust_text = (
+        ", ".join(f"β = {beta:g}: {interval(table[beta])}" for beta in BETAS)
+        for table in (clean, robust)
     )
     findings = [
         Finding(
             "PGD 8/255 accuracy is larger at β = 1 than at β = 0",
             f"by more than {APART:g} in every seed",
-            words(robust),
-            "reproduced" if (gain > APART).all() else "not reproduced",
-            f"differences {interval(gain.to_numpy())}",
+            robust_text,
+            verdict((gain > APART).all()),
+            f"differences {interval(gain)}",
         ),
         Finding(
             "clean accuracy is not larger at β = 1 than at β = 0",
             "in every seed",
-            words(clean),
-            "reproduced" if (cost <= 0).all() else "not reproduced",
-            f"differences {interval(cost.to_numpy())}",
+            clean_text,
+            verdict((cost <= 0).all()),
+            f"differences {interval(cost)}",
         ),
     ]
     for name, text in CHECKS.items():
@@ -67,7 +74,7 @@ def run(study: Study) -> Outcome:
                     text,
                     "holds (Table 4)",
                     f"in {int(holds.sum())} of {len(holds)} networks",
-                    "reproduced" if holds.all() else "not reproduced",
+                    verdict(holds.all()),
                     "test images",
                 )
             )
@@ -85,17 +92,15 @@ def run(study: Study) -> Outcome:
     axes[1].set(xlabel="weight β of adversarial training")
     for axis in axes:
         axis.legend(fontsize="x-small")
-    summary = whole.assign(levels=(whole["rho"] * 255).round()).pivot_table(
-        index=["metric", "levels"], columns="beta", values="value"
-    )
+    summary = whole.pivot_table(index=["metric", "levels"], columns="beta", values="value")
     return Outcome(
         frame,
         figure,
-        {"cell": CELL, "betas": BETAS, "seeds": SEEDS, **settings()},
+        {"cell": CELL, "betas": BETAS, "seeds": SEEDS, **SIZES},
         (
-            f"Cell {CELL} with {settings()['channels']} channels and one cell per stage, "
-            f"{settings()['train']} training and {settings()['test']} test images of CIFAR-10, "
-            f"{settings()['epochs']} epochs: a sign, not the benchmark's accuracies.",
+            f"Cell {CELL} with {SIZES['channels']} channels and one cell per stage, "
+            f"{SIZES['train']} training and {SIZES['test']} test images of CIFAR-10, "
+            f"{SIZES['epochs']} epochs: a sign, not the benchmark's accuracies.",
         ),
         tuple(findings),
         summary.round(3).reset_index(),

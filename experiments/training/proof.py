@@ -1,7 +1,6 @@
 """From rank to proof: cells trained small, the best-scored one, a random one, the largest."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
@@ -11,14 +10,15 @@ from scipy.stats import spearmanr
 from cells.nasbench201.cell import Cell
 from experiments.ours.train_free_search import scores_of_distinct
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study
+from experiments.study import Finding, Outcome, Study, verdict
 from experiments.theory.seeds import Interval
-from experiments.training.setting import EPOCHS, TEST, Rows, settings
+from experiments.training.setting import EPOCHS, SIZES, TEST, SmallTraining
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.api.scoring import score_network
 from ntkscore.config import Config
 from ntkscore.model import Model
 from ntkscore.training.evaluation import evaluate
+from ntkscore.training.steps import State
 
 RANDOM, SEED, IMAGES = 2, 0, 32
 """Random cells, the seed of all, images of a kernel."""
@@ -29,7 +29,7 @@ SCORES = ("frobenius", "trace", "lambda_min")
 
 
 def chosen(study: Study) -> dict[str, str]:
-    """Digits of the cells by what they are."""
+    """Digits of the cells: the best-scored, the largest, and random ones."""
     scores = DEFAULT.of(scores_of_distinct(study)).dropna()
     best = Cell(int(scores.idxmax())).digits
     rng = np.random.default_rng(study.seed)
@@ -52,26 +52,27 @@ def kernels(
 
 def rows(study: Study) -> Iterator[dict[str, object]]:
     """Scores along training, and accuracies after it."""
-    images = Rows(study)
+    images = SmallTraining(study)
     few = images.train[0][:IMAGES], images.train[1][:IMAGES]
+
+    def trained(cell: str, state: State) -> Model:
+        params, statistics, _ = jax.tree.map(lambda leaf: leaf[0], state)
+        return images.space.trained_model(cell, params, statistics)
+
     for what, cell in chosen(study).items():
         named: dict[str, object] = {"what": what, "cell": cell}
         start = images.space.trainable(cell, SEED)
         model = images.space.trained_model(cell, start.params, start.statistics)
         yield from (named | row for row in kernels(model, few, 0))
-        seen: list[dict[str, object]] = []
+        scored: list[dict[str, object]] = []
 
-        def keep(epoch: int, state: Any, cell: str = cell, seen: list = seen) -> None:
+        def score(epoch: int, state: State, cell: str = cell, scored: list = scored) -> None:
             if epoch in WHEN:
-                params, statistics, _ = jax.tree.map(lambda leaf: leaf[0], state)
-                there = images.space.trained_model(cell, params, statistics)
-                seen.extend(kernels(there, few, epoch))
+                scored.extend(kernels(trained(cell, state), few, epoch))
 
-        fitted = images.fit(cell, 1.0, (SEED,), keep)
-        yield from (named | row for row in seen)
-        state = jax.tree.map(lambda leaf: leaf[0], fitted.state)
-        model = images.space.trained_model(cell, state.params, state.statistics)
-        accuracies = evaluate(model, *images.test, radii=(3, 8))
+        fitted = images.fit(cell, 1.0, (SEED,), score)
+        yield from (named | row for row in scored)
+        accuracies = evaluate(trained(cell, fitted.state), *images.test, radii=(3, 8))
         for _, row in accuracies[accuracies["class"] == -1].iterrows():
             if row["metric"] in ("clean", "pgd"):
                 name = f"{row['metric']} {round(row['rho'] * 255)}/255"
@@ -85,7 +86,7 @@ def lead(first: float, second: float) -> Interval:
 
 
 def run(study: Study) -> Outcome:
-    """Who won, and how kernels moved."""
+    """Accuracies of the cells, and changes of their kernels."""
     frame = pd.DataFrame(rows(study))
     last = frame[frame["epoch"] == EPOCHS].pivot(index="what", columns="measure", values="value")
     robust = last["pgd 8/255"].sort_values(ascending=False)
@@ -99,11 +100,10 @@ def run(study: Study) -> Outcome:
                 f"the best-scored cell is more robust than {what}",
                 "what the score is for",
                 f"PGD 8/255 {best:.3f} against {', '.join(f'{v:.3f}' for v in others)}",
-                "reproduced"
-                if all(each.low > 0 for each in leads)
-                else "not reproduced"
-                if any(each.high < 0 for each in leads)
-                else "not decidable",
+                verdict(
+                    all(each.low > 0 for each in leads),
+                    "not reproduced" if any(each.high < 0 for each in leads) else "not decidable",
+                ),
                 f"differences {', '.join(map(str, leads))} on {TEST} test images; one seed, "
                 "trained small",
             )
@@ -135,10 +135,10 @@ def run(study: Study) -> Outcome:
     return Outcome(
         frame,
         figure,
-        {"seed": SEED, "images": IMAGES, **settings()},
+        {"seed": SEED, "images": IMAGES, **SIZES},
         (
-            f"Trained with β = 1, {settings()['channels']} channels, one cell per stage, "
-            f"{settings()['train']} images, {EPOCHS} epochs. Kernels are of {IMAGES} training "
+            f"Trained with β = 1, {SIZES['channels']} channels, one cell per stage, "
+            f"{SIZES['train']} images, {EPOCHS} epochs. Kernels are of {IMAGES} training "
             "images, by running statistics, which at epoch 0 nothing has moved.",
         ),
         tuple(findings),

@@ -1,22 +1,28 @@
-"""What the experiments that train share: a small network, its images, its training."""
+"""A small network, its images and its training, for the experiments that train."""
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from cells.nasbench201.space import NASBench201
 from experiments.study import DATASET, Study
-from ntkscore.data.images import ImageSet, load_images
+from ntkscore.data.images import load_images
 from ntkscore.run import devices
 from ntkscore.training.fit import Fitted, fit, split
 from ntkscore.training.recipe import Recipe
+from ntkscore.training.steps import State
 
-TRAIN, TEST, EPOCHS, BATCH = 2000, 500, 10, 64
-CHANNELS, CELLS_PER_STAGE = 4, 1
+TEST, EPOCHS = 500, 10
+SIZES = {
+    "train": 2000,
+    "test": TEST,
+    "epochs": EPOCHS,
+    "batch": 64,
+    "channels": 4,
+    "cells_per_stage": 1,
+}
+"""Sizes of the images, the network and its training, as they are recorded."""
 
 
-class Rows:
+class SmallTraining:
     """Training and test images of CIFAR-10, a fixed split of the training files.
 
     Attributes:
@@ -26,11 +32,13 @@ class Rows:
 
     def __init__(self, study: Study) -> None:
         devices.keep_compiled()
-        images: ImageSet = load_images(DATASET, study.data_dir)
+        images = load_images(DATASET, study.data_dir)
         train, test = split(len(images.labels), TEST)
-        self.space = NASBench201(channels=CHANNELS, cells_per_stage=CELLS_PER_STAGE).on(images.task)
+        self.space = NASBench201(
+            channels=SIZES["channels"], cells_per_stage=SIZES["cells_per_stage"]
+        ).on(images.task)
         self.train, self.test = (
-            (images.images[rows], images.labels[rows]) for rows in (train[:TRAIN], test)
+            (images.images[rows], images.labels[rows]) for rows in (train[: SIZES["train"]], test)
         )
 
     def fit(
@@ -38,26 +46,9 @@ class Rows:
         cell: str,
         beta: float,
         seeds: tuple[int, ...],
-        after: Callable[[int, Any], None] | None = None,
+        after: Callable[[int, State], None] | None = None,
     ) -> Fitted:
-        """A cell trained from some seeds."""
-        recipe = Recipe(beta=beta, epochs=EPOCHS, batch=BATCH)
+        """Train a cell from some seeds."""
+        recipe = Recipe(beta=beta, epochs=EPOCHS, batch=SIZES["batch"])
         networks = [self.space.trainable(cell, seed) for seed in seeds]
         return fit(networks, *self.train, recipe, seeds, after=after)
-
-
-def settings() -> dict[str, object]:
-    """The sizes, for a record."""
-    return {
-        "train": TRAIN,
-        "test": TEST,
-        "epochs": EPOCHS,
-        "batch": BATCH,
-        "channels": CHANNELS,
-        "cells_per_stage": CELLS_PER_STAGE,
-    }
-
-
-def interval(values: np.ndarray) -> str:
-    """Mean, least and largest of the seeds."""
-    return f"{values.mean():.3f} [{values.min():.3f}, {values.max():.3f}]"

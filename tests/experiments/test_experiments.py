@@ -10,10 +10,17 @@ from typer.testing import CliRunner
 
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
-from experiments.markdown import markdown_table
 from experiments.ours import measures
 from experiments.report import overall, section, three_findings, verdict_counts
-from experiments.study import RECORDED, Finding, Outcome, Study, read_record, write_outcome
+from experiments.study import (
+    RECORDED,
+    Finding,
+    Outcome,
+    Study,
+    markdown_table,
+    read_record,
+    write_outcome,
+)
 from ntkscore.errors import InputError
 
 REPORT = (RECORDED.parent / "REPORT.md").read_text(encoding="utf-8")

@@ -6,7 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from experiments.benchmark.first_result import SIZES, seconds_to_a_number
+from experiments.benchmark.__main__ import seconds_to_a_number
+from experiments.recordings import SMALL
 from ntkscore.errors import InputError
 
 
@@ -27,7 +28,7 @@ def test_pytorchs_first_result_imports_no_jax(torch: ModuleType) -> None:
     """The rival would else pay for our imports."""
     program = (
         "import sys; from experiments.benchmark import torch_reference as first\n"
-        f"first.main('323133', 4, 1, {SIZES['samples']}); print('jax' in sys.modules)"
+        f"first.main('323133', 4, 1, {SMALL['samples']}); print('jax' in sys.modules)"
     )
     command = [sys.executable, "-c", program]
     numbers, imported = subprocess.check_output(command, text=True).splitlines()

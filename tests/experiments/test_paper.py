@@ -9,8 +9,8 @@ import pytest
 
 from cells import EDGES, SIZE, Cell
 from experiments.ours.sweep import peaks
-from experiments.paper import search, searchers
-from experiments.paper.contrasts import Contrast, Pair, contrast
+from experiments.paper import search
+from experiments.paper.contrasts import Contrast, contrast
 from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
@@ -27,7 +27,7 @@ def contrast_of(
 def test_a_contrast_is_paired_and_has_its_seeds() -> None:
     rng = np.random.default_rng(0)
     accuracy = rng.normal(size=500)
-    good, bad = (Pair(accuracy + noise * rng.normal(size=500), accuracy) for noise in (0.3, 1.0))
+    good, bad = ((accuracy + noise * rng.normal(size=500), accuracy) for noise in (0.3, 1.0))
     result = contrast(good, bad, [(good, bad), (bad, good)])
     assert 0 < result.means.low < result.means.value < result.means.high
     assert result.seeds == (
@@ -112,7 +112,7 @@ def ring(size: int) -> np.ndarray:
 
 @pytest.mark.thorough
 def test_neighbours_differ_on_one_edge() -> None:
-    neighbours = searchers.cell_neighbours()
+    neighbours = search.cell_neighbours()
     assert neighbours.shape == (SIZE, 24)
     for index in (0, 2581, 15624):
         digits = Cell(index).digits
@@ -126,9 +126,9 @@ def test_first_distinct_keeps_order_and_stops_in_time() -> None:
         yield from (3, 1, 3, 2)
         raise AssertionError("asked for more than the budget")
 
-    assert searchers.first_distinct(stream(), 3).tolist() == [3, 1, 2]
-    assert searchers.first_distinct([5, 5], 3).tolist() == [5]
-    assert searchers.first_distinct(itertools.repeat(5), 3, patience=4).tolist() == [5]
+    assert search.first_distinct(stream(), 3).tolist() == [3, 1, 2]
+    assert search.first_distinct([5, 5], 3).tolist() == [5]
+    assert search.first_distinct(itertools.repeat(5), 3, patience=4).tolist() == [5]
 
 
 @pytest.mark.parametrize("method", search.SEARCHERS)
@@ -150,7 +150,7 @@ def test_evolution_replaces_the_oldest() -> None:
     accuracy = np.arange(20) / 20
     rng = np.random.default_rng(0)
     cells = []
-    stream = searchers.regularised_evolution(accuracy, ring(20), rng, population=2, tournament=1)
+    stream = search.regularised_evolution(accuracy, ring(20), rng, population=2, tournament=1)
     for cell in stream:
         cells.append(cell)
         if len(cells) == 200:
