@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
@@ -44,7 +44,7 @@ def network(key: PRNGKeyArray, dimension: int, width: int) -> Model:
 
 
 @partial(jax.jit, static_argnames="width")
-def fitted(keys: PRNGKeyArray, x: Array, y: Array, radius: Array, width: int) -> Array:
+def fitted(keys: Key[Array, " n"], x: Array, y: Array, radius: Array, width: int) -> Array:
     """The best accuracy under attack of some networks of a width."""
 
     def one(key: PRNGKeyArray) -> Array:

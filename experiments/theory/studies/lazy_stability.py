@@ -137,7 +137,9 @@ def shape(part: pd.DataFrame) -> tuple[str, float, float]:
     depth, width = means["L"].to_numpy(float), means["m"].to_numpy(float)
     values = (means["end"] / means["rms"]).to_numpy()
 
-    def theorem(at: tuple[np.ndarray, np.ndarray], a: float, b: float, k: float) -> np.ndarray:
+    def theorem(
+        at: np.ndarray | tuple[np.ndarray, np.ndarray], a: float, b: float, k: float
+    ) -> np.ndarray:
         cubed, m = at
         return a + b * np.sqrt(cubed * m) * np.exp(-k * m / cubed)
 

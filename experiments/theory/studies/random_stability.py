@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from attacks import project_to_sphere
 from experiments.plotting import panels
@@ -28,7 +28,7 @@ FULL = {"NETWORKS": {16: 4000, 64: 4000, 256: 4000}}
 
 
 @partial(jax.jit, static_argnames=("layers", "width", "initialisation"))
-def moved(keys: PRNGKeyArray, layers: int, width: int, initialisation: str) -> Array:
+def moved(keys: Key[Array, " n"], layers: int, width: int, initialisation: str) -> Array:
     """The first-order move of each random network's outputs, at a point of its own."""
 
     def one(key: PRNGKeyArray) -> Array:
