@@ -34,9 +34,12 @@ rerun it: `python -m experiments NAME --out DIR`.
 Y. Wu, F. Liu, C.-J. Simon-Gabriel, G. G. Chrysos and V. Cevher, *Robust NAS under adversarial
 training: benchmark, theory, and beyond*, ICLR 2024.
 
-A statement about kernel scores is *reproduced* where the 95 % interval (bootstrap over cells) and
-each of at least three seeds agree with it, *not reproduced* where they contradict it, else *not
-decidable*. What any other verdict rests on stands beside it.""",
+A statement that one correlation is stronger is *reproduced* where the 95 % interval of the
+difference (bootstrap over cells) and each of at least three seeds are above 0, and the difference
+is 0.02 or more; *direction only* where it is smaller; *not reproduced* where interval and seeds are
+below 0; *equivalent* where all lie within ±0.02; else *not decidable*. What any other verdict rests
+on stands beside it. A statement with several rows has one verdict where all rows agree, else it is
+*mixed*.""",
     "theory": """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
@@ -65,12 +68,16 @@ def format_value(value: object) -> object:
 
 
 def overall(findings: Sequence[Finding]) -> str:
-    """One verdict for a statement with several parts."""
+    """The one verdict on a statement with several rows, or "mixed"."""
+    verdicts = {finding.verdict for finding in findings}
+    return verdicts.pop() if len(verdicts) == 1 else "mixed"
+
+
+def overall_text(findings: Sequence[Finding]) -> str:
+    """The verdict on a statement, and how many rows have which."""
     counts = Counter(finding.verdict for finding in findings)
-    if len(counts) == 1:
-        return f"**{findings[0].verdict}** ({len(findings)} of {len(findings)} comparisons)"
     parts = ", ".join(f"{number} {name}" for name, number in counts.most_common())
-    return f"**mixed**: of {len(findings)} comparisons {parts}"
+    return f"**{overall(findings)}** ({parts})"
 
 
 def three_findings(findings: Sequence[Finding]) -> Iterator[str]:
@@ -85,7 +92,7 @@ def three_findings(findings: Sequence[Finding]) -> Iterator[str]:
     for number, statement in enumerate((FIRST, SECOND, THIRD), 1):
         parts = [finding for finding in findings if finding.of == statement]
         by_convention = (
-            f"`{convention}` {overall([part for part in parts if part.under == convention])}"
+            f"`{convention}` {overall_text([part for part in parts if part.under == convention])}"
             for convention in dict.fromkeys(part.under for part in parts)
         )
         yield f"{number}. *{statement[0].upper()}{statement[1:]}*: {'; '.join(by_convention)}."
@@ -159,24 +166,35 @@ def status_counts(name: str, rows: pd.DataFrame) -> str:
     return f"`{name}`: {units:,} cells and seeds, of which {failures or 'all have every score'}."
 
 
-def verdict_counts(findings: Iterable[Finding]) -> str:
-    """A sentence that counts the verdicts of all findings."""
-    counts = Counter(finding.verdict for finding in findings)
+def verdict_counts(statements: Mapping[str, Sequence[Finding]]) -> str:
+    """A sentence that counts the verdicts of all statements, each once however many rows it has."""
+    counts = Counter(map(overall, statements.values()))
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return f"All of the paper's statements and numbers below: {parts}."
+    rows = sum(map(len, statements.values()))
+    return f"The {len(statements)} statements below, of {rows} rows: {parts}."
+
+
+def by_statement(title: str, findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Rows of the same statement under the same convention; rows of no other are the section's."""
+    statements: dict[str, list[Finding]] = {}
+    for finding in findings:
+        statements.setdefault(f"{finding.of or title} {finding.under}", []).append(finding)
+    return statements
 
 
 def run_all(
     study: Study, experiments: Mapping[str, Experiment], page: Path
-) -> tuple[list[str], list[Finding], str]:
-    """Sections and findings of experiments, whose figures go beside the page; and a table of times.
+) -> tuple[list[str], dict[str, list[Finding]], str]:
+    """Sections and statements of experiments, whose figures go beside the page; a table of times.
 
     Args:
         study: tables and recordings.
         experiments: experiments by name, in the order of the page.
         page: the file; figures go into `figures` beside it.
     """
-    sections, findings, seconds = [], [], []
+    sections: list[str] = []
+    statements: dict[str, list[Finding]] = {}
+    seconds = []
     for name, experiment in experiments.items():
         start = time.monotonic()
         outcome = experiment.outcome(study)
@@ -189,9 +207,9 @@ def run_all(
         duration = time.monotonic() - start
         typer.echo(f"{name} {duration:.1f} s", err=True)
         seconds.append((f"`{name}`", f"{duration:.0f}"))
-        findings += outcome.findings
+        statements |= by_statement(experiment.title, outcome.findings)
         sections += section(name, experiment.title, outcome, figure)
-    return sections, findings, markdown_table(("experiment", "seconds"), seconds)
+    return sections, statements, markdown_table(("experiment", "seconds"), seconds)
 
 
 def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
@@ -199,11 +217,16 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
 
     The report has the recordings too, and the three findings about kernels.
     """
-    sections, findings, times = run_all(study, experiments, page)
-    counts = verdict_counts(findings)
+    sections, statements, times = run_all(study, experiments, page)
+    counts = verdict_counts(statements)
     parts = [HEADS[name], counts, *sections, "## Time", times]
     if name == "report":
-        before = [HEADS[name], *three_findings(findings), counts, MEANS]
+        before = [
+            HEADS[name],
+            *three_findings([row for rows in statements.values() for row in rows]),
+            counts,
+            MEANS,
+        ]
         note = "Of this report's own run, start-up left out."
         parts = [*before, *sections, *recordings(study), "## Time", note, times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -51,7 +51,8 @@ SECOND = "the correlation grows with the radius of the accuracy metric"
 THIRD = "FGSM kernels correlate more than PGD kernels"
 """The paper's three findings about kernels."""
 
-Verdict = Literal["reproduced", "not reproduced", "not decidable"]
+Verdict = Literal["reproduced", "direction only", "equivalent", "not reproduced", "not decidable"]
+"""Direction only: sure, and too small to be noted. Equivalent: surely no larger than that."""
 
 MEANS = (
     "Accuracies here are means of three training seeds, the paper reads a single one: differences "

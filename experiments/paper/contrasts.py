@@ -28,7 +28,7 @@ NTK_SCORE = "frobenius"
 SEEDS = 3
 """Seeds that a verdict needs at least: scores differ more between seeds than between cells."""
 NOTABLE = 0.02
-"""A smaller difference of Spearman coefficients is called small, however sure it is."""
+"""A smaller difference of Spearman coefficients is no stronger correlation, however sure it is."""
 
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -54,11 +54,17 @@ class Contrast:
             return "not decidable", f"fewer than {SEEDS} seeds"
         if self.means.first <= 0:
             return "not decidable", "no positive correlation to compare"
-        small = f", but by less than {NOTABLE}" if abs(self.means.value) < NOTABLE else ""
-        if self.means.low > 0 and min(self.seeds) > 0:
-            return "reproduced", f"interval and all {len(self.seeds)} seeds above 0{small}"
-        if self.means.high < 0 and max(self.seeds) < 0:
-            return "not reproduced", f"interval and all {len(self.seeds)} seeds below 0{small}"
+        low, value, high = self.means.low, self.means.value, self.means.high
+        least, most = min(self.seeds), max(self.seeds)
+        sides = f"interval and all {len(self.seeds)} seeds"
+        if low > 0 and least > 0:
+            if value < NOTABLE:
+                return "direction only", f"{sides} above 0, but by less than {NOTABLE}"
+            return "reproduced", f"{sides} above 0"
+        if high < 0 and most < 0:
+            return "not reproduced", f"{sides} below 0"
+        if max(-low, high, -least, most) < NOTABLE:
+            return "equivalent", f"{sides} within ±{NOTABLE}"
         return "not decidable", "interval or seeds on both sides of 0"
 
     def __str__(self) -> str:
@@ -154,14 +160,19 @@ class Correlation(NamedTuple):
         tables = (self.scores.means, *self.scores.by_seed)
         return [(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
 
-    def exceeds(self, other: "Correlation", what: str, paper: str, of: str) -> Finding:
+    def exceeds(
+        self, other: "Correlation", what: str, paper: str, of: str, rival: str = ""
+    ) -> Finding:
         """The statement that this correlation is the stronger one, beside their contrast.
 
         Args:
             other: with the same seeds; they are compared on the cells that both have.
             what, paper, of: as for a `Finding`.
+            rival: the same difference of a trivial baseline, in words.
         """
         cells = self.scores.cells.intersection(other.scores.cells)
         means, *seeds = zip(self.pairs(cells), other.pairs(cells), strict=True)
         found = contrast(*means, seeds, self.scores.study.seed)
-        return Finding(what, paper, str(found), *found.verdict, of, other.scores.convention)
+        verdict, why = found.verdict
+        why = f"{why}; {rival}" if rival else why
+        return Finding(what, paper, str(found), verdict, why, of, other.scores.convention)

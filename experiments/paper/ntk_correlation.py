@@ -123,7 +123,15 @@ def grows_with_radius(scores: RecordedScores) -> Iterator[Finding]:
                 f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} "
                 f"accuracy ({scores.title})"
             )
-            yield more.exceeds(less, what, "grows", SECOND)
+            by_size = (spearman_of_size(scores, metric) for metric in (smaller, larger))
+            rival = "parameter count: {:.3f} to {:.3f}".format(*by_size)
+            yield more.exceeds(less, what, "grows", SECOND, rival)
+
+
+def spearman_of_size(scores: RecordedScores, metric: str) -> float:
+    """Spearman of the parameter count with a metric, on the cells of some scores."""
+    accuracy = scores.study.table.accuracies(DATASET, metric, list(scores.cells))
+    return spearman(cost_table(scores.cells, SPACE)["params"].to_numpy(), accuracy)
 
 
 def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Finding]:

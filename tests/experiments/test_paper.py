@@ -6,11 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cells import EDGES, SIZE, Cell
 from experiments.ours.sweep import peaks
 from experiments.paper import search
-from experiments.paper.contrasts import Contrast, contrast
+from experiments.paper.contrasts import NOTABLE, SEEDS, Contrast, contrast
 from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
@@ -40,7 +42,10 @@ def test_a_contrast_is_paired_and_has_its_seeds() -> None:
     ("result", "verdict", "why"),
     [
         ((0.7, 0.5, 0.1, 0.3, (0.2, 0.1, 0.3)), "reproduced", "all 3 seeds above 0"),
-        ((0.51, 0.5, 0.01, 0.02, (0.1, 0.1, 0.1)), "reproduced", "but by less than 0.02"),
+        ((0.51, 0.5, 0.01, 0.02, (0.1, 0.1, 0.1)), "direction only", "but by less than 0.02"),
+        ((0.501, 0.5, -0.004, 0.005, (0.0, 0.001, -0.01)), "equivalent", "seeds within ±0.02"),
+        ((0.501, 0.5, -0.004, 0.005, (0.0, 0.001, -0.03)), "not decidable", "both sides of 0"),
+        ((0.5, 0.501, -0.005, -0.001, (-0.01, -0.01, -0.01)), "not reproduced", "below 0"),
         ((0.5, 0.7, -0.3, -0.1, (-0.2, -0.1, -0.2)), "not reproduced", "seeds below 0"),
         ((0.7, 0.5, 0.1, 0.3, (0.2, -0.1, 0.3)), "not decidable", "both sides of 0"),
         ((0.7, 0.5, -0.1, 0.3, (0.2, 0.1, 0.3)), "not decidable", "both sides of 0"),
@@ -49,9 +54,31 @@ def test_a_contrast_is_paired_and_has_its_seeds() -> None:
     ],
 )
 def test_verdicts(result: tuple, verdict: str, why: str) -> None:
-    given, reason = contrast_of(*result).verdict
-    assert given == verdict
+    found, reason = contrast_of(*result).verdict
+    assert found == verdict
     assert why in reason
+
+
+@given(
+    st.floats(-0.5, 0.5),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+    st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=4),
+)
+def test_only_a_sure_and_notable_difference_is_reproduced(
+    value: float, below: float, above: float, seeds: list[float]
+) -> None:
+    low, high = value - below, value + above
+    found, _ = contrast_of(0.6 + value, 0.6, low, high, tuple(seeds)).verdict
+    sure = len(seeds) >= SEEDS and low > 0 and min(seeds) > 0
+    assert (found == "reproduced") == (sure and contrast_value(value) >= NOTABLE)
+    if found == "equivalent":
+        assert -NOTABLE < low <= high < NOTABLE
+
+
+def contrast_value(value: float) -> float:
+    """The difference as rounded on its way through two coefficients."""
+    return 0.6 + value - 0.6
 
 
 def test_a_contrast_in_words() -> None:
