@@ -115,9 +115,9 @@ def stacked(scale: Scale) -> Network:
 
     def apply(params, x):
         @jax.checkpoint
-        def layer(x, own):
-            hidden = jax.nn.silu(x @ own["up"] + own["bias"])
-            return x + hidden @ own["down"], None
+        def layer(x, weights):
+            hidden = jax.nn.silu(x @ weights["up"] + weights["bias"])
+            return x + hidden @ weights["down"], None
 
         x = x.reshape(len(x), -1) @ params["embed"]
         x, _ = lax.scan(layer, x, params["layers"])
@@ -152,7 +152,10 @@ def arrays(scale: Scale) -> Network:
 
 
 def _arrays(shapes: PyTree, scale: Scale) -> PyTree:
-    """Arrays of shapes."""
-    is_shape = lambda each: isinstance(each, tuple)  # noqa: E731
-    like = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, scale.dtype), shapes, is_leaf=is_shape)
+    """Random arrays of these shapes."""
+    like = jax.tree.map(
+        lambda shape: jax.ShapeDtypeStruct(shape, scale.dtype),
+        shapes,
+        is_leaf=lambda each: isinstance(each, tuple),
+    )
     return drawn(like, scale)

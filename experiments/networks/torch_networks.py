@@ -3,6 +3,7 @@
 Modules bear the names of the linen ones, so that weights are loaded by their paths.
 """
 
+from collections import OrderedDict
 from typing import Any
 
 import torch  # type: ignore[import-not-found]
@@ -47,41 +48,38 @@ class ResNetBlock(nn.Module):
         return F.relu(y + (self.norm_proj(self.conv_proj(x)) if self.projects else x))
 
 
-class Staged(nn.Module):
-    """Blocks in stages, each stage twice as wide as the one before and half as large."""
+def staged(
+    make: type[nn.Module], filters: int, stages: tuple[int, ...], before: int, groups: int
+) -> nn.Sequential:
+    """Blocks under linen's names, in stages, each twice as wide and half as large as the last.
 
-    def add_blocks(
-        self, make: type[nn.Module], filters: int, stages: tuple[int, ...], before: int, groups: int
-    ) -> int:
-        """Add the blocks under linen's names; how many channels the last one has."""
-        self.names = []
-        for stage, blocks in enumerate(stages):
-            for block in range(blocks):
-                after, stride = filters * 2**stage, 2 if stage > 0 and block == 0 else 1
-                self.names.append(f"{make.__name__}_{len(self.names)}")
-                self.add_module(self.names[-1], make(before, after, stride, groups))
-                before = after
-        return before
-
-    def through(self, x: Any) -> Any:
-        """What the blocks make of their input."""
-        for name in self.names:
-            x = self.get_submodule(name)(x)
-        return x
+    Args:
+        make: the class of the blocks.
+        filters: channels of the first stage's blocks.
+        stages: blocks in each stage.
+        before, groups: channels of the input, and groups of the normalisations.
+    """
+    blocks: OrderedDict[str, nn.Module] = OrderedDict()
+    for stage, count in enumerate(stages):
+        for block in range(count):
+            after, stride = filters * 2**stage, 2 if stage > 0 and block == 0 else 1
+            blocks[f"{make.__name__}_{len(blocks)}"] = make(before, after, stride, groups)
+            before = after
+    return nn.Sequential(blocks)
 
 
-class ResNet(Staged):
+class ResNet(nn.Module):
     """ResNet with a stem for CIFAR."""
 
     def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
         super().__init__()
         groups = min(32, filters // 2)
         self.conv_init, self.norm_init = convolution(3, filters, 3), norm(filters, groups)
-        last = self.add_blocks(ResNetBlock, filters, stages, filters, groups)
-        self.Dense_0 = nn.Linear(last, classes)
+        self.blocks = staged(ResNetBlock, filters, stages, filters, groups)
+        self.Dense_0 = nn.Linear(filters * 2 ** (len(stages) - 1), classes)
 
     def forward(self, x: Any) -> Any:
-        x = self.through(F.relu(self.norm_init(self.conv_init(x))))
+        x = self.blocks(F.relu(self.norm_init(self.conv_init(x))))
         return self.Dense_0(x.mean((2, 3)))
 
 
@@ -102,7 +100,7 @@ class WideBlock(nn.Module):
         return shortcut + self.conv2(F.relu(self.norm2(self.conv1(y))))
 
 
-class WideResNet(Staged):
+class WideResNet(nn.Module):
     """WideResNet."""
 
     def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
@@ -110,11 +108,12 @@ class WideResNet(Staged):
         first = filters // 2
         groups = min(32, first // 2)
         self.conv_init = convolution(3, first, 3)
-        last = self.add_blocks(WideBlock, filters, stages, first, groups)
+        self.blocks = staged(WideBlock, filters, stages, first, groups)
+        last = filters * 2 ** (len(stages) - 1)
         self.norm_final, self.Dense_0 = norm(last, groups), nn.Linear(last, classes)
 
     def forward(self, x: Any) -> Any:
-        x = self.through(self.conv_init(x))
+        x = self.blocks(self.conv_init(x))
         return self.Dense_0(F.relu(self.norm_final(x)).mean((2, 3)))
 
 
@@ -170,17 +169,14 @@ class VisionTransformer(nn.Module):
         self.embed = nn.Conv2d(3, width, patch, patch)
         self.cls = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embedding = nn.Parameter(torch.zeros(1, tokens + 1, width))
-        self.names = [f"encoderblock_{layer}" for layer in range(depth)]
-        for name in self.names:
-            self.add_module(name, EncoderBlock(width, heads))
+        layers = {f"encoderblock_{i}": EncoderBlock(width, heads) for i in range(depth)}
+        self.blocks = nn.Sequential(OrderedDict(layers))
         self.encoder_norm, self.head = nn.LayerNorm(width, EPSILON), nn.Linear(width, classes)
 
     def forward(self, x: Any) -> Any:
         x = self.embed(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.pos_embedding
-        for name in self.names:
-            x = self.get_submodule(name)(x)
-        return self.head(self.encoder_norm(x)[:, 0])
+        return self.head(self.encoder_norm(self.blocks(x))[:, 0])
 
 
 def load(network: nn.Module, weights: dict[str, Any]) -> None:
@@ -188,7 +184,7 @@ def load(network: nn.Module, weights: dict[str, Any]) -> None:
     state = {}
     for name, like in network.state_dict().items():
         # Within a padded convolution the kernel is the second module.
-        path = name.replace(".1.weight", ".weight")
+        path = name.removeprefix("blocks.").replace(".1.weight", ".weight")
         layer = path.removesuffix(".weight")
         if f"{layer}.kernel" in weights:
             kernel = torch.tensor(weights[f"{layer}.kernel"])
