@@ -8,7 +8,7 @@ The network itself is `cells.nasbench201.network`; the tests compare these passe
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from cells.nasbench201.network import Network, Outputs, Rules, Weights
 from ntkscore.grams import Images
 
 SOURCES, TARGETS = np.array(EDGES, np.int32).T
+R = TypeVar("R", bound="CellRules")
 NODES = int(TARGETS.max())
 """Nodes of a cell beside its input."""
 
@@ -77,8 +78,8 @@ class CellRules(Rules):
 
     @classmethod
     def of(
-        cls, network: Network, digits: Int[Array, "6"] | np.ndarray, measure: bool = False
-    ) -> Self:
+        cls: type[R], network: Network, digits: Int[Array, "6"] | np.ndarray, measure: bool = False
+    ) -> R:
         """The rules of a network for a cell."""
         return cls(
             network.init_name,
