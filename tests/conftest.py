@@ -24,9 +24,14 @@ os.environ.setdefault(
 import jax
 import jaxtyping
 import pytest
+from hypothesis import settings
 from tangents import neural_tangents
 
 from ntkscore.run import devices
+
+# How long an example takes is the machine's, and no test of the code.
+settings.register_profile("ntkscore", deadline=None)
+settings.load_profile("ntkscore")
 
 DATA = Path(os.environ.get("NTKSCORE_DATA") or Path(__file__).parents[2] / "shared" / "data")
 

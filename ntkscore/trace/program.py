@@ -47,7 +47,8 @@ class Value:
 
     number: int
     shape: tuple[int, ...] = field(compare=False)
-    dtype: jnp.dtype = field(compare=False)
+    # A random key has a dtype that is none of NumPy's.
+    dtype: Any = field(compare=False)
     leaves: frozenset[int] = field(compare=False)
     of_point: bool = field(compare=False)
 

@@ -85,7 +85,7 @@ def test_results_stay_in_the_ball_and_in_the_pixel_range(
 ) -> None:
     function = attacked[name, norm]
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(st.floats(0, 1, width=32), st.integers(0, 2**32 - 1))
     def check(rho: float, seed: int) -> None:
         x = uniform(seed)
@@ -197,7 +197,7 @@ def test_random_start_needs_a_key() -> None:
         twice(pgd(0.1, random_start=True), wavy, uniform(0))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 2, width=32), st.sampled_from(NORMS))
 def test_projection_is_onto_the_ball_and_idempotent(seed: int, rho: float, norm: Norm) -> None:
     x, centre = uniform(seed, -1, 2), uniform(seed + 1)

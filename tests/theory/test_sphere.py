@@ -18,7 +18,7 @@ def directions(count: int, dimension: int, seed: int = 0) -> np.ndarray:
     return on_sphere(np.random.default_rng(seed).standard_normal((count, dimension)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(rho=st.floats(0, 2), seed=st.integers(0, 100))
 def test_no_point_of_the_cap_is_nearer(rho: float, seed: int) -> None:
     z, x = directions(2, 4, seed)[:, None]
