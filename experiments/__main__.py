@@ -14,6 +14,7 @@ from experiments.ours import (
     measures,
     sweep,
     train_free_search,
+    within_counts,
 )
 from experiments.paper import (
     accuracies,
@@ -62,8 +63,12 @@ EXPERIMENTS = {
     "measures": Experiment(
         "Every train-free measure against every accuracy, beside counting", measures.run
     ),
+    "within-counts": Experiment(
+        "The order of cells of equal counts, by every train-free measure", within_counts.run
+    ),
     "default-score": Experiment(
-        "Sums of measures, chosen on half of the cells and tested on the other", default_score.run
+        "Sums of measures, chosen within half of the cells and tested on the other",
+        default_score.run,
     ),
     "train-free-search": Experiment(
         "Search by the default score, against ranking everything", train_free_search.run

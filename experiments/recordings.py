@@ -168,13 +168,20 @@ FIDELITIES = {
     for name, sizes in _SIZES.items()
 }
 
+SIGNS = {"signs": Recording(SMALL, "table:600")}
+"""Enough cells to tell a correlation's sign at the small fidelity; `space` is the deeper twin."""
+
+FORMER = ("network.synflow", "clean.lambda_min_normalized")
+"""Terms of the default of version 0.3."""
 REFERENCES = {
-    "small-synthetic": Recording(SMALL, "distinct", images="synthetic", only=DEFAULT.terms)
+    "small-synthetic": Recording(
+        SMALL, "distinct", images="synthetic", only=(*DEFAULT.terms, *FORMER)
+    )
 }
 """Whole spaces for percentiles, which go into the package. This one is of `make rank`'s fidelity
 and images."""
 
-RECORDINGS = SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | REFERENCES
+RECORDINGS = SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | SIGNS | REFERENCES
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:

@@ -45,7 +45,7 @@ def run_of(
                         **{"beta": beta, "kernel": kernel, "score": score, "status": "ok"},
                         "value": float(np.exp(rng.normal(8, 3))),
                     }
-                    for kernel, beta, score in [*kinds, ("network", None, "synflow")]
+                    for kernel, beta, score in [*kinds, ("clean", None, "naswot")]
                 ]
     results.append(rows)
     return directory

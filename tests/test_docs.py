@@ -56,7 +56,7 @@ def test_the_readmes_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     complete(names["rows"])
     shown, ranking = names["best"], README.read_text(encoding="utf-8").partition("```text")[2]
     assert capsys.readouterr().out.endswith(f"{shown['digits']} {shown['params']}\n")
-    assert f"│    1 │  {shown['cell']} │ {shown['digits']} │" in ranking
+    assert f"│    1 │ {shown['cell']} │ {shown['digits']} │" in ranking
 
 
 def test_the_theorys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

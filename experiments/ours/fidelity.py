@@ -20,9 +20,9 @@ from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import direction_of
 
-BASE = "full"
+BASE, NTK_SCORE = "full", "robust.frobenius"
 SCORES = (
-    "robust.frobenius",
+    NTK_SCORE,
     "robust.lambda_min",
     "robust.lambda_min_normalized",
     str(DEFAULT),
@@ -139,9 +139,33 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
         yield (
             f"{score}: {setting_text}; one seed of full fidelity agrees "
             f"with another at {between:.2f}; Spearman with {metric_label(METRIC)} accuracy at "
-            f"full fidelity {full['spearman'].iloc[-1]:+.2f}, the other sign beyond doubt at: "
-            f"{flipped}."
+            f"full fidelity {full['spearman'].iloc[-1]:+.2f}; with these cells the other sign is "
+            f"beyond doubt at: {flipped}."
         )
+
+
+def sign_at_small_fidelity(study: Study) -> str:
+    """A sentence on the NTK-score's sign at one and at five cells per stage, on more cells."""
+    small, deep = (
+        score_table(rows[rows["kernel"] == "robust"])[NTK_SCORE]
+        for rows in (study.rows("signs"), study.rows("space"))
+    )
+    small = small.dropna()
+    cells = small.index.intersection(deep.dropna().index)
+    accuracy = study.table.accuracies(DATASET, METRIC, list(cells))
+    one, five = (
+        agreement(scores[cells].to_numpy(), accuracy, resamples=RESAMPLES, seed=study.seed)
+        for scores in (small, deep)
+    )
+    at_one, at_five = (
+        f"{of.spearman:+.3f} [{of.spearman_low:+.3f}, {of.spearman_high:+.3f}]"
+        for of in (one, five)
+    )
+    return (
+        f"On {len(cells)} cells {NTK_SCORE} has Spearman {at_one} with {metric_label(METRIC)} "
+        f"accuracy at the small setting, of one cell per stage, and {at_five} with five cells per "
+        "stage: the depth of the scored network decides the sign."
+    )
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -162,6 +186,7 @@ def run(study: Study) -> Outcome:
     configuration = {
         "dataset": DATASET,
         "metric": METRIC,
-        "recordings": study.configurations(FIDELITIES),
+        "recordings": study.configurations((*FIDELITIES, "signs", "space")),
     }
-    return Outcome(frame, draw(frame), configuration, tuple(remarks(frame)), summary=summary(frame))
+    sentences = (*remarks(frame), sign_at_small_fidelity(study))
+    return Outcome(frame, draw(frame), configuration, sentences, summary=summary(frame))

@@ -38,17 +38,18 @@ HELD_EQUAL = (
 )
 """Counts that the partial correlation holds equal, by their ranks and the squares of these."""
 SUMS = {
-    "params+layers+path_pools+field": "the best sum of counts",
-    str(DEFAULT): "the default sum",
-    "params+path_pools+field+robust.expressivity+clean.vkdnw": "the sum chosen with VKDNW",
+    "params+layers+path_pools+field": "four counts",
+    str(DEFAULT): "the default",
+    "params+path_pools+field+clean.vkdnw": "chosen with --proxies",
+    "params+path_pools+field+network.synflow+clean.lambda_min_normalized": "the default of 0.3",
+    "params+path_pools+field+robust.expressivity+clean.vkdnw": "with VKDNW and expressivity",
 }
-"""Sums that stand beside the measures, here and in the README, and their labels."""
+"""Sums that stand beside the measures, here and in `docs/ranking.md`, and their labels."""
 PUBLISHED = {
     "flops+clean.expressivity+clean.progressivity+clean.trainability": "AZ-NAS",
-    "clean.vkdnw+flops+clean.expressivity+clean.trainability+clean.jacov": "VKDNW, aggregate",
-    f"{DEFAULT}+network.zen": "the default sum and Zen",
+    "clean.vkdnw+flops+clean.expressivity+clean.trainability+clean.jacov": "VKDNW's sum",
 }
-"""Sums that others have published, and ours with Zen added."""
+"""Sums that others have published."""
 LABELS = PUBLISHED | SUMS
 COLUMNS = {
     "cells": "n",

@@ -172,16 +172,15 @@ def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) ->
     return values.where(values.isna(), (first + last) / 2)
 
 
-DEFAULT = ScoreSum(
-    ("params", "path_pools", "field", "network.synflow", "clean.lambda_min_normalized"),
-    fewer=("path_pools",),
-)
-"""The default: size, poolings and receptive field, the signal that the weights let through, and the
-kernel's conditioning. The protocol of `experiments default-score` chose it."""
+DEFAULT = ScoreSum(("params", "path_pools", "field", "clean.naswot"), fewer=("path_pools",))
+"""The default: size, poolings, receptive field, and how differently a network's rectifiers answer
+to different images. The nested protocol of `experiments default-score` chose it."""
 
 
 def default_sum(costs: Collection[str], scores: Collection[str] | None = None) -> ScoreSum:
     """The default sum, without the terms that a space or its networks do not have.
+
+    λ_min/trace of the clean kernel, which every network has, where no term is left.
 
     Args:
         costs: names of the space's costs and counts.
@@ -189,13 +188,14 @@ def default_sum(costs: Collection[str], scores: Collection[str] | None = None) -
 
     Example:
         >>> str(default_sum(["params"]))
-        'params+network.synflow+clean.lambda_min_normalized'
+        'params+clean.naswot'
     """
     terms = [
         term
         for term in DEFAULT.terms
         if (term in costs if "." not in term else scores is None or term in scores)
     ]
+    terms = terms or ["clean.lambda_min_normalized"]
     return ScoreSum(tuple(terms), tuple(term for term in terms if term in DEFAULT.fewer))
 
 

@@ -44,11 +44,12 @@ def test_costs_are_those_of_the_space() -> None:
     with pytest.raises(InputError, match=r"; or layers, or several joined by \+"):
         ScoreSum.parse("params", costs=("layers",))
     assert default_sum(("params", "field", "path_pools", "skips")) == DEFAULT
-    assert str(default_sum(("params",))) == "params+network.synflow+clean.lambda_min_normalized"
+    assert str(default_sum(("params",))) == "params+clean.naswot"
     assert default_sum(("params",)).fewer == ()
-    assert str(default_sum(())) == "network.synflow+clean.lambda_min_normalized"
+    assert str(default_sum(())) == "clean.naswot"
     given = ["clean.lambda_min_normalized", "robust.trace"]
-    assert str(default_sum(("params", "flops"), given)) == "params+clean.lambda_min_normalized"
+    assert str(default_sum(("params", "flops"), given)) == "params"
+    assert str(default_sum((), given)) == "clean.lambda_min_normalized"
 
 
 def test_what_takes_passes_of_its_own_is_ranked_by_only_where_it_is_measured() -> None:

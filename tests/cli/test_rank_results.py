@@ -46,7 +46,7 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     assert plot.read_text().startswith("<?xml")
     table = " ".join(invoke("rank", "recorded", "--top", "3").stdout.split())
     assert (
-        "6466 networks, 5 without this score (they come last), cifar10, 16 images, channels 8"
+        "6466 networks, 3 without this score (they come last), cifar10, 16 images, channels 8"
         in table
     )
     assert "all scores are in" in table and RECORDED.name in table

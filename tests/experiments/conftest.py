@@ -34,6 +34,6 @@ def outcome_of(study: Study) -> Iterator[Callable[[str], Outcome]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ntk_correlation, "RESAMPLES", 20)
         patch.setattr(measures, "RESAMPLES", 2)
-        patch.setattr(default_score, "SPLITS", 2)
+        patch.setattr(default_score, "SPLITS", 1)
         patch.setattr(train_free_search, "STARTS", 2)
         yield cache(lambda name: EXPERIMENTS[name].run(study))

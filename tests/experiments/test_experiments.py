@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
 from experiments.ours import measures
-from experiments.report import overall, section, three_findings, verdict_counts
+from experiments.report import by_statement, overall_text, section, three_findings, verdict_counts
 from experiments.study import (
     RECORDED,
     Finding,
@@ -37,7 +38,7 @@ READ = {
     "ntk-correlation": {"space", "radii", *recordings.FINDINGS},
     "sweep": {"space", "radii"},
     "conventions": set(recordings.CONVENTIONS),
-    "fidelity": set(recordings.FIDELITIES),
+    "fidelity": {*recordings.FIDELITIES, "signs", "space"},
     "search": {"space", "fidelity/moderate"},
     "measures": set(measures.RECORDINGS),
 }
@@ -99,22 +100,29 @@ def test_the_report_has_what_comes_out(name: str, outcome_of: Callable[[str], Ou
 @pytest.mark.thorough
 def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
     findings: list[Finding] = []
+    statements: dict[str, list[Finding]] = {}
     for name, experiment in EXPERIMENTS.items():
         assert f"## {experiment.title}" in REPORT
         if experiment.run.__module__.startswith("experiments.paper"):
             findings += outcome_of(name).findings
+            statements |= by_statement(experiment.title, outcome_of(name).findings)
     for finding in findings:
         entries = (finding.what, finding.paper, finding.ours, finding.verdict, finding.why)
         assert markdown_table(entries, []).splitlines()[0] in REPORT
-    assert verdict_counts(findings) in REPORT
+    assert verdict_counts(statements) in REPORT
     for part in three_findings(findings):
         assert part in REPORT
 
 
-def test_overall_verdicts() -> None:
+def test_a_statement_counts_once() -> None:
     yes, no = (Finding("", "", "", verdict, "") for verdict in ("reproduced", "not reproduced"))
-    assert overall([yes, yes]) == "**reproduced** (2 of 2 comparisons)"
-    assert overall([yes, no, yes]) == ("**mixed**: of 3 comparisons 2 reproduced, 1 not reproduced")
+    assert overall_text([yes, yes]) == "**reproduced** (2 reproduced)"
+    assert overall_text([yes, no, yes]) == "**mixed** (2 reproduced, 1 not reproduced)"
+    other = [replace(yes, of="second", under=name) for name in ("a", "a", "b")]
+    statements = by_statement("first", [yes, no, *other])
+    assert [len(rows) for rows in statements.values()] == [2, 2, 1]
+    text = verdict_counts(statements)
+    assert text == "The 3 statements below, of 5 rows: 2 reproduced, 1 mixed."
 
 
 def test_tables_escape_bars() -> None:

@@ -1,19 +1,18 @@
 """The table of all measures, the protocol behind the default score, and the search by it."""
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import kendalltau, rankdata, spearmanr
 
-from experiments.ours import default_score, measures, train_free_search
-from experiments.ours.default_score import Half, chosen, criterion, half_of, name_of, sums_of, worth
+from experiments.ours import default_score, measures, train_free_search, within_counts
+from experiments.ours.default_score import Means, candidates, criterion, simplest, worth
 from experiments.study import DATASET, METRIC, METRICS, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
 
-TERMS = ("a", "b", "c", "d")
+TERMS = ("params", "layers", "field", "longest_path")
 CELLS = [3, 5, 7, 11, 2581]
 SCORES = pd.DataFrame(
     {term: np.arange(5.0) for term in DEFAULT.terms}, index=pd.Index(CELLS, name="cell")
@@ -24,52 +23,86 @@ def some_cells(count: int = 60) -> tuple[pd.DataFrame, np.ndarray]:
     rng = np.random.default_rng(0)
     values = pd.DataFrame(rng.normal(size=(count, len(TERMS))), columns=list(TERMS))
     # A count has ties.
-    values["d"] = values["d"].round()
-    accuracy = (values["a"] + values["b"] + rng.normal(size=count)).rank().to_numpy() / count
-    return values, accuracy
+    values["longest_path"] = values["longest_path"].round()
+    accuracy = (values["params"] + values["layers"] + rng.normal(size=count)).rank()
+    return values, accuracy.to_numpy() / count
 
 
-def naive(values: pd.DataFrame, accuracy: np.ndarray, terms: tuple[str, ...]) -> tuple[float, ...]:
-    total = sum(np.log(rankdata(values[term])) for term in terms)
-    best = np.argsort(-accuracy)[: round(0.1 * len(accuracy))]
-    return spearmanr(total, accuracy)[0], spearmanr(total[best], accuracy[best])[0]
+def sum_of(values: pd.DataFrame, terms: tuple[str, ...]) -> np.ndarray:
+    return np.sum([np.log(rankdata(values[term])) for term in terms], axis=0)
 
 
 def test_the_criterion_is_that_of_every_sum_by_itself() -> None:
     values, accuracy = some_cells()
-    half = half_of(values, {"cifar10": accuracy}, np.arange(len(values)))
-    members = sums_of(TERMS, TERMS[:3])
-    assert members.shape == (4, 7)  # one, two or three of three
-    got = dict(zip((name_of(TERMS, m) for m in members.T), criterion(half, members), strict=True))
-    for count in (1, 2, 3):
-        for terms in itertools.combinations(TERMS[:3], count):
-            assert got["+".join(terms)] == pytest.approx(sum(naive(values, accuracy, terms)))
-    tied = sums_of(TERMS, "d")
-    assert criterion(half, tied)[0] == pytest.approx(sum(naive(values, accuracy, ("d",))))
+    sums = candidates(values, TERMS, most=3)
+    assert sums.members.shape == (4 + 6 + 4, 4)  # one, two or three of four
+    assert len(sums.of(TERMS[:3])) == 7
+    fold = np.arange(0, 60, 2)  # ranks are among all cells, coefficients among the fold's
+    best = fold[np.argsort(-accuracy[fold])[:3]]
+    got = criterion(sums, accuracy, fold)
+    for place in range(len(sums.members)):
+        total = sum_of(values, tuple(sums.name(place).split("+")))
+        wanted = sum(spearmanr(total[cells], accuracy[cells])[0] for cells in (fold, best))
+        assert got[place] == pytest.approx(wanted), sums.name(place)
+
+
+def test_the_simplest_sum_within_one_error_of_the_best_is_chosen() -> None:
+    values, _ = some_cells()
+    sums = candidates(values, TERMS, most=2)
+    place = {sums.name(k): k for k in range(len(sums.members))}
+    mean, error = np.zeros(len(place)), np.full(len(place), 0.5)
+    mean[place["params+field"]], error[place["params+field"]] = 1.0, 0.1
+    everything = np.arange(len(place))
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params+field"
+    mean[place["layers+field"]], mean[place["field"]] = 0.95, 0.91
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "field"
+    mean[place["params"]] = 0.92
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params"
+    mean[place["params"]] = mean[place["field"]] = 0.89  # further than the error of the best
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params+field"
+    without = sums.of(("layers", "field"))
+    assert sums.name(simplest(sums, without, Means(mean, error))) == "field"
 
 
 def test_what_a_sum_is_worth_on_cells_that_did_not_choose() -> None:
     values, accuracy = some_cells()
     cells = np.arange(0, 60, 2)
-    half: Half = half_of(values, {"cifar10": accuracy, "cifar100": -accuracy}, cells)
-    found = dict(worth(half, np.array([1.0, 1.0, 0.0, 0.0])))
-    there = values.iloc[cells].reset_index(drop=True)
-    overall, top = naive(there, accuracy[cells], ("a", "b"))
-    assert found["cifar10"]["spearman"] == pytest.approx(overall)
-    assert found["cifar10"]["top10"] == pytest.approx(top)
-    total = np.log(rankdata(there["a"])) + np.log(rankdata(there["b"]))
-    order = np.argsort(-total)
-    picked = accuracy[cells][order]
-    assert found["cifar10"]["best_accuracy"] == picked[0]
-    assert found["cifar10"]["best_rank"] == 1 + (accuracy[cells] > picked[0]).sum()
-    assert found["cifar10"]["first_ten"] == pytest.approx(picked[:10].mean())
-    assert found["cifar100"]["spearman"] == pytest.approx(-overall)
+    total = sum_of(values, ("params", "layers"))
+    found = {row["dataset"]: row for row in worth(total, {"a": accuracy, "b": -accuracy}, cells)}
+    total, picked = total[cells], accuracy[cells][np.argsort(-total[cells])]
+    best = np.argsort(-accuracy[cells])[:3]
+    assert found["a"]["spearman"] == pytest.approx(spearmanr(total, accuracy[cells])[0])
+    assert found["a"]["top10"] == pytest.approx(spearmanr(total[best], accuracy[cells][best])[0])
+    assert found["a"]["best_rank"] == 1 + (accuracy[cells] > picked[0]).sum()
+    assert found["a"]["first_ten"] == pytest.approx(picked[:10].mean())
+    assert found["b"]["spearman"] == pytest.approx(-found["a"]["spearman"])
 
 
-def test_the_sum_chosen_most_often_wins_and_a_tie_goes_to_the_better() -> None:
-    rows = [("x", 1.0), ("y", 1.2), ("y", 1.1), ("x", 1.4), ("z", 2.0)]
-    frame = pd.DataFrame(rows, columns=["sum", "criterion"]).assign(family="f", dataset="cifar10")
-    assert chosen(frame, "f") == "x"
+def test_halves_that_choose_and_test_share_no_cell(study: Study) -> None:
+    found = list(default_score.halves(study, 101))
+    assert len(found) == default_score.SPLITS * default_score.SEEDS
+    for _, _, choosing, testing in found:
+        assert sorted([*choosing, *testing]) == list(range(101))
+    assert len({tuple(choosing) for _, _, choosing, _ in found}) == len(found)
+
+
+def test_tau_within_groups_counts_pairs_of_equal_counts_alone() -> None:
+    values, accuracy = some_cells()
+    scores = pd.DataFrame({"params": np.repeat([1, 2], 30)})
+    pairs = within_counts.pairs_of(scores, ["params"], resamples=20, seed=0)
+    assert len(pairs.group) == 2 * 30 * 29 / 2
+    shifted = accuracy + 10 * (scores["params"] == 1)  # between the groups the order is reversed
+    measure = values["longest_path"].to_numpy()
+    tau, low, high = within_counts.within(measure, shifted.to_numpy(), pairs)
+    parts = [kendalltau(measure[half], accuracy[half])[0] for half in (slice(30), slice(30, 60))]
+    assert min(parts) - 1e-9 <= low <= tau <= high <= max(parts) + 1e-9
+    one = within_counts.pairs_of(pd.DataFrame({"params": np.ones(60)}), ["params"], 20, 0)
+    assert within_counts.within(measure, accuracy, one)[0] == pytest.approx(
+        kendalltau(measure, accuracy)[0]
+    )
+    assert np.isnan(within_counts.within(np.ones(60), accuracy, one)).all()
+    measure = np.where(np.arange(60) < 30, np.inf, measure)  # failed scores
+    assert within_counts.within(measure, accuracy, pairs)[0] == pytest.approx(parts[1])
 
 
 @pytest.mark.thorough
@@ -87,14 +120,16 @@ def test_the_table_has_every_measure_and_accuracy(outcome_of: Callable[[str], Ou
 
 
 @pytest.mark.thorough
-def test_no_cell_chooses_and_is_tested(outcome_of: Callable[[str], Outcome]) -> None:
+def test_every_way_of_choosing_is_tested_on_the_same_halves(
+    outcome_of: Callable[[str], Outcome],
+) -> None:
     outcome = outcome_of("default-score")
-    frame, families = outcome.frame, {*default_score.FAMILIES, *default_score.FIXED}
-    assert set(frame["family"]) == families
-    assert len(frame) == default_score.SPLITS * len(families) * 3
-    assert set(measures.HELD_EQUAL) > set(default_score.COUNTED)
-    held_out = frame[frame["dataset"] == "cifar10"].set_index("family")["spearman"]
-    assert held_out["kernels and counts"].min() > held_out["counts alone"].max()
+    families, fixed = [*default_score.FAMILIES], [*default_score.FIXED.values()]
+    ways = {*families, *(family + default_score.BEST for family in families), *fixed}
+    assert set(outcome.frame["way"]) == ways
+    assert set(outcome.frame.groupby(["seed", "split"])["way"].nunique()) == {len(ways)}
+    assert set(measures.HELD_EQUAL) > set(default_score.COUNTS)
+    assert outcome.configuration["chosen"]["terms of a usual run"] == str(DEFAULT)
 
 
 def test_the_cell_taken_is_the_best_scored_or_the_most_accurate_of_those_looked_up() -> None:

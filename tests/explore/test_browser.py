@@ -181,7 +181,7 @@ def test_it_draws_all_cells_without_a_word_in_the_console(
         whole, measured = page.run("return [N, kept.length]")
         assert whole == measured and f"{whole:,}" == CELLS
         told = page.text("#agreement")
-        assert "over 5,227 networks; 7 networks without one of the two" in told
+        assert "over 5,228 networks; 6 networks without one of the two" in told
         assert not page.run("return performance.getEntriesByType('resource').length")
 
 

@@ -112,7 +112,7 @@ def test_ranking_and_correlating_residual_networks(tmp_path: Path) -> None:
     names, config = ["0", "01", "0110"], Config(samples=4)
     ranked = ntkscore.rank(names, "synthetic", tmp_path / "run", config, space=RESIDUAL)
     assert set(ranked["skips"]) == set(names)
-    assert {"params", "network.synflow", "clean.lambda_min_normalized"} < set(ranked)
+    assert {"params", "clean.naswot"} < set(ranked)
     by_size = ntkscore.rank(
         names, "synthetic", tmp_path / "run", config, space=RESIDUAL, by="params+shortcuts"
     )
@@ -150,7 +150,7 @@ def test_a_space_without_costs_is_ranked_by_the_default(tmp_path: Path) -> None:
     options = ["--space", PLAIN, "--cells", "8x1x1,8x3x5,8x5x3,8x5x5"]
     options += ["--samples", "4", "--out", tmp_path / "run"]
     first, *rows = invoke("rank", *options, "--format", "csv").stdout.splitlines()
-    terms = ["field", "network.synflow", "clean.lambda_min_normalized", "params", "flops"]
+    terms = ["field", "clean.naswot", "params", "flops"]
     assert first.split(",") == ["rank", "network", "sum of log-ranks", *terms]
     assert [row.split(",")[1] for row in rows][-1] == "8x1x1"
 

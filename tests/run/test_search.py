@@ -79,7 +79,7 @@ def test_a_search_of_ones_own_asks_and_is_told(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     options = [*RESIDUAL_OPTIONS, "--out", tmp_path / "run", "--budget", 9]
     text = invoke("search", *options).stdout
-    assert "Ranked by params+network.synflow" in text and "9 networks, 0 without this score" in text
+    assert "Ranked by params+clean.naswot" in text and "9 networks, 2 without this score" in text
     rows = json.loads(invoke("search", *options, "--format", "json").stdout)
     assert len(rows) == 9 and rows[0]["rank"] == 1
     other = [*RESIDUAL_OPTIONS, "--out", tmp_path / "other"]
