@@ -249,7 +249,7 @@ def percentiles(
         >>> data, space = load_images("synthetic"), NASBench201(channels=8, cells_per_stage=1)
         >>> places = percentiles(rows, data, Config(samples=16), space=space)
         >>> print(f"{places[2581]:.1f}")
-        99.5
+        99.6
     """
     job = Job.of(data, config, space=space, seeds=sorted(set(rows["seed"].tolist())))
     scores = network_table(pick_rho(rows, job.config.rhos[0]), job.space)
