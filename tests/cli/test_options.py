@@ -39,7 +39,7 @@ def test_every_field_is_an_option(name: str, cls: type, space: type[Space]) -> N
 
 def test_the_packages_of_cells_declare_the_spaces_that_have_names() -> None:
     ours = {NASBench201, Residual, ResidualConvolutional}
-    assert {SPACES[space.name] for space in ours} == ours
+    assert set(SPACES.values()) == ours == {SPACES[space.name] for space in ours}
 
 
 @dataclass(frozen=True, kw_only=True)
