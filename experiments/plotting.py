@@ -81,6 +81,13 @@ def panels(count: int, width: float = 1.0, together: bool = False) -> tuple[Figu
     return figure, list(axes[0])
 
 
+def annotate(figure: Figure, axis: Axes, below: str, columns: int, **style: float) -> None:
+    """Write a common horizontal label below a figure, and the legend of one of its axes above."""
+    figure.supxlabel(below, fontsize="medium")
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, **style)
+
+
 def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write a figure, and close it; the stem is the path of the files without their ending."""
     stem.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
 from experiments.ours.measures import PUBLISHED, SUMS, measured, settings
-from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
+from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, annotate, metric_label
 from experiments.study import DATASET, METRIC, Outcome, Study, sum_named
 from ntkscore.analysis.agreement import agreement
 
@@ -255,9 +255,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         axis.set_title(DATASET_LABELS[dataset])
     axes[0].set_ylabel("Spearman, top 10 %")
     text = f"Spearman, all cells that did not choose; {metric_label(METRIC)} accuracy"
-    figure.supxlabel(text, fontsize="medium")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    annotate(figure, axes[0], text, 2)
     return figure
 
 

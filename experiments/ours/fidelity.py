@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.plotting import COLUMN, metric_label, score_label
+from experiments.plotting import COLUMN, annotate, metric_label, score_label
 from experiments.recordings import FIDELITIES, seconds_per_cell
 from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, single_seeds, with_costs
 from ntkscore.analysis.agreement import agreement
@@ -103,9 +103,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         axis.set_xticks([], minor=True)
         axis.set_title(score_label(score), fontsize=7)
     axes[0].set_ylabel("Spearman with full fidelity")
-    figure.supxlabel(f"seconds per cell, {most} seeds together", fontsize="medium")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7)
+    annotate(figure, axes[0], f"seconds per cell, {most} seeds together", 5, fontsize=7)
     return figure
 
 

@@ -13,7 +13,14 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell
-from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label, score_label
+from experiments.plotting import (
+    COLOURS,
+    COLUMN,
+    DATASET_LABELS,
+    annotate,
+    metric_label,
+    score_label,
+)
 from experiments.recordings import PROXIES
 from experiments.study import METRIC, METRICS, SPACE, Outcome, Study, sum_named, with_costs
 from ntkscore.analysis.agreement import agreement_table
@@ -156,9 +163,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes[0].set_yticks(range(len(names)), labels, fontsize=7)
     axes[0].invert_yaxis()
     text = f"size of the correlation with {metric_label(METRIC)} accuracy; (−): it is negative"
-    figure.supxlabel(text, fontsize="medium")
-    handles, names_of_sets = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names_of_sets, loc="outside upper center", ncols=3)
+    annotate(figure, axes[0], text, 3)
     return figure
 
 

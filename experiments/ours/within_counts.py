@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.ours.measures import HELD_EQUAL, LABELS, measured, settings
-from experiments.plotting import COLUMN, DATASET_LABELS, metric_label, score_label
+from experiments.plotting import COLUMN, DATASET_LABELS, annotate, metric_label, score_label
 from experiments.study import DATASET, METRIC, Outcome, Study
 from ntkscore.measures.declaration import direction_of
 
@@ -140,9 +140,7 @@ def draw(frame: pd.DataFrame, names: Sequence[str]) -> Figure:
     axes[0].set_yticks(heights, [LABELS.get(n) or score_label(n) for n in names], fontsize=7)
     axes[0].invert_yaxis()
     text = f"Kendall's τ with {metric_label(METRIC)} accuracy within groups"
-    figure.supxlabel(text, fontsize="medium")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    annotate(figure, axes[0], text, 2)
     return figure
 
 
