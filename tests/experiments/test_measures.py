@@ -154,4 +154,4 @@ def test_every_way_of_choosing(study: Study, outcome_of: Callable[[str], Outcome
     for _, part in asked.groupby(["method", "start", "scored"]):
         assert part[DATASET].is_monotonic_increasing
     whole = frame[frame["method"] == train_free_search.EVERYTHING].set_index("queries")
-    assert whole.loc[0, "rank"] == 2 and whole.loc[10, "rank"] == 1
+    assert whole.loc[[0, 10, 50], "rank"].tolist() == [34, 4, 1]
