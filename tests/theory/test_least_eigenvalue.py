@@ -10,6 +10,7 @@ from cells.residual import ACTIVATIONS, Residual
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.least_eigenvalue import lower_bound, lower_bound_at, printed_bound
 from experiments.theory.sphere import project_to_cap
+from experiments.theory.studies.eigenvalue import counterexample, meeting_points
 from experiments.theory.tasks import margin
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
@@ -66,22 +67,16 @@ def test_without_a_skip_the_printed_bound_is_wrong() -> None:
 
 def test_for_the_joint_kernel_the_printed_bound_is_wrong_with_all_skips() -> None:
     """Two points, each attacked twice, meet in the middle."""
-    chord = 1.4
-    quarter = np.arcsin(chord / 2) / 2
-    rho = 2 * np.sin(quarter / 2)
+    stack, rho = meeting_points()
     assert rho == pytest.approx(0.38528, abs=1e-5)
-    on_circle = lambda angle: np.array([np.cos(angle), np.sin(angle)])  # noqa: E731
-    x = np.array([on_circle(-2 * quarter), on_circle(2 * quarter)])
-    once = np.array([on_circle(-quarter), on_circle(quarter)])
-    twice = np.array([on_circle(0.0)] * 2)
+    x, once, twice = stack[:2], stack[2:4], stack[4:]
+    assert np.linalg.norm(x[0] - x[1]) == pytest.approx(1.4)
     for here, there in ((x, once), (once, twice)):
         np.testing.assert_allclose(np.linalg.norm(here - there, axis=1), rho)
-    c = abs(x[0] @ x[1]) + 2 * rho + rho**2
-    printed = printed_bound("relu", 2, c, r=1)
-    assert c == pytest.approx(0.939, abs=1e-3) and printed.value == pytest.approx(0.0305, abs=1e-3)
-    gram = infinite_ntk(Residual(), "1", np.concatenate([x, once, twice]))
-    kernel = joint_kernel(gram, "joint_robust", 1.0, 2)
-    assert np.linalg.eigvalsh(kernel)[0] == pytest.approx(0, abs=1e-12)
+    printed, least_by_beta = counterexample()
+    assert printed == pytest.approx(0.0305, abs=1e-3)
+    expected = {1.0: 0.0, 0.9: 0.0038, 0.7: 0.0346}
+    assert least_by_beta == pytest.approx(expected, abs=1e-4)
     assert (
         lower_bound("joint_robust", Residual(), "1", 2, abs(x[0] @ x[1]), rho).status == "vacuous"
     )

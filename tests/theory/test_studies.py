@@ -1,5 +1,6 @@
 """The theory's experiments: slopes and verdicts, and each of them at a small size."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cells.residual import Residual
@@ -17,9 +20,13 @@ from experiments.theory.seeds import Interval, crossing, over_seeds
 from experiments.theory.studies import THEORY, filters
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import kernels_of
-from experiments.theory.studies.statistics import agreement, beside, meets, positive, slope, within
+from experiments.theory.studies.statistics import Findings, agreement, positive, slope, within
 from experiments.theory.tasks import on_sphere
 from ntkscore.errors import InputError
+
+THEORY_PAGE = Path(__file__).parents[2] / "experiments" / "THEORY.md"
+ROUNDING = 0.0051
+"""The page prints two digits."""
 
 
 def test_the_slope_of_a_power_law_is_its_exponent() -> None:
@@ -36,15 +43,63 @@ def test_the_slope_of_a_power_law_is_its_exponent() -> None:
 
 
 def test_an_interval_inside_beside_and_across_a_range() -> None:
-    assert within(Interval(-0.5, -0.55, -0.45), -0.6, -0.4) == "reproduced"
-    assert within(Interval(-0.2, -0.3, -0.1), -0.6, -0.4) == "not reproduced"
-    assert within(Interval(-0.4, -0.5, -0.3), -0.6, -0.4) == "not decidable"
-    assert meets(Interval(-0.4, -0.5, -0.3), -0.6, -0.4)
-    assert not meets(Interval(-0.3, -0.35, -0.2), -0.6, -0.4)
-    for above, verdict in ((True, "reproduced"), (False, "not reproduced")):
-        assert beside(Interval(1.2, 1.1, 1.3), 1, above) == verdict
-        assert beside(Interval(0.8, 0.7, 0.9), 1, not above) == verdict
-    assert beside(Interval(1.0, 0.9, 1.1), 1, above=True) == "not decidable"
+    inside, apart, across = (Interval(at, at - 0.05, at + 0.05) for at in (-0.5, -0.2, -0.4))
+    for intervals, verdict in (
+        ([inside], "reproduced"),
+        ([apart], "not reproduced"),
+        ([across], "not decidable"),
+        ([inside, inside], "reproduced"),
+        ([inside, across], "not decidable"),
+        ([inside, across, apart], "not reproduced"),
+        ([inside, Interval(*[np.nan] * 3)], "not decidable"),
+    ):
+        assert within(intervals, -0.6, -0.4) == verdict
+    assert within([inside], -np.inf, -0.4) == "reproduced"
+    assert within([inside], 0, np.inf) == "not reproduced"
+
+
+@given(
+    st.lists(st.tuples(st.floats(-2, 2), st.floats(0, 1)), min_size=1, max_size=3),
+    st.sampled_from([(-1.0, 1.0), (-np.inf, 0.0), (0.5, np.inf)]),
+)
+def test_no_verdict_contradicts_its_interval(
+    found: list[tuple[float, float]], between: tuple[float, float]
+) -> None:
+    low, high = between
+    intervals = {str(i): Interval(a + w / 2, a, a + w) for i, (a, w) in enumerate(found)}
+    findings = Findings()
+    findings.measure("what", "paper", intervals, low, high, "why")
+    (finding,) = findings
+    outside = [one for one in intervals.values() if one.low < low or high < one.high]
+    apart = [one for one in outside if one.high < low or high < one.low]
+    assert (finding.verdict == "reproduced") == (not outside)
+    assert (finding.verdict == "not reproduced") == bool(apart)
+
+
+INTERVAL = r"\[(-?[\d.]+|nan), (-?[\d.]+|nan)\]"
+RANGE = r"must lie (?:from (\S+) to (\S+)|above (\S+)|below (\S+)) \|$"
+
+
+def test_no_verdict_of_the_page_contradicts_its_interval() -> None:
+    page = THEORY_PAGE.read_text(encoding="utf-8")
+    judged = 0
+    for line in page.splitlines():
+        asked = re.search(RANGE, line)
+        if asked is None:
+            continue
+        _, _, _, measured, verdict, _, _ = re.split(r"(?<!\\)\|", line)
+        low = float(asked[1] or asked[3] or "-inf") - ROUNDING
+        high = float(asked[2] or asked[4] or "inf") + ROUNDING
+        ends = [tuple(map(float, pair)) for pair in re.findall(INTERVAL, measured)]
+        assert ends, line
+        if verdict.strip() == "reproduced":
+            assert all(low <= a and b <= high for a, b in ends), line
+        elif verdict.strip() == "not reproduced":
+            assert any(b < low + 2 * ROUNDING or high - 2 * ROUNDING < a for a, b in ends), line
+        else:
+            assert verdict.strip() == "not decidable", line
+        judged += 1
+    assert judged > 80
 
 
 def test_a_crossing_is_where_lines_meet_and_nan_where_there_is_none() -> None:

@@ -96,6 +96,26 @@ def cases() -> Rows:
                 }
 
 
+def meeting_points() -> tuple[np.ndarray, float]:
+    """Two points of the circle, a chord of 1.4 apart, that two attacks move to their midpoint.
+
+    Returns:
+        X, X_ρ and X_2ρ, one below the other (6, 2), and ρ.
+    """
+    quarter = np.arcsin(1.4 / 2) / 2
+    angles = np.array([-2, 2, -1, 1, 0, 0]) * quarter
+    return np.stack([np.cos(angles), np.sin(angles)], 1), float(2 * np.sin(quarter / 2))
+
+
+def counterexample() -> tuple[float, dict[float, float]]:
+    """Theorem 2's bound for K̃_all at the meeting points (one skip, ReLU), and λ_min by β."""
+    stack, rho = meeting_points()
+    bound = printed_bound("relu", 2, coherence(stack[:2]) + 2 * rho + rho**2, r=1).value
+    gram = infinite_ntk(Residual(), "1", stack)
+    kernels = {beta: joint_kernel(gram, "joint_robust", beta, 2) for beta in (0.7, 0.9, 1.0)}
+    return bound, {beta: abs(np.linalg.eigvalsh(k)[0]) for beta, k in kernels.items()}
+
+
 def of_images(study: Study) -> tuple[str, ...]:
     """The printed bound at 50 images; nothing where they are missing."""
     try:
@@ -126,12 +146,21 @@ def run(study: Study) -> Outcome:
         part = frame[(whole == all_skips) & (frame["kernel"] == kernel)]
         wrong = (part["printed"] > most[part.index]).sum()
         findings.add(
-            f"theorem 2 for {LABELS[kernel]}, {words}",
+            f"theorem 2 for {LABELS[kernel]}, {words}, points sampled",
             "bound ≤ λ_min",
             f"{wrong} of {len(part)} above",
             not wrong,
             f"the bound is above 0 in {(part['printed'] > 0).sum()}",
         )
+    bound, least = counterexample()
+    findings.add(
+        f"theorem 2 for {LABELS['joint_robust']}, all skips, two points that meet",
+        "bound ≤ λ_min",
+        f"bound {bound:.4f}; λ_min "
+        + ", ".join(f"{value:.4f} at β = {beta:g}" for beta, value in least.items()),
+        all(bound <= value for value in least.values()),
+        "a chord of 1.4 apart, each moved twice by ρ = 0.385 to their midpoint",
+    )
     bounds = [frame[name].dropna() for name in ("corrected", "at the points")]
     wrong = sum((values > most[values.index]).sum() for values in bounds)
     findings.add(

@@ -14,7 +14,7 @@ from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.gaussian import moments
 from experiments.theory.studies.setting import Rows, grid, lines
-from experiments.theory.studies.statistics import Findings, slope, within
+from experiments.theory.studies.statistics import Findings, slope
 
 TERMS, DRAWS, POINTS, DELTA = 5, 100, 2000, 0.01
 DIMENSIONS = (5, 20)
@@ -77,11 +77,12 @@ def run(study: Study) -> Outcome:
         by_count = part.groupby("M")
         worst, bounds = by_count["error"].quantile(1 - DELTA), by_count["bound"].first()
         ratio = bounds / worst
-        findings.add(
+        findings.measure(
             f"{sigma}, d = {d}: the largest error falls as M^−1/2",
             "−1/2",
-            str(fitted),
-            within(fitted, -0.6, -0.4),
+            fitted,
+            -0.6,
+            -0.4,
             f"slope in M, {DRAWS} draws",
         )
         findings.add(

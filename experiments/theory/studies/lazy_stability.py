@@ -17,7 +17,7 @@ from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.stability import second_moment
 from experiments.theory.studies.setting import Rows, curve, numbers
-from experiments.theory.studies.statistics import Findings, beside, holds, ratio
+from experiments.theory.studies.statistics import Findings, ratio
 from experiments.theory.tasks import on_sphere
 from ntkscore.data.images import load_images
 from ntkscore.measures.perturbations import displacements
@@ -166,15 +166,16 @@ def run(study: Study) -> Outcome:
         table = by_seed(frame, "ntk", "m", L=layers)
         peak = int(table.mean().idxmax())
         peaks[layers] = peak
-        sides = [ratio(table, peak, end) for end in (narrow, wide) if peak != end]
+        sides = {f"m = {end}": ratio(table, peak, end) for end in (narrow, wide)}
         if layers == 2:
             continue
-        findings.add(
+        findings.measure(
             f"ntk, L = {layers}: 𝒫 rises with the width, then falls",
             "a peak between",
-            f"peak at m = {peak}: {' and '.join(map(str, sides))} times the ends",
-            holds(len(sides) == 2 and all(side.low > 1 for side in sides), len(sides) < 2),
-            f"ratios to m = {narrow} and {wide}, intervals above 1",
+            sides,
+            1,
+            np.inf,
+            f"𝒫 at its peak, m = {peak}, over that at m = {narrow} and {wide}",
         )
     judged = [n for n in LAYERS if n > 2]
     tables = np.stack([by_seed(frame, "ntk", "m", L=n).to_numpy() for n in judged], 1)
@@ -182,13 +183,19 @@ def run(study: Study) -> Outcome:
     growth = over_seeds(
         tables, lambda drawn: log_slope(np.array(judged, float), at[drawn.mean(0).argmax(1)])
     )
-    findings.add(
-        "ntk: the peak moves to larger widths with the depth",
-        "as L³",
-        f"exponent {growth}",
-        beside(growth, 0, above=True),
-        "peaks at " + ", ".join(f"L = {n}: {m}" for n, m in peaks.items()),
-    )
+    words = ", ".join(f"L = {n}: {m}" for n, m in peaks.items())
+    for what, paper, low, high in (
+        ("with the depth", "to larger ones", 0, np.inf),
+        ("as L³", "exponent 3", 2.5, 3.5),
+    ):
+        findings.measure(
+            f"ntk: the peak moves to larger widths {what}",
+            paper,
+            growth,
+            low,
+            high,
+            f"exponent of L, L ≥ {judged[0]}; peaks at m: {words}, the first at the smallest width",
+        )
     few, many = LAYERS[1], 8
     trends = (
         ("ntk: depth hurts, m = 128", by_seed(frame, "ntk", "L", m=128), many, 2, True),
@@ -198,11 +205,12 @@ def run(study: Study) -> Outcome:
     )
     for what, table, end, start, up in trends:
         found = ratio(table, end, start)
-        findings.add(
+        findings.measure(
             what,
             "𝒫 rises" if up else "𝒫 falls",
-            str(found),
-            beside(found, 1, above=up),
+            found,
+            1 if up else -np.inf,
+            np.inf if up else 1,
             f"𝒫 at {end} over that at {start}",
         )
     words, fitted, free = shape(frame[(frame["initialisation"] == "ntk") & frame["L"].isin(judged)])

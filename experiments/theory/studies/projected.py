@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
 
@@ -12,7 +13,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.convergence import Arcs, projected_descent, regret, theorem41_width
 from experiments.theory.networks import deep_network
 from experiments.theory.studies.setting import Rows, grid, linearisation, lines_by_group
-from experiments.theory.studies.statistics import Findings, slope, within
+from experiments.theory.studies.statistics import Findings, slope
 
 HIDDEN, STEPS, SEEDS = 2, 400, 3
 WIDTHS = (64, 256, 1024)
@@ -23,7 +24,7 @@ COMPARATOR_STEPS = 2000
 ARCS = Arcs(radius=0.15)
 COARSE = Arcs(radius=0.15, grid=11)
 """For the comparator's own training: any weights of the ball will do, and these cost less."""
-SLOWEST = -0.12
+SLOWEST = -1 / 6
 ATTACKS = ("weak", "exact")
 FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
 
@@ -106,13 +107,14 @@ def run(study: Study) -> Outcome:
         falls.all(),
         "from every radius to the next, by width and seed",
     )
-    findings.add(
+    findings.measure(
         f"the linearisation's error at W^c falls with the width, R = {max(RADII):g}",
         "as m^−1/6 or faster (lemma A.6)",
-        str(fitted),
-        within(fitted, -3.0, SLOWEST),
-        f"slope in m, at most {SLOWEST:g}; it bounds the defect, which is at most zero in "
-        f"{convex} of {len(frame)} runs: there the loss is as good as convex",
+        fitted,
+        -np.inf,
+        SLOWEST,
+        f"slope in m; it bounds the defect, which is at most zero in {convex} of {len(frame)} "
+        "runs: there the loss is as good as convex",
     )
     figure, axes = panels(3, 0.8)
     quantities = {name: name for name in ("L_*(W^c)", "bound", "linearisation")}

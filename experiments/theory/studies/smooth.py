@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
 
@@ -13,7 +14,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.convergence import Arcs, projected_descent, regret, theorem51_width
 from experiments.theory.networks import draw_two_layer, two_layer
 from experiments.theory.studies.setting import Rows, grid, linearisation, lines_by_group, numbers
-from experiments.theory.studies.statistics import Findings, slope, within
+from experiments.theory.studies.statistics import Findings, slope
 from ntkscore.model import Model
 
 STEPS, RATE, SEEDS = 600, 0.5, 5
@@ -26,7 +27,7 @@ QUANTITIES = {
     "row": "largest movement of a row",
     "linearisation": "relative error of the linearisation",
 }
-EXPECTED = {"movement": (-0.1, 0.1), "row": (-0.6, -0.35), "linearisation": (-9.0, -0.4)}
+EXPECTED = {"movement": (-0.1, 0.1), "row": (-0.6, -0.35), "linearisation": (-np.inf, -0.4)}
 CENTRED = (-1.2, -0.8)
 """Slopes of the linearisation without pairs: random signs of the second order cancel too."""
 STARTS = {"pairs": "begins as zero by pairs", "centred": "independent neurons, minus its start"}
@@ -82,11 +83,12 @@ def run(study: Study) -> Outcome:
                 continue
             low, high = EXPECTED[name] if start == "pairs" else CENTRED
             fitted = slope(part, "m", name)
-            findings.add(
+            findings.measure(
                 f"{sigma}, {STARTS[str(start)]}: slope in m of {title}",
-                f"at most {high:g}" if low < -2 else f"{low:g} to {high:g}",
-                str(fitted),
-                within(fitted, low, high),
+                "",
+                fitted,
+                low,
+                high,
                 "means over the seeds",
             )
     figure, axes = panels(len(QUANTITIES), 0.8)

@@ -1,6 +1,6 @@
 """Slopes and rank correlations with intervals, and verdicts on statements by them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,46 @@ class Findings(list[Finding]):
     """Statements of a paper beside what was measured, in the order in which they were added."""
 
     def add(self, what: str, paper: str, ours: str, verdict: Verdict | Truth, why: str) -> None:
-        """Add one; for its fields see `Finding`."""
+        """Add one that has no interval; for its fields see `Finding`."""
         known = verdict if isinstance(verdict, str) else holds(verdict)
         self.append(Finding(what, paper, ours, known, why))
+
+    def measure(
+        self,
+        what: str,
+        paper: str,
+        found: Interval | Mapping[str, Interval],
+        low: float,
+        high: float,
+        why: str,
+    ) -> None:
+        """Add one by its interval, or by several under their names, and a range.
+
+        Args:
+            what: the statement.
+            paper: the paper's number or words.
+            found: what was measured.
+            low: lower end of the range that the statement gives, or -inf.
+            high: upper end, or inf.
+            why: what was measured, and how; the range comes after it.
+        """
+        several = isinstance(found, Mapping)
+        intervals = list(found.values()) if several else [found]
+        ours = "; ".join(f"{name}: {one}" for name, one in found.items()) if several else str(found)
+        verdict = within(intervals, low, high)
+        self.append(Finding(what, paper, ours, verdict, f"{why}; must lie {range_text(low, high)}"))
+
+
+def range_text(low: float, high: float) -> str:
+    """The text of a range.
+
+    Example:
+        >>> range_text(-0.6, -0.4), range_text(1, np.inf), range_text(-np.inf, 0.5)
+        ('from -0.6 to -0.4', 'above 1', 'below 0.5')
+    """
+    if np.isinf(high):
+        return f"above {low:g}"
+    return f"below {high:g}" if np.isinf(low) else f"from {low:g} to {high:g}"
 
 
 def holds(right: Truth, wrong: Truth | None = None) -> Verdict:
@@ -84,21 +121,21 @@ def crossings(
     return groups, table.to_numpy(), crossed
 
 
-def within(interval: Interval, low: float, high: float) -> Verdict:
-    """The verdict that an interval lies in a range; not decidable across its ends."""
-    inside = low <= interval.low and interval.high <= high
-    return holds(inside, interval.high < low or high < interval.low)
+def within(intervals: Sequence[Interval], low: float, high: float) -> Verdict:
+    """The one rule of this page: the verdict that a range holds all of some intervals.
 
+    Returns:
+        "reproduced" where all intervals lie inside the range, "not reproduced" where one is apart
+        from it, else "not decidable". An interval that is not known decides nothing.
 
-def meets(interval: Interval, low: float, high: float) -> bool:
-    """True where an interval has a point in common with a range."""
-    return interval.low <= high and low <= interval.high
-
-
-def beside(interval: Interval, level: float, above: bool) -> Verdict:
-    """The verdict that an interval lies above a level, or below it."""
-    over, under = interval.low > level, interval.high < level
-    return holds(over, under) if above else holds(under, over)
+    Example:
+        >>> within([Interval(-0.5, -0.55, -0.45)], -0.6, -0.4)
+        'reproduced'
+        >>> within([Interval(-0.4, -0.5, -0.3)], -0.6, -0.4)
+        'not decidable'
+    """
+    inside = all(low <= each.low and each.high <= high for each in intervals)
+    return holds(inside, any(each.high < low or high < each.low for each in intervals))
 
 
 def agreement(

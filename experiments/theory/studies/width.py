@@ -20,7 +20,7 @@ from experiments.theory.studies.setting import (
     pixels,
     stacked,
 )
-from experiments.theory.studies.statistics import Findings, slope, within
+from experiments.theory.studies.statistics import Findings, slope
 from experiments.theory.tasks import margin, on_sphere
 from ntkscore.model import Model
 
@@ -84,11 +84,12 @@ def run(study: Study) -> Outcome:
             widest = one[one["m"] == one["m"].max()]["trace"]
             bias = abs(widest.mean()) / (widest.std() / np.sqrt(len(widest)))
             row[str(name)] = f"{fitted.value:.2f}"
-            findings.add(
+            findings.measure(
                 f"{label}: {name} approaches its limit as m^−1/2",
-                "−1/2",
-                str(fitted),
-                within(fitted, LOW, HIGH),
+                "a limit; no rate",
+                fitted,
+                LOW,
+                HIGH,
                 f"slope in m; mean trace at the largest m {bias:.1f} standard errors off",
             )
             lines(axis, one, "m", "deviation", str(name), i)
