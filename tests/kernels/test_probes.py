@@ -72,7 +72,8 @@ def seen(cell: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[An
 
     given = {**variables, STATISTICS: model.passes.statistics}
     with monkeypatch.context() as patched, jax.disable_jit(), nn.intercept_methods(watch):
-        patched.setattr(nn, "relu", spied)
+        for module in (nn, jax.nn):
+            patched.setattr(module, "relu", spied)
         SPACE.flax_network.apply(given, x, digits)
     return inputs, outputs, model
 

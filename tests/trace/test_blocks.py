@@ -160,8 +160,9 @@ params = [rng.normal(size=size) for size in ((12, 8), (8, 3))]
 model = ntkscore.Model(lambda w, x: jax.nn.relu(x @ w[0]) @ w[1], params)
 x, y = rng.uniform(size=(7, 12)), np.arange(7) % 3
 kernels = ntkscore.stack(model, x, y, "fgsm", [0.1], memory=MEMORY)
-everything = [ntkscore.ntk(model, x), ntkscore.ntk(model, x, projections=16), *kernels[:3]]
-print(jax.local_device_count(), *(float(np.sum(np.square(each))) for each in everything))
+everything = [ntkscore.ntk(model, x), ntkscore.ntk(model, x, projections=16), kernels]
+sizes = [float(np.sum(np.square(each))) for each in jax.tree.leaves(everything)]
+print(jax.local_device_count(), *sizes)
 """
 
 
