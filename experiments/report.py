@@ -109,8 +109,8 @@ def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Ite
             ("statement", "paper", "measured", "verdict", "because"),
             [(f.what, f.paper, f.ours, f.verdict, f.why) for f in outcome.findings],
         )
-    if outcome.summary is not None:
-        entries = outcome.summary.map(format_value)
+    for frame in ([] if outcome.summary is None else [outcome.summary]) + [*outcome.more]:
+        entries = frame.map(format_value)
         yield markdown_table(list(entries.columns), entries.to_numpy().tolist())
     if outcome.kept:
         yield f"All of it: [{name}.parquet]({name}.parquet)."

@@ -183,6 +183,7 @@ class Outcome:
         remarks: sentences for the report.
         findings: the paper's statements, each beside our measurement.
         summary: the part of the data that the report shows, a page at most.
+        more: further tables for the report, below that one.
         kept: whether the data is of use to others, and lies beside the report as Parquet.
     """
 
@@ -192,6 +193,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     summary: pd.DataFrame | None = None
+    more: tuple[pd.DataFrame, ...] = ()
     kept: bool = False
 
 
