@@ -5,7 +5,7 @@ are compared with each other and with `REFERENCES`, measures of `space` on these
 many settings is better by chance, so one half of the cells chooses and the other half tests.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from experiments.ours.equal_counts import (
     with_interval,
 )
 from experiments.ours.measures import HELD_EQUAL
-from experiments.paper.contrasts import NOTABLE, Contrast
-from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS, RECORDINGS
+from experiments.paper.contrasts import Contrast
+from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS
 from experiments.study import DATASET, METRIC, Study, single_seeds
 from ntkscore.analysis.frames import score_table
 from ntkscore.kernels.joint import JOINT
@@ -45,8 +45,8 @@ SAMPLES = {
 """Recordings of the same cells, by what varies in them."""
 ENOUGH = 500
 """Cells that halves are cut from; fewer tell nothing."""
-BETAS = (0.0, 0.5, 1.0)
-LABELS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
+BETA = 1.0
+"""Weight of adversarial training in the benchmark's published code (`docs/training.md`)."""
 RESAMPLES = 200
 
 
@@ -165,84 +165,15 @@ def chosen_on_half(found: Settings, seed: int) -> tuple[str, dict[str, Contrast]
     return str(found.tables[0].columns[best - first]), gaps
 
 
-def higher(frame: pd.DataFrame) -> pd.DataFrame:
-    """The settings that are above `KERNEL` by a notable difference whose interval is above 0."""
-    settings = frame[~frame["setting"].isin(REFERENCES)]
-    return settings[(settings["gain_low"] > 0) & (settings["gain"] >= NOTABLE)]
-
-
-def interval(row: pd.Series, column: str) -> str:
-    """A number with its interval."""
-    return f"{row[column]:.3f} [{row[f'{column}_low']:.3f}, {row[f'{column}_high']:.3f}]"
-
-
-def both(row: pd.Series) -> str:
-    """The partial coefficient, and τ at equal counts, with intervals."""
-    low, high = (row[f"equal counts: {end}"] for end in ("low", "high"))
-    return f"{interval(row, 'beside')}; {row['equal counts']:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def beta_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Joint kernels at three β: a row for each kernel and score."""
-    by_name = frame.set_index("setting")
-    rows = []
-    for kernel, label in LABELS.items():
-        for score in ("frobenius", "trace", "lambda_min", SHAPE):
-            row = {"kernel": label, "score": score}
-            for beta in BETAS:
-                one = by_name.loc[f"space 8/255 {kernel}@{beta:g}.{score}"]
-                row[f"β = {beta:g}: beside counts; τ"] = both(one)
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def recordings_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each recording of kernels at 8/255: partial coefficients of two scores."""
-    by_name = frame.drop_duplicates("setting").set_index("setting")
-    rows = []
-    for name in RECORDINGS:
-        first = f"{name} 8/255 "
-        if f"{first}{KERNEL}" not in by_name.index:
-            continue
-        of = {score: by_name.loc[first + score] for score in (KERNEL, "robust.frobenius")}
-        one = of[KERNEL]
-        rows.append(
-            {
-                "recording": f"`{name}`",
-                "cells": f"{one['cells']:,}",
-                **{score: interval(row, "beside") for score, row in of.items()},
-                f"{KERNEL}, less that of `space`": interval(one, "gain"),
-                "τ, equal size": f"{one['equal size']:.2f}",
-                "pairs": f"{one['equal size: pairs']:,}",
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def summary(
-    settings: Mapping[str, pd.DataFrame], chosen: Mapping[str, tuple[str, Mapping[str, Contrast]]]
-) -> pd.DataFrame:
-    """What came of the settings of each sample, a row each."""
-    rows = []
-    for sample, frame in settings.items():
-        by_name = frame.set_index("setting")
-        others = by_name.drop(list(REFERENCES))
-        best = str(others["beside"].idxmax())
-        row: dict[str, object] = {
-            "varied": sample,
-            "cells": f"{by_name['cells'].iloc[0]:,}",
-            "settings": len(others),
-            f"{KERNEL} of `space`": interval(by_name.loc[KERNEL], "beside"),
-            "the best": f"{best}: {interval(by_name.loc[best], 'beside')}",
-            "higher than the first": len(higher(frame)),
-            "by chance": f"{0.025 * len(others):.0f}",
-            "chosen on a half": "",
-            "on the other half, less the first": "",
-        }
-        if sample in chosen:
-            name, gaps = chosen[sample]
-            gap = gaps[KERNEL].means
-            text = f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-            row |= {"chosen on a half": name, "on the other half, less the first": text}
-        rows.append(row)
-    return pd.DataFrame(rows)
+def trained(found: Settings, seed: int) -> Contrast:
+    """K̃_all at the β of the benchmark's training, less the clean kernel: beside counts."""
+    columns = [
+        f"space 8/255 {kernel}.{SHAPE}" for kernel in (f"joint_robust@{BETA:g}", "joint_clean@0")
+    ]
+    given = found.counts.to_numpy()
+    first, *alone = (
+        partials(one[columns].to_numpy(), found.accuracy, given, 0 if place else RESAMPLES, seed)
+        for place, one in enumerate(found.tables)
+    )
+    by_seed = [one[0, 0] - one[0, 1] for one in alone]
+    return contrast_of(first[:, 0], first[:, 1], by_seed, len(found.accuracy))

@@ -26,6 +26,7 @@ from experiments.paper.contrasts import Contrast, contrast
 from experiments.plotting import DATASET_LABELS
 from experiments.study import DATASET, Finding, Study, sum_named
 from ntkscore.analysis.paired import Difference
+from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import direction_of
 
 OF_FEATURES = tuple(
@@ -46,6 +47,8 @@ ASKED = (
 )
 FEATURE = "robust.expressivity"
 """What stands in the place of `KERNEL` in sums."""
+FEATURES = "params+path_pools+field+robust.expressivity+clean.vkdnw"
+"""The sum without kernels that agrees best."""
 FORMER = "params+path_pools+field+network.synflow"
 """The default of 0.3 without its kernel's term."""
 NEEDED = tuple(
@@ -58,6 +61,7 @@ TOP = 0.1
 ORDERS = "Among cells of equal counts λ_min/trace orders better than measures without a kernel"
 BESIDE = "Beside counts λ_min/trace correlates more than measures without a kernel"
 IN_SUMS = "λ_min/trace makes a sum better than another measure in its place"
+LEFT = "λ_min/trace knows what neither counts nor measures without kernels know"
 SCARCE = "Of a few networks, λ_min/trace beside four counts orders better"
 ELSEWHERE = "At another β, radius, fidelity or convention a kernel knows more beside counts"
 
@@ -66,7 +70,7 @@ def beside(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     """A row for each of `ASKED`: its partial Spearman coefficient given more and more.
 
     Given the eight counts; these in the best tenth by accuracy; these and `OF_FEATURES`, a
-    measure's own kind left out; these and VKDNW; these and `KERNEL`.
+    measure's own kind left out; these and VKDNW; counts and `KERNEL`.
     """
     accuracy = study.accuracies(scores.index)[DATASET]
     best = np.argsort(-accuracy)[: round(TOP * len(scores))]
@@ -78,7 +82,7 @@ def beside(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
             "counts": (whole, []),
             "counts, in the best tenth": (best, []),
             "counts and features": (whole, features),
-            "counts and VKDNW": (whole, ["clean.vkdnw"]),
+            "counts, features and VKDNW": (whole, [*features, "clean.vkdnw"]),
             f"counts and {KERNEL}": (whole, [KERNEL]),
         }
         for given, (cells, names) in ways.items():
@@ -128,6 +132,26 @@ def without_kernels(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Fi
             yield found(f"{KERNEL} above {name}: {statistic}", statement, gap)
 
 
+def left_over(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
+    """`KERNEL` beside counts, features and VKDNW: its partial coefficient less 0."""
+    accuracy = study.accuracies(tables[0].index)[DATASET]
+    best = np.argsort(-accuracy)[: round(TOP * len(accuracy))]
+    given = [*HELD_EQUAL, *OF_FEATURES, "clean.vkdnw"]
+    for where, cells in (("all cells", np.arange(len(accuracy))), ("the best tenth", best)):
+        first, *alone = (
+            partials(
+                one[[KERNEL]].to_numpy()[cells],
+                accuracy[cells],
+                one[given].to_numpy()[cells],
+                kernel_settings.RESAMPLES if place == 0 else 0,
+                study.seed,
+            )[:, 0]
+            for place, one in enumerate(tables)
+        )
+        gap = contrast_of(first, 0 * first, [one[0] for one in alone], len(cells))
+        yield found(f"{KERNEL} given counts, features and VKDNW, above 0: {where}", LEFT, gap)
+
+
 def taus_of(
     values: Sequence[Float[np.ndarray, "cells measures"]],
     accuracy: Float[np.ndarray, " cells"],
@@ -149,16 +173,22 @@ def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
         (small_pools.COUNTS, f"+{FEATURE}", DATASET, everywhere, "all cells"),
         (small_pools.COUNTS, f"+{FEATURE}", DATASET, best, "the best tenth"),
         (small_pools.COUNTS, "", DATASET, best, "the best tenth"),
+        *(
+            (terms, "", name, everywhere, "all cells")
+            for terms in (str(DEFAULT), small_pools.COUNTS, FEATURES)
+            for name in (DATASET, "imagenet16-120")
+        ),
     ]
     for terms, other, dataset, cells, where in cases:
-        pairs = [
-            tuple(
+        first, second = (
+            [
                 (sum_named(name).of(one).to_numpy(float)[cells], accuracies[dataset][cells])
-                for name in (f"{terms}+{KERNEL}", terms + other)
-            )
-            for one in tables
-        ]
-        gap = contrast(*pairs[0], pairs[1:], study.seed)
+                for one in tables
+            ]
+            for name in (f"{terms}+{KERNEL}", terms + other)
+        )
+        by_seed = list(zip(first[1:], second[1:], strict=True))
+        gap = contrast(first[0], second[0], by_seed, study.seed)
         rival = other[1:] or "nothing"
         what = f"{terms} with {KERNEL} above {rival}: {where}, {DATASET_LABELS[dataset]}"
         yield found(what, IN_SUMS, gap)
@@ -168,7 +198,8 @@ def in_pools(pools: pd.DataFrame) -> Iterator[Finding]:
     """Four counts with `KERNEL`, less these alone and less these with `FEATURE`."""
     way = f"{small_pools.COUNTS}+{KERNEL}"
     part = pools[(pools["dataset"] == DATASET) & (pools["metric"] == "spearman")]
-    for row in part[part["way"] == way].itertuples():
+    few = part["networks"].isin((min(small_pools.SIZES), max(small_pools.SIZES)))
+    for row in part[few & (part["way"] == way)].itertuples():
         numbers = (row.gap, row.low, row.high, row.value, row.value - row.gap)
         gap = Contrast(Difference("ok", row.networks, 0, *numbers), row.by_seed)
         rival = "nothing" if row.rival == small_pools.COUNTS else FEATURE
@@ -180,6 +211,7 @@ def findings(
     tables: Sequence[pd.DataFrame],
     pools: pd.DataFrame,
     chosen: Mapping[str, tuple[str, Mapping[str, Contrast]]],
+    trained: Contrast,
 ) -> tuple[Finding, ...]:
     """What kernels add, each difference with its verdict."""
     elsewhere = (
@@ -190,7 +222,9 @@ def findings(
     )
     return (
         *without_kernels(study, tables),
+        *left_over(study, tables),
         *in_sums(study, tables),
         *in_pools(pools),
+        found(f"K̃_all at β = 1 above K at β = 0, both {kernel_settings.SHAPE}", ELSEWHERE, trained),
         *elsewhere,
     )

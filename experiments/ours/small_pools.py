@@ -40,7 +40,8 @@ RIVALS = (COUNTS, f"{COUNTS}+robust.expressivity")
 """Sums that all are compared with: counts, and counts with a measure that needs no kernel."""
 LARGEST = 0.1
 WHERE = ("all cells", "the largest tenth")
-METRICS = {"spearman": "Spearman", "loss": "accuracy lost"}
+METRICS = {"spearman": ("Spearman", 1, 3), "loss": ("accuracy lost, points", 100, 2)}
+"""Names, factors and digits of what a pool is judged by."""
 
 
 def pools_of(
@@ -135,12 +136,13 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (where, size, metric), part in shown.groupby(["where", "networks", "metric"], sort=False):
         by_way = part.set_index("way")
+        name, factor, digits = METRICS[str(metric)]
         row = {
-            f"pools, {DATASET_LABELS[DATASET]}": f"{size} of {where}: {METRICS[str(metric)]}",
-            "four counts": f"{by_way.loc[COUNTS, 'value']:.3f}",
+            f"pools, {DATASET_LABELS[DATASET]}": f"{size} of {where}: {name}",
+            "four counts": f"{factor * by_way.loc[COUNTS, 'value']:.{digits}f}",
         }
         for way, label in WAYS.items():
-            one = by_way.loc[way]
-            row[label] = f"{one['gap']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+            gap, low, high = factor * by_way.loc[way, ["gap", "low", "high"]].astype(float)
+            row[label] = f"{gap:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
         rows.append(row)
     return pd.DataFrame(rows)

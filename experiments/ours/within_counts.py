@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.ours import kernel_settings, kernels_added, small_pools
+from experiments.ours import kernel_settings, kernels_added, setting_tables, small_pools
 from experiments.ours.equal_counts import GROUPINGS, pairs_of, taus, with_interval
 from experiments.ours.kernel_settings import ENOUGH, KERNEL, SAMPLES
 from experiments.ours.measures import HELD_EQUAL, LABELS, RECORDINGS, measured_by_seed
@@ -101,10 +101,12 @@ def run(study: Study) -> Outcome:
     accuracies = {name: study.accuracies(cells)[name] for name in DATASETS}
     partial = pd.DataFrame(kernels_added.beside(study, common[0]))
     pools = pd.DataFrame(small_pools.examine(common, accuracies, study.seed))
-    settings, chosen = {}, {}
+    settings, chosen, trained = {}, {}, []
     for sample, recordings in SAMPLES.items():
         found = kernel_settings.read(study, recordings, tables)
         settings[sample] = pd.DataFrame(kernel_settings.examine(found, sample, study.seed))
+        if recordings == ("space",):
+            trained.append(kernel_settings.trained(found, study.seed))
         if len(found.accuracy) >= ENOUGH:
             chosen[sample] = kernel_settings.chosen_on_half(found, study.seed)
     everything = {"groups": frame, "beside": partial, "pools": pools}
@@ -117,14 +119,14 @@ def run(study: Study) -> Outcome:
         {"recordings": study.configurations(dict.fromkeys(recordings)), "table": study.table.name}
         | {"groupings": GROUPINGS, "resamples": RESAMPLES, "pools": small_pools.DRAWS},
         tuple(remarks(names, settings)),
-        kernels_added.findings(study, common, pools, chosen),
+        kernels_added.findings(study, common, pools, chosen, *trained),
         table(frame, [*names[:SHOWN], KERNEL, "robust.frobenius"]),
         (
             kernels_added.beside_table(partial),
             small_pools.table(pools),
-            kernel_settings.beta_table(settings["all β"]),
-            kernel_settings.recordings_table(pd.concat(settings.values())),
-            kernel_settings.summary(settings, chosen),
+            setting_tables.beta_table(settings["all β"]),
+            setting_tables.recordings_table(pd.concat(settings.values())),
+            setting_tables.summary(settings, chosen),
         ),
     )
 
@@ -133,7 +135,7 @@ def remarks(names: Sequence[str], settings: Mapping[str, pd.DataFrame]) -> Itera
     """Sentences below the tables."""
     counts = "; ".join(f"{name}: {', '.join(terms)}" for name, terms in GROUPINGS.items())
     number = sum(len(part) - len(kernel_settings.REFERENCES) for part in settings.values())
-    higher = sum(len(kernel_settings.higher(part)) for part in settings.values())
+    higher = sum(len(setting_tables.higher(part)) for part in settings.values())
     yield (
         f"Cells of a group share counts ({counts}). Intervals of 95 %: of τ by bootstrap over "
         "groups, of partial coefficients over cells, of pools' means over the pools."
@@ -160,9 +162,13 @@ def remarks(names: Sequence[str], settings: Mapping[str, pd.DataFrame]) -> Itera
         "attacked images, and K̃_all that of images attacked twice."
     )
     yield (
+        "Fifth table: coefficients beside counts, at the cells of each recording; those of "
+        "`fidelity/`, of 40 cells, have intervals of more than ±0.4 and are left out."
+    )
+    yield (
         f"All settings together: {number:,}, of which {higher} have a coefficient that is higher "
         f"than that of {KERNEL} at the moderate fidelity, on the same cells, by "
-        f"{kernel_settings.NOTABLE} or more with an interval above 0. If no setting were better or "
+        f"{setting_tables.NOTABLE} or more with an interval above 0. If no setting were better or "
         f"worse, about {0.025 * number:.0f} intervals would be above 0. `trainability`, `weights` "
         "and `perturbations` hold measures without kernels, of the fidelity of `space`."
     )

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
 from experiments.ours import measures
+from experiments.ours.kernel_settings import SAMPLES
 from experiments.report import by_statement, overall_text, section, three_findings, verdict_counts
 from experiments.study import (
     RECORDED,
@@ -41,6 +42,7 @@ READ = {
     "fidelity": {*recordings.FIDELITIES, "signs", "space"},
     "search": {"space", "fidelity/moderate"},
     "measures": set(measures.RECORDINGS),
+    "within-counts": {*measures.RECORDINGS, *(r for of in SAMPLES.values() for r in of)},
 }
 """Recordings that experiments read."""
 WHOLE = (*QUICK, "sweep", "conventions", "fidelity")
@@ -103,7 +105,7 @@ def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
     statements: dict[str, list[Finding]] = {}
     for name, experiment in EXPERIMENTS.items():
         assert f"## {experiment.title}" in REPORT
-        if experiment.run.__module__.startswith("experiments.paper"):
+        if experiment.run.__module__.startswith("experiments.paper") or name == "within-counts":
             findings += outcome_of(name).findings
             statements |= by_statement(experiment.title, outcome_of(name).findings)
     for finding in findings:
