@@ -171,6 +171,7 @@ def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
     cases = [
         *((FORMER, f"+{FEATURE}", name, everywhere, "all cells") for name in accuracies),
         (small_pools.COUNTS, f"+{FEATURE}", DATASET, everywhere, "all cells"),
+        (str(DEFAULT), f"+{FEATURE}", DATASET, everywhere, "all cells"),
         (small_pools.COUNTS, f"+{FEATURE}", DATASET, best, "the best tenth"),
         (small_pools.COUNTS, "", DATASET, best, "the best tenth"),
         *(

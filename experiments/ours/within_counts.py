@@ -163,7 +163,7 @@ def remarks(names: Sequence[str], settings: Mapping[str, pd.DataFrame]) -> Itera
     )
     yield (
         "Fifth table: coefficients beside counts, at the cells of each recording; those of "
-        "`fidelity/`, of 40 cells, have intervals of more than ±0.4 and are left out."
+        "`fidelity/`, of 40 cells, have intervals of about ±0.4 or more and are left out."
     )
     yield (
         f"All settings together: {number:,}, of which {higher} have a coefficient that is higher "
