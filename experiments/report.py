@@ -14,6 +14,7 @@ from experiments.recordings import RECORDINGS, seconds_per_cell
 from experiments.study import (
     FIRST,
     MEANS,
+    OURS,
     SECOND,
     THIRD,
     Experiment,
@@ -175,9 +176,12 @@ def verdict_counts(statements: Mapping[str, Sequence[Finding]]) -> str:
 
 
 def by_statement(title: str, findings: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Rows of the same statement under the same convention; rows of no other are the section's."""
+    """Rows of the same statement under the same convention; rows of no other are the section's.
+
+    Questions of our own are no statements.
+    """
     statements: dict[str, list[Finding]] = {}
-    for finding in findings:
+    for finding in (row for row in findings if row.paper != OURS):
         statements.setdefault(f"{finding.of or title} {finding.under}", []).append(finding)
     return statements
 

@@ -24,7 +24,7 @@ from experiments.ours.kernel_settings import KERNEL, REFERENCES
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast, contrast
 from experiments.plotting import DATASET_LABELS
-from experiments.study import DATASET, Finding, Study, sum_named
+from experiments.study import DATASET, OURS, Finding, Study, sum_named
 from ntkscore.analysis.paired import Difference
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import direction_of
@@ -109,7 +109,7 @@ def beside_table(frame: pd.DataFrame) -> pd.DataFrame:
 def found(what: str, of: str, gap: Contrast) -> Finding:
     """A difference as a finding; the paper says nothing of it."""
     verdict, why = gap.verdict
-    return Finding(what, "–", str(gap), verdict, why, of)
+    return Finding(what, OURS, str(gap), verdict, why, of)
 
 
 def without_kernels(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from experiments.ours import measures
 from experiments.ours.kernel_settings import SAMPLES
 from experiments.report import by_statement, overall_text, section, three_findings, verdict_counts
 from experiments.study import (
+    OURS,
     RECORDED,
     Finding,
     Outcome,
@@ -45,7 +46,7 @@ READ = {
     "within-counts": {*measures.RECORDINGS, *(r for of in SAMPLES.values() for r in of)},
 }
 """Recordings that experiments read."""
-WHOLE = (*QUICK, "sweep", "conventions", "fidelity")
+WHOLE = (*QUICK, "sweep", "conventions", "fidelity", "within-counts")
 """Experiments that the tests run as the report does: without fewer resamples, and no clocks."""
 runner = CliRunner()
 
@@ -125,6 +126,15 @@ def test_a_statement_counts_once() -> None:
     assert [len(rows) for rows in statements.values()] == [2, 2, 1]
     text = verdict_counts(statements)
     assert text == "The 3 statements below, of 5 rows: 2 reproduced, 1 mixed."
+    assert not by_statement("first", [replace(yes, paper=OURS)])
+
+
+def test_a_section_has_all_of_its_tables() -> None:
+    frames = [pd.DataFrame({name: [0.5]}) for name in "ab"]
+    lines = "\n".join(
+        section("x", "X", Outcome(frames[0], summary=frames[0], more=(frames[1],)), None)
+    )
+    assert "| a |" in lines and "| b |" in lines and lines.count("| 0.500 |") == 2
 
 
 def test_tables_escape_bars() -> None:
