@@ -198,13 +198,13 @@ def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
 def in_pools(pools: pd.DataFrame) -> Iterator[Finding]:
     """Four counts with `KERNEL`, less these alone and less these with `FEATURE`."""
     way = f"{small_pools.COUNTS}+{KERNEL}"
-    part = pools[(pools["dataset"] == DATASET) & (pools["metric"] == "spearman")]
-    few = part["networks"].isin((min(small_pools.SIZES), max(small_pools.SIZES)))
-    for row in part[few & (part["way"] == way)].itertuples():
+    few = pools["networks"].isin((min(small_pools.SIZES), max(small_pools.SIZES)))
+    for row in pools[few & (pools["metric"] == "spearman") & (pools["way"] == way)].itertuples():
         numbers = (row.gap, row.low, row.high, row.value, row.value - row.gap)
         gap = Contrast(Difference("ok", row.networks, 0, *numbers), row.by_seed)
         rival = "nothing" if row.rival == small_pools.COUNTS else FEATURE
-        yield found(f"{KERNEL} above {rival}: {row.networks} of {row.where}", SCARCE, gap)
+        of = f"{row.networks} of {row.where}, {DATASET_LABELS[row.dataset]}"
+        yield found(f"{KERNEL} above {rival}: {of}", SCARCE, gap)
 
 
 def findings(

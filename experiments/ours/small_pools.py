@@ -132,17 +132,20 @@ def examine(
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each kind and size of pool and metric: counts, and the others less counts."""
-    shown = frame[(frame["dataset"] == DATASET) & (frame["rival"] == COUNTS)]
+    ends = frame["networks"].isin((min(SIZES), max(SIZES)))
+    shown = frame[(frame["rival"] == COUNTS) & (ends | (frame["dataset"] == DATASET))]
+    shown = shown.sort_values("dataset", kind="stable")
     rows = []
-    for (where, size, metric), part in shown.groupby(["where", "networks", "metric"], sort=False):
+    keys = ["dataset", "where", "networks", "metric"]
+    for (dataset, where, size, metric), part in shown.groupby(keys, sort=False):
         by_way = part.set_index("way")
         name, factor, digits = METRICS[str(metric)]
         row = {
-            f"pools, {DATASET_LABELS[DATASET]}": f"{size} of {where}: {name}",
+            "pools": f"{DATASET_LABELS[str(dataset)]}, {size} of {where}: {name}",
             "four counts": f"{factor * by_way.loc[COUNTS, 'value']:.{digits}f}",
         }
         for way, label in WAYS.items():
-            gap, low, high = factor * by_way.loc[way, ["gap", "low", "high"]].astype(float)
-            row[label] = f"{gap:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+            value, low, high = factor * by_way.loc[way, ["gap", "low", "high"]].astype(float)
+            row[label] = f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
         rows.append(row)
     return pd.DataFrame(rows)
