@@ -14,6 +14,7 @@ from experiments.recordings import RECORDINGS, seconds_per_cell
 from experiments.study import (
     FIRST,
     MEANS,
+    OURS,
     SECOND,
     THIRD,
     Experiment,
@@ -109,8 +110,8 @@ def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Ite
             ("statement", "paper", "measured", "verdict", "because"),
             [(f.what, f.paper, f.ours, f.verdict, f.why) for f in outcome.findings],
         )
-    if outcome.summary is not None:
-        entries = outcome.summary.map(format_value)
+    for frame in ([] if outcome.summary is None else [outcome.summary]) + [*outcome.more]:
+        entries = frame.map(format_value)
         yield markdown_table(list(entries.columns), entries.to_numpy().tolist())
     if outcome.kept:
         yield f"All of it: [{name}.parquet]({name}.parquet)."
@@ -175,9 +176,12 @@ def verdict_counts(statements: Mapping[str, Sequence[Finding]]) -> str:
 
 
 def by_statement(title: str, findings: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Rows of the same statement under the same convention; rows of no other are the section's."""
+    """Rows of the same statement under the same convention; rows of no other are the section's.
+
+    Questions of our own are no statements.
+    """
     statements: dict[str, list[Finding]] = {}
-    for finding in findings:
+    for finding in (row for row in findings if row.paper != OURS):
         statements.setdefault(f"{finding.of or title} {finding.under}", []).append(finding)
     return statements
 

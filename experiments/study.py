@@ -51,6 +51,9 @@ SECOND = "the correlation grows with the radius of the accuracy metric"
 THIRD = "FGSM kernels correlate more than PGD kernels"
 """The paper's three findings about kernels."""
 
+OURS = "–"
+"""In the place of the paper's words, where a question is ours."""
+
 Verdict = Literal["reproduced", "direction only", "equivalent", "not reproduced", "not decidable"]
 """Direction only: sure, and too small to be noted. Equivalent: surely no larger than that."""
 
@@ -155,7 +158,7 @@ class Finding:
 
     Attributes:
         what: the statement.
-        paper: the paper's number or words.
+        paper: the paper's number or words; `OURS` where it says nothing.
         ours: our number with its interval.
         verdict: whether ours bears out the paper's.
         why: reason for the verdict.
@@ -183,6 +186,7 @@ class Outcome:
         remarks: sentences for the report.
         findings: the paper's statements, each beside our measurement.
         summary: the part of the data that the report shows, a page at most.
+        more: further tables for the report, below that one.
         kept: whether the data is of use to others, and lies beside the report as Parquet.
     """
 
@@ -192,6 +196,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     summary: pd.DataFrame | None = None
+    more: tuple[pd.DataFrame, ...] = ()
     kept: bool = False
 
 

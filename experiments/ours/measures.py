@@ -22,7 +22,16 @@ from experiments.plotting import (
     score_label,
 )
 from experiments.recordings import PROXIES
-from experiments.study import METRIC, METRICS, SPACE, Outcome, Study, sum_named, with_costs
+from experiments.study import (
+    METRIC,
+    METRICS,
+    SPACE,
+    Outcome,
+    Study,
+    single_seeds,
+    sum_named,
+    with_costs,
+)
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import partial_spearman
@@ -93,6 +102,13 @@ def measured(study: Study) -> pd.DataFrame:
     """Means over the seeds of every measure, costs and counts, and all sums; a row per cell."""
     scores = with_counts(recorded(study))
     return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
+
+
+def measured_by_seed(study: Study) -> list[pd.DataFrame]:
+    """Every measure, costs, counts and sums: means over the seeds, then every seed alone."""
+    rows = recorded(study)
+    tables = [with_counts(part) for part in (rows, *single_seeds(rows).values())]
+    return [one.assign(**{name: sum_named(name).of(one) for name in LABELS}) for one in tables]
 
 
 def examine(

@@ -1,84 +1,29 @@
-"""The order of cells that counting cannot tell apart, by every train-free measure.
+"""What measures know that counting does not, and whether kernels know more of it than others.
 
-Cells of equal counts are a group. A measure's τ within groups is Kendall's τ-b over the pairs of
-cells of the same group: Σ s(x)s(a) / √(Σ s(x)² Σ s(a)²), s the sign of a pair's difference in the
-measure and in accuracy. Its interval is by bootstrap over groups. A count that the groups hold
-equal has no τ.
+Every measure's τ among cells of equal counts; kernels and other measures in each other's place, in
+sums and beside counts; rankings of a few networks (`small_pools`); kernels at every recorded β,
+radius, fidelity and convention (`kernel_settings`).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.ours.measures import HELD_EQUAL, LABELS, measured, settings
+from experiments.ours import kernel_settings, kernels_added, setting_tables, small_pools
+from experiments.ours.equal_counts import GROUPINGS, pairs_of, taus, with_interval
+from experiments.ours.kernel_settings import ENOUGH, KERNEL, SAMPLES
+from experiments.ours.measures import HELD_EQUAL, LABELS, RECORDINGS, measured_by_seed
 from experiments.plotting import COLUMN, DATASET_LABELS, annotate, metric_label, score_label
 from experiments.study import DATASET, METRIC, Outcome, Study
 from ntkscore.measures.declaration import direction_of
 
-GROUPINGS = {
-    "equal size": ("params", "layers", "path_pools"),
-    "equal counts": HELD_EQUAL,
-}
-"""Counts that the cells of a group share, by the grouping's name."""
 DATASETS = (DATASET, "imagenet16-120")
 RESAMPLES = 1000
 SHOWN = 20
 """Measures in the report's table and in the figure."""
-
-
-class Pairs(NamedTuple):
-    """All pairs of cells of the same group.
-
-    Attributes:
-        first, second: places of the cells.
-        group: number of the pair's group.
-        weights: how often each group counts: once, and then as resampled.
-    """
-
-    first: Int[np.ndarray, " pairs"]
-    second: Int[np.ndarray, " pairs"]
-    group: Int[np.ndarray, " pairs"]
-    weights: Int[np.ndarray, "resamples groups"]
-
-
-def pairs_of(scores: pd.DataFrame, counts: Sequence[str], resamples: int, seed: int) -> Pairs:
-    """The pairs of cells that have the same counts, and bootstrap samples of the groups."""
-    places = [p for p in scores.groupby(list(counts)).indices.values() if len(p) > 1]
-    upper = [np.triu_indices(len(p), 1) for p in places]
-    groups = len(places)
-    resampled = np.random.default_rng(seed).multinomial(
-        groups, np.full(groups, 1 / groups), resamples
-    )
-    return Pairs(
-        np.concatenate([p[i] for p, (i, _) in zip(places, upper, strict=True)]),
-        np.concatenate([p[j] for p, (_, j) in zip(places, upper, strict=True)]),
-        np.repeat(np.arange(groups), [len(i) for i, _ in upper]),
-        np.concatenate([np.ones((1, groups), int), resampled]),
-    )
-
-
-def within(
-    values: Float[np.ndarray, " cells"], accuracy: Float[np.ndarray, " cells"], pairs: Pairs
-) -> tuple[float, float, float]:
-    """τ within groups and its 95 % interval; NaN where no pair differs.
-
-    Pairs with a cell whose value is not finite are left out.
-    """
-    known = np.isfinite(values)[pairs.first] & np.isfinite(values)[pairs.second]
-    first, second, group = (of[known] for of in (pairs.first, pairs.second, pairs.group))
-    x, a = (np.sign(of[first] - of[second]) for of in (values, accuracy))
-    sums = [np.bincount(group, of, pairs.weights.shape[1]) for of in (x * a, x * x, a * a)]
-    agreeing, moved, apart = (pairs.weights @ of for of in sums)
-    if not moved[0]:
-        return np.nan, np.nan, np.nan
-    taus = agreeing / np.sqrt(np.maximum(moved * apart, 1))
-    low, high = np.quantile(taus[1:], (0.025, 0.975))
-    return float(taus[0]), float(low), float(high)
 
 
 def examine(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -89,7 +34,7 @@ def examine(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
         for measure in (name for name in scores if name not in (*HELD_EQUAL, "flops")):
             values = scores[measure].to_numpy(float) * (direction_of(str(measure)) or 1)
             for dataset in DATASETS:
-                tau, low, high = within(values, accuracies[dataset], pairs)
+                tau, low, high = with_interval(taus(values, accuracies[dataset], pairs))
                 yield {
                     "grouping": grouping,
                     "groups": pairs.weights.shape[1],
@@ -145,22 +90,85 @@ def draw(frame: pd.DataFrame, names: Sequence[str]) -> Figure:
 
 
 def run(study: Study) -> Outcome:
-    """Every measure's order within groups of cells of equal counts."""
-    scores = measured(study)
+    """Every measure's order within groups of equal counts, and what kernels add to counts."""
+    tables = measured_by_seed(study)
+    scores = tables[0]
     frame = pd.DataFrame(examine(study, scores))
     names = leading(frame)
-    kernel = next(name for name in names if "lambda_min" in name and "+" not in name)
-    counts = "; ".join(f"{name}: {', '.join(terms)}" for name, terms in GROUPINGS.items())
+    # The rest compares measures with each other, and so on the cells that have all of them.
+    cells = pd.concat([one[list(kernels_added.NEEDED)] for one in tables], axis=1).dropna().index
+    common = [one.loc[cells] for one in tables]
+    accuracies = {name: study.accuracies(cells)[name] for name in DATASETS}
+    partial = pd.DataFrame(kernels_added.beside(study, common[0]))
+    pools = pd.DataFrame(small_pools.examine(common, accuracies, study.seed))
+    settings, chosen, trained = {}, {}, []
+    for sample, recordings in SAMPLES.items():
+        found = kernel_settings.read(study, recordings, tables)
+        settings[sample] = pd.DataFrame(kernel_settings.examine(found, sample, study.seed))
+        if recordings == ("space",):
+            trained.append(kernel_settings.trained(found, study.seed))
+        if len(found.accuracy) >= ENOUGH:
+            chosen[sample] = kernel_settings.chosen_on_half(found, study.seed)
+    everything = {"groups": frame, "beside": partial, "pools": pools}
+    everything |= {"settings": pd.concat(settings.values(), ignore_index=True)}
+    data = pd.concat([part.assign(table=name) for name, part in everything.items()])
+    recordings = [*RECORDINGS, *(name for sample in SAMPLES.values() for name in sample)]
     return Outcome(
-        frame,
+        data,
         draw(frame, names[:SHOWN]),
-        settings(study) | {"groupings": GROUPINGS, "resamples": RESAMPLES},
+        {"recordings": study.configurations(dict.fromkeys(recordings)), "table": study.table.name}
+        | {"groupings": GROUPINGS, "resamples": RESAMPLES, "pools": small_pools.DRAWS},
+        tuple(remarks(names, settings)),
+        kernels_added.findings(study, common, pools, chosen, *trained),
+        table(frame, [*names[:SHOWN], KERNEL, "robust.frobenius"]),
         (
-            f"Cells of a group share counts ({counts}). Intervals of 95 %, by bootstrap over "
-            "groups.",
-            f"The {SHOWN} measures with the largest mean τ; the data file has all {len(names)}. "
-            f"The first smallest eigenvalue of a kernel is {kernel}, in place "
-            f"{1 + names.index(kernel)}.",
+            kernels_added.beside_table(partial),
+            small_pools.table(pools),
+            setting_tables.beta_table(settings["all β"]),
+            setting_tables.recordings_table(pd.concat(settings.values())),
+            setting_tables.summary(settings, chosen),
         ),
-        summary=table(frame, [*names[:SHOWN], kernel, "robust.frobenius"]),
+    )
+
+
+def remarks(names: Sequence[str], settings: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Sentences below the tables."""
+    counts = "; ".join(f"{name}: {', '.join(terms)}" for name, terms in GROUPINGS.items())
+    number = sum(len(part) - len(kernel_settings.REFERENCES) for part in settings.values())
+    higher = sum(len(setting_tables.higher(part)) for part in settings.values())
+    yield (
+        f"Cells of a group share counts ({counts}). Intervals of 95 %: of τ by bootstrap over "
+        "groups, of partial coefficients over cells, of pools' means over the pools."
+    )
+    yield (
+        f"First table: the {SHOWN} measures with the largest mean τ; the data file has all "
+        f"{len(names)}. The first smallest eigenvalue of a kernel is "
+        f"{next(n for n in names if 'lambda_min' in n and '+' not in n)}, in place "
+        f"{1 + names.index(KERNEL)}."
+    )
+    yield (
+        f"Second table: partial Spearman coefficients given {', '.join(HELD_EQUAL)} and their "
+        "squares. Features are NASWOT, expressivity, Jacobian correlation and EPE-NAS on clean "
+        "and on attacked images, those of a measure's own kind left out."
+    )
+    yield (
+        f"Third table: {small_pools.DRAWS:,} pools of each kind, the same for all columns. The "
+        "first column is the sum of four counts; the others are the difference from it. Of the "
+        "accuracy lost, less is better. All sums were chosen when all cells were known."
+    )
+    yield (
+        "Fourth table: partial coefficient beside counts; τ at equal counts. The benchmark trains "
+        "with β = 1 (its published code; `docs/training.md`). There K_all is the kernel of "
+        "attacked images, and K̃_all that of images attacked twice."
+    )
+    yield (
+        "Fifth table: coefficients beside counts, at the cells of each recording; those of "
+        "`fidelity/`, of 40 cells, have intervals of about ±0.4 or more and are left out."
+    )
+    yield (
+        f"All settings together: {number:,}, of which {higher} have a coefficient that is higher "
+        f"than that of {KERNEL} at the moderate fidelity, on the same cells, by "
+        f"{setting_tables.NOTABLE} or more with an interval above 0. If no setting were better or "
+        f"worse, about {0.025 * number:.0f} intervals would be above 0. `trainability`, `weights` "
+        "and `perturbations` hold measures without kernels, of the fidelity of `space`."
     )

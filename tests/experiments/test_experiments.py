@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from experiments import recordings
 from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
 from experiments.ours import measures
+from experiments.ours.kernel_settings import SAMPLES
 from experiments.report import by_statement, overall_text, section, three_findings, verdict_counts
 from experiments.study import (
+    OURS,
     RECORDED,
     Finding,
     Outcome,
@@ -41,9 +43,10 @@ READ = {
     "fidelity": {*recordings.FIDELITIES, "signs", "space"},
     "search": {"space", "fidelity/moderate"},
     "measures": set(measures.RECORDINGS),
+    "within-counts": {*measures.RECORDINGS, *(r for of in SAMPLES.values() for r in of)},
 }
 """Recordings that experiments read."""
-WHOLE = (*QUICK, "sweep", "conventions", "fidelity")
+WHOLE = (*QUICK, "sweep", "conventions", "fidelity", "within-counts")
 """Experiments that the tests run as the report does: without fewer resamples, and no clocks."""
 runner = CliRunner()
 
@@ -103,7 +106,7 @@ def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
     statements: dict[str, list[Finding]] = {}
     for name, experiment in EXPERIMENTS.items():
         assert f"## {experiment.title}" in REPORT
-        if experiment.run.__module__.startswith("experiments.paper"):
+        if experiment.run.__module__.startswith("experiments.paper") or name == "within-counts":
             findings += outcome_of(name).findings
             statements |= by_statement(experiment.title, outcome_of(name).findings)
     for finding in findings:
@@ -123,6 +126,15 @@ def test_a_statement_counts_once() -> None:
     assert [len(rows) for rows in statements.values()] == [2, 2, 1]
     text = verdict_counts(statements)
     assert text == "The 3 statements below, of 5 rows: 2 reproduced, 1 mixed."
+    assert not by_statement("first", [replace(yes, paper=OURS)])
+
+
+def test_a_section_has_all_of_its_tables() -> None:
+    frames = [pd.DataFrame({name: [0.5]}) for name in "ab"]
+    lines = "\n".join(
+        section("x", "X", Outcome(frames[0], summary=frames[0], more=(frames[1],)), None)
+    )
+    assert "| a |" in lines and "| b |" in lines and lines.count("| 0.500 |") == 2
 
 
 def test_tables_escape_bars() -> None:

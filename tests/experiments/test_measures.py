@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import kendalltau, rankdata, spearmanr
+from scipy.stats import rankdata, spearmanr
 
-from experiments.ours import default_score, measures, train_free_search, within_counts
+from experiments.ours import default_score, measures, train_free_search
 from experiments.ours.default_score import Means, candidates, criterion, simplest, worth
 from experiments.study import DATASET, METRIC, METRICS, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
@@ -84,25 +84,6 @@ def test_halves_that_choose_and_test_share_no_cell(study: Study) -> None:
     for _, _, choosing, testing in found:
         assert sorted([*choosing, *testing]) == list(range(101))
     assert len({tuple(choosing) for _, _, choosing, _ in found}) == len(found)
-
-
-def test_tau_within_groups_counts_pairs_of_equal_counts_alone() -> None:
-    values, accuracy = some_cells()
-    scores = pd.DataFrame({"params": np.repeat([1, 2], 30)})
-    pairs = within_counts.pairs_of(scores, ["params"], resamples=20, seed=0)
-    assert len(pairs.group) == 2 * 30 * 29 / 2
-    shifted = accuracy + 10 * (scores["params"] == 1)  # between the groups the order is reversed
-    measure = values["longest_path"].to_numpy()
-    tau, low, high = within_counts.within(measure, shifted.to_numpy(), pairs)
-    parts = [kendalltau(measure[half], accuracy[half])[0] for half in (slice(30), slice(30, 60))]
-    assert min(parts) - 1e-9 <= low <= tau <= high <= max(parts) + 1e-9
-    one = within_counts.pairs_of(pd.DataFrame({"params": np.ones(60)}), ["params"], 20, 0)
-    assert within_counts.within(measure, accuracy, one)[0] == pytest.approx(
-        kendalltau(measure, accuracy)[0]
-    )
-    assert np.isnan(within_counts.within(np.ones(60), accuracy, one)).all()
-    measure = np.where(np.arange(60) < 30, np.inf, measure)  # failed scores
-    assert within_counts.within(measure, accuracy, pairs)[0] == pytest.approx(parts[1])
 
 
 @pytest.mark.thorough

@@ -1,0 +1,151 @@
+"""Rankings of a few networks: by counts, by kernels, and by both.
+
+A pool is a handful of cells drawn at random, from all of the table or from its largest tenth. Ranks
+are among the pool's cells, as in a run that scores these alone. A pool's loss is the accuracy of
+its best cell less that of the best-scored one; cells that score equally well share it.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy.stats import rankdata
+
+from experiments.plotting import DATASET_LABELS
+from experiments.study import DATASET, sum_named
+from ntkscore.analysis.correlation import percentile_interval
+
+SIZES = (10, 20, 50, 100)
+DRAWS = 1000
+COUNTS = "params+layers+path_pools+field"
+"""The sum of counts that a half of the cells chooses most often by the largest mean."""
+KERNEL = "clean.lambda_min_normalized"
+WAYS = {
+    "params+path_pools": "two counts",
+    "layers+path_pools+field": "three counts",
+    KERNEL: "a kernel alone",
+    "robust.frobenius": "the paper's NTK-score alone",
+    f"{COUNTS}+{KERNEL}": "counts, a kernel",
+    f"{COUNTS}+clean.naswot": "counts, NASWOT",
+    f"{COUNTS}+robust.expressivity": "counts, expressivity",
+    f"{COUNTS}+clean.vkdnw": "counts, VKDNW",
+    "params+path_pools+field+clean.naswot": "the default",
+    f"layers+path_pools+field+{KERNEL}": "three counts, a kernel",
+    "layers+path_pools+field+clean.vkdnw": "three counts, VKDNW",
+}
+"""Sums that are compared with `COUNTS`. All were chosen when every cell was known."""
+RIVALS = (COUNTS, f"{COUNTS}+robust.expressivity")
+"""Sums that all are compared with: counts, and counts with a measure that needs no kernel."""
+LARGEST = 0.1
+WHERE = ("all cells", "the largest tenth")
+METRICS = {"spearman": ("Spearman", 1, 3), "loss": ("accuracy lost, points", 100, 2)}
+"""Names, factors and digits of what a pool is judged by."""
+
+
+def pools_of(
+    params: Float[np.ndarray, " cells"], where: str, size: int, seed: int
+) -> Int[np.ndarray, "draws size"]:
+    """Places of the cells of every pool."""
+    rng = np.random.default_rng((seed, size, WHERE.index(where)))
+    most = len(params) if where == WHERE[0] else round(LARGEST * len(params))
+    # Cells of equal size are in random order, so that the tenth is exact.
+    largest = np.lexsort((rng.random(len(params)), -params))[:most]
+    return np.stack([rng.choice(largest, size, replace=False) for _ in range(DRAWS)])
+
+
+def total(
+    oriented: dict[str, Float[np.ndarray, " cells"]], way: str, pools: Int[np.ndarray, "draws size"]
+) -> Float[np.ndarray, "draws size"]:
+    """A sum of log-ranks among each pool's cells; larger is better."""
+    logs = [np.log(rankdata(oriented[term][pools], axis=1)) for term in way.split("+")]
+    return np.round(np.sum(logs, axis=0), 9)  # the same logarithms in another order are equal
+
+
+def worth(
+    values: Float[np.ndarray, "draws size"], accuracy: Float[np.ndarray, "draws size"]
+) -> dict[str, Float[np.ndarray, " draws"]]:
+    """Spearman coefficient and loss of every pool; a constant score has 0."""
+    x, a = (rankdata(of, axis=1) - (of.shape[1] + 1) / 2 for of in (values, accuracy))
+    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(a, axis=1)
+    best = values == values.max(1, keepdims=True)
+    picked = (accuracy * best).sum(1) / best.sum(1)
+    return {
+        "spearman": (x * a).sum(1) / np.where(lengths > 0, lengths, np.inf),
+        "loss": accuracy.max(1) - picked,
+    }
+
+
+def gap(gaps: Sequence[Float[np.ndarray, " draws"]], seed: int) -> dict[str, object]:
+    """Entries of a row: the mean difference over pools, by bootstrap over these, and by seed.
+
+    Args:
+        gaps: the differences in every pool, for the means over seeds, then for every seed alone.
+        seed: random seed of the bootstrap.
+    """
+    first = gaps[0]
+    drawn = np.random.default_rng(seed).integers(len(first), size=(500, len(first)))
+    low, high = percentile_interval(first[drawn].mean(1))
+    return {
+        "gap": first.mean(),
+        "low": low,
+        "high": high,
+        "above": (first > 1e-12).mean(),
+        "below": (first < -1e-12).mean(),
+        "by_seed": tuple(float(one.mean()) for one in gaps[1:]),
+    }
+
+
+def examine(
+    tables: Sequence[pd.DataFrame], accuracies: dict[str, np.ndarray], seed: int
+) -> Iterator[dict[str, object]]:
+    """A row for each kind and size of pool, way, data set and metric.
+
+    Args:
+        tables: measures and counts, first means over the seeds, then of every seed alone, all
+            finite and with the same cells.
+        accuracies: by data set.
+        seed: random seed of the pools.
+    """
+    terms = {term for way in (COUNTS, *WAYS) for term in way.split("+")}
+    oriented = [{t: sum_named(t).of(one).to_numpy(float) for t in terms} for one in tables]
+    for where in WHERE:
+        for size in SIZES:
+            pools = pools_of(oriented[0]["params"], where, size, seed)
+            totals = {way: [total(o, way, pools) for o in oriented] for way in (COUNTS, *WAYS)}
+            for dataset, accuracy in accuracies.items():
+                of = {w: [worth(t, accuracy[pools]) for t in ts] for w, ts in totals.items()}
+                for way, rival, metric in itertools.product(of, RIVALS, METRICS):
+                    pairs = zip(of[way], of[rival], strict=True)
+                    yield {
+                        "where": where,
+                        "networks": size,
+                        "way": way,
+                        "rival": rival,
+                        "dataset": dataset,
+                        "metric": metric,
+                        "value": of[way][0][metric].mean(),
+                        **gap([a[metric] - b[metric] for a, b in pairs], seed),
+                    }
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each kind and size of pool and metric: counts, and the others less counts."""
+    ends = frame["networks"].isin((min(SIZES), max(SIZES)))
+    shown = frame[(frame["rival"] == COUNTS) & (ends | (frame["dataset"] == DATASET))]
+    shown = shown.sort_values("dataset", kind="stable")
+    rows = []
+    keys = ["dataset", "where", "networks", "metric"]
+    for (dataset, where, size, metric), part in shown.groupby(keys, sort=False):
+        by_way = part.set_index("way")
+        name, factor, digits = METRICS[str(metric)]
+        row = {
+            "pools": f"{DATASET_LABELS[str(dataset)]}, {size} of {where}: {name}",
+            "four counts": f"{factor * by_way.loc[COUNTS, 'value']:.{digits}f}",
+        }
+        for way, label in WAYS.items():
+            value, low, high = factor * by_way.loc[way, ["gap", "low", "high"]].astype(float)
+            row[label] = f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+        rows.append(row)
+    return pd.DataFrame(rows)
