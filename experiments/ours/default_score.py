@@ -223,12 +223,12 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     for way, part in frame.groupby("way", sort=False):
         by_dataset = dict(tuple(part.groupby("dataset")))
         near = by_dataset[DATASET]
-        names = near["sum"].value_counts()
+        names, fixed = near["sum"].value_counts(), way in FIXED.values()
         row: dict[str, object] = {
             "chosen from": way,
             "most often": names.index[0],
-            "share of the halves": f"{names.iloc[0]} of {len(near)}",
-            "different sums": len(names),
+            "share of the halves": "–" if fixed else f"{names.iloc[0]} of {len(near)}",
+            "different sums": "–" if fixed else len(names),
         }
         for dataset in (DATASET, FAR):
             label, one = DATASET_LABELS[dataset], by_dataset[dataset]
@@ -267,6 +267,9 @@ def run(study: Study) -> Outcome:
     frame = pd.DataFrame(nested(study, scores, sums))
     on_all = on_all_cells(study, scores, sums)
     chosen = "; ".join(f"{family}: {name}" for family, name in on_all.items())
+    usual = "terms of a usual run"
+    halves_of = frame[(frame["way"] == usual) & (frame["dataset"] == DATASET)]
+    same = int((halves_of["sum"] == on_all[usual]).sum())
     return Outcome(
         frame,
         draw(frame),
@@ -277,7 +280,8 @@ def run(study: Study) -> Outcome:
             f"Medians over {SPLITS * SEEDS} halves of the {len(scores):,} cells with every "
             f"measure, {SPLITS} for each of {SEEDS} seeds. The rank of the pick is among a half's "
             f"cells. The terms were declared on {DECLARED}; all had been tabulated before.",
-            f"Chosen on all cells by the same rule: {chosen}. The second is the default.",
+            f"Chosen on all cells by the same rule: {chosen}. The second is the default; "
+            f"{same} of the {len(halves_of)} halves chose this very sum.",
         ),
         summary=table(frame),
     )
