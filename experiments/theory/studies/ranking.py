@@ -1,7 +1,7 @@
 """T3: whether the leading terms of theorem 1 rank networks by their errors.
 
 Theorem 1 bounds errors and does not say so: the question is ours. Networks of ten layers have 256
-patterns of skips. Each missing skip divides the kernel by about L², so that all terms grow with
+patterns of skips. Each missing skip divides the kernel by L² and more, so that all terms grow with
 the number of missing skips; among networks that miss as many, they depend on which are missing.
 """
 
