@@ -17,11 +17,11 @@ from experiments.__main__ import EXPERIMENTS, app
 from experiments.report import write_page
 from experiments.study import Experiment, Study
 from experiments.theory.seeds import Interval, crossing, over_seeds
-from experiments.theory.studies import THEORY, filters
+from experiments.theory.studies import THEORY, filters, ranking
 from experiments.theory.studies.digits import split
-from experiments.theory.studies.setting import kernels_of
+from experiments.theory.studies.setting import kernels_of, of_width
 from experiments.theory.studies.statistics import Findings, agreement, positive, slope, within
-from experiments.theory.tasks import on_sphere
+from experiments.theory.tasks import margin, on_sphere
 from ntkscore.errors import InputError
 
 THEORY_PAGE = Path(__file__).parents[2] / "experiments" / "THEORY.md"
@@ -135,6 +135,42 @@ def test_agreement_is_spearmans_by_seed_and_leaves_out_what_is_missing() -> None
     assert agreement(holes, "error", "term").networks == 25
 
 
+def test_ranks_among_networks_that_miss_as_many_skips() -> None:
+    missing, place = np.divmod(np.arange(20), 5)
+    one = {"network": np.arange(20), ranking.MISSING: missing, "error": 9 * missing + place}
+    rows = [pd.DataFrame(one | {"seed": seed, "term": 9 * missing - place}) for seed in range(2)]
+    frame = pd.concat(rows, ignore_index=True)
+    found = {among: ranking.correlation(frame, "error", "term", among) for among in ranking.SAYS}
+    assert found["all"].mean.value > 0.8
+    assert found["given"].mean.value < 0
+    np.testing.assert_allclose(found["equals"].seeds, -1)
+    unequal = ranking.among_equals(frame[frame["network"] != 3], ["term"])
+    assert unequal.groupby(ranking.MISSING)["term"].mean().abs().max() < 1e-12
+
+
+def test_errors_are_held_against_those_of_another_seed() -> None:
+    rows = [{"network": k, "seed": seed, "e": 10 * k + seed} for seed in (2, 0, 1) for k in (1, 0)]
+    frame = ranking.with_other_seed(pd.DataFrame(rows), "e")
+    np.testing.assert_array_equal(frame[ranking.OTHER], [2, 0, 1, 12, 10, 11])
+
+
+def test_every_pattern_of_ten_layers_is_a_network() -> None:
+    every = ranking.populations()[ranking.EVERY]
+    assert len(set(every)) == 256 and {len(pattern) for _, pattern in every} == {8}
+
+
+def test_margins_that_overflow_are_wrong_and_counted() -> None:
+    x, y = margin(20, 5, 0.25, np.random.default_rng(0))
+    space = of_width(Residual(output_scale="sqrt_width"), 16, x)
+    skips = space.parse("00")
+    shape, gammas = space.shape(skips), np.array([1e-3, 1e30], np.float32)
+    weights = space.draw(shape, 0, np.float32)
+    arrays = (np.float32(x), np.float32(y), gammas)
+    clean, robust, overflow = ranking.trained(space, shape, weights, skips.indicators, *arrays)
+    assert overflow[0] == 0 and overflow[1] >= 0.9
+    assert clean[0] <= robust[0] < 1 and min(clean[1], robust[1]) >= overflow[1]
+
+
 def test_kernels_of_a_stack() -> None:
     points = on_sphere(np.random.default_rng(0).standard_normal((6, 2, 3)).astype(np.float32))
     np.testing.assert_allclose(np.sum(points**2, (1, 2)), 1)
@@ -155,7 +191,7 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"OF_ENERGY": 40, "NETWORKS": {"relu, skip": ("relu", "1")}},
     "filters": {"WIDTH": 8, "STEPS": 20, "SEEDS": 2, "SIZES": (1, 3)}
     | {"VARIANCES": ("1/m",), "ACTIVATIONS": ("relu",)},
-    "ranking": {"N": 30, "WIDTH": 16, "SEEDS": 2, "SIGMAS": ("relu",), "BETAS": (0.0, 1.0)}
+    "ranking": {"N": 30, "WIDTH": 16, "SEEDS": 2, "SIGMAS": ("relu",), "LAYERS": 5}
     | {"SIZES": (20, 40)},
     "gradient": {"STEPS": 5, "SEEDS": 2, "WIDTHS": (16, 64), "HIDDEN": (1,)},
     "projected": {"STEPS": 20, "SEEDS": 2, "WIDTHS": (16, 64), "COMPARATOR_STEPS": 40},
