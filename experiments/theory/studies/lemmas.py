@@ -50,8 +50,8 @@ ZETAS = (0.5, 1.0, 2.0)
 FILTERS = (1, 3, 5)
 CONV_WIDTHS = (8, 32)
 TAUS, BETAS = (0.003, 0.1, 3.0), (0.0, 0.5, 1.0)
-WIDTHS = (64, 256, 1024)
-LAZY_WIDTHS, RADIUS = (32, 96, 288), 1.0
+WIDTHS = (64, 512)
+LAZY_WIDTHS, RADIUS = (32, 256), 1.0
 FULLY: dict[str, tuple[str, int]] = {
     "relu, one skip": ("1:relu,relu", 32),
     "relu, no skip": ("0:relu,relu", 32),
@@ -69,10 +69,10 @@ DEPTHS = (1, 6)
 """Inner layers of the networks without skips."""
 INPUTS, OF_INPUTS = (8, 512), 32
 """Dimensions and width for lemma 4."""
-RUNS, RUN_WIDTHS, RUN_RHO, RATE = (500, 2000), (64, 256), 0.3, 1.0
-"""Points of Algorithm 1's runs, their widths, ρ and γm."""
+RUNS, RUN_RHO, RATE = ((64, 500), (64, 2000), (256, 2000)), 0.3, 1.0
+"""Widths and points of Algorithm 1's runs, ρ and γm; the convolutional ones are as the first."""
 OF_COROLLARY, COROLLARY_WIDTH = 200, 32
-FULL = {"SEEDS": 10, "LAZY_WIDTHS": (32, 96, 288, 864), "RUN_WIDTHS": (64, 256, 1024)}
+FULL = {"SEEDS": 10, "WIDTHS": (64, 256, 1024), "LAZY_WIDTHS": (32, 64, 128, 256, 512)}
 
 LEMMAS = {
     "features": ("5", "11"),
@@ -168,9 +168,7 @@ def initial_features() -> Rows:
         setting = "σ as printed" if scaling == "literal" else SKIPPED["1" in skips]
         found = row(space, skips, fully_connected_points(seed).x[:1], seed)
         yield {"lemma": "3", "setting": setting, "network": f"{name} {skips}"} | found
-    for (name, size), m, seed in itertools.product(
-        CONVOLUTIONAL.values(), WIDTHS[:2], range(SEEDS)
-    ):
+    for (name, size), m, seed in itertools.product(CONVOLUTIONAL.values(), WIDTHS, range(SEEDS)):
         space = ResidualConvolutional(filter_size=size, width=m)
         found = row(space, name, convolutional_points(seed).x[:1], seed)
         yield {"lemma": "10", "setting": "", "network": f"{name}, κ = {size}", "κ": size} | found
@@ -319,8 +317,8 @@ def runs() -> Rows:
     """Rows of lemmas 8 and 14 for √m f: excess losses against the ends of two other runs."""
     fully = Residual(activation="tanh", output_scale="sqrt_width")
     pixelwise = ResidualConvolutional(activation="tanh", output_scale="sqrt_width")
-    cases = [("8", fully, (20,), m, n) for m in RUN_WIDTHS for n in RUNS]
-    cases += [("14", pixelwise, (5, 4), RUN_WIDTHS[0], n) for n in RUNS]
+    cases = [("8", fully, (20,), *sizes) for sizes in RUNS]
+    cases += [("14", pixelwise, (5, 4), *RUNS[0])]
     for (lemma, space, form, m, n), seed in itertools.product(cases, range(SEEDS)):
         x, y = tradeoff(n, int(np.prod(form)), np.random.default_rng(seed))
         x = x.reshape(n, *form)
