@@ -102,7 +102,7 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"VARIANCES": ("1/m",), "ACTIVATIONS": ("relu",)},
     "lemmas": {"DRAWS": 50, "SEEDS": 2, "SIZES": ((4, 4),), "FILTERS": (1, 3), "WIDTHS": (16, 64)}
     | {"ASCENT": 2, "DEPTHS": (1, 2), "LAZY_WIDTHS": (8, 16), "RUNS": ((8, 60),)}
-    | {"FULLY": {"relu": ("1", 8)}, "CONVOLUTIONAL": {"relu, κ = 3": ("1", 3)}}
+    | {"FULLY": {"relu": ("1", 8)}, "CONVOLUTIONAL": {"κ = 1": ("1", 1), "κ = 3": ("1", 3)}}
     | {"TAUS": (0.01, 0.1), "OF_COROLLARY": 20, "COROLLARY_WIDTH": 8},
     "ranking": {"N": 30, "WIDTH": 16, "SEEDS": 2, "SIGMAS": ("relu",), "BETAS": (0.0, 1.0)}
     | {"SIZES": (20, 40)},
