@@ -191,6 +191,10 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"OF_ENERGY": 40, "NETWORKS": {"relu, skip": ("relu", "1")}},
     "filters": {"WIDTH": 8, "STEPS": 20, "SEEDS": 2, "SIZES": (1, 3)}
     | {"VARIANCES": ("1/m",), "ACTIVATIONS": ("relu",)},
+    "lemmas": {"DRAWS": 50, "SEEDS": 2, "SIZES": ((4, 4),), "FILTERS": (1, 3), "WIDTHS": (16, 64)}
+    | {"ASCENT": 2, "DEPTHS": (1, 2), "LAZY_WIDTHS": (8, 16), "RUNS": ((8, 60),)}
+    | {"FULLY": {"relu": ("1", 8)}, "CONVOLUTIONAL": {"κ = 1": ("1", 1), "κ = 3": ("1", 3)}}
+    | {"TAUS": (0.01, 0.1), "OF_COROLLARY": 20, "COROLLARY_WIDTH": 8},
     "ranking": {"N": 30, "WIDTH": 16, "SEEDS": 2, "SIGMAS": ("relu",), "LAYERS": 5}
     | {"SIZES": (20, 40)},
     "gradient": {"STEPS": 5, "SEEDS": 2, "WIDTHS": (16, 64), "HIDDEN": (1,)},

@@ -11,6 +11,7 @@ TITLES = {
     "tradeoff": "Clean and robust error over β, and what the bounds say of them (T4)",
     "lazy": "Which output scale is lazy (T5)",
     "filters": "Filter size and the largest stable step (T6)",
+    "lemmas": "The lemmas behind theorem 1 and corollary 1 (T7)",
     "gradient": "Length and change of a deep network's gradient (G1)",
     "projected": "Projected descent against the exact worst case (G2)",
     "smooth": "Descent on smooth two-layer networks, without projection (G3)",
