@@ -13,14 +13,14 @@ from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.seeds import over_seeds
-from experiments.theory.studies.lazy_stability import RATE, trained
+from experiments.theory.studies.lazy_stability import LENGTH, RATE, trained
 from experiments.theory.studies.setting import Rows, grid, lines, numbers
 from experiments.theory.studies.statistics import Findings, beside, ratio, within
-from experiments.theory.tasks import area_means
+from experiments.theory.tasks import area_means, on_sphere
 from ntkscore.data.images import load_images
 
-SIDE, OUTPUTS, TRAIN, TEST, EPOCHS, SEEDS = 8, 10, 1000, 300, 6, 3
-WIDTHS, LAYERS = (8, 16, 32), (4, 8)
+SIDE, OUTPUTS, TRAIN, TEST, EPOCHS, SEEDS = 8, 10, 1000, 300, 10, 3
+WIDTHS, LAYERS = (8, 16), (4, 8)
 """Channels or features, and layers of weights."""
 STOPPED = ((32, 4), (64, 8))
 """Widths and layers of the fully connected networks that are trained for longer."""
@@ -91,11 +91,14 @@ def started(key: PRNGKeyArray, kind: str, width: int, layers: int) -> list[Array
 
 
 def digits(study: Study) -> Iterator[tuple[Array, Array]]:
-    """Training and test images of all digits, in [0, 1] and of SIDE² pixels, and their labels."""
+    """Training and test images of all digits, of SIDE² pixels and one length, and their labels."""
     images = load_images("mnist", study.data_dir)
     for rows in (slice(0, TRAIN), slice(-TEST, None)):
         x = area_means(images.pixels[rows].astype(float), SIDE)
-        yield jnp.asarray(x, jnp.float32), jnp.asarray(images.labels[rows], jnp.int32)
+        yield (
+            jnp.asarray(LENGTH * on_sphere(x), jnp.float32),
+            jnp.asarray(images.labels[rows], jnp.int32),
+        )
 
 
 def rows(study: Study) -> Rows:
