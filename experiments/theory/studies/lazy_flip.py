@@ -10,9 +10,17 @@ from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.ball import Reduction, train_inside
 from experiments.theory.lazy import flip_along_gradient
+from experiments.theory.seeds import over_seeds
 from experiments.theory.studies.digits import drawn, split
 from experiments.theory.studies.setting import Rows, grid, lines_by_group
-from experiments.theory.studies.statistics import Findings, holds, means_by_seed, meets, slope
+from experiments.theory.studies.statistics import (
+    Findings,
+    holds,
+    means_by_seed,
+    meets,
+    slope,
+    within,
+)
 from experiments.theory.tasks import Points
 
 SIDES, WIDTHS = (5, 7, 10, 14, 20, 28), (500, 1000)
@@ -25,6 +33,8 @@ SCALES = ("unit",)
 LEAST = 100
 """Dimension from which slopes are asked for."""
 MOST_WRONG = 0.02
+SKEWED = 0.5
+"""Skewness of a histogram beyond which it is not called Gaussian."""
 QUANTITIES = {
     "length": ("‖δ‖", -0.6, -0.4, -0.5),
     "gradient": ("‖∇f‖", 0.4, 0.55, 0.5),
@@ -99,6 +109,29 @@ def label(scale: str, width: object) -> str:
     return f"m = {width}" + ("" if scale == "unit" else f", {scale}")
 
 
+def of_histograms(findings: Findings, part: pd.DataFrame) -> None:
+    """Figure 7: the distributions over the images, at the largest dimension and width."""
+    for name, (sign, *_) in QUANTITIES.items():
+        skews = part.groupby("seed")[name].skew().to_numpy()
+        found = over_seeds(skews, lambda drawn: float(drawn.mean()))
+        findings.add(
+            f"the histogram of {sign} over the images is Gaussian (figure 7)",
+            "Gaussian",
+            f"skewness {found}",
+            within(found, -SKEWED, SKEWED),
+            f"d = {part['d'].iloc[0]}, m = {part['m'].iloc[0]}; of a Gaussian 0, ±{SKEWED:g} "
+            f"allowed; the paper has m = 10⁵",
+        )
+    step = means_by_seed(part, "d", "step", lambda _, steps: float(steps[0]))
+    findings.add(
+        "η at d = 784 (figure 7)",
+        "about .045",
+        f"{step.value:.4f} [{step.low:.4f}, {step.high:.4f}]",
+        within(step, 0.045 / 3, 0.045 * 3),
+        "within a factor of 3; at length 1 it is at most (|f_0| + C₀)/(d/2), about .03",
+    )
+
+
 def run(study: Study) -> Outcome:
     """Slopes in the dimension, steps that flip, and the gradient against its formula."""
     cases = grid(scale=SCALES, side=SIDES, m=WIDTHS, seed=range(SEEDS))
@@ -146,6 +179,8 @@ def run(study: Study) -> Outcome:
             (wrong <= MOST_WRONG).all(),
             f"at most {MOST_WRONG:.0%}, over the seeds",
         )
+    last = judged[(judged["d"] == judged["d"].max()) & (judged["m"] == WIDTHS[-1])]
+    of_histograms(findings, last)
     figure, axes = panels(4, 0.75)
     titles = {name: sign for name, (sign, *_) in QUANTITIES.items()}
     lines_by_group(axes, frame, ["scale", "m"], "d", titles, label, "dimension d")
