@@ -1,5 +1,6 @@
 """S4: perturbation stability of convolutional and residual networks, and when training may stop."""
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import jax
@@ -14,7 +15,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.seeds import over_seeds
 from experiments.theory.studies.lazy_stability import LENGTH, trained
-from experiments.theory.studies.setting import Rows, grid, lines, numbers
+from experiments.theory.studies.setting import Rows, lines, numbers
 from experiments.theory.studies.statistics import Findings, beside, ratio, within
 from experiments.theory.tasks import area_means, on_sphere
 from ntkscore.data.images import load_images
@@ -108,14 +109,12 @@ def digits(study: Study) -> Iterator[tuple[Array, Array]]:
 def rows(study: Study) -> Rows:
     """A row for each kind of network, depth, width, number of epochs and seed."""
     train, test = digits(study)
-    cases = [case | {"epochs": EPOCHS} for case in grid(kind=NETWORKS, L=LAYERS, m=WIDTHS)]
-    cases += [
-        {"kind": "fully connected", "L": layers, "m": width, "epochs": epochs}
-        for width, layers in STOPPED
-        for epochs in (SHORT, LONG)
+    settings = [
+        *itertools.product(NETWORKS, LAYERS, WIDTHS, (EPOCHS,)),
+        *(("fully connected", n, m, epochs) for m, n in STOPPED for epochs in (SHORT, LONG)),
     ]
-    for case in cases:
-        kind, layers, width, epochs = case.values()
+    for kind, layers, width, epochs in settings:
+        case = {"kind": kind, "L": layers, "m": width, "epochs": epochs}
         for seed in range(SEEDS):
             weights, order = jax.random.split(jax.random.key(seed))
             start, rate = started(weights, kind, width, layers), jnp.float32(RATES[kind])
