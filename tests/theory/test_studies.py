@@ -121,7 +121,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "approximation": {"DIMENSIONS": (3,), "DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64)}
     | {"GAPS": (0.6,), "WIDTHS": (16, 32), "SEEDS": 2},
     "convolutional_stability": {"TRAIN": 32, "TEST": 10, "EPOCHS": 1, "SEEDS": 2, "SIDE": 4}
-    | {"WIDTHS": (2, 4), "LAYERS": (2, 4), "STOPPED": ((4, 2),), "SHORT": 2, "LONG": 3},
+    | {"WIDTHS": (4,), "LAYERS": (2, 4), "STOPPED": ((4, 2),), "SHORT": 2, "LONG": 3},
     "interpolation": {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
 }
 
