@@ -97,12 +97,15 @@ def test_the_network_of_theorem_5_2_is_as_far_away_as_the_functions_norm() -> No
 
 def test_the_mean_square_of_a_feature_is_below_its_bound() -> None:
     d, x, rng = 5, points(200_000, 5), np.random.default_rng(4)
-    for _ in range(5):
-        w, c = d**0.5 * on_sphere(rng.standard_normal((1, d)))[0], rng.standard_normal(d)
+    for along in (True, False, False):
+        w = d**0.5 * on_sphere(rng.standard_normal((1, d)))[0]
+        # Along w the bound is met.
+        c = w if along else rng.standard_normal(d)
         found = np.mean((x @ c) ** 2 * 4 * relu(x @ w) ** 2)
         exact = (2 * (c @ c) * d + 4 * (c @ w) ** 2) / (d * (d + 2))
         assert found == pytest.approx(exact, rel=0.05)
-        assert exact <= mean_square_bound(float(c @ c), d, 1) + 1e-12
+        bound = mean_square_bound(float(c @ c), d, 1)
+        assert exact == pytest.approx(bound) if along else exact < bound
 
 
 def test_a_lipschitz_function_has_no_high_peak_of_small_mean_square() -> None:
