@@ -44,9 +44,9 @@ on stands beside it. A statement with several rows has one verdict where all row
     "theory": """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
-(T1 to T7), Gao et al. (2019) about convergence of adversarial training (G1 to G5), Wang et al.
+(T1 to T7), Gao et al. (2019) about convergence of adversarial training (G1 to G6), Wang et al.
 (2022) about networks close to their initialisation (L1 to L5), Zhu et al. (2022) about perturbation
-stability (S1 to S3). Made by `python -m experiments theory`; definitions, misprints and statement
+stability (S1 to S4). Made by `python -m experiments theory`; definitions, misprints and statement
 by statement what holds: `docs/theory.md`.
 
 A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured

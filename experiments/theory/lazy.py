@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from experiments.theory.least_eigenvalue import Bound
 
@@ -143,6 +143,41 @@ def changes_bound(gamma: float, width: int, radius: float) -> float:
     Source: Wang et al. (2022), lemma 4.3. Their number is Binomial(m, erf(V/√2)).
     """
     return float(radius * width + np.sqrt(width * np.log(1 / gamma) / 2))
+
+
+def may_change(
+    weights: Weights, x: Float[np.ndarray, " d"], radius: float, reach: float = 0.0
+) -> Bool[np.ndarray, " m"]:
+    """Neurons whose sign at some point within reach of x some row of the ball changes, exactly.
+
+    The angle from x to w_s's hyperplane is at most arcsin(V/‖w_s‖) + arcsin(reach/‖x‖): a row of
+    the ball turns by the first, a point within reach by the second.
+
+    Source: derived, for lemmas B.4 (S′_v as printed) and B.6 (equation 4) of Wang et al. (2022).
+
+    Example:
+        >>> w, x = np.array([[1.0, 0.0], [0.1, 1.0]]), np.array([1.0, 0.0])
+        >>> may_change(w, x, 0.2), may_change(w, x, 0.0, 0.05)
+        (array([False,  True]), array([False, False]))
+    """
+    lengths, size = np.linalg.norm(weights, axis=1), np.linalg.norm(x)
+    turned = np.arcsin(np.minimum(radius / lengths, 1)) + np.arcsin(min(reach / size, 1))
+    return np.arcsin(np.minimum(np.abs(weights @ x) / (lengths * size), 1)) <= turned
+
+
+def gates_bound(gamma: float, dimension: int, width: int, deviation: float, reach: float) -> float:
+    """r·(∇f(x) − ∇f(x + δ)) for a direction r and ‖δ‖ ≤ R = reach, anywhere in the ball, at most.
+
+    With probability 1 − γ.
+
+    Source: Wang et al. (2022), lemma B.8, with the last "+ 3" of its proof.
+    """
+    d, m, tail = float(dimension), float(width), np.log(4 / gamma)
+    first = 2 * np.sqrt(tail) * ((4 * reach * np.sqrt(np.log(d))) ** 0.25 + np.sqrt(tail / m))
+    lost = np.sqrt((deviation + np.sqrt(tail / 2)) / np.sqrt(m))
+    second = 3 * lost * np.sqrt(d + 4 * np.sqrt(d * np.log(8 * m / gamma)))
+    third = 5 * (deviation + np.sqrt(tail)) * (np.sqrt(np.log(4 * m / gamma)) + 3)
+    return float(first + deviation + second + third)
 
 
 def gradient_change_bound(

@@ -10,7 +10,9 @@ import pytest
 
 from cells.residual import ACTIVATIONS
 from experiments.theory.convergence import Arcs, Regret, project_to_ball, projected_descent, regret
+from experiments.theory.infinite_width import deep_ntk
 from experiments.theory.networks import deep_network, draw_two_layer, two_layer
+from experiments.theory.seeds import log_slope
 from experiments.theory.training import logistic
 from ntkscore.errors import InputError
 from ntkscore.model import Model
@@ -152,3 +154,67 @@ def test_a_convex_loss_has_no_defect() -> None:
         steps -= 0.1 * (np.asarray(x).T @ weights)[:, None]
     np.testing.assert_allclose(run.params, steps, atol=1e-5)
     assert float(run.losses[0]) == pytest.approx(float(logistic(jnp.zeros(1))[0]))
+
+
+def started(m: int, d: int, hidden: int, rng: np.random.Generator) -> tuple[Any, Any, Any]:
+    """A, W and a of the deep network."""
+    a, entry = rng.standard_normal(m), rng.standard_normal((m, d)) * (2 / m) ** 0.5
+    return entry, rng.standard_normal((hidden, m, m)) * (2 / m) ** 0.5, a
+
+
+def test_the_lengths_of_lemmas_a1_to_a3() -> None:
+    """Limits: ‖A‖ √2 (1 + √(d/m)), ‖W‖ 2√2, ‖a‖ √m; √2 for features, 2 before relu; √m back."""
+    m, d, hidden = 1000, 10, 3
+    entry, weights, a = started(m, d, hidden, np.random.default_rng(0))
+    assert np.linalg.norm(entry, 2) == pytest.approx(2**0.5 * (1 + (d / m) ** 0.5), rel=0.03)
+    assert np.linalg.norm(weights[0], 2) == pytest.approx(8**0.5, rel=0.03)
+    assert np.linalg.norm(a) == pytest.approx(m**0.5, rel=0.06)
+    h, gates = entry @ np.eye(d)[0], []
+    for w in weights:
+        before = w @ h
+        # Lemma A.2 has both within [2/3, 4/3]: that is another network's.
+        assert np.linalg.norm(h) == pytest.approx(2**0.5, rel=0.1)
+        assert np.linalg.norm(before) == pytest.approx(2, rel=0.1)
+        gates.append(before > 0)
+        h = np.maximum(before, 0)
+    back = a
+    for w, gate in zip(weights[::-1], gates[::-1], strict=True):
+        back = (back * gate) @ w
+        # Lemma A.3 allows √(mH).
+        assert np.linalg.norm(back) == pytest.approx(m**0.5, rel=0.15)
+
+
+@pytest.mark.parametrize("m", [60, 400])
+def test_a_move_of_the_point_is_one_of_the_first_weights(m: int) -> None:
+    """Lemma A.4, and its length: √2 δ for a random network, where the ball has R/√m."""
+    d, rng, ratios = 5, np.random.default_rng(m), []
+    for _ in range(20):
+        entry, (first, second), _ = started(m, d, 2, rng)
+        x, other = rng.standard_normal((2, d))
+        x /= np.linalg.norm(x)
+        moved = x + 0.1 * other
+        moved /= np.linalg.norm(moved)
+        at, there = entry @ x, entry @ moved
+        shift = np.outer(first @ (there - at), at) / (at @ at)
+        for_moved, for_weights = (
+            second @ np.maximum(w @ h, 0) for w, h in ((first, there), (first + shift, at))
+        )
+        np.testing.assert_allclose(for_moved, for_weights, atol=1e-12)
+        length, delta = np.linalg.norm(shift), np.linalg.norm(moved - x)
+        norms = np.linalg.norm(first, 2) * np.linalg.norm(entry, 2)
+        assert length <= norms * delta / np.linalg.norm(at)
+        ratios.append(length / delta)
+    assert np.mean(ratios) == pytest.approx(2**0.5, rel=0.1)
+
+
+def test_the_gradient_changes_as_the_root_of_the_points_move() -> None:
+    """Lemma A.5 at W_0: it allows δ^(1/3); the limit's ‖∂f(x) − ∂f(x′)‖²/m is 2 K(x, x) − 2 K."""
+    deltas = np.array([1e-4, 1e-3, 1e-2])
+    for hidden in (1, 3):
+        changes = []
+        for delta in deltas:
+            angle = 2 * np.arcsin(delta / 2)
+            pair = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
+            kernel = deep_ntk(pair, hidden)
+            changes.append(np.sqrt(2 * (kernel[0, 0] - kernel[0, 1])))
+        assert log_slope(deltas, np.array(changes)) == pytest.approx(0.5, abs=0.02)

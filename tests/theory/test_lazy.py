@@ -5,13 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import erf
+from scipy.stats import binom, chi2
 
 from experiments.theory.lazy import (
     changes_bound,
     flip_along_gradient,
+    gates_bound,
     gradient_bound,
     gradient_change_bound,
     largest_output,
+    may_change,
     output_bound,
     project_rows,
 )
@@ -109,3 +112,68 @@ def test_what_the_bounds_say_at_sizes_that_can_be_run() -> None:
     for d, expected in ((784, 89), (10**12, 4.5), (10**20, 0.58)):
         found = gradient_change_bound(d, round(d**2.4), 1.0) / d**0.5
         assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_the_cone_keeps_the_flip_and_not_the_printed_step() -> None:
+    """Weights times r > 0: δ stays, η shrinks by r; C₂/‖∇f‖² shrinks by r²."""
+    x = unit(30, 7)
+    for w, a in draws(10, 200, 30):
+        flip = flip_along_gradient(w, a, x)
+        for r in (0.25, 3.0, 10.0):
+            scaled = flip_along_gradient(r * w, a, x)
+            assert scaled.length == pytest.approx(flip.length, rel=1e-9)
+            assert scaled.step == pytest.approx(flip.step / r, rel=1e-9)
+        # What flips W by a quarter more than a linear function would flips 10 W no longer.
+        steps = 1.25 * abs(flip.output) * np.array([1 / flip.gradient**2, 1 / scaled.gradient**2])
+        assert steps[0] > flip.step and steps[1] < scaled.step
+
+
+def test_neurons_that_may_change_around_a_point_are_found_exactly() -> None:
+    """Against the best row and the best point; lemma B.4 as printed counts far too few."""
+    m, d, radius = 4000, 20, 0.1
+    x, (w, _) = unit(d, 7), draws(1, m, d)[0]
+    np.testing.assert_array_equal(may_change(w, x, radius), np.abs(w @ x) <= radius)
+    reach = 0.1
+    found = may_change(w, x, radius, reach)
+    for row, there in zip(w[:200], found[:200], strict=True):
+        # The point of the ball around x that is nearest to the hyperplane by angle.
+        across = row - (row @ x) * x
+        across *= -np.sign(row @ x) / np.linalg.norm(across)
+        turn = np.linspace(0, np.arcsin(reach), 400)[:, None]
+        points = np.cos(turn) * (np.cos(turn) * x + np.sin(turn) * across)
+        assert (np.linalg.norm(points - x, axis=1) <= reach + 1e-9).all()
+        margins = (points @ row) * np.sign(row @ x)
+        reached = (margins <= radius * np.linalg.norm(points, axis=1)).any()
+        close = abs(margins.min() / radius - 1) < 0.01
+        assert there == reached or close
+    assert found.sum() > 1.1 * changes_bound(0.05, m, radius) * (1 + reach)
+    expected = binom(m, erf(radius / 2**0.5))
+    assert abs(may_change(w, x, radius).sum() - expected.mean()) < 4 * expected.std()
+
+
+def test_a_move_across_turns_a_neuron_by_its_angle_over_pi() -> None:
+    """Lemma B.6, equation 3, which has R √(2 log d) + 1/d."""
+    d, reach = 50, 0.1
+    x = unit(d)
+    across = np.eye(d)[0] - x[0] * x
+    z = x + reach * across / np.linalg.norm(across)
+    w = np.random.default_rng(5).standard_normal((200_000, d))
+    share = np.mean((w @ x > 0) != (w @ z > 0))
+    assert share == pytest.approx(np.arctan(reach) / np.pi, abs=4 * (0.04 / 200_000) ** 0.5)
+    assert share <= reach * np.sqrt(2 * np.log(d)) + 1 / d
+
+
+def test_the_inequalities_that_the_lemmas_start_from() -> None:
+    """Equation 2 needs log(2/γ) ≤ m; theorem B.2 holds; lemma B.8 is far above its trivial size."""
+    for m in (5, 50, 500):
+        for gamma in (0.3, 0.01, 2 * np.exp(-m)):
+            off = 4 * np.sqrt(m * np.log(2 / gamma))
+            assert chi2.sf(m + off, m) + chi2.cdf(m - off, m) <= gamma
+    off = 4 * np.sqrt(np.log(2 / 1e-6))
+    assert chi2.sf(1 + off, 1) > 1e-6
+    for share in (0.01, 0.3):
+        t = np.arange(int(50 * share) + 1, 51)
+        mean = 50 * share
+        assert (binom(50, share).sf(t - 1) <= np.exp(-mean) * (np.e * mean / t) ** t).all()
+    # ‖∇f(x)‖ + ‖∇f(x + δ)‖ is about 2 √(d/2).
+    assert gates_bound(0.05, 784, 1000, 10.0, 784**-0.5) > 10 * np.sqrt(2 * 784)

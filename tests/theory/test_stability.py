@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import ks_2samp, norm
 
 from experiments.theory.networks import INITIALISATIONS, fully_connected_network
 from experiments.theory.stability import (
@@ -154,3 +155,94 @@ def test_weights_are_at_their_radius_at_the_time_that_ends_the_bound() -> None:
     assert SIZES.stability_bound(time * 1.01, residual) == (np.inf, "vacuous", None)
     # Without anything to learn nothing moves.
     assert SIZES.time(1e-12) == np.inf and SIZES.travelled(1.0, 0.0) == (0, 0)
+
+
+def test_a_gate_is_a_coin_independent_of_what_passes_it() -> None:
+    """Lemmas 1 and 2: ‖v‖²/β² ‖h‖² is χ² of Binomial(q, ½) degrees, whatever opens the gates."""
+    rng, q, beta = np.random.default_rng(0), 6, 1.7
+    opens, h = rng.standard_normal((2, 5))
+    w = beta * rng.standard_normal((100_000, q, 5))
+    for gate in (opens, h, -h):
+        passed = np.sum(np.where(w @ gate > 0, w @ h, 0) ** 2, 1) / (beta**2 * (h @ h))
+        coins = rng.chisquare(np.maximum(degrees := rng.binomial(q, 0.5, 100_000), 1))
+        assert ks_2samp(passed, np.where(degrees > 0, coins, 0)).pvalue > 1e-3
+        assert passed.mean() == pytest.approx(q / 2, rel=0.02)
+        assert (passed**2).mean() == pytest.approx(q**2 / 4 + 5 * q / 4, rel=0.03)
+
+
+def test_scaled_weights_learn_alike_at_a_scaled_rate() -> None:
+    """Lemma 3: W/c, c^L f and the rate η/c² give the same outputs at all times."""
+    with jax.enable_x64(True):
+        c, layers, x = 1.7, 3, jnp.asarray(points(6, 4))
+        y = jnp.asarray([1.0, -1, 1, 1, -1, -1])
+        model = fully_connected_network(jax.random.key(0), 4, 8, 1, layers)
+
+        def trained(scale: float, rate: float) -> jax.Array:
+            f = lambda w: scale**layers * model.apply(w, x)[:, 0]  # noqa: E731
+            slope = jax.grad(lambda w: jnp.mean((f(w) - y) ** 2))
+            w = [each / scale for each in model.params]
+            for _ in range(20):
+                w = jax.tree.map(lambda a, g: a - rate * g, w, slope(w))
+            return f(w)
+
+        expected = trained(1.0, 0.1)
+        np.testing.assert_allclose(trained(c, 0.1 / c**2), expected, atol=1e-12)
+        assert float(jnp.max(jnp.abs(trained(c, 0.1 / c) - expected))) > 0.01
+
+
+def test_the_gradients_change_is_at_least_the_outputs() -> None:
+    """Lemma 4 bounds it by e^(−m/L³): ∇f(x)·x = f(x), so that it cannot vanish where f changes."""
+    with jax.enable_x64(True):
+        x = jnp.asarray(points(5, 4))
+        first, second = (
+            fully_connected_network(jax.random.key(k), 4, 16, 1, 4).params for k in (0, 1)
+        )
+        model = fully_connected_network(jax.random.key(0), 4, 16, 1, 4)
+        changed = lambda z: (model.apply(first, z) - model.apply(second, z))[:, 0]  # noqa: E731
+        slopes = jax.jacrev(lambda z: jnp.sum(changed(z)))(x)
+        np.testing.assert_allclose(jnp.sum(slopes * x, 1), changed(x), atol=1e-12)
+        assert (jnp.linalg.norm(slopes, axis=1) >= jnp.abs(changed(x))).all()
+
+
+def test_theorem_2_as_printed_asks_for_too_small_an_alpha() -> None:
+    """At its α the proof's last line is below zero; at 4 ((2 + 1/L) √1.5 m^1.5 Σβ)^L it is 1."""
+    last = lambda alpha, total, n: (alpha / 4) ** (1 / n) / (1.5**0.5 * total) - 1 - 1 / n  # noqa: E731
+    for n in (2, 3, 10):
+        total = 7.0  # m^1.5 Σβ
+        assert last(total**n, total, n) < 0
+        mended = 4 * ((2 + 1 / n) * 1.5**0.5 * total) ** n
+        assert last(mended, total, n) == pytest.approx(1)
+
+
+def test_weights_stay_within_the_lemmas_ways_while_h_keeps_half_of_its_least_eigenvalue() -> None:
+    """Lemmas 9 to 11, under flow; lemma 9's union should count neurons, m e^(−n/2)."""
+    with jax.enable_x64(True):
+        n, m, d = 4, 4000, 6
+        x, y = jnp.asarray(points(n, d)), jnp.asarray([1.0, -1, 1, -1])
+        least = float(np.linalg.eigvalsh(expected_hidden_kernel(np.asarray(x), m, 1.0, m**0.5))[0])
+        model = fully_connected_network(
+            jax.random.key(3), d, m, 1, 2, (1.0, 1.0, 1.0), alpha=m**0.5
+        )
+        f = lambda w: model.apply(w, x)[:, 0]  # noqa: E731
+        slope = jax.grad(lambda w: jnp.sum((f(w) - y) ** 2) / 2)
+        rate, steps = 0.002, 1000
+        w = jax.lax.fori_loop(
+            0,
+            steps,
+            lambda _, w: jax.tree.map(lambda a, g: a - rate * g, w, slope(w)),
+            model.params,
+        )
+        time, start = rate * steps, float(jnp.linalg.norm(f(model.params) - y))
+        hidden = hidden_kernel(w[0], w[1][:, 0], x, m**0.5)
+        assert float(jnp.linalg.eigvalsh(hidden)[0]) >= least / 2
+        assert float(jnp.linalg.norm(f(w) - y)) ** 2 <= np.exp(-least * time) * start**2
+        of_hidden, of_output = TwoLayer(n, m, 1.0, 1.0, least, m**0.5).travelled(time, start)
+        ways = jnp.linalg.norm(w[0] - model.params[0], axis=0), jnp.abs(w[1] - model.params[1])
+        # |a_r(0)| ≤ √n β₂ is asked of every neuron: with n of 4 some are beyond.
+        usual = jnp.abs(model.params[1][:, 0]) <= n**0.5
+        assert not bool(usual.all())
+        assert float(ways[0][usual].max()) <= of_hidden and float(ways[1].max()) <= of_output
+        assert float(ways[0].max()) > 0.01 * of_hidden
+    # At n = 10 and m = 2,000 lemma 9's event fails nearly always, with n e^(−n/2) = .07 printed.
+    inside = norm.cdf(10**0.5) - norm.cdf(-(10**0.5))
+    assert 1 - inside**2000 > 0.9 and 10 * np.exp(-5) < 0.07

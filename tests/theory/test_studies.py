@@ -213,6 +213,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "random_flip": {"DIMENSIONS": (25, 100, 400), "WIDTH": 50, "DRAWS": 8},
     "random_stability": {"LAYERS": (2, 3), "WIDTHS": (16, 64), "NETWORKS": {16: 20, 64: 20}}
     | {"DIMENSION": 5},
+    "approximation": {"DIMENSIONS": (3,), "DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64)}
+    | {"GAPS": (0.6,), "WIDTHS": (16, 32), "SEEDS": 2},
+    "convolutional_stability": {"TRAIN": 32, "TEST": 10, "EPOCHS": 1, "SEEDS": 2, "SIDE": 4}
+    | {"WIDTHS": (4,), "LAYERS": (2, 4), "STOPPED": ((4, 2),), "SHORT": 2, "LONG": 3},
     "interpolation": {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
 }
 

@@ -17,6 +17,7 @@ TITLES = {
     "smooth": "Descent on smooth two-layer networks, without projection (G3)",
     "features": "How many random features a function needs (G4)",
     "interpolation": "The width that fits points with balls around them (G5)",
+    "approximation": "Robust functions near the start, and descent to them (G6)",
     "random-flip": "The smallest step that flips a random network (L1)",
     "lazy-flip": "The smallest step that flips a network trained in its ball (L2)",
     "lazy-radius": "How the flipping step grows with the ball (L3)",
@@ -25,6 +26,7 @@ TITLES = {
     "random-stability": "Perturbation stability of random networks (S1)",
     "lazy-stability": "Perturbation stability after training, by width and depth (S2)",
     "travelling-stability": "Perturbation stability when the weights must travel (S3)",
+    "convolutional-stability": "Perturbation stability of convolutions, and longer training (S4)",
 }
 THEORY = {
     f"theory-{name}": Experiment(title, import_module(f"{__name__}.{name.replace('-', '_')}").run)

@@ -10,7 +10,7 @@ from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.ball import Reduction, train_inside
 from experiments.theory.lazy import flip_along_gradient
-from experiments.theory.seeds import over_seeds
+from experiments.theory.seeds import Interval, over_seeds
 from experiments.theory.studies.digits import drawn, split
 from experiments.theory.studies.setting import Rows, grid, lines_by_group
 from experiments.theory.studies.statistics import Findings, holds, means_by_seed, slope
@@ -25,6 +25,8 @@ SHARES = [f"κ = {kappa:g}" for kappa in KAPPAS]
 SCALES = ("unit",)
 LEAST = 100
 """Dimension from which slopes are asked for."""
+SKEWED = 0.5
+"""Skewness of a histogram beyond which it is not called Gaussian."""
 QUANTITIES = {"length": ("‖δ‖", -0.5), "gradient": ("‖∇f‖", 0.5), "step": ("η", -1.0)}
 """An image's quantities: symbol, and the theory's slope in d."""
 SLACK = 0.1
@@ -96,6 +98,30 @@ def label(scale: str, width: object) -> str:
     return f"m = {width}" + ("" if scale == "unit" else f", {scale}")
 
 
+def of_histograms(findings: Findings, part: pd.DataFrame) -> None:
+    """Figure 7: the distributions over the images, at the largest dimension and width."""
+    for name, (sign, *_) in QUANTITIES.items():
+        skews = part.groupby("seed")[name].skew().to_numpy()
+        found = over_seeds(skews, lambda drawn: float(drawn.mean()))
+        findings.measure(
+            f"the histogram of {sign} over the images is Gaussian (figure 7)",
+            "Gaussian",
+            found,
+            -SKEWED,
+            SKEWED,
+            f"skewness, d = {part['d'].iloc[0]}, m = {part['m'].iloc[0]}; the paper has m = 10⁵",
+        )
+    step = means_by_seed(part, "d", "step", lambda _, steps: float(steps[0]))
+    findings.measure(
+        "10³ η at the largest d (figure 7)",
+        "about 45",
+        Interval(*(1000 * each for each in step)),
+        15,
+        135,
+        "a factor of 3 allowed; at length 1 η is at most (|f_0| + C₀)/(d/2), about .03",
+    )
+
+
 def run(study: Study) -> Outcome:
     """Slopes in the dimension, steps that flip, and the gradient against its formula."""
     cases = grid(scale=SCALES, side=SIDES, m=WIDTHS, seed=range(SEEDS))
@@ -142,6 +168,8 @@ def run(study: Study) -> Outcome:
             1,
             "means over the seeds",
         )
+    last = judged[(judged["d"] == judged["d"].max()) & (judged["m"] == WIDTHS[-1])]
+    of_histograms(findings, last)
     figure, axes = panels(4, 0.75)
     titles = {name: sign for name, (sign, *_) in QUANTITIES.items()}
     lines_by_group(axes, frame, ["scale", "m"], "d", titles, label, "dimension d")

@@ -1,5 +1,6 @@
 """S2: perturbation stability of trained networks by width, depth and initialisation."""
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -51,21 +52,23 @@ FULL = {
 }
 
 
-@jax.jit
+@partial(jax.jit, static_argnames=("epochs", "network"))
 def trained(
     key: PRNGKeyArray,
     weights: PyTree,
     train: tuple[Array, Array],
     test: tuple[Array, Array],
     rate: Array,
+    epochs: int,
+    network: Callable[[PyTree, Array], Array] = fully_connected,
 ) -> dict[str, Array]:
-    """Stability before and after training, and how far the weights have come."""
+    """Stability before and after training, of the change too; how far the weights have come."""
     (x, y), (z, labels) = train, test
     order, ball = jax.random.split(key)
     steps = len(x) // BATCH
 
     def loss(w: PyTree, rows: Array) -> Array:
-        logits = fully_connected(w, x[rows])
+        logits = network(w, x[rows])
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]))
 
     def epoch(w: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Array]:
@@ -78,14 +81,16 @@ def trained(
         w, losses = lax.scan(step, w, batches)
         return w, jnp.mean(losses)
 
-    end, losses = lax.scan(epoch, weights, jax.random.split(order, EPOCHS))
+    end, losses = lax.scan(epoch, weights, jax.random.split(order, epochs))
     change = [
         jnp.linalg.norm(a - b) / jnp.linalg.norm(b) for a, b in zip(end, weights, strict=True)
     ]
-    right = jnp.argmax(fully_connected(end, z), 1) == labels
+    right = jnp.argmax(network(end, z), 1) == labels
+    changed = lambda z: network(end, z) - network(weights, z)  # noqa: E731
     return {
-        "start": jnp.mean(displacements(partial(fully_connected, weights), z, ball)),
-        "end": jnp.mean(displacements(partial(fully_connected, end), z, ball)),
+        "start": jnp.mean(displacements(partial(network, weights), z, ball)),
+        "end": jnp.mean(displacements(partial(network, end), z, ball)),
+        "change": jnp.mean(displacements(changed, z, ball)),
         "kappa": jnp.max(jnp.stack(change)),
         "accuracy": jnp.mean(right),
         "losses": losses,
@@ -108,7 +113,7 @@ def rows(study: Study) -> Rows:
                 jax.random.fold_in(jax.random.key(seed), width * layers)
             )
             model = fully_connected_network(weights, DIMENSION, width, OUTPUTS, layers, name)
-            found = trained(key, model.params, train, test, jnp.float32(rate))
+            found = trained(key, model.params, train, test, jnp.float32(rate), EPOCHS)
             losses = np.asarray(found.pop("losses"))
             yield {
                 "initialisation": name,
@@ -123,12 +128,14 @@ def rows(study: Study) -> Rows:
             }
 
 
-def by_seed(frame: pd.DataFrame, name: str, over: str, **held: int) -> pd.DataFrame:
-    """Stability after training: a row by seed, a column by width or depth."""
+def by_seed(
+    frame: pd.DataFrame, name: str, over: str, of: str = "end", **held: int
+) -> pd.DataFrame:
+    """Stability after training, or another quantity: a row by seed, a column by width or depth."""
     part = frame[frame["initialisation"] == name]
     for column, value in held.items():
         part = part[part[column] == value]
-    return part.pivot(index="seed", columns=over, values="end")
+    return part.pivot(index="seed", columns=over, values=of)
 
 
 def shape(part: pd.DataFrame) -> tuple[str, float, float]:
@@ -155,6 +162,22 @@ def shape(part: pd.DataFrame) -> tuple[str, float, float]:
         free += float(np.sum((measured - fitted) ** 2))
     words = f"A = {a:.2f}, B = {b:.3f}, κ = {k:.2f}"
     return words, float(1 - residual / spread), float(1 - free / spread)
+
+
+def of_change(findings: Findings, frame: pd.DataFrame) -> None:
+    """Lemma 4: training would change the gradient by no more than √m e^(−m/L³) of its size."""
+    layers, wide, narrow = LAYERS[1], WIDTHS["ntk"][-1], 128
+    found = ratio(by_seed(frame, "ntk", "m", of="change", L=layers), wide, narrow)
+    printed = float((wide / narrow) ** 0.5 * np.exp((narrow - wide) / layers**3))
+    findings.measure(
+        f"ntk, L = {layers}: the gradient's change in training falls with the width (lemma 4)",
+        f"to {printed:.3f} of that at m = {narrow}" if wide > narrow else "falls",
+        found,
+        -np.inf,
+        printed,
+        f"𝒫 of f_T − f_0, m = {wide} over {narrow}. As ∇f(x)·x = f(x) it is at least of the "
+        "outputs' own change, which does not vanish in wide networks",
+    )
 
 
 def run(study: Study) -> Outcome:
@@ -213,6 +236,7 @@ def run(study: Study) -> Outcome:
             np.inf if up else 1,
             f"𝒫 at {end} over that at {start}",
         )
+    of_change(findings, frame)
     words, fitted, free = shape(frame[(frame["initialisation"] == "ntk") & frame["L"].isin(judged)])
     figure, axes = panels(len(WIDTHS), 0.8)
     for axis, (name, part) in zip(axes, frame.groupby("initialisation", sort=False), strict=True):

@@ -7,9 +7,12 @@ from scipy.special import erf
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.lazy import (
+    Flip,
     changes_bound,
     flip_along_gradient,
+    gates_bound,
     gradient_bound,
+    may_change,
     output_bound,
 )
 from experiments.theory.seeds import over_seeds
@@ -22,6 +25,8 @@ MEDIAN, WITHIN = 0.674, 0.10
 """The median of |Z|, Z ~ N(0, 1), which ‖δ‖ √d approaches, and the distance allowed from it."""
 LEAST = 100
 """Dimension from which the limit is expected."""
+CONE = 4.0
+"""A factor of all weights, which takes them out of the ball and not out of its cone."""
 FULL = {"WIDTH": 100_000, "DRAWS": 2000}
 
 
@@ -42,7 +47,99 @@ def rows() -> Rows:
             "scaled": flip.length * d**0.5,
             "over linear": flip.length / flip.linear,
             "changes": int((np.abs(w @ x) <= radius).sum()),
+            **perturbed(w, x, rng),
+            **in_cone(w, a, x, flip),
         }
+
+
+def perturbed(w: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
+    """Neurons that change at x + δ, ‖δ‖ = 1/√d, beside what is expected or bounds them."""
+    m, d = w.shape
+    radius, reach = DEVIATION / m**0.5, d**-0.5
+    delta, r = (each / np.linalg.norm(each) for each in rng.standard_normal((2, d)))
+    z = x + reach * delta
+    length = float(np.linalg.norm(z))
+    turned, at_z = (w @ x > 0) != (w @ z > 0), np.abs(w @ z) <= radius * length
+    share = np.arccos(x @ z / length) / np.pi
+    # No row of the ball separates x from z if its start does not and is far from both.
+    separable = turned | at_z | (np.abs(w @ x) <= radius)
+    return {
+        "turned, errors": float((turned.sum() - m * share) / (m * share * (1 - share)) ** 0.5),
+        "at x + δ": int(at_z.sum()),
+        "at any x + δ": int(may_change(w, x, radius, reach).sum()),
+        "around x + δ": float(may_change(w, z, radius, d**-1.5).mean()),
+        "gates": float((np.abs(w @ r) + radius)[separable].sum() / m**0.5),
+    }
+
+
+def in_cone(w: np.ndarray, a: np.ndarray, x: np.ndarray, flip: Flip) -> dict[str, float]:
+    """The flip of scaled weights: its length over theirs, and whether the printed step flips too.
+
+    That step is C₂/‖∇f‖² with the C₂ that flips the weights themselves by a quarter more.
+    """
+    scaled = flip_along_gradient(CONE * w, a, x)
+    printed = 1.25 * abs(flip.output) / scaled.gradient**2
+    return {"cone": scaled.length / flip.length, "cone, printed": float(printed >= scaled.step)}
+
+
+def of_perturbed(findings: Findings, frame: pd.DataFrame) -> None:
+    """Lemmas B.4, second half, B.6 and B.8; the remark on the cone."""
+    radius, d = DEVIATION / WIDTH**0.5, frame["d"]
+    bound = changes_bound(GAMMA, WIDTH, radius) * (1 + d**-0.5)
+    gap = d**-1.5
+    fourth = 2 * gap * (d**0.5 + 2 * (d * np.log(2 / gap)) ** 0.5) + (1 + d**-0.5 + gap) * radius
+    gates = d.map(lambda d: gates_bound(GAMMA, d, WIDTH, DEVIATION, d**-0.5))
+    least = (gates / frame["gates"]).min()
+    for what, where in (("one x + δ", "at x + δ"), ("any x + δ (as printed)", "at any x + δ")):
+        violated = float((frame[where] > bound).mean())
+        findings.add(
+            f"neurons that the ball lets change at {what}, ‖δ‖ ≤ 1/√d (lemma B.4)",
+            f"violated in a share of at most {GAMMA:g}",
+            f"{violated:.3f}",
+            violated <= GAMMA,
+            f"{frame[where].mean():.0f} of {WIDTH} on average, bound {bound.mean():.0f}",
+        )
+    off = frame.groupby("d")["turned, errors"].mean().abs().max() * DRAWS**0.5
+    findings.add(
+        "a neuron's sign changes from x to x + δ with probability ∠/π (lemma B.6, equation 3)",
+        "at most R √(2 log d) + 1/d",
+        f"at most {off:.1f} standard errors off",
+        off <= 3,
+        "exact; at ‖δ‖ = R it is below R/2, 3 allowed in each d",
+    )
+    found = frame.groupby("d")["around x + δ"].mean()
+    findings.add(
+        "the share that changes within d^−3/2 of x + δ, anywhere in the ball (equation 4)",
+        "at most its bound",
+        ", ".join(f"d = {d}: {value:.2f}" for d, value in found.items()),
+        (found <= fourth.groupby(d).first()).all(),
+        "bounds "
+        + ", ".join(f"{value:.2f}" for value in fourth.groupby(d).first())
+        + "; a probability",
+    )
+    findings.add(
+        "r·(∇f(x) − ∇f(x + δ)), anywhere in the ball (lemma B.8)",
+        "at most its bound",
+        f"bound {least:.0f} times an upper estimate and more",
+        least >= 1,
+        "a random r and δ each; every neuron that some row of the ball lets separate x and x + δ",
+    )
+    known = frame[frame["status"] == "ok"]
+    findings.add(
+        f"in the cone, weights times {CONE:g}: as short a step flips",
+        "theorem 3.1",
+        f"{known['cone'].min():.6f} to {known['cone'].max():.6f} times ‖δ‖",
+        np.allclose(known["cone"], 1, rtol=1e-6),
+        "homogeneity",
+    )
+    findings.add(
+        f"in the cone, weights times {CONE:g}: the step C₂/‖∇f‖² flips",
+        "theorem 3.1",
+        f"{known['cone, printed'].mean():.1%}",
+        known["cone, printed"].all(),
+        "f and ∇f grow alike, so that the step shrinks by the factor: it must be "
+        "C |f|/‖∇f‖²; C₂ is what flips the unscaled weights by a quarter more",
+    )
 
 
 def run(study: Study) -> Outcome:
@@ -96,6 +193,7 @@ def run(study: Study) -> Outcome:
             f"of {len(frame)} random networks"
             + (f"; bound {', '.join(words)}" if "∇" in what else ""),
         )
+    of_perturbed(findings, frame)
     figure, axes = panels(2, 1.0)
     lines(axes[0], frame, "d", "length", "smallest flipping step", 0)
     axes[0].loglog(

@@ -1,0 +1,132 @@
+"""The kernel of two-layer networks near their start: degrees, norms, and features that give it."""
+
+import numpy as np
+import pytest
+from scipy.special import comb
+
+from experiments.theory.random_features import (
+    SQUARED_RELU,
+    eigenvalues,
+    mean_square_bound,
+    tangent_kernel,
+)
+from experiments.theory.seeds import log_slope
+from experiments.theory.tasks import on_sphere
+
+
+def points(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return on_sphere(np.random.default_rng(seed).standard_normal((n, d)))
+
+
+def relu(z: np.ndarray) -> np.ndarray:
+    return np.maximum(z, 0)
+
+
+@pytest.mark.parametrize("d", [3, 6])
+def test_eigenvalues_add_up_to_the_diagonal_and_fall_as_a_power(d: int) -> None:
+    values = eigenvalues(lambda t: tangent_kernel(SQUARED_RELU, t), d, 42)
+    k = np.arange(42)
+    harmonics = comb(d + k - 1, k) - np.where(k > 1, comb(d + k - 3, k - 2), 0)
+    assert values @ harmonics == pytest.approx(tangent_kernel(SQUARED_RELU, np.ones(1)), rel=1e-2)
+    # Lemma C.3 says even functions: of these there are the degrees 0 and 2 alone.
+    assert (values[[0, 1, 2, 3, 5, 7]] > 1e-6).all()
+    np.testing.assert_allclose(values[4::2], 0, atol=1e-13)
+    odd = k[21::2]
+    assert log_slope(odd + d / 2 - 1, values[odd]) == pytest.approx(-(d + 2), abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "missing"), [("softplus", 1), ("swish", 1), ("tanh", 0), ("sigmoid", 0)]
+)
+def test_half_of_the_degrees_are_missing_on_the_whole_sphere(sigma: str, missing: int) -> None:
+    """Assumption 5.2, that the kernel's space is dense, holds on a half sphere alone."""
+    values = eigenvalues(lambda t: tangent_kernel(sigma, t), 3, 10)
+    gone = np.arange(2 + missing, 10, 2)
+    np.testing.assert_allclose(values[gone], 0, atol=1e-12)
+    assert (values[[gone[0] - 1, gone[1] - 1]] > 1e-7).all()
+
+
+def test_the_even_part_of_a_feature_of_squared_relu_is_quadratic() -> None:
+    x, rng = points(20, 4), np.random.default_rng(1)
+    w, c = rng.standard_normal((2, 4))
+    feature = lambda x: (x @ c) * 2 * relu(x @ w)  # noqa: E731
+    np.testing.assert_allclose((feature(x) + feature(-x)) / 2, (x @ c) * (x @ w), atol=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [SQUARED_RELU, "tanh"])
+def test_a_sum_of_kernel_functions_is_one_of_features_and_its_norm_theirs(sigma: str) -> None:
+    """Lemma C.1: F_RF has these sums, whose norm is at most ‖h‖_RF."""
+    d, m, rng = 3, 100_000, np.random.default_rng(2)
+    centres, x, a = points(4, d), points(50, d, 1), np.array([1.0, -1, 1, 1])
+    w = rng.standard_normal((m, d))
+    if sigma == SQUARED_RELU:
+        w, prime = d**0.5 * on_sphere(w), lambda z: 2 * relu(z)
+    else:
+        prime = lambda z: 1 - np.tanh(z) ** 2  # noqa: E731
+    c = (prime(w @ centres.T) * a) @ centres
+    wanted = tangent_kernel(sigma, x @ centres.T) @ a
+    found = np.mean(prime(w @ x.T) * (c @ x.T), 0)
+    np.testing.assert_allclose(found, wanted, atol=0.04)
+    norm = np.sqrt(a @ tangent_kernel(sigma, centres @ centres.T) @ a)
+    sizes = np.linalg.norm(c, axis=1)
+    assert np.mean(sizes**2) == pytest.approx(norm**2, rel=0.02)
+    assert norm <= sizes.max() <= np.abs(prime(w @ centres.T)).max() * np.abs(a).sum()
+    at_one = float(tangent_kernel(sigma, np.ones(1))[0])
+    assert np.abs(wanted).max() <= at_one**0.5 * norm
+
+
+def test_the_network_of_theorem_5_2_is_as_far_away_as_the_functions_norm() -> None:
+    """With a_i in the shift, which the print lacks; R is ‖h‖, not half of ‖h‖_RF."""
+    d, m, rng = 3, 40_000, np.random.default_rng(3)
+    centres, x, a = points(4, d), points(50, d, 1), np.array([1.0, -1, 1, 1])
+    w, signs = rng.standard_normal((m // 2, d)), rng.choice([-1.0, 1.0], m // 2)
+    prime = lambda z: 1 - np.tanh(z) ** 2  # noqa: E731
+    c = (prime(w @ centres.T) * a) @ centres / (m / 2)
+    h = np.sum(prime(x @ w.T) * (x @ c.T), 1)
+
+    def output(shift: np.ndarray) -> np.ndarray:
+        first, second = (np.tanh(x @ (w + s).T) @ signs for s in (shift, -shift))
+        return (first - second) / m**0.5
+
+    shift = signs[:, None] * (m / 4) ** 0.5 * c
+    np.testing.assert_allclose(output(shift), h, atol=0.01)
+    assert np.abs(output((m / 4) ** 0.5 * c) - h).max() > 0.1
+    norm = np.sqrt(a @ tangent_kernel("tanh", centres @ centres.T) @ a)
+    assert np.sqrt(2) * np.linalg.norm(shift) == pytest.approx(norm, rel=0.02)
+
+
+def test_the_mean_square_of_a_feature_is_below_its_bound() -> None:
+    d, x, rng = 5, points(200_000, 5), np.random.default_rng(4)
+    for along in (True, False, False):
+        w = d**0.5 * on_sphere(rng.standard_normal((1, d)))[0]
+        # Along w the bound is met.
+        c = w if along else rng.standard_normal(d)
+        found = np.mean((x @ c) ** 2 * 4 * relu(x @ w) ** 2)
+        exact = (2 * (c @ c) * d + 4 * (c @ w) ** 2) / (d * (d + 2))
+        assert found == pytest.approx(exact, rel=0.05)
+        bound = mean_square_bound(float(c @ c), d, 1)
+        assert exact == pytest.approx(bound) if along else exact < bound
+
+
+def test_a_lipschitz_function_has_no_high_peak_of_small_mean_square() -> None:
+    """Equation 25, for theorem C.1: a peak of height ε has a mean square of order ε^(d+1)."""
+    heights, angle = np.array([0.05, 0.1, 0.2]), np.linspace(0, np.pi, 100_001)
+    for d in (3, 5):
+        measure = np.sin(angle) ** (d - 2)
+        peaks = (relu(e - 2 * 2 * np.sin(angle / 2)) for e in heights)
+        squares = np.array([np.sum(peak**2 * measure) for peak in peaks])
+        assert log_slope(heights, squares) == pytest.approx(d + 1, abs=0.02)
+
+
+@pytest.mark.parametrize("d", [2, 3, 5, 8])
+def test_two_balls_hold_every_labelling_of_a_cluster(d: int) -> None:
+    """Theorem 6.1: ⌊n/2⌋ clusters of d points are shattered by balls of radius δ."""
+    delta = 0.7
+    near, apart = delta / d**0.5, delta * (1 + 1 / (2 * d))
+    x = near * np.eye(d)
+    for code in range(1, 2**d - 1):
+        y = np.array([1.0 if code >> j & 1 else -1.0 for j in range(d)])
+        centre = apart * y / d**0.5
+        assert (np.linalg.norm(x - y[:, None] * centre, axis=1) <= delta).all()
+    assert 2 * apart > 2 * delta  # the two balls do not meet
+    assert 6 * delta - 2 * apart > 2 * delta  # nor do those of two clusters
