@@ -165,8 +165,8 @@ def run(study: Study) -> Outcome:
         "The best is by mean robust accuracy (FGSM and PGD, 3/255 and 8/255); the paper does not "
         "say by which accuracy it selects, and does not name its cells.",
         f"With {most} empty edges the table has {len(clean)} cells, of which "
-        f"{(clean == clean.min()).sum()} answer at chance, {clean.min():.1f}: the choice is certain "
-        "there.",
+        f"{(clean == clean.min()).sum()} answer at chance, {clean.min():.1f}: the choice is "
+        "certain there.",
         "The table has no single seeds. It has cells with one function, which are one network, "
         f"trained anew; their spread gives σ, pooled over the {GROUPS} such groups nearest in "
         f"accuracy. The paper's accuracy is reproduced where it lies within {SURE} standard errors "
@@ -174,7 +174,7 @@ def run(study: Study) -> Outcome:
         "beyond as many σ √(1 + 1/n) for one accuracy, else not decidable. "
         f"{inside.sum()} of {len(compared)} accuracies lie within.",
         "The columns under Square and under PGD beyond 8/255 need trained weights, which are not "
-        "public: `training-gradients` has them in small.",
+        "public: `training-corruptions` has them in small.",
     )
     configuration = {
         "table": study.table.name,

@@ -1,0 +1,150 @@
+"""Experiments that train: corruptions, signs of masked gradients, and what they conclude."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.theory.seeds import Interval
+from experiments.training import corruptions
+from experiments.training.corrupted import CORRUPTIONS, clouds, corrupted
+from experiments.training.corruptions import costs, figure_7, inside, table_6
+from experiments.training.gradients import PAPER, mean_interval, sign_findings
+from ntkscore.training.evaluation import CHECKS
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3)).astype(np.uint8)
+GREY = np.full((2, 32, 32, 3), 100, np.uint8)
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_a_corruption_keeps_the_form_and_harms_more_when_severe(name: str) -> None:
+    smooth = np.linspace(0, 255, 32)[None, :, None, None] * np.ones((4, 1, 32, 3))
+    images = np.uint8(smooth * [1, 0.8, 0.6])
+    mild, severe = (corrupted(images, name, severity) for severity in (1, 5))
+    assert mild.shape == severe.shape == images.shape and mild.dtype == np.uint8
+    np.testing.assert_array_equal(mild, corrupted(images, name, 1))
+    harm = [np.abs(each - images.astype(float)).mean() for each in (mild, severe)]
+    assert harm[1] > 0
+    if name != "elastic_transform":  # whose affine part shrinks while its shifts grow
+        assert harm[0] < harm[1]
+
+
+def test_noises_have_the_published_sizes() -> None:
+    grey = np.full((8, 32, 32, 3), 128, np.uint8)
+    noise = corrupted(grey, "gaussian_noise", 5) / 255
+    assert noise.std() == pytest.approx(0.10, rel=0.05)
+    shots = corrupted(grey, "shot_noise", 5) / 255
+    assert shots.std() == pytest.approx((128 / 255 / 50) ** 0.5, rel=0.05)
+    impulses = corrupted(grey, "impulse_noise", 5)
+    assert (impulses == 0).mean() == pytest.approx(0.035, rel=0.15)
+    assert (impulses == 255).mean() == pytest.approx(0.035, rel=0.15)
+
+
+def test_blurs_keep_a_constant_image_and_glass_moves_pixels() -> None:
+    for name in ("defocus_blur", "motion_blur", "zoom_blur", "glass_blur", "elastic_transform"):
+        assert np.abs(corrupted(GREY, name, 5).astype(int) - 100).max() <= 1
+    one = np.zeros((1, 32, 32, 3), np.uint8)
+    one[0, 16, 16] = 255
+    moved = corrupted(one, "glass_blur", 1)[0, ..., 0]
+    assert moved.sum() >= 254 and np.argwhere(moved > 200).tolist() != [[16, 16]]
+
+
+def test_contrast_and_brightness_in_numbers() -> None:
+    flat = np.zeros((1, 32, 32, 3), np.uint8)
+    flat[:, :16] = 200
+    mean = 100 / 255
+    low = corrupted(flat, "contrast", 5)
+    assert low[0, 0, 0, 0] == pytest.approx(255 * (mean + 0.15 * mean), abs=1)
+    assert low[0, 31, 0, 0] == pytest.approx(255 * (mean - 0.15 * mean), abs=1)
+    red = np.zeros((1, 32, 32, 3), np.uint8)
+    red[..., 0] = 100
+    bright = corrupted(red, "brightness", 5)[0, 0, 0]
+    assert bright.tolist() == [176, 0, 0]  # 100 + 0.3 · 255, hue and saturation as before
+
+
+def test_clouds_are_rough_by_their_decay() -> None:
+    smooth, rough = (clouds((20, 32), decay, np.random.default_rng(0)) for decay in (3, 1.75))
+    for field in (smooth, rough):
+        assert field.shape == (20, 32, 32)
+        np.testing.assert_allclose([field.min((1, 2)), field.max((1, 2))], [[0] * 20, [1] * 20])
+    steps = [np.abs(np.diff(field, axis=1)).mean() for field in (smooth, rough)]
+    assert steps[0] < steps[1]
+
+
+def masks(**shares: float) -> dict[tuple[str, int], np.ndarray]:
+    """Masks of 100 images of which the first so many are right, as `fgsm_3=0.5`."""
+    found = {}
+    for name, share in shares.items():
+        metric, _, radius = name.rpartition("_")
+        found[metric, int(radius)] = np.arange(100) < round(100 * share)
+    return found
+
+
+SOUND = {"fgsm_3": 0.5, "pgd_3": 0.4, "pgd_8": 0.2, "pgd_255": 0.0, "draws_3": 0.6, "square_3": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "verdict"),
+    [
+        ({}, "fgsm_not_below_pgd", "reproduced"),
+        ({"fgsm_3": 0.39}, "fgsm_not_below_pgd", "not decidable"),
+        ({"fgsm_3": 0.2}, "fgsm_not_below_pgd", "not reproduced"),
+        ({"square_3": 0.2}, "square_not_below_pgd", "not reproduced"),
+        ({"pgd_255": 0.01}, "pgd_255_is_zero", "not reproduced"),
+        ({"pgd_8": 0.41}, "pgd_falls", "not decidable"),
+        ({"pgd_8": 0.6}, "pgd_falls", "not reproduced"),
+        ({"draws_3": 0.1}, "draws_not_below_pgd", "not reproduced"),
+    ],
+)
+def test_signs_are_judged_by_paired_intervals(changed: dict, name: str, verdict: str) -> None:
+    sound, other = masks(**SOUND), masks(**{**SOUND, **changed})
+    found = {finding.what: finding for finding in sign_findings([other, other])}
+    assert found[CHECKS[name]].verdict == verdict
+    assert found[CHECKS[name]].paper == PAPER[name]
+    assert all(finding.verdict == "reproduced" for finding in sign_findings([sound]))
+    order = "in 1 of 2 networks" if changed else "in 2 of 2 networks"
+    mixed = {finding.what: finding for finding in sign_findings([sound, other])}
+    assert order in mixed[CHECKS[name]].why
+
+
+def test_the_page_says_that_table_4_has_two_items_the_other_way_round() -> None:
+    assert "opposite (Table 4 c)" in PAPER["pgd_255_is_zero"]
+    assert "opposite (Table 4 d)" in PAPER["pgd_falls"]
+
+
+def test_a_paired_interval_is_over_images() -> None:
+    rng = np.random.default_rng(0)
+    one = rng.integers(-1, 2, 400)
+    value, low, high = mean_interval(np.stack([one, one, one]))
+    assert value == pytest.approx(one.mean())
+    assert (low, high) == pytest.approx(mean_interval(one[None])[1:])
+    assert high - low == pytest.approx(2 * 1.96 * one.std(ddof=1) / 20)
+
+
+def test_ranges_and_correlations_are_judged_by_intervals() -> None:
+    assert inside(Interval(0.9, 0.85, 0.95), 0.8, 1) == "reproduced"
+    assert inside(Interval(0.9, 0.7, 0.95), 0.8, 1) == "not decidable"
+    assert inside(Interval(0.5, 0.3, 0.7), 0.8, 1) == "not reproduced"
+    rows = [("fog", 0.9, 0.85, 0.95), ("contrast", 0.9, 0.85, 0.95), ("contrast", -0.5, -0.7, -0.1)]
+    frame = pd.DataFrame(rows, columns=["corruption", "spearman", "low", "high"])
+    found = table_6(frame.assign(attack="PGD 8/255", paper=0.0), 9)
+    verdicts = [finding.verdict for finding in found]
+    assert verdicts == ["reproduced", "not reproduced", "reproduced"]
+
+
+def test_corruptions_are_judged_by_what_they_cost() -> None:
+    rng = np.random.default_rng(0)
+    clean = rng.uniform(0.5, 0.8, 30)
+    columns = {("clean", 0): clean}
+    for name in CORRUPTIONS:
+        for severity, share in ((1, 0.95), (5, 0.3 if name == "contrast" else 0.8)):
+            columns[name, severity] = clean * (share + rng.normal(0, 0.01, 30))
+    wide = pd.DataFrame(columns)
+    assert costs(wide, 1)["snow"].mean() == pytest.approx(0.05, abs=0.01)
+    least, fog, contrast = figure_7(wide)
+    assert (least.verdict, contrast.verdict) == ("reproduced", "reproduced")
+    assert fog.verdict in ("not reproduced", "not decidable")
+
+
+def test_full_has_the_same_sizes_by_name() -> None:
+    assert corruptions.FULL["SIZES"].keys() == corruptions.SIZES.keys()
+    assert all(hasattr(corruptions, name) for name in corruptions.FULL)
