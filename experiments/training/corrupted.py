@@ -216,7 +216,8 @@ def by_pillow(change: Callable[[Image.Image, Any], Image.Image]) -> Callable[...
     """A corruption of many images from a change of one in eight bits."""
 
     def corruption(x: Pixels, how: Any, rng: Generator) -> Pixels:
-        images = [change(Image.fromarray(image), how) for image in np.uint8(np.rint(x * 255))]
+        eight_bits = np.rint(x * 255).astype(np.uint8)
+        images = [change(Image.fromarray(image), how) for image in eight_bits]
         return np.stack([np.asarray(image) for image in images]) / 255
 
     return corruption
@@ -224,9 +225,10 @@ def by_pillow(change: Callable[[Image.Image, Any], Image.Image]) -> Callable[...
 
 def smaller(image: Image.Image, share: float) -> Image.Image:
     """An image of a share of the side, each pixel a mean, and enlarged again."""
-    small = tuple(int(side * share) for side in image.size)
+    width, height = image.size
     box = Image.Resampling.BOX
-    return image.resize(small, box).resize(image.size, box)
+    small = image.resize((int(width * share), int(height * share)), box)
+    return small.resize(image.size, box)
 
 
 def stored(image: Image.Image, quality: int) -> Image.Image:
@@ -288,4 +290,4 @@ def corrupted(
     """
     change, constants = CORRUPTIONS[name]
     x = change(images / 255, constants[severity - 1], np.random.default_rng([seed, severity]))
-    return np.uint8(255 * np.clip(x, 0, 1))
+    return (255 * np.clip(x, 0, 1)).astype(np.uint8)

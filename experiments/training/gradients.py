@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from experiments.study import Finding, Verdict, verdict
+from experiments.theory.seeds import Interval, over_seeds
 from ntkscore.training.evaluation import CHECKS, RADII
 
 Rights = Mapping[tuple[str, int], np.ndarray]
@@ -51,26 +52,24 @@ def pairs(name: str, networks: Sequence[Rights]) -> Iterator[tuple[str, np.ndarr
                 yield f"{metric} − PGD, {key[1]}/255", difference(key, ("pgd", key[1]))
 
 
-def mean_interval(differences: np.ndarray) -> tuple[float, float, float]:
-    """Mean of paired differences, and its 95 % interval over images.
+def mean_interval(differences: np.ndarray) -> Interval:
+    """Mean of paired differences, and its 95 % interval (bootstrap over images).
 
     Args:
         differences: (networks, images); the networks share their images, so that an image's mean
             over networks is one draw.
     """
-    each = differences.mean(0)
-    error = 1.96 * each.std(ddof=1) / len(each) ** 0.5
-    return float(each.mean()), float(each.mean() - error), float(each.mean() + error)
+    return over_seeds(differences.mean(0), np.mean)
 
 
-def sign(intervals: Sequence[tuple[float, float, float]]) -> Verdict:
+def sign(intervals: Sequence[Interval]) -> Verdict:
     """The verdict on differences that a statement says are not negative.
 
     Reproduced where no interval has values below 0, not reproduced where one lies below 0.
     """
-    if all(low >= 0 for _, low, _ in intervals):
+    if all(each.low >= 0 for each in intervals):
         return "reproduced"
-    return "not reproduced" if any(high < 0 for _, _, high in intervals) else "not decidable"
+    return "not reproduced" if any(each.high < 0 for each in intervals) else "not decidable"
 
 
 def sign_findings(networks: Sequence[Rights], of: Callable[[str], str] = str) -> Iterator[Finding]:
