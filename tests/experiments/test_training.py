@@ -1,14 +1,18 @@
 """Experiments that train: corruptions, signs of masked gradients, and what they conclude."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.study import Study
 from experiments.theory.seeds import Interval
-from experiments.training import corruptions
+from experiments.training import beta, corruptions
 from experiments.training.corrupted import CORRUPTIONS, clouds, corrupted
 from experiments.training.corruptions import costs, figure_7, inside, table_6
 from experiments.training.gradients import PAPER, mean_interval, sign_findings
+from experiments.training.setting import SmallTraining
 from ntkscore.training.evaluation import CHECKS
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3)).astype(np.uint8)
@@ -149,3 +153,26 @@ def test_corruptions_are_judged_by_what_they_cost() -> None:
 def test_full_has_the_same_sizes_by_name() -> None:
     assert corruptions.FULL["SIZES"].keys() == corruptions.SIZES.keys()
     assert all(hasattr(corruptions, name) for name in corruptions.FULL)
+
+
+TINY = {"train": 32, "test": 16, "epochs": 1, "batch": 16, "channels": 2, "cells_per_stage": 1}
+
+
+@pytest.mark.thorough
+def test_small_trainings_end_in_their_findings(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beta, "SmallTraining", partial(SmallTraining, sizes=TINY))
+    for name, value in (("CELL", "000300"), ("BETAS", (0.0, 1.0)), ("SEEDS", (0,))):
+        monkeypatch.setattr(beta, name, value)
+    outcome = beta.run(study)
+    assert [finding.verdict for finding in outcome.findings[:2]] != ["", ""]
+    assert {finding.paper for finding in outcome.findings[2:]} < {*PAPER.values()}
+    monkeypatch.setattr(corruptions, "SIZES", TINY | {"queries": 3})
+    monkeypatch.setattr(corruptions, "chosen", lambda study: {"000300": 4, "000200": -1})
+    outcome = corruptions.run(study)
+    assert len(outcome.findings) == len(corruptions.PAPER) + 3 + len(CHECKS)
+    assert outcome.summary is not None and outcome.summary["empty"].tolist() == [4]
+    accuracies = outcome.frame.dropna(subset="accuracy")
+    assert (accuracies["cell"] == "000300").sum() == 13 + 2 * len(CORRUPTIONS)
+    assert accuracies["accuracy"].between(0, 1).all()
