@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from cells import Cell
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.plotting import COLOURS, panels
-from experiments.study import DATASET, Finding, Outcome, Study, Verdict
+from experiments.study import DATASET, RESAMPLES, Finding, Outcome, Study, Verdict
 from experiments.theory.seeds import Interval, over_seeds
 from experiments.training.corrupted import CORRUPTIONS, corrupted
 from experiments.training.gradients import Rights, sign_findings
@@ -123,7 +123,7 @@ def correlations(wide: pd.DataFrame) -> pd.DataFrame:
     for name, paper in PAPER.items():
         for attack, value in zip(ATTACKS, paper, strict=True):
             both = wide[[(name, max(SEVERITIES)), attack]].to_numpy()
-            rho = over_seeds(both, lambda part: spearman(part[:, 0], part[:, 1]))
+            rho = over_seeds(both, lambda part: spearman(part[:, 0], part[:, 1]), RESAMPLES)
             named = {"corruption": name, "attack": f"{attack[0].upper()} {attack[1]}/255"}
             rows.append(named | {"paper": value, "spearman": rho.value} | rho._asdict())
     return pd.DataFrame(rows).drop(columns="value")

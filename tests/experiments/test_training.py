@@ -176,3 +176,54 @@ def test_small_trainings_end_in_their_findings(
     accuracies = outcome.frame.dropna(subset="accuracy")
     assert (accuracies["cell"] == "000300").sum() == 13 + 2 * len(CORRUPTIONS)
     assert accuracies["accuracy"].between(0, 1).all()
+
+
+def test_clean_and_robust_accuracy_are_compared_by_beta(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(beta: float) -> dict[tuple[str, int], np.ndarray]:
+        shares = SOUND | {"pgd_8": 0.1 + 0.2 * beta, "fgsm_8": 0.4, "draws_8": 0.5, "pgd_32": 0.05}
+        return masks(clean_0=0.8 - 0.2 * beta, **shares)
+
+    networks = {(beta_, seed): found(beta_) for beta_ in beta.BETAS for seed in beta.SEEDS}
+    monkeypatch.setattr(beta, "masks", lambda study: networks)
+    outcome = beta.run(study)
+    assert len(outcome.frame) == len(networks) * len(found(0))
+    robust, clean, *signs = outcome.findings
+    assert (robust.verdict, clean.verdict) == ("reproduced", "reproduced")
+    assert "β = 1: 0.300" in robust.ours and "β = 1: 0.600" in clean.ours
+    assert [each.what for each in signs] == [*CHECKS.values()]
+    assert all("in 9 of 9 networks" in each.why for each in signs)
+    turned = {(1 - beta_, seed): right for (beta_, seed), right in networks.items()}
+    monkeypatch.setattr(beta, "masks", lambda study: turned)
+    assert {each.verdict for each in beta.run(study).findings[:2]} == {"not reproduced"}
+
+
+def test_trained_cells_become_tables_4_to_6(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    for place, cell in enumerate(("333333", "323133", "200020", "030102", "111111")):
+        metrics = {("clean", 0): 0.5, ("fgsm", 3): 0.4, ("pgd", 3): 0.4}
+        metrics |= {("fgsm", 8): 0.3, ("pgd", 8): 0.3, ("square", 3): 0.4}
+        for name in CORRUPTIONS:
+            metrics |= {(name, 1): 0.49, (name, 5): 0.4}
+        for (metric, level), value in metrics.items():
+            sign = -1 if (metric, level) == ("contrast", 5) else 1
+            row = {"cell": cell, "empty": place - 1, "metric": metric, "level": level}
+            rows.append(row | {"accuracy": value + sign * 0.02 * place})
+    monkeypatch.setattr(
+        corruptions, "evaluated", lambda s: (pd.DataFrame(rows), {0: masks(**SOUND)})
+    )
+    outcome = corruptions.run(study)
+    assert len(outcome.findings) == len(corruptions.PAPER) + 3 + len(CHECKS)
+    high = outcome.findings[: len(corruptions.PAPER)]
+    assert {each.verdict for each in high} == {"reproduced"}
+    assert len({each.of for each in outcome.findings}) == 3
+    assert outcome.summary is not None and len(outcome.summary) == 4
+    assert len(outcome.frame) == len(rows) + 4 * len(corruptions.PAPER)
+
+
+def test_cells_are_the_sparse_ones_and_a_range(study: Study) -> None:
+    cells = corruptions.chosen(study)
+    sparse = {empty: cell for cell, empty in cells.items() if empty >= 0}
+    assert sparse == {0: "323133", 1: "333103", 2: "303103", 3: "030102", 4: "200020"}
+    assert len(cells) == 5 + corruptions.CELLS
