@@ -27,7 +27,7 @@ from experiments.paper import (
 )
 from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
-from experiments.training import beta, proof
+from experiments.training import beta, corruptions, proof
 from ntkscore.cli.display import input_errors
 from ntkscore.data.images import load_images
 from ntkscore.paths import data_home
@@ -81,6 +81,10 @@ TRAINING = {
     "training-beta": Experiment("Clean and robust accuracy of a small cell over β (R2)", beta.run),
     "training-proof": Experiment(
         "The best-scored cell, the largest and random ones, trained small", proof.run
+    ),
+    "training-corruptions": Experiment(
+        "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
+        corruptions.run,
     ),
 }
 

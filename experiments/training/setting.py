@@ -1,10 +1,13 @@
 """A small network, its images and its training, for the experiments that train."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import jax
 
 from cells.nasbench201.space import NASBench201
 from experiments.study import DATASET, Study
 from ntkscore.data.images import load_images
+from ntkscore.model import Model
 from ntkscore.run import devices
 from ntkscore.training.fit import Fitted, fit, split
 from ntkscore.training.recipe import Recipe
@@ -26,19 +29,21 @@ class SmallTraining:
     """Training and test images of CIFAR-10, a fixed split of the training files.
 
     Attributes:
+        sizes: of the images, the network and its training, as `SIZES`.
         space: small networks for them.
         train, test: pairs of images and labels.
     """
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, sizes: Mapping[str, int] = SIZES) -> None:
         devices.keep_compiled()
         images = load_images(DATASET, study.data_dir)
-        train, test = split(len(images.labels), TEST)
+        train, test = split(len(images.labels), sizes["test"])
+        self.sizes = sizes
         self.space = NASBench201(
-            channels=SIZES["channels"], cells_per_stage=SIZES["cells_per_stage"]
+            channels=sizes["channels"], cells_per_stage=sizes["cells_per_stage"]
         ).on(images.task)
         self.train, self.test = (
-            (images.images[rows], images.labels[rows]) for rows in (train[: SIZES["train"]], test)
+            (images.images[rows], images.labels[rows]) for rows in (train[: sizes["train"]], test)
         )
 
     def fit(
@@ -49,6 +54,11 @@ class SmallTraining:
         after: Callable[[int, State], None] | None = None,
     ) -> Fitted:
         """Train a cell from some seeds."""
-        recipe = Recipe(beta=beta, epochs=EPOCHS, batch=SIZES["batch"])
+        recipe = Recipe(beta=beta, epochs=self.sizes["epochs"], batch=self.sizes["batch"])
         networks = [self.space.trainable(cell, seed) for seed in seeds]
         return fit(networks, *self.train, recipe, seeds, after=after)
+
+    def trained(self, cell: str, fitted: Fitted, place: int = 0) -> Model:
+        """The network of one seed, at its weights after training."""
+        state = jax.tree.map(lambda leaf: leaf[place], fitted.state)
+        return self.space.trained_model(cell, state.params, state.statistics)

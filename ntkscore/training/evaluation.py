@@ -102,28 +102,44 @@ def evaluate(
         check_autoattack(model, np.asarray(images))  # before the other attacks take their time
     report = report or (lambda name: None)
     classify = _Classifier(model, images, labels, seed)
-    near = [radius for radius in radii if radius in RADII[:2]]
-    rights: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
-    for metric, rhos in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
-        for radius in rhos:
-            report(f"{metric} {radius}/255" if radius else metric)
-            rights[metric, radius] = classify(ANSWERS[metric], radius / 255)
-    if queries:
-        report(f"Square 3/255, {queries} queries")
-        rights["square", 3] = classify(_square(queries), 3 / 255)
+    masks = _rights(classify, radii, queries, report)
     if autoattack:
         report(f"AutoAttack {RADIUS}/255")
-        rights["autoattack", RADIUS] = right_after_autoattack(
+        masks["autoattack", RADIUS] = right_after_autoattack(
             model, images, labels, RADIUS / 255, seed
         )
-    rows = [row for key, right in rights.items() for row in _rows(*key, right, labels)]
+    rows = [row for key, right in masks.items() for row in _rows(*key, right, labels)]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
-        for name, holds in checks({key: float(r.mean()) for key, r in rights.items()}).items()
+        for name, holds in checks({key: float(r.mean()) for key, r in masks.items()}).items()
     ]
     if corruptions is not None:
         rows += list(_corrupted(classify, corruptions, report))
     return pd.DataFrame(rows)
+
+
+def rights(
+    model: Model,
+    images: np.ndarray,
+    labels: Int[np.ndarray, " n"],
+    *,
+    queries: int = 0,
+    radii: Sequence[int] = RADII,
+    seed: int = 0,
+) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
+    """Which images a network classifies correctly, by attack and its radius in grey levels.
+
+    The attacks of `evaluate`, whose accuracies are the means of these masks; from the masks come
+    paired differences of two attacks, image by image.
+
+    Args:
+        model, images, labels, queries, radii, seed: as for `evaluate`.
+
+    Returns:
+        A mask (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on.
+    """
+    classify = _Classifier(model, images, np.asarray(labels), seed)
+    return _rights(classify, radii, queries, lambda name: None)
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
@@ -152,6 +168,21 @@ def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
         ordered = [pgd[radius] for radius in sorted(pgd)]
         found["pgd_falls"] = all(a >= b for a, b in itertools.pairwise(ordered))
     return {name: found[name] for name in CHECKS if name in found}
+
+
+def _rights(
+    classify: "_Classifier", radii: Sequence[int], queries: int, report: Callable[[str], None]
+) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
+    near = [radius for radius in radii if radius in RADII[:2]]
+    found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
+    for metric, rhos in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
+        for radius in rhos:
+            report(f"{metric} {radius}/255" if radius else metric)
+            found[metric, radius] = classify(ANSWERS[metric], radius / 255)
+    if queries:
+        report(f"Square 3/255, {queries} queries")
+        found["square", 3] = classify(_square(queries), 3 / 255)
+    return found
 
 
 def _rows(

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from cells import EDGES, SIZE, Cell
 from experiments.ours.sweep import peaks
-from experiments.paper import search
+from experiments.paper import search, sparsity
+from experiments.paper.accuracies import peak_findings
 from experiments.paper.contrasts import NOTABLE, SEEDS, Contrast, contrast
 from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
-from experiments.paper.top_operations import commonest, top_operations
+from experiments.paper.top_operations import best_accuracies, commonest, top_operations
 from ntkscore.analysis.paired import Difference
 
 
@@ -199,3 +200,57 @@ def test_summary_holds_interval_and_paper() -> None:
     assert (row["queries"], row["found_after"], row["runs"]) == (5, 3, 2)
     assert row["within"] is False
     assert pd.isna(frame.iloc[1]["within"]) and pd.isna(frame.iloc[1]["paper"])
+
+
+def test_seed_spread_is_the_spread_of_equal_cells() -> None:
+    rng = np.random.default_rng(0)
+    function = pd.Series(np.repeat(np.arange(400), 3))
+    level = np.repeat(np.linspace(0.3, 0.5, 400), 3)
+    seeds = rng.normal(0, np.where(level < 0.4, 0.01, 0.002), (3, len(level)))
+    accuracy = pd.Series(level + seeds.mean(0))
+    assert sparsity.seed_spread(accuracy, function, 0.32) == pytest.approx(0.01, rel=0.25)
+    assert sparsity.seed_spread(accuracy, function, 0.48) == pytest.approx(0.002, rel=0.25)
+    alone = pd.concat([accuracy, pd.Series([0.9, 0.1])], ignore_index=True)
+    names = pd.concat([function, pd.Series([900, 901])], ignore_index=True)
+    found = sparsity.seed_spread(alone, names, 0.48)
+    assert found == sparsity.seed_spread(accuracy, function, 0.48)
+
+
+@pytest.mark.parametrize(
+    ("errors", "seeds", "verdict"),
+    [
+        ((0.1, 1.9), 3, "reproduced"),
+        ((0.1, 2.5), 3, "not decidable"),
+        ((0.1, 2.9), 3, "not reproduced"),
+        ((0.1, 2.5), 9, "not reproduced"),
+    ],
+)
+def test_a_row_of_table_5_is_judged_by_the_spread_of_seeds(
+    errors: tuple[float, ...], seeds: int, verdict: str
+) -> None:
+    assert sparsity.verdict_by_seeds(pd.Series(errors), seeds) == verdict
+
+
+def test_equal_cells_share_a_function() -> None:
+    cells = [Cell.from_digits(text).index for text in ("200020", "200021", "200024", "200022")]
+    same = sparsity.functions(pd.Index(cells)).to_numpy()
+    assert (same[:3] == same[0]).all() and same[3] != same[0]
+
+
+def best_of(accuracy: float) -> pd.DataFrame:
+    return pd.DataFrame({"robust_mean": [accuracy, 0.1]})
+
+
+@pytest.mark.parametrize(("best", "verdict"), [(0.62, "reproduced"), (0.5, "not reproduced")])
+def test_only_the_newer_tables_best_accuracy_is_judged(best: float, verdict: str) -> None:
+    newer, older = best_accuracies(best_of(best), best_of(0.3))
+    assert newer.verdict == verdict and f"{best:.3f}" in newer.ours
+    assert older.verdict == "not decidable" and older.ours.startswith("0.300")
+
+
+def test_each_reading_of_a_peak_has_its_verdict() -> None:
+    shares = {"clean": 0.1, "FGSM 3/255": 0.09, "PGD 8/255": 0.12}
+    peaks = {"equal": pd.Series(shares), "own": pd.Series({**shares, "PGD 8/255": 0.08})}
+    equal, own = peak_findings(peaks)
+    assert (equal.verdict, own.verdict) == ("not reproduced", "reproduced")
+    assert "0.120 (PGD 8/255)" in equal.ours and "0.090 (FGSM 3/255)" in own.ours
