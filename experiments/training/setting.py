@@ -1,11 +1,14 @@
 """A small network, its images and its training, for the experiments that train."""
 
+from collections.abc import Callable
+
 from cells.nasbench201.space import NASBench201
 from experiments.study import DATASET, Study
 from ntkscore.data.images import load_images
 from ntkscore.run import devices
 from ntkscore.training.fit import Fitted, fit, split
 from ntkscore.training.recipe import Recipe
+from ntkscore.training.steps import State
 
 TEST, EPOCHS = 500, 10
 SIZES = {
@@ -38,8 +41,14 @@ class SmallTraining:
             (images.images[rows], images.labels[rows]) for rows in (train[: SIZES["train"]], test)
         )
 
-    def fit(self, cell: str, beta: float, seeds: tuple[int, ...]) -> Fitted:
+    def fit(
+        self,
+        cell: str,
+        beta: float,
+        seeds: tuple[int, ...],
+        after: Callable[[int, State], None] | None = None,
+    ) -> Fitted:
         """Train a cell from some seeds."""
         recipe = Recipe(beta=beta, epochs=EPOCHS, batch=SIZES["batch"])
         networks = [self.space.trainable(cell, seed) for seed in seeds]
-        return fit(networks, *self.train, recipe, seeds)
+        return fit(networks, *self.train, recipe, seeds, after=after)
