@@ -41,7 +41,11 @@ RADIUS = 8 / 255
 class AnyCell(Training):
     """Rules in training for a cell whose digits are data; they equal those of `Training`."""
 
-    stage = CellRules.stage
+    def stage(
+        self, x: Images, weights: Weights, stored: Weights
+    ) -> tuple[Float[Array, "k m h w c"], Weights, None]:
+        nodes, new, _ = CellRules.stage(self, x, weights, stored)
+        return nodes, new, None
 
 
 def logits(
@@ -50,7 +54,7 @@ def logits(
     """Logits, and the statistics after the batch: the cell's digits, and running statistics."""
     rules = AnyCell.of(network, statistics["digits"], measure)
     y, _, new = run(rules, params, statistics["running"], images)
-    return y, statistics | {"running": new}
+    return y, {**statistics, "running": new}
 
 
 def trainable(space: NASBench201, cell: Cell, seed: int) -> Trainable:
