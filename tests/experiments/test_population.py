@@ -38,11 +38,6 @@ def images(count: int) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_digits_as_data_are_the_cells_own_network(cell: Cell) -> None:
     pixels, labels = images(4)
-    x = jnp.asarray(pixels / np.float32(255))
-    own, ours = SPACE.trainable(cell, 3), trainable(SPACE, cell, 3)
-    shift = lambda leaf: leaf + 0.1  # noqa: E731
-    params, running = jax.tree.map(shift, (own.params, own.statistics))
-    statistics = ours.statistics | {"running": running}
 
     def slope_of(network: Trainable, statistics: Any) -> Any:
         def loss(params: Any) -> Any:
@@ -51,15 +46,19 @@ def test_digits_as_data_are_the_cells_own_network(cell: Cell) -> None:
 
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
 
-    (_, (logits, new)), gradient = slope_of(ours, statistics)
-    (_, (expected, moved)), slope = slope_of(own, running)
-    np.testing.assert_allclose(logits, expected, atol=1e-4)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), new["running"], moved)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), gradient, slope)
-    np.testing.assert_array_equal(new["digits"], cell.operations)
-    np.testing.assert_allclose(
-        ours.evaluate(params, statistics, x), own.evaluate(params, running, x), atol=1e-4
-    )
+    with jax.enable_x64(True):
+        x = jnp.asarray(pixels / 255)
+        own, ours = SPACE.trainable(cell, 3, np.float64), trainable(SPACE, cell, 3)
+        params, running = jax.tree.map(lambda leaf: leaf + 0.1, (own.params, own.statistics))
+        statistics = ours.statistics | {"running": running}
+        (_, (logits, new)), gradient = slope_of(ours, statistics)
+        expected = slope_of(own, running)
+        close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9)  # noqa: E731
+        jax.tree.map(
+            close, ((0, (logits, new["running"])), gradient), ((0, expected[0][1]), expected[1])
+        )
+        np.testing.assert_array_equal(new["digits"], cell.operations)
+        close(ours.evaluate(params, statistics, x), own.evaluate(params, running, x))
 
 
 @pytest.mark.thorough
