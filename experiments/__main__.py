@@ -80,7 +80,7 @@ EXPERIMENTS = {
 TRAINING = {
     "training-beta": Experiment("Clean and robust accuracy of a small cell over β (R2)", beta.run),
     "training-proof": Experiment(
-        "The best-scored cell, the largest and random ones, trained small", proof.run
+        "Forty cells, trained small: their order before and after", proof.run
     ),
     "training-corruptions": Experiment(
         "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",

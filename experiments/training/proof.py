@@ -1,146 +1,177 @@
-"""From rank to proof: cells trained small, the best-scored one, a random one, the largest."""
+"""From rank to proof: about forty cells trained small, their kernels before and after."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
+from matplotlib.figure import Figure
 
 from cells.nasbench201.cell import Cell
 from experiments.ours.train_free_search import scores_of_distinct
-from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study, verdict
-from experiments.theory.seeds import Interval
-from experiments.training.setting import EPOCHS, SIZES, TEST, SmallTraining
+from experiments.plotting import COLOURS, panels, score_label
+from experiments.study import DATASET, METRIC, RESAMPLES, SPACE, Finding, Outcome, Study
+from experiments.theory.seeds import Interval, over_seeds
+from experiments.theory.studies.statistics import beside
+from experiments.training.population import SCORES, halved, trained
+from experiments.training.setting import TEST, SmallTraining
+from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.api.scoring import score_network
-from ntkscore.config import Config
-from ntkscore.model import Model
-from ntkscore.training.evaluation import evaluate
-from ntkscore.training.steps import State
+from ntkscore.training.recipe import Recipe
 
-RANDOM, SEED, IMAGES = 2, 0, 32
-"""Random cells, the seed of all, images of a kernel."""
-WHEN = (0, 1, 3, 6, EPOCHS)
-"""Epochs after which kernels are measured."""
-KERNELS = ("clean", "robust")
-SCORES = ("frobenius", "trace", "lambda_min")
+CELLS, SEED, IMAGES = 40, 0, 32
+"""Cells, the seed of all, images of a kernel."""
+TRAIN = 1024
+"""Training images, of half the height and width."""
+RECIPE = Recipe(epochs=8, batch=64, attack_steps=3, attack_step=4 / 255)
+"""The benchmark's, with β = 1, less its length; its attack has seven steps of 2/255."""
+WORK = Path("runs/training-proof")
+"""Folder for the state after each epoch. A stopped experiment goes on from there."""
+ACCURACIES = {"pgd": "trained small", "table": "the benchmark's"}
+"""Accuracies under PGD 8/255: columns, and what they are."""
 
 
-def chosen(study: Study) -> dict[str, str]:
-    """Digits of the cells: the best-scored, the largest, and random ones."""
+def chosen(study: Study) -> pd.DataFrame:
+    """The default score and the number of parameters of the cells that are trained, by cell.
+
+    They are the best-scored one, the largest, and others drawn from the table.
+    """
     scores = DEFAULT.of(scores_of_distinct(study)).dropna()
-    best = Cell(int(scores.idxmax())).digits
-    rng = np.random.default_rng(study.seed)
-    drawn = rng.choice(scores.index.to_numpy(), RANDOM, replace=False)
-    others = {f"random {i + 1}": Cell(int(cell)).digits for i, cell in enumerate(drawn)}
-    return {"best-scored": best, "largest": "333333", **others}
+    drawn = np.random.default_rng(study.seed).permutation(scores.index.to_numpy())
+    first = (int(scores.idxmax()), Cell.from_digits("333333").index)
+    cells = list(dict.fromkeys((*first, *map(int, drawn))))[:CELLS]
+    params = [SPACE.costs(Cell(cell))["params"] for cell in cells]
+    return pd.DataFrame({"params": params, "default": scores.loc[cells]}, cells)
 
 
-def kernels(
-    model: Model, images: tuple[np.ndarray, np.ndarray], epoch: int
-) -> Iterator[dict[str, object]]:
-    """Scores of a network's kernels at its weights."""
-    pixels = images[0].astype(np.float32) / 255
-    frame = score_network(model, pixels, images[1], Config(samples=len(pixels)))
-    for kernel in KERNELS:
-        for score in SCORES:
-            (value,) = frame.query("kernel == @kernel and score == @score")["value"]
-            yield {"epoch": epoch, "measure": f"{kernel}.{score}", "value": float(value)}
+def measure(study: Study) -> pd.DataFrame:
+    """A row per cell: its counts and scores, and its accuracies, trained small and the table's."""
+    small, population = SmallTraining(study), chosen(study)
+    (train, labels), (test, answers) = small.train, small.test
+    task = small.space.task._replace(image_shape=halved(train[:1]).shape[1:])
+    frame = trained(
+        small.space.on(task),
+        [Cell(cell) for cell in population.index],
+        (halved(train[:TRAIN]), labels[:TRAIN]),
+        (halved(test), answers),
+        RECIPE,
+        IMAGES,
+        SEED,
+        WORK,
+    )
+    table = study.table.accuracies(DATASET, METRIC, frame["cell"])
+    return frame.assign(table=table).join(population, on="cell")
 
 
-def rows(study: Study) -> Iterator[dict[str, object]]:
-    """Scores along training, and accuracies after it."""
-    images = SmallTraining(study)
-    few = images.train[0][:IMAGES], images.train[1][:IMAGES]
-
-    def trained(cell: str, state: State) -> Model:
-        params, statistics, _ = jax.tree.map(lambda leaf: leaf[0], state)
-        return images.space.trained_model(cell, params, statistics)
-
-    for what, cell in chosen(study).items():
-        named: dict[str, object] = {"what": what, "cell": cell}
-        start = images.space.trainable(cell, SEED)
-        model = images.space.trained_model(cell, start.params, start.statistics)
-        yield from (named | row for row in kernels(model, few, 0))
-        scored: list[dict[str, object]] = []
-
-        def score(epoch: int, state: State, cell: str = cell, scored: list = scored) -> None:
-            if epoch in WHEN:
-                scored.extend(kernels(trained(cell, state), few, epoch))
-
-        fitted = images.fit(cell, 1.0, (SEED,), score)
-        yield from (named | row for row in scored)
-        accuracies = evaluate(trained(cell, fitted.state), *images.test, radii=(3, 8))
-        for _, row in accuracies[accuracies["class"] == -1].iterrows():
-            if row["metric"] in ("clean", "pgd"):
-                name = f"{row['metric']} {round(row['rho'] * 255)}/255"
-                yield named | {"epoch": EPOCHS, "measure": name, "value": row["value"]}
+def correlation(frame: pd.DataFrame, first: str, second: str) -> Interval:
+    """Spearman between two columns, with an interval over cells."""
+    pairs = frame[[first, second]].to_numpy(float)
+    return over_seeds(pairs, lambda drawn: spearman(*drawn.T), RESAMPLES)
 
 
-def lead(first: float, second: float) -> Interval:
-    """The difference of two accuracies, and its interval from the number of test images."""
-    error = 1.96 * ((first * (1 - first) + second * (1 - second)) / TEST) ** 0.5
-    return Interval(first - second, first - second - error, first - second + error)
+def lead(frame: pd.DataFrame) -> Interval:
+    """PGD accuracy of the first cell less the mean of the others, and its interval.
+
+    It counts the number of test images and the spread of the others.
+    """
+    best, others = frame["pgd"].iloc[0], frame["pgd"].iloc[1:]
+    error = 1.96 * (best * (1 - best) / TEST + others.var() / len(others)) ** 0.5
+    gain = best - others.mean()
+    return Interval(gain, gain - error, gain + error)
+
+
+def findings(frame: pd.DataFrame) -> Iterator[Finding]:
+    """What of an order before training is left after it."""
+    for name in SCORES:
+        kept = correlation(frame, f"before {name}", f"after {name}")
+        change = (frame[f"after {name}"] / frame[f"before {name}"]).median()
+        yield Finding(
+            f"the order by {name} at initialisation survives training",
+            "Spearman above 0",
+            f"Spearman {kept}",
+            beside(kept, 0, above=True),
+            f"{len(frame)} cells; median change of the score {change:.2g}-fold",
+        )
+    agreed = correlation(frame, "pgd", "table")
+    yield Finding(
+        "small trainings order cells as the benchmark does, PGD 8/255",
+        "Spearman above 0",
+        f"Spearman {agreed}",
+        beside(agreed, 0, above=True),
+        f"{len(frame)} cells",
+    )
+    gain, pgd = lead(frame), frame["pgd"]
+    yield Finding(
+        "the best-scored cell is more robust than a random one",
+        "what the score is for",
+        f"PGD 8/255 {pgd.iloc[0]:.3f} against {pgd.iloc[1:].mean():.3f} on average",
+        beside(gain, 0, above=True),
+        f"difference {gain}; rank {int(pgd.rank(ascending=False, method='min').iloc[0])} of "
+        f"{len(frame)}; {TEST} test images, one seed",
+    )
+
+
+def summarise(frame: pd.DataFrame) -> pd.DataFrame:
+    """Spearman with both accuracies of counts and of every score, before training and after."""
+    measures = [
+        "params",
+        "default",
+        *(f"{when} {s}" for s in SCORES for when in ("before", "after")),
+    ]
+    rows = [
+        {"measure": measure}
+        | {f"PGD 8/255, {of}": str(correlation(frame, measure, y)) for y, of in ACCURACIES.items()}
+        for measure in measures
+    ]
+    return pd.DataFrame(rows)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Each score after training over the one before, clean and robust together."""
+    names = [name.removeprefix("robust.") for name in SCORES if name.startswith("robust.")]
+    figure, axes = panels(len(names), 0.8)
+    for axis, name in zip(axes, names, strict=True):
+        for colour, kernel in zip(COLOURS, ("clean", "robust"), strict=False):
+            before, after = (frame[f"{when} {kernel}.{name}"] for when in ("before", "after"))
+            axis.loglog(before, after, "o", ms=3, alpha=0.7, color=colour, label=kernel)
+        axis.set(title=score_label(f".{name}").strip(), xlabel="before training")
+    axes[0].set_ylabel("after training")
+    axes[0].legend(fontsize="x-small")
+    return figure
 
 
 def run(study: Study) -> Outcome:
-    """Accuracies of the cells, and changes of their kernels."""
-    frame = pd.DataFrame(rows(study))
-    last = frame[frame["epoch"] == EPOCHS].pivot(index="what", columns="measure", values="value")
-    robust = last["pgd 8/255"].sort_values(ascending=False)
-    best = robust["best-scored"]
-    randoms = robust[[name for name in robust.index if name.startswith("random")]]
-    findings = []
-    for what, others in (("a random one", randoms), ("the largest", robust[["largest"]])):
-        leads = [lead(best, value) for value in others]
-        findings.append(
-            Finding(
-                f"the best-scored cell is more robust than {what}",
-                "what the score is for",
-                f"PGD 8/255 {best:.3f} against {', '.join(f'{v:.3f}' for v in others)}",
-                verdict(
-                    all(each.low > 0 for each in leads),
-                    "not reproduced" if any(each.high < 0 for each in leads) else "not decidable",
-                ),
-                f"differences {', '.join(map(str, leads))} on {TEST} test images; one seed, "
-                "trained small",
-            )
-        )
-    names = [f"{kernel}.{score}" for kernel in KERNELS for score in SCORES]
-    for name in names:
-        table = frame[frame["measure"] == name].pivot(index="what", columns="epoch", values="value")
-        both = table[[0, EPOCHS]].dropna()
-        kept = spearmanr(both[0], both[EPOCHS])[0] if len(both) > 2 else np.nan
-        findings.append(
-            Finding(
-                f"the order by {name} at initialisation survives training",
-                "",
-                f"Spearman {kept:.2f}",
-                "not decidable",
-                f"{len(both)} cells; median change of the score "
-                f"{(both[EPOCHS] / both[0]).median():.2g}-fold",
-            )
-        )
-    figure, axes = panels(len(SCORES), 0.8)
-    for axis, score in zip(axes, SCORES, strict=True):
-        part = frame[frame["measure"] == f"robust.{score}"]
-        for colour, (what, one) in enumerate(part.groupby("what", sort=False)):
-            axis.semilogy(one["epoch"], one["value"], "o-", ms=3, color=COLOURS[colour], label=what)
-        axis.set(title=f"robust.{score}", xlabel="epoch")
-    axes[0].legend(fontsize="x-small")
-    cells = frame.drop_duplicates("what").set_index("what")["cell"]
-    summary = last[["clean 0/255", "pgd 3/255", "pgd 8/255"]].assign(cell=cells)
+    """Orders before and after training, and how both go with accuracies."""
+    frame = measure(study)
+    best, largest = frame["cell"].iloc[0], frame.loc[frame["params"].idxmax(), "cell"]
+    also = ", which is the largest" if best == largest else ""
+    pgd, clean = frame["pgd"], frame["clean"]
+    noise = (pgd.mean() * (1 - pgd.mean()) / TEST) ** 0.5
     return Outcome(
         frame,
-        figure,
-        {"seed": SEED, "images": IMAGES, **SIZES},
+        draw(frame),
+        {
+            "seed": SEED,
+            "images": IMAGES,
+            "train": TRAIN,
+            "test": TEST,
+            "epochs": RECIPE.epochs,
+            "batch": RECIPE.batch,
+            "attack_steps": RECIPE.attack_steps,
+        },
         (
-            f"Trained with β = 1, {SIZES['channels']} channels, one cell per stage, "
-            f"{SIZES['train']} images, {EPOCHS} epochs. Kernels are of {IMAGES} training "
-            "images, by running statistics, which at epoch 0 nothing has moved.",
+            f"{len(frame)} cells: the best-scored one by the default, {Cell(best).digits}{also}, "
+            "and others drawn at random from the table. Intervals are of resampled cells.",
+            f"Trained from one seed with β = 1, 4 channels, one cell per stage, {TRAIN} images of "
+            f"16×16 pixels, {RECIPE.epochs} epochs, attacks of {RECIPE.attack_steps} steps. "
+            f"Clean accuracy is {clean.min():.3f} to {clean.max():.3f}, under PGD 8/255 "
+            f"{pgd.min():.3f} to {pgd.max():.3f}. The latter's standard deviation over cells is "
+            f"{pgd.std():.3f}; {TEST} test images drawn anew for each cell would alone give "
+            f"{noise:.3f}.",
+            f"Kernels are of {IMAGES} training images, by running statistics, which before "
+            "training nothing has moved: mean 0 and variance 1, not the calibrated ones of our "
+            "default.",
         ),
-        tuple(findings),
-        summary.round(3).reset_index(),
+        tuple(findings(frame)),
+        summarise(frame),
     )
