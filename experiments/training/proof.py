@@ -12,7 +12,7 @@ from experiments.ours.train_free_search import scores_of_distinct
 from experiments.plotting import COLOURS, panels, score_label
 from experiments.study import DATASET, METRIC, RESAMPLES, SPACE, Finding, Outcome, Study
 from experiments.theory.seeds import Interval, over_seeds
-from experiments.theory.studies.statistics import beside
+from experiments.theory.studies.statistics import within
 from experiments.training.population import SCORES, halved, trained
 from experiments.training.setting import TEST, SmallTraining
 from ntkscore.analysis.correlation import spearman
@@ -89,7 +89,7 @@ def findings(frame: pd.DataFrame) -> Iterator[Finding]:
             f"the order by {name} at initialisation survives training",
             "Spearman above 0",
             f"Spearman {kept}",
-            beside(kept, 0, above=True),
+            within([kept], 0, np.inf),
             f"{len(frame)} cells; median change of the score {change:.2g}-fold",
         )
     agreed = correlation(frame, "pgd", "table")
@@ -97,7 +97,7 @@ def findings(frame: pd.DataFrame) -> Iterator[Finding]:
         "small trainings order cells as the benchmark does, PGD 8/255",
         "Spearman above 0",
         f"Spearman {agreed}",
-        beside(agreed, 0, above=True),
+        within([agreed], 0, np.inf),
         f"{len(frame)} cells",
     )
     gain, pgd = lead(frame), frame["pgd"]
@@ -105,7 +105,7 @@ def findings(frame: pd.DataFrame) -> Iterator[Finding]:
         "the best-scored cell is more robust than a random one",
         "what the score is for",
         f"PGD 8/255 {pgd.iloc[0]:.3f} against {pgd.iloc[1:].mean():.3f} on average",
-        beside(gain, 0, above=True),
+        within([gain], 0, np.inf),
         f"difference {gain}; rank {int(pgd.rank(ascending=False, method='min').iloc[0])} of "
         f"{len(frame)}; {TEST} test images, one seed",
     )

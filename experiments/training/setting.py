@@ -1,6 +1,6 @@
 """A small network, its images and its training, for the experiments that train."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax
 
@@ -11,7 +11,6 @@ from ntkscore.model import Model
 from ntkscore.run import devices
 from ntkscore.training.fit import Fitted, fit, split
 from ntkscore.training.recipe import Recipe
-from ntkscore.training.steps import State
 
 TEST, EPOCHS = 500, 10
 SIZES = {
@@ -46,17 +45,11 @@ class SmallTraining:
             (images.images[rows], images.labels[rows]) for rows in (train[: sizes["train"]], test)
         )
 
-    def fit(
-        self,
-        cell: str,
-        beta: float,
-        seeds: tuple[int, ...],
-        after: Callable[[int, State], None] | None = None,
-    ) -> Fitted:
+    def fit(self, cell: str, beta: float, seeds: tuple[int, ...]) -> Fitted:
         """Train a cell from some seeds."""
         recipe = Recipe(beta=beta, epochs=self.sizes["epochs"], batch=self.sizes["batch"])
         networks = [self.space.trainable(cell, seed) for seed in seeds]
-        return fit(networks, *self.train, recipe, seeds, after=after)
+        return fit(networks, *self.train, recipe, seeds)
 
     def trained(self, cell: str, fitted: Fitted, place: int = 0) -> Model:
         """The network of one seed, at its weights after training."""
