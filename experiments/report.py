@@ -46,12 +46,13 @@ on stands beside it. A statement with several rows has one verdict where all row
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
 (T1 to T7), Gao et al. (2019) about convergence of adversarial training (G1 to G6), Wang et al.
 (2022) about networks close to their initialisation (L1 to L5), Zhu et al. (2022) about perturbation
-stability (S1 to S4). Made by `python -m experiments theory`; definitions, misprints and statement
-by statement what holds: `docs/theory.md`.
+stability (S1 to S4). Made by `python -m experiments theory`. `docs/statements.md` has a verdict on
+each numbered statement of the papers, and its misprints; `docs/theory.md` has the definitions.
 
-A statement is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured
-lies in the range that it gives, *not reproduced* where the two are apart, else *not decidable*; a
-bound is reproduced where nothing violates it.""",
+A row is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured lies in
+the range that the last column gives, *not reproduced* where the two are apart, else *not
+decidable*. Of several intervals all must lie in the range. A bound is reproduced where nothing
+violates it. A section with several rows is *mixed* unless all rows agree.""",
     "training": """# Cells, trained
 
 Small adversarial trainings on two cores, made by `python -m experiments training`: signs, not the
