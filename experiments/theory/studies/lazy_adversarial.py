@@ -111,7 +111,7 @@ def run(study: Study) -> Outcome:
     beyond = 1 - last.pivot_table(index="d", columns="seed", values="robust")
     findings = Findings()
     findings.measure(
-        f"robust accuracy falls to .05 at R √d of, d ≥ {LEAST}",
+        f"R √d at which robust accuracy falls to .05, d ≥ {LEAST}",
         "about 5",
         {
             f"d = {d}": over_seeds(by_scaled, lambda seeds, k=k: lost(seeds)[k])
