@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from cells import Cell
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.plotting import COLOURS, panels
-from experiments.study import DATASET, RESAMPLES, Finding, Outcome, Study, Verdict
+from experiments.study import DATASET, RESAMPLES, Finding, Outcome, Study
 from experiments.theory.seeds import Interval, over_seeds
+from experiments.theory.studies.statistics import within
 from experiments.training.corrupted import CORRUPTIONS, corrupted
 from experiments.training.gradients import Rights, sign_findings
 from experiments.training.setting import SmallTraining
@@ -105,14 +106,6 @@ def evaluated(study: Study) -> tuple[pd.DataFrame, dict[int, Rights]]:
     return pd.DataFrame(rows), masks
 
 
-def inside(interval: Interval, low: float, high: float) -> Verdict:
-    """Reproduced where an interval lies in a range, not where the two are apart."""
-    if low <= interval.low and interval.high <= high:
-        return "reproduced"
-    apart = interval.high < low or interval.low > high
-    return "not reproduced" if apart else "not decidable"
-
-
 def correlations(wide: pd.DataFrame) -> pd.DataFrame:
     """Spearman over cells of accuracy at severity 5 with accuracy under each of `ATTACKS`.
 
@@ -139,7 +132,7 @@ def table_6(found: pd.DataFrame, cells: int) -> Iterator[Finding]:
             "PGD 8/255 accuracy",
             f"{row['paper']:.3f} (Table 6)",
             str(rho),
-            inside(rho, -1, 0) if negative else inside(rho, HIGH, 1),
+            within([rho], -1, 0) if negative else within([rho], HIGH, 1),
             f"{'below 0' if negative else f'above {HIGH}'}; {cells} cells, trained small",
             of="Accuracy under corruptions and under attacks go together (Table 6)",
         )
@@ -169,7 +162,7 @@ def figure_7(wide: pd.DataFrame) -> Iterator[Finding]:
         f"At severity {least} all corruptions leave the cells robust",
         "robust to all (Figure 7)",
         f"{worst.replace('_', ' ')} costs most: {cost} of the clean accuracy",
-        inside(cost, -np.inf, SMALL),
+        within([cost], -np.inf, SMALL),
         f"at most {SMALL}; {len(wide)} cells, trained small",
         of=of,
     )
@@ -182,7 +175,7 @@ def figure_7(wide: pd.DataFrame) -> Iterator[Finding]:
             "no longer robust to fog and contrast (Figure 7)",
             f"{strong[name].mean():.2f} of the clean accuracy; {gap} more than "
             f"{next_worst.replace('_', ' ')}",
-            inside(gap, 0, np.inf),
+            within([gap], 0, np.inf),
             f"difference above 0; {len(wide)} cells, trained small",
             of=of,
         )

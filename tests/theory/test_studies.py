@@ -299,7 +299,7 @@ def test_every_experiment_gives_a_page(
     if name == "eigenvalue":
         verdicts = {finding.what: finding.verdict for finding in outcome.findings}
         assert verdicts["the corrected bound, every kernel and skip pattern"] == "reproduced"
-        assert verdicts["theorem 2 for K̂_ρ, a skip missing"] == "not reproduced"
+        assert verdicts["theorem 2 for K̂_ρ, a skip missing, points sampled"] == "not reproduced"
 
 
 def test_every_study_has_a_small_size() -> None:
