@@ -82,11 +82,15 @@ TRAINING = {
     "training-proof": Experiment(
         "Forty cells, trained small: their order before and after", proof.run
     ),
+}
+CORRUPTIONS = {
     "training-corruptions": Experiment(
         "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
         corruptions.run,
     ),
 }
+"""On no page: on two cores its networks hardly learn."""
+ALL = EXPERIMENTS | THEORY | TRAINING | CORRUPTIONS
 
 PAGES = {
     "report": (EXPERIMENTS, "the paper's statements beside our measurements"),
@@ -111,7 +115,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 @app.command("list")
 def list_experiments() -> None:
     """Names of the experiments, with their titles, and of the recordings that they read."""
-    for name, experiment in (EXPERIMENTS | THEORY | TRAINING).items():
+    for name, experiment in ALL.items():
         typer.echo(f"{name:24} {experiment.title}")
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
@@ -157,7 +161,7 @@ def _register_page(name: str, experiments: dict[str, Experiment], about: str) ->
         typer.echo(out)
 
 
-for _name, _experiment in (EXPERIMENTS | THEORY | TRAINING).items():
+for _name, _experiment in ALL.items():
     _register(_name, _experiment)
 for _name, (_experiments, _about) in PAGES.items():
     _register_page(_name, _experiments, _about)
@@ -198,7 +202,7 @@ def rerun(
         name, study, checksums = read_record(record, data_home(data_dir))
         if study.checksums() != checksums:
             typer.echo("tables or recordings are not those of the record", err=True)
-        outcome = (EXPERIMENTS | THEORY | TRAINING)[name].outcome(study)
+        outcome = ALL[name].outcome(study)
         for path in write_outcome(outcome, study, name, out):
             typer.echo(path)
 

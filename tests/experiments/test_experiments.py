@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import recordings
-from experiments.__main__ import EXPERIMENTS, THEORY, TRAINING, app
+from experiments.__main__ import ALL, EXPERIMENTS, app
 from experiments.ours import measures
 from experiments.ours.kernel_settings import SAMPLES
 from experiments.report import by_statement, overall_text, section, three_findings, verdict_counts
@@ -59,7 +59,7 @@ def invoke(*arguments: object) -> str:
 
 def test_list_names_them_all() -> None:
     lines = invoke("list").splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == [*EXPERIMENTS, *THEORY, *TRAINING]
+    assert [line.split()[0] for line in lines[:-1]] == [*ALL]
     assert lines[-1].startswith("recordings: space, trainability, perturbations, weights")
 
 
