@@ -82,15 +82,12 @@ TRAINING = {
     "training-proof": Experiment(
         "Forty cells, trained small: their order before and after", proof.run
     ),
-}
-CORRUPTIONS = {
     "training-corruptions": Experiment(
         "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
         corruptions.run,
     ),
 }
-"""On no page: on two cores its networks hardly learn."""
-ALL = EXPERIMENTS | THEORY | TRAINING | CORRUPTIONS
+ALL = EXPERIMENTS | THEORY | TRAINING
 
 PAGES = {
     "report": (EXPERIMENTS, "the paper's statements beside our measurements"),
