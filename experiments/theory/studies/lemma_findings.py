@@ -4,7 +4,11 @@ import itertools
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
+from experiments.plotting import panels
+from experiments.study import Finding
+from experiments.theory.studies.setting import curve, lines
 from experiments.theory.studies.statistics import Findings, slope
 
 
@@ -194,3 +198,29 @@ def summary_of(frame: pd.DataFrame) -> pd.DataFrame:
         }
         for (lemma, setting), part in sorted(groups, key=lambda each: int(each[0][0].split()[0]))
     ).replace("nan", "")
+
+
+def findings_of(frame: pd.DataFrame) -> tuple[Finding, ...]:
+    """The verdicts on all lemmas."""
+    findings = Findings()
+    for add in (of_bounds, of_identities, of_lengths, of_orders, of_runs):
+        add(findings, frame)
+    return tuple(findings)
+
+
+def drawn(frame: pd.DataFrame) -> Figure:
+    """How far the bounds are from tight, by radius, and lemma 7's ε by width."""
+    figure, axes = panels(2, 1.0)
+    for colour, lemma in enumerate(("5", "6", "7", "11", "12", "13")):
+        part = frame[frame["lemma"] == lemma]
+        ratio = (part["bound"] / part["measured"].clip(lower=1e-12)).groupby(part["tau"]).median()
+        curve(axes[0], ratio, f"lemma {lemma}", colour)
+    axes[0].set(xlabel="radius τ", ylabel="bound over measured, median")
+    lazy = frame[(frame["lemma"] == "7 for √m f") & (frame["network"] == "tanh")]
+    for colour, (beta, loss) in enumerate(((0.0, "loss"), (0.5, "loss"), (0.5, "mixture"))):
+        part = lazy[(lazy["beta"] == beta) & (lazy["setting"] == loss)]
+        lines(axes[1], part, "m", "measured", f"{loss}, β = {beta:g}", colour)
+    axes[1].set(xlabel="width m", ylabel="ε of lemma 7, √m f, τ = R/√m")
+    axes[0].legend(fontsize="x-small", loc="lower left", ncols=2)
+    axes[1].legend(fontsize="x-small")
+    return figure

@@ -16,7 +16,6 @@ from attacks import twice
 from cells import Task
 from cells.residual import ACTIVATIONS, Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace, convolve
-from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.energies import theorem1_width
 from experiments.theory.infinite_width import infinite_ntk
@@ -29,16 +28,8 @@ from experiments.theory.lemmas import (
     regret,
 )
 from experiments.theory.sphere import CapAttack, project_to_cap
-from experiments.theory.studies.lemma_findings import (
-    of_bounds,
-    of_identities,
-    of_lengths,
-    of_orders,
-    of_runs,
-    summary_of,
-)
-from experiments.theory.studies.setting import Rows, curve, grid, lines, of_width, pixels
-from experiments.theory.studies.statistics import Findings
+from experiments.theory.studies.lemma_findings import drawn, findings_of, summary_of
+from experiments.theory.studies.setting import Rows, grid, of_width, pixels
 from experiments.theory.tasks import Points, margin, on_sphere, tradeoff
 from experiments.theory.training import algorithm_1, input_gradient
 from experiments.theory.trials import bound_terms
@@ -59,16 +50,12 @@ FULLY: dict[str, tuple[str, int]] = {
     "mixed, L = 8": ("101111:relu,tanh,swish,relu,tanh,swish,relu", 32),
 }
 CONVOLUTIONAL: dict[str, tuple[str, int]] = {
-    "relu, κ = 1": ("11", 1),
-    "relu, κ = 3": ("11", 3),
-    "relu, κ = 5": ("01", 5),
+    f"relu, κ = {size}": (skips, size) for size, skips in ((1, "11"), (3, "11"), (5, "01"))
 }
 ATTACK = CapAttack(RHO, steps=1)
 SKIPPED = {True: "σ scaled, a skip", False: "σ scaled, no skip"}
-DEPTHS = (1, 6)
-"""Inner layers of the networks without skips."""
-INPUTS, OF_INPUTS = (8, 512), 32
-"""Dimensions and width for lemma 4."""
+DEPTHS = (1, 6)  # inner layers of the networks without skips
+INPUTS, OF_INPUTS = (8, 512), 32  # dimensions and width for lemma 4
 RUNS, RUN_RHO, RATE = ((64, 500), (256, 2000), (64, 2000)), 0.3, 1.0
 """Widths and points of Algorithm 1's runs, ρ and γm; the convolutional ones are as the last."""
 OF_COROLLARY, COROLLARY_WIDTH = 100, 32
@@ -395,25 +382,9 @@ def run(study: Study) -> Outcome:
     frame = pd.DataFrame([*measured, *runs(), *corollary()])
     beyond = frame["measured"] > frame["bound"] * (1 + 1e-9)
     frame["above"] = frame["above"].where(frame["above"].notna(), beyond).astype(bool)
-    findings = Findings()
-    for add in (of_bounds, of_identities, of_lengths, of_orders, of_runs):
-        add(findings, frame)
-    figure, axes = panels(2, 1.0)
-    for colour, lemma in enumerate(("5", "6", "7", "11", "12", "13")):
-        part = frame[frame["lemma"] == lemma]
-        ratio = (part["bound"] / part["measured"].clip(lower=1e-12)).groupby(part["tau"]).median()
-        curve(axes[0], ratio, f"lemma {lemma}", colour)
-    axes[0].set(xlabel="radius τ", ylabel="bound over measured, median")
-    lazy = frame[(frame["lemma"] == "7 for √m f") & (frame["network"] == "tanh")]
-    for colour, (beta, loss) in enumerate(((0.0, "loss"), (0.5, "loss"), (0.5, "mixture"))):
-        part = lazy[(lazy["beta"] == beta) & (lazy["setting"] == loss)]
-        lines(axes[1], part, "m", "measured", f"{loss}, β = {beta:g}", colour)
-    axes[1].set(xlabel="width m", ylabel="ε of lemma 7, √m f, τ = R/√m")
-    axes[0].legend(fontsize="x-small", loc="lower left", ncols=2)
-    axes[1].legend(fontsize="x-small")
     return Outcome(
         frame,
-        figure,
+        drawn(frame),
         {"seeds": SEEDS, "draws": DRAWS, "taus": TAUS, "betas": BETAS, "rho": RHO, "R": RADIUS},
         (
             f"Neighbourhoods: W and W̃ by {ASCENT} steps of ascent for each quantity in the ball "
@@ -424,6 +395,6 @@ def run(study: Study) -> Outcome:
             "√m f, W* is the end of a clean or of a robust run; 2ε is ‖W − W*‖²/(2γN) + "
             f"γ/2 · mean ‖g‖², task `tradeoff`, ρ = {RUN_RHO}, γ = {RATE:g}/m.",
         ),
-        tuple(findings),
+        findings_of(frame),
         summary_of(frame),
     )
