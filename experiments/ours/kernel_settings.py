@@ -22,7 +22,7 @@ from experiments.ours.equal_counts import (
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast
 from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS
-from experiments.study import DATASET, METRIC, Study, single_seeds
+from experiments.study import DATASET, KERNELS, METRIC, Study, single_seeds
 from ntkscore.analysis.frames import score_table
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
@@ -31,7 +31,6 @@ from ntkscore.text import format_rho
 SHAPE = "lambda_min_normalized"
 KERNEL = f"clean.{SHAPE}"
 SCORES = ("frobenius", "trace", "lambda_min", SHAPE, "effective_rank")
-KERNELS = ("clean", "robust", "twice")
 REFERENCES = (KERNEL, "clean.naswot", "clean.jacov", "robust.expressivity", "clean.vkdnw")
 """Measures of `space`: the kernel's that the tables name first, and some that need no kernel."""
 SAMPLES = {

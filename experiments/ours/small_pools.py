@@ -13,6 +13,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
+from experiments.ours.kernel_settings import KERNEL
 from experiments.plotting import DATASET_LABELS
 from experiments.study import DATASET, sum_named
 from ntkscore.analysis.correlation import percentile_interval
@@ -21,7 +22,6 @@ SIZES = (10, 20, 50, 100)
 DRAWS = 1000
 COUNTS = "params+layers+path_pools+field"
 """The sum of counts that a half of the cells chooses most often by the largest mean."""
-KERNEL = "clean.lambda_min_normalized"
 WAYS = {
     "params+path_pools": "two counts",
     "layers+path_pools+field": "three counts",

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from experiments.study import Finding, Verdict, verdict
+from experiments.study import Finding, verdict
 from experiments.theory.seeds import Interval, over_seeds
+from experiments.theory.studies.statistics import within
 from ntkscore.training.evaluation import CHECKS, RADII
 
 Rights = Mapping[tuple[str, int], np.ndarray]
@@ -62,16 +63,6 @@ def mean_interval(differences: np.ndarray) -> Interval:
     return over_seeds(differences.mean(0), np.mean)
 
 
-def sign(intervals: Sequence[Interval]) -> Verdict:
-    """The verdict on differences that a statement says are not negative.
-
-    Reproduced where no interval has values below 0, not reproduced where one lies below 0.
-    """
-    if all(each.low >= 0 for each in intervals):
-        return "reproduced"
-    return "not reproduced" if any(each.high < 0 for each in intervals) else "not decidable"
-
-
 def sign_findings(networks: Sequence[Rights], of: Callable[[str], str] = str) -> Iterator[Finding]:
     """A finding for each of `CHECKS`, over all networks.
 
@@ -94,7 +85,7 @@ def sign_findings(networks: Sequence[Rights], of: Callable[[str], str] = str) ->
             of(text),
             PAPER[name],
             "; ".join(shown),
-            verdict(not below.any()) if exact else sign(intervals),
+            verdict(not below.any()) if exact else within(intervals, 0, np.inf),
             f"accuracies in that order in {int((~below).sum())} of {len(networks)} networks; "
             f"paired over {compared[0][1].shape[1]} test images",
         )

@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from cells.residual import ACTIVATIONS, Residual
 from experiments.plotting import panels
-from experiments.study import Outcome, Study
+from experiments.study import OURS, Outcome, Study
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
@@ -77,7 +77,6 @@ SAYS = {
     "equals": "ranks networks that miss as many skips",
 }
 """Networks that are compared, and what a correlation over them says of a term."""
-OURS = "not the paper's statement"
 SIZES = (100, 300, 1000)
 FULL = {"N": 1000, "WIDTH": 1024, "SEEDS": 10}
 
