@@ -1,4 +1,4 @@
-"""Selection of an operation by an architecture that is data."""
+"""Selection of operations and of nodes by an architecture that is data."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
+
+from ntkscore.grams import Images
 
 SIDE_BY_SIDE = "side by side"
 """Name of the axis along which networks are computed side by side."""
@@ -53,3 +55,13 @@ def choose(
 
         chosen = lax.cond(needed, run, lambda chosen, *_: chosen, chosen, *operands)
     return chosen
+
+
+def at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""]) -> Images:
+    """One node, by its place; `nodes[place]` would also handle places out of range."""
+    return lax.dynamic_index_in_dim(nodes, place, keepdims=False)
+
+
+def add_at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""], y: Images) -> Array:
+    """The nodes with y added to one of them."""
+    return lax.dynamic_update_index_in_dim(nodes, at(nodes, place) + y, place, 0)

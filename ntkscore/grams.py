@@ -15,7 +15,7 @@ Gram = Float[Array, "r s s"]
 R·(S − shared) images in all. One group holds all images."""
 Taps = Mapping[str, Gram]
 """Zeros of the shapes of the layers' contributions to Gram matrices
-(`cells.nasbench201.visitors`), by kind of parameter. An empty one asks for the gradient
+(`cells.visitors`), by kind of parameter. An empty one asks for the gradient
 in the points alone."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.

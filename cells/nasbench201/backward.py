@@ -14,8 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.choice import choose
-from cells.layers import AnyNorm, InstanceNorm
+from cells.choice import add_at, at, choose
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
     NODES,
@@ -23,16 +22,19 @@ from cells.nasbench201.forward import (
     TARGETS,
     CellRules,
     Residuals,
-    add_at,
-    at,
     by_edge,
 )
-from cells.nasbench201.network import Outputs, Weights
-from cells.nasbench201.visitors import Visitor
+from cells.rules import (
+    Outputs,
+    Visited,
+    Weights,
+    back_conv_norm,
+    back_norm,
+    back_relu,
+    back_relu_conv_norm,
+)
+from cells.visitors import Visitor
 from ntkscore.grams import PRECISION, Images
-
-Visited = list[PyTree]
-"""A visitor's outputs at one layer, or at several layers along a new first axis."""
 
 
 def back(
@@ -114,49 +116,6 @@ def pull_blocks(
         to_input = lambda given, pull=pull: pull(given[0], (), given[1])[0][0]  # noqa: E731
         pairs.append((lax.map(to_input, (g, cells)), g))
     return pairs
-
-
-def back_conv_norm(
-    rules: CellRules,
-    x: Images,
-    g: Outputs,
-    weights: Weights,
-    statistics: Any,
-    visitor: Visitor,
-    stride: int = 1,
-    z: Outputs | None = None,
-) -> tuple[Images, Visited]:
-    """The cotangent of x from that of a convolution and normalisation, and the visitor's outputs.
-
-    Only the pullback of an `InstanceNorm` needs the convolution's output z, and computes it if it
-    is not given.
-    """
-    kernel, visited = weights["kernel"], []
-    norm = rules.norm(weights, statistics) if "scale" in weights else None
-    if isinstance(norm, InstanceNorm):
-        z = rules.convolve(x, kernel, stride) if z is None else z
-        g, visited = back_norm(z, g, norm, visitor)
-        norm = None
-    gain = rules.gain(kernel)
-    visited = visited + visitor.convolution(x, g, kernel, norm, stride, gain)
-    if norm is not None:
-        g = g * norm.factor
-    return layers.transposed_convolve(g, gain * kernel, x, stride), visited
-
-
-def back_norm(x: Images, g: Images, norm: AnyNorm, visitor: Visitor) -> tuple[Images, Visited]:
-    """The cotangent of x from that of its normalisation, and the visitor's outputs."""
-    standard, pull = jax.vjp(norm.standardize, x)
-    (dx,) = pull(g * norm.scale)
-    return dx, visitor.normalization(standard, g)
-
-
-def back_relu_conv_norm(
-    rules: CellRules, x: Images, *layer: Any, **options: Any
-) -> tuple[Images, Visited]:
-    """`back_conv_norm` with its arguments, of a layer that begins with a ReLU."""
-    dx, visited = back_conv_norm(rules, jax.nn.relu(x), *layer, **options)
-    return back_relu(dx, x), visited
 
 
 def cell_pullback(
@@ -262,8 +221,3 @@ def back_reduce(
     pooled = layers.average_pool_2x2(x)
     shortcut, third = back_conv_norm(rules, pooled, g, weights["downsample"], None, visitor)
     return dx + layers.pull_average_pool_2x2(shortcut), [first, second, third]
-
-
-def back_relu(g: Array, x: Array) -> Array:
-    """The cotangent of x from that of its ReLU."""
-    return jnp.where(x > 0, g, 0)

@@ -3,7 +3,7 @@
 A state dict has an entry for every parameter of one cell's own network under PyTorch's names and
 layout: `stem.0.weight` (out, in, height, width), `cells.7.layers.2.op.1.weight`,
 `classifier.weight` (class, feature). Running statistics are read and written on request, since the
-modes in `cells.nasbench201.normalization` do not use them. A leading `module.` (from data-parallel
+modes in `cells.normalization` do not use them. A leading `module.` (from data-parallel
 training) is dropped.
 """
 

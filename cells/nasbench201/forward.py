@@ -17,9 +17,10 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from cells import layers
-from cells.choice import choose
+from cells.choice import add_at, at, choose
 from cells.nasbench201.cell import EDGES, OPERATIONS
-from cells.nasbench201.network import Network, Outputs, Rules, Weights
+from cells.nasbench201.network import Network, operation
+from cells.rules import Outputs, Rules, Weights
 from ntkscore.grams import Images
 
 SOURCES, TARGETS = np.array(EDGES, np.int32).T
@@ -110,7 +111,7 @@ class CellRules(Rules):
         """All nodes of a stage, its statistics, and its convolutions' outputs if needed."""
 
         def branch(index: int) -> Any:
-            operate = self.operation(index)
+            operate = operation(self, index)
             return lambda nodes, source, *layer: operate(at(nodes, source), *layer)
 
         branches = [branch(index) for index in range(len(OPERATIONS))]
@@ -153,13 +154,3 @@ def run(
     features = jnp.mean(jax.nn.relu(y), (1, 2))
     logits = layers.dense(features, rules.gain(head["kernel"]) * head["kernel"], head["bias"])
     return logits, Residuals(normalised, nodes, middles, features, convolved), new
-
-
-def at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""]) -> Images:
-    """One node, by its place; `nodes[place]` would also handle places out of range."""
-    return lax.dynamic_index_in_dim(nodes, place, keepdims=False)
-
-
-def add_at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""], y: Images) -> Array:
-    """The nodes with y added to one of them."""
-    return lax.dynamic_update_index_in_dim(nodes, at(nodes, place) + y, place, 0)

@@ -5,8 +5,7 @@ one compiled program serves every cell of a shape, and a weight depends only on 
 place and its operation.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,92 +16,35 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from cells import layers
-from cells.initializers import INITIALIZERS, bias_init, gain
-from cells.layers import AnyNorm, InstanceNorm, Norm
+from cells.initializers import INITIALIZERS, bias_init
 from cells.nasbench201.cell import EDGES, IMAGE_CHANNELS, KERNEL_SIZES, NONE, OPERATIONS, SKIP
-from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
+from cells.normalization import NORMALIZATIONS
+from cells.rules import Outputs, Rules, Statistics, Weights
 from ntkscore.grams import Images
 
 STATISTICS = "batch_stats"
 DTYPE = jnp.float32
 """Dtype in which variables are drawn. Cast them to compute in another precision."""
 
-Outputs = Float[Array, "m h2 w2 d"]
-"""Outputs of a convolution, which may change the images' size."""
-Weights = Mapping[str, Any]
-Statistics = Mapping[str, Array]
-"""The stored `mean` and `var` of a normalisation."""
 
+def operation(rules: Rules, index: int) -> Callable[..., tuple[Images, Any, Images | None]]:
+    """An edge's operation as a function of (x, weights, statistics).
 
-@dataclass(frozen=True)
-class Rules:
-    """Computations of a network's layers, by initialiser and normalisation mode.
-
-    Attributes:
-        init_name: a name in `INITIALIZERS`.
-        bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
-        measure: whether every normalisation's statistics are measured on the images at hand.
+    It returns the output, the statistics to store, and a convolution's output before
+    normalisation, where the backward pass needs it (else None).
     """
 
-    init_name: str = "torch"
-    bn: str = "calibrated"
-    measure: bool = False
+    def operate(x: Images, weights: Weights, statistics: Any) -> Any:
+        unused = jnp.zeros_like(x) if rules.instance else None
+        if index in KERNEL_SIZES:
+            of_conv = weights[OPERATIONS[index]]
+            y, statistics, z = rules.conv_norm(jax.nn.relu(x), of_conv, statistics)
+            return y, statistics, z if rules.instance else None
+        if index == NONE:
+            return jnp.zeros_like(x), statistics, unused
+        return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
 
-    @property
-    def instance(self) -> bool:
-        """Whether each image is normalised by its own statistics."""
-        return NORMALIZATIONS[self.bn].live is measure_each
-
-    def gain(self, kernel: Array) -> float:
-        """The factor on a kernel in the forward pass."""
-        return gain(self.init_name, kernel.shape)
-
-    def norm(self, weights: Weights, statistics: Any) -> AnyNorm:
-        """A normalisation by each image's own statistics or by stored ones, as the mode says."""
-        if self.instance:
-            return InstanceNorm(weights["scale"], weights["shift"])
-        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
-
-    def normalize(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
-        """The normalised images, and the statistics to store."""
-        live = NORMALIZATIONS[self.bn].live
-        if live is not None and not self.instance:
-            return Norm(weights["scale"], weights["shift"], *live(z))(z), statistics
-        if self.measure:
-            # Calibrated statistics are constants: no gradient passes through the measurement.
-            mean, var = lax.stop_gradient(layers.measure(z))
-            statistics = {"mean": mean, "var": var}
-        return self.norm(weights, statistics)(z), statistics
-
-    def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
-        """A convolution by a stored kernel times its gain."""
-        return layers.convolve(x, self.gain(kernel) * kernel, stride)
-
-    def conv_norm(
-        self, x: Images, weights: Weights, statistics: Any, stride: int = 1
-    ) -> tuple[Outputs, Any, Outputs]:
-        """Convolution and normalisation; the statistics to store, and the convolution's output."""
-        z = self.convolve(x, weights["kernel"], stride)
-        return *self.normalize(z, weights, statistics), z
-
-    def operation(self, index: int) -> Callable[..., tuple[Images, Any, Images | None]]:
-        """An edge's operation as a function of (x, weights, statistics).
-
-        It returns the output, the statistics to store, and a convolution's output before
-        normalisation, where the backward pass needs it (else None).
-        """
-
-        def operate(x: Images, weights: Weights, statistics: Any) -> Any:
-            unused = jnp.zeros_like(x) if self.instance else None
-            if index in KERNEL_SIZES:
-                of_conv = weights[OPERATIONS[index]]
-                y, statistics, z = self.conv_norm(jax.nn.relu(x), of_conv, statistics)
-                return y, statistics, z if self.instance else None
-            if index == NONE:
-                return jnp.zeros_like(x), statistics, unused
-            return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
-
-        return operate
+    return operate
 
 
 class ConvNorm(nn.Module):
@@ -185,7 +127,7 @@ def operate(
     Jitted by itself, so that a network's edges are traced and differentiated once for each shape.
     """
     branches = [
-        lambda *given, index=index: rules.operation(index)(*given)[:2]
+        lambda *given, index=index: operation(rules, index)(*given)[:2]
         for index in range(len(OPERATIONS))
     ]
     return lax.switch(digit, branches, x, weights, statistics)

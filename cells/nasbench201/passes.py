@@ -13,8 +13,9 @@ from cells import layers
 from cells.nasbench201.backward import back, pull_blocks
 from cells.nasbench201.cell import IMAGE_CHANNELS, KERNEL_SIZES, OPERATIONS
 from cells.nasbench201.forward import NODES, SOURCES, CellRules, Residuals, run
-from cells.nasbench201.network import Network, Outputs, Weights
-from cells.nasbench201.visitors import Contributions, Visitor, WeightGradients
+from cells.nasbench201.network import Network
+from cells.rules import Outputs, Weights
+from cells.visitors import Contributions, Visitor, WeightGradients
 from ntkscore.grams import ConvolutionGradient, Images, Taps
 from ntkscore.model import Activations
 

@@ -18,7 +18,7 @@ from cells.nasbench201.cell import (
     Cell,
     all_cells,
 )
-from cells.nasbench201.normalization import NORMALIZATIONS, measure_each
+from cells.normalization import NORMALIZATIONS, measure_each
 from cells.space import Space, check_choices, check_least, option
 from ntkscore import program_cache
 from ntkscore.errors import InputError
@@ -52,7 +52,7 @@ class NASBench201(Space):
         cells_per_stage: N, cells in each of the three stages.
         init: how weights are drawn, a name in `cells.initializers.INITIALIZERS`.
         bn: where the normalisation's statistics come from, a name in
-            `cells.nasbench201.normalization.NORMALIZATIONS`.
+            `cells.normalization.NORMALIZATIONS`.
 
     Raises:
         InputError: if a value is not one that its description allows.

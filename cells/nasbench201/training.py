@@ -18,7 +18,8 @@ from cells import layers
 from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
 from cells.nasbench201.forward import CellRules, run
-from cells.nasbench201.network import Network, Outputs, Weights
+from cells.nasbench201.network import Network
+from cells.rules import Outputs, Weights
 from ntkscore.grams import PRECISION, Images, kernel_gradients
 
 MOMENTUM = 0.1

@@ -17,9 +17,10 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.forward import CellRules, run
-from cells.nasbench201.network import STATISTICS, Network, Weights
+from cells.nasbench201.network import STATISTICS, Network
 from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import Training
+from cells.rules import Weights
 from ntkscore.config import Config
 from ntkscore.grams import Images
 from ntkscore.model import Trainable

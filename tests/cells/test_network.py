@@ -16,7 +16,8 @@ from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import average_pool_2x2, average_pool_3x3, convolve, measure, transposed_convolve
 from cells.nasbench201.cell import KERNEL_SIZES
 from cells.nasbench201.checkpoints import Params, abstract_params
-from cells.nasbench201.network import Convolution, Head, Network, Rules, fresh_variables
+from cells.nasbench201.network import Convolution, Head, Network, fresh_variables
+from cells.rules import Rules
 
 Array = jax.Array
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)

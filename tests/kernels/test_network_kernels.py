@@ -16,8 +16,8 @@ from networks import CLASSES, EXACT, SIZE, digits, error, points
 from cells import Task
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.nasbench201.network import STATISTICS, abstract_variables
-from cells.nasbench201.normalization import NORMALIZATIONS, Normalization
 from cells.nasbench201.space import NASBench201
+from cells.normalization import NORMALIZATIONS, Normalization
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import implementation_for, layerwise_by_kind

@@ -1,0 +1,125 @@
+"""Computations of layers, by initialiser and normalisation mode, and their backward passes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from cells import layers
+from cells.initializers import gain
+from cells.layers import AnyNorm, InstanceNorm, Norm
+from cells.normalization import NORMALIZATIONS, measure_each
+from cells.visitors import Visitor
+from ntkscore.grams import Images
+
+Outputs = Float[Array, "m h2 w2 d"]
+"""Outputs of a convolution, which may change the images' size."""
+Weights = Mapping[str, Any]
+Statistics = Mapping[str, Array]
+"""The stored `mean` and `var` of a normalisation."""
+Visited = list[PyTree]
+"""A visitor's outputs at one layer, or at several layers along a new first axis."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Computations of a network's layers, by initialiser and normalisation mode.
+
+    Attributes:
+        init_name: a name in `INITIALIZERS`.
+        bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
+        measure: whether every normalisation's statistics are measured on the images at hand.
+    """
+
+    init_name: str = "torch"
+    bn: str = "calibrated"
+    measure: bool = False
+
+    @property
+    def instance(self) -> bool:
+        """Whether each image is normalised by its own statistics."""
+        return NORMALIZATIONS[self.bn].live is measure_each
+
+    def gain(self, kernel: Array) -> float:
+        """The factor on a kernel in the forward pass."""
+        return gain(self.init_name, kernel.shape)
+
+    def norm(self, weights: Weights, statistics: Any) -> AnyNorm:
+        """A normalisation by each image's own statistics or by stored ones, as the mode says."""
+        if self.instance:
+            return InstanceNorm(weights["scale"], weights["shift"])
+        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
+
+    def normalize(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
+        """The normalised images, and the statistics to store."""
+        live = NORMALIZATIONS[self.bn].live
+        if live is not None and not self.instance:
+            return Norm(weights["scale"], weights["shift"], *live(z))(z), statistics
+        if self.measure:
+            # Calibrated statistics are constants: no gradient passes through the measurement.
+            mean, var = lax.stop_gradient(layers.measure(z))
+            statistics = {"mean": mean, "var": var}
+        return self.norm(weights, statistics)(z), statistics
+
+    def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
+        """A convolution by a stored kernel times its gain."""
+        return layers.convolve(x, self.gain(kernel) * kernel, stride)
+
+    def conv_norm(
+        self, x: Images, weights: Weights, statistics: Any, stride: int = 1
+    ) -> tuple[Outputs, Any, Outputs]:
+        """Convolution and normalisation; the statistics to store, and the convolution's output."""
+        z = self.convolve(x, weights["kernel"], stride)
+        return *self.normalize(z, weights, statistics), z
+
+
+def back_conv_norm(
+    rules: Rules,
+    x: Images,
+    g: Outputs,
+    weights: Weights,
+    statistics: Any,
+    visitor: Visitor,
+    stride: int = 1,
+    z: Outputs | None = None,
+) -> tuple[Images, Visited]:
+    """The cotangent of x from that of a convolution and normalisation, and the visitor's outputs.
+
+    Only the pullback of an `InstanceNorm` needs the convolution's output z, and computes it if it
+    is not given.
+    """
+    kernel, visited = weights["kernel"], []
+    norm = rules.norm(weights, statistics) if "scale" in weights else None
+    if isinstance(norm, InstanceNorm):
+        z = rules.convolve(x, kernel, stride) if z is None else z
+        g, visited = back_norm(z, g, norm, visitor)
+        norm = None
+    gain = rules.gain(kernel)
+    visited = visited + visitor.convolution(x, g, kernel, norm, stride, gain)
+    if norm is not None:
+        g = g * norm.factor
+    return layers.transposed_convolve(g, gain * kernel, x, stride), visited
+
+
+def back_norm(x: Images, g: Images, norm: AnyNorm, visitor: Visitor) -> tuple[Images, Visited]:
+    """The cotangent of x from that of its normalisation, and the visitor's outputs."""
+    standard, pull = jax.vjp(norm.standardize, x)
+    (dx,) = pull(g * norm.scale)
+    return dx, visitor.normalization(standard, g)
+
+
+def back_relu_conv_norm(
+    rules: Rules, x: Images, *layer: Any, **options: Any
+) -> tuple[Images, Visited]:
+    """`back_conv_norm` with its arguments, of a layer that begins with a ReLU."""
+    dx, visited = back_conv_norm(rules, jax.nn.relu(x), *layer, **options)
+    return back_relu(dx, x), visited
+
+
+def back_relu(g: Array, x: Array) -> Array:
+    """The cotangent of x from that of its ReLU."""
+    return jnp.where(x > 0, g, 0)
