@@ -1,0 +1,1 @@
+"""The DARTS space: its genotypes, and its networks as a search space."""

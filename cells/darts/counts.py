@@ -1,0 +1,153 @@
+"""Costs and counts of a genotype's network, which need no network.
+
+The network is the DARTS code's for CIFAR: a stem of 3C channels, cells of which those at one and
+two thirds halve the image and double the channels, and a linear layer; normalisations have scale
+and shift, poolings have none, and there is no auxiliary head.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cells.darts.genotype import (
+    AVG_POOL,
+    DIL_3,
+    DIL_5,
+    MAX_POOL,
+    NODES,
+    NONE,
+    SEP_3,
+    SEP_5,
+    SKIP,
+    TARGETS,
+    Genotype,
+)
+
+IMAGE_CHANNELS = 3
+STEM = 3
+"""Channels of the stem, by the channels of the first cells' nodes."""
+SEPARABLE, DILATED = {SEP_3: 3, SEP_5: 5}, {DIL_3: 3, DIL_5: 5}
+"""Kernel sizes. A separable operation applies its two convolutions twice, a dilated one once."""
+POOLS = (MAX_POOL, AVG_POOL)
+FIELD = {SKIP: 0, AVG_POOL: 1, MAX_POOL: 2, SEP_3: 4, SEP_5: 8, DIL_3: 4, DIL_5: 8}
+"""Pixels by which an operation widens the receptive field. A mean counts half, since it weighs all
+its pixels alike."""
+FEWER = ("n_pool",)
+"""Counts of which fewer are better."""
+
+
+class Part(NamedTuple):
+    """Convolutions that are normalised together.
+
+    Attributes:
+        halvings: how often the image was halved before their output.
+        layers: their number.
+        weights: number of their weights, each of which multiplies once for every output pixel.
+        normalised: channels with a scale and a shift.
+    """
+
+    halvings: int
+    layers: int
+    weights: int
+    normalised: int
+
+
+def _operation(operation: int, halves: bool, halvings: int, channels: int) -> Iterator[Part]:
+    """The convolutions of an edge, between nodes of so many channels."""
+    if operation == SKIP and halves:
+        # Two 1×1 convolutions with half of the channels each, one of them a pixel further.
+        yield Part(halvings, 2, channels**2, channels)
+    size = (SEPARABLE | DILATED).get(operation)
+    if size is not None:
+        part = Part(halvings, 2, channels * size**2 + channels**2, channels)
+        yield from (part,) * (2 if operation in SEPARABLE else 1)
+
+
+def _parts(genotype: Genotype, channels: int, layers: int) -> Iterator[Part]:
+    """All convolutions of the network, and at last its linear layer."""
+    before = last = STEM * channels
+    halvings, halved = 0, False
+    yield Part(0, 1, 9 * IMAGE_CHANNELS * last, last)
+    for cell in range(layers):
+        reduces = cell in (layers // 3, 2 * layers // 3)
+        # The older input has the size of the other, halved by two convolutions where they differ.
+        width = channels << (halvings + reduces)
+        yield Part(halvings, 1 + halved, before * width, width)
+        yield Part(halvings, 1, last * width, width)
+        halvings += reduces
+        for operation, source in genotype.reduce if reduces else genotype.normal:
+            yield from _operation(operation, reduces and source < NODES.start, halvings, width)
+        before, last, halved = last, len(NODES) * width, reduces
+    yield Part(halvings, 1, last, 0)
+
+
+def params(genotype: Genotype, channels: int = 16, layers: int = 8, num_classes: int = 10) -> int:
+    """Number of trainable parameters of the whole network.
+
+    Args:
+        genotype: the two cells.
+        channels: width C of a node in the first cells.
+        layers: number of cells.
+        num_classes: O, size of the linear layer.
+
+    Example:
+        >>> params(Genotype.parse("DARTS"), channels=36, layers=20)
+        3349342
+    """
+    *parts, linear = _parts(genotype, channels, layers)
+    head = (linear.weights + 1) * num_classes
+    return sum(part.weights + 2 * part.normalised for part in parts) + head
+
+
+def flops(
+    genotype: Genotype,
+    channels: int = 16,
+    layers: int = 8,
+    num_classes: int = 10,
+    image_side: tuple[int, int] = (32, 32),
+) -> int:
+    """Multiply-adds of all convolutions and the linear layer, for one image.
+
+    Args:
+        genotype, channels, layers, num_classes: as for `params`.
+        image_side: height and width of the image in pixels, multiples of 4.
+    """
+    *parts, linear = _parts(genotype, channels, layers)
+    height, width = image_side
+    pixels = [(height >> halvings) * (width >> halvings) for halvings in range(3)]
+    return (
+        sum(pixels[part.halvings] * part.weights for part in parts) + linear.weights * num_classes
+    )
+
+
+def structure(genotype: Genotype, layers: int = 8) -> dict[str, float]:
+    """Counts of a genotype's network.
+
+    Args:
+        genotype: the two cells.
+        layers: number of cells.
+
+    Returns:
+        `layers`: convolutions and linear layers of the network. `n_sep`, `n_dil`, `n_pool` and
+        `n_skip`: operations of each kind in the two cells. Of the normal cell: `depth`, the most
+        edges on a path from an input to a node, and `field`, the widest receptive field of such a
+        path, in pixels less one, where an average counts half.
+
+    Example:
+        >>> structure(Genotype.parse("AdvRush"))
+        {'layers': 220, 'n_sep': 9, 'n_dil': 1, 'n_pool': 1, 'n_skip': 5, 'depth': 1, 'field': 8}
+    """
+    operations = [operation for edges in genotype.cells for operation, _ in edges]
+    depths, fields = [0] * NODES.stop, [0] * NODES.stop
+    for (operation, source), target in zip(genotype.normal, TARGETS, strict=True):
+        if operation != NONE:
+            depths[target] = max(depths[target], depths[source] + 1)
+            fields[target] = max(fields[target], fields[source] + FIELD[operation])
+    return {
+        "layers": sum(part.layers for part in _parts(genotype, 1, layers)),
+        "n_sep": sum(operation in SEPARABLE for operation in operations),
+        "n_dil": sum(operation in DILATED for operation in operations),
+        "n_pool": sum(operation in POOLS for operation in operations),
+        "n_skip": operations.count(SKIP),
+        "depth": max(depths),
+        "field": max(fields),
+    }

@@ -1,0 +1,260 @@
+import csv
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cells.darts.canonical import canonical, count_cells
+from cells.darts.counts import FEWER, flops, params, structure
+from cells.darts.genotype import (
+    NODES,
+    OPERATIONS,
+    Genotype,
+    GenotypeError,
+    neighbours,
+    random_genotype,
+)
+from cells.darts.published import PUBLISHED
+
+DARTS = Genotype.parse("DARTS")
+PRINTED = (
+    "Genotype(normal=[('sep_conv_3x3', 0), ('sep_conv_3x3', 1), ('sep_conv_3x3', 0), "
+    "('sep_conv_3x3', 1), ('sep_conv_3x3', 1), ('skip_connect', 0), ('skip_connect', 0), "
+    "('dil_conv_3x3', 2)], normal_concat=range(2, 6), reduce=[('max_pool_3x3', 0), "
+    "('max_pool_3x3', 1), ('skip_connect', 2), ('max_pool_3x3', 1), ('max_pool_3x3', 0), "
+    "('skip_connect', 2), ('skip_connect', 2), ('max_pool_3x3', 1)], reduce_concat=range(2, 6))"
+)
+BARE = PRINTED.replace(", normal_concat=range(2, 6)", "").replace(", reduce_concat=range(2, 6)", "")
+
+
+def draws(number: int) -> list[Genotype]:
+    rng = np.random.default_rng(0)
+    return [random_genotype(rng) for _ in range(number)]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_genotypes_round_trip(name: str) -> None:
+    genotype = Genotype.parse(name.upper().replace("-", "_"))
+    assert PUBLISHED[genotype.name] == PUBLISHED[name] == genotype.digits
+    assert Genotype.parse(genotype.digits) == Genotype.parse(genotype.string) == genotype
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DARTS,
+        PRINTED,
+        BARE,
+        f"  DARTS_V2 = {PRINTED}\n",
+        PRINTED.replace("range(2, 6)", "[2, 3, 4, 5]"),
+        PRINTED.replace("range(2, 6)", "range(2,6)", 1).replace("range(2, 6)", "(2, 3, 4, 5)"),
+        PRINTED.replace("'", '"'),
+        PRINTED.replace("('", "(‘").replace("',", "’,"),
+        BARE.replace(", ", ",\n      ").replace("reduce", "# then\r\n reduce"),
+        BARE.replace("('", "['").replace("),", "],").replace(")]", "]]"),
+        BARE.replace("Genotype", "genotypes.Genotype"),
+        " 4041404141303062-1011321110323211\n",
+        " darts\n",
+        "DARTS v2",
+    ],
+)
+def test_parse_accepts_every_form(text: Any) -> None:
+    assert Genotype.parse(text) == DARTS
+    assert (DARTS.name, DARTS.string) == ("DARTS", PRINTED)
+
+
+def test_a_genotype_is_a_value_whose_operations_may_be_named() -> None:
+    named = [[OPERATIONS[operation], source] for operation, source in DARTS.normal]
+    same = Genotype.of(named, [(np.int64(o), np.int8(s)) for o, s in DARTS.reduce])
+    assert same == DARTS and hash(same) == hash(DARTS) and min(draws(9)) < max(draws(9))
+    assert {type(number) for edge in same.reduce for number in edge} == {int}
+
+
+PLACE = PRINTED.index("('dil_conv_3x3', 2)") + 1
+REDUCE = PRINTED.index("[('max") + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "got"),
+    [
+        (
+            PRINTED.replace("dil_conv_3x3", "sep_conv_7x7"),
+            "edge 8 of normal with one of the operations none, .*, dil_conv_5x5",
+            f"'sep_conv_7x7' at character {PLACE}; check its spelling",
+        ),
+        (
+            "NET =\n" + PRINTED.replace("'dil_conv_3x3', 2", "'dil_conv_3x3', 5"),
+            "edge 8 of normal with an input from 0 to 4, since it ends in node 5",
+            f"5 at character {PLACE + 6}; let it read an earlier node",
+        ),
+        (PRINTED.replace("', 2)", "', '2')", 1), "edge 8 of normal with an input", "'2' at"),
+        (PRINTED.replace("', 2)", "', 2.0)", 1), "edge 8 of normal with an input", "2.0 at"),
+        (PRINTED.replace("', 2)", "', True)", 1), "edge 8 of normal with an input", "True at"),
+        (PRINTED.replace("', 2)", "', -1)", 1), "edge 8 of normal with an input", "-1 at"),
+        (
+            PRINTED.replace("'dil_conv_3x3', 2", "'é', dil"),
+            "edge 8 of normal as an operation and its input, such as .*",
+            rf"\"\('é', dil\)\" at character {PLACE}; correct it",
+        ),
+        (
+            PRINTED.replace("('max_pool_3x3', 0), ", "", 1),
+            "8 edges in reduce, two for each of its nodes 2 to 5",
+            f"7 edges at character {REDUCE}; write every edge, in the order of the nodes",
+        ),
+        (
+            PRINTED.replace("range(2, 6)", "[4, 5]", 1),
+            r"normal_concat=range\(2, 6\), every node of a cell but its inputs",
+            r"\[4,5\] at character 201; this space has no cells that leave nodes out",
+        ),
+        (PRINTED.replace("6))", "5))"), r"reduce_concat=range\(2, 6\)", r"range\(2,5\) at"),
+        (
+            PRINTED.replace("reduce=", "other="),
+            "a genotype such as .*",
+            "none with a list .* reduce",
+        ),
+        (
+            "Genotype(normal=3, reduce=4)",
+            "a genotype such as .*",
+            "none .* normal from character 1",
+        ),
+        (
+            PRINTED.replace("'dil_conv_3x3', 2", "'dil_conv_3x3 2"),
+            "a genotype such as .*",
+            "one that cannot be read at character .*; check its brackets, commas and quotes",
+        ),
+        ("(" * 5000, "a genotype such as", "one that cannot be read at character"),
+        ("(" + "-" * 50_000, "a genotype such as", "one that cannot be read at character 1"),
+        ("(\x00)", "a genotype such as", "one that cannot be read at character 1"),
+        ("4041404141303065-1011321110323211", "edge 8 of normal with an", "5 at character 15"),
+        ("4041404141303062-1011321110323219", "edge 8 of reduce", "9 at character 32"),
+        ("8041404141303062-1011321110323211", "edge 1 of normal", "8 at character 1"),
+        *(
+            (text, r"a genotype as papers print it .*, its digits .* name \(DARTS, .*\)", "'.*'; w")
+            for text in ("", "best", "404140414130306-21011321110323211", "2581", "٤" * 33)
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_its_place(text: str, expected: str, got: str) -> None:
+    with pytest.raises(GenotypeError, match=rf"^expected {expected}.*, got {got}"):
+        Genotype.parse(text)
+
+
+@pytest.mark.parametrize("edges", [3, DARTS.normal[:7], [3] * 8, [("best", 0)] * 8, [(4, 2)] * 8])
+def test_edges_that_are_none_are_refused(edges: Any) -> None:
+    with pytest.raises(GenotypeError, match=r"^expected (8 edges in|edge 1 of) reduce.*, got "):
+        Genotype.of(DARTS.normal, edges)
+
+
+@given(st.integers(0, len(PRINTED)), st.integers(0, 20), st.text("()[]',=0 \n-#éx", max_size=6))
+def test_any_text_is_a_genotype_or_a_genotype_error(at: int, cut: int, put: str) -> None:
+    try:
+        genotype = Genotype.parse(PRINTED[:at] + put + PRINTED[at + cut :])
+    except GenotypeError:
+        return
+    assert Genotype.parse(genotype.digits) == genotype
+
+
+def test_random_genotypes_have_two_sources_at_each_node_and_no_none() -> None:
+    genotypes = draws(2000)
+    edges = np.array([genotype.cells for genotype in genotypes])
+    assert set(edges[..., 0].ravel()) == set(range(1, 8))
+    assert (edges[..., ::2, 1] < edges[..., 1::2, 1]).all()
+    # Ten pairs of sources for the last node, each in a tenth of the draws (standard error .005).
+    pairs = np.unique(edges[:, :, 6:, 1].reshape(-1, 2), axis=0, return_counts=True)[1] / 4000
+    assert len(pairs) == 10 and np.abs(pairs - 0.1).max() < 0.025
+
+
+def test_neighbours_differ_in_one_place_and_are_mutual() -> None:
+    for genotype in draws(2):
+        found = neighbours(genotype)
+        assert len(found) == len(set(found)) == 120 and genotype not in found
+        for other in found:
+            assert sum(a != b for a, b in zip(genotype.digits, other.digits, strict=True)) == 1
+            if other in found[::10]:
+                assert genotype in neighbours(other)
+            edges = np.array(other.cells)
+            assert (edges[..., ::2, 1] != edges[..., 1::2, 1]).all() and edges[..., 0].all()
+    assert len(neighbours(Genotype.parse("LRNAS"))) > 120  # An edge with `none` has seven others.
+
+
+def renamed(edges: tuple) -> set[tuple]:
+    """A cell's edges under every name of its nodes, those of a node in order."""
+    found = set()
+    for order in itertools.permutations(range(4)):
+        names = {0: 0, 1: 1} | {2 + node: place for place, node in enumerate(order, 2)}
+        pairs = [sorted((o, names[s]) for o, s in edges[2 * node : 2 * node + 2]) for node in order]
+        if all(s < place for place, pair in enumerate(pairs, 2) for _, s in pair):
+            found.add(tuple(itertools.chain(*pairs)))
+    return found
+
+
+def swapped(edges: tuple) -> list[tuple]:
+    """A cell with the edges of its nodes in every order."""
+    pairs = [itertools.permutations(edges[i : i + 2]) for i in range(0, 8, 2)]
+    return [tuple(itertools.chain(*chosen)) for chosen in itertools.product(*pairs)]
+
+
+def test_a_canonical_genotype_is_the_smallest_of_its_forms() -> None:
+    for genotype in [DARTS, *draws(10)]:
+        normal, reduce = map(renamed, genotype.cells)
+        smallest = canonical(genotype)
+        assert smallest == Genotype(min(normal), min(reduce))
+        for form in itertools.chain(*map(swapped, normal)):
+            assert smallest.normal <= form
+        for form in itertools.chain(normal, swapped(min(normal))):
+            assert canonical(Genotype(form, genotype.reduce)) == smallest
+
+
+@pytest.mark.parametrize("operations", [1, 2])
+def test_cells_are_counted_as_by_listing_them(operations: int) -> None:
+    choices = [
+        list(itertools.combinations([(o, s) for o in range(operations) for s in range(node)], 2))
+        for node in NODES
+    ]
+    choices = [[pair for pair in pairs if pair[0][1] != pair[1][1]] for pairs in choices]
+    cells = [tuple(itertools.chain(*pairs)) for pairs in itertools.product(*choices)]
+    seen, distinct = set(), 0
+    for cell in cells:
+        if cell not in seen:
+            seen |= renamed(cell)
+            distinct += 1
+    assert count_cells(operations) == (len(cells), distinct)
+
+
+def test_cells_of_the_space_are_counted() -> None:
+    assert count_cells() == (180 * 7**8, 382_128_166)
+
+
+def test_costs_are_those_of_the_published_code() -> None:
+    """DARTS prints "param size = 3.349342MB"; the others are counted on its PyTorch modules."""
+    assert params(DARTS, channels=36, layers=20) == 3_349_342
+    assert flops(DARTS, channels=36, layers=20) == 528_359_040
+    assert params(DARTS, num_classes=100) - params(DARTS) == 90 * (4 * 64 + 1)
+    head = 4 * 64 * 10
+    assert flops(DARTS) - head == 4 * (flops(DARTS, image_side=(8, 32)) - head)
+
+
+def test_a_row_of_counts() -> None:
+    counts = structure(Genotype.parse("E2RNAS"), layers=20)
+    assert counts["n_sep"] + counts["n_dil"] + counts["n_pool"] + counts["n_skip"] == 16
+    assert (counts["n_sep"], counts["n_pool"], counts["depth"], counts["field"]) == (3, 10, 3, 13)
+    assert structure(Genotype.parse("LRNAS"))["n_skip"] == 3 and set(FEWER) <= set(counts)
+
+
+def test_parameters_are_those_of_a_published_table(data_dir: Path) -> None:
+    path = data_dir / "robust-tables" / "tiny_robustbench_darts.csv"
+    if not path.exists():
+        pytest.skip(f"no table of adversarially trained cells at {path}")
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 223
+    for row in rows:
+        genotype = Genotype.of(json.loads(row["normal"]), json.loads(row["reduce"]))
+        counts = structure(genotype) | {"params": params(genotype)}
+        for name in ("params", "n_sep", "n_dil", "n_pool", "n_skip"):
+            assert counts[name] == int(row[name])
