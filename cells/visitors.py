@@ -5,13 +5,13 @@ outlive the layer.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from cells.layers import Norm
+from cells.layers import Norm, depthwise_gradients, windows
 from ntkscore.grams import (
     ConvolutionGradient,
     Gram,
@@ -21,10 +21,39 @@ from ntkscore.grams import (
     kernel_gradients,
     self_product,
 )
+from ntkscore.model import LayerGradient
 
 Total = TypeVar("Total", bound=PyTree)
 TINY = 1e-20
 """A scale whose square is negligible beside that of any other."""
+
+
+class DepthwiseGradient(NamedTuple):
+    """The gradients of a depthwise convolution's weights (`ntkscore.model.LayerGradient`).
+
+    Attributes:
+        kernel: the weights, (k, k, 1, c).
+        x: the layer's input, (m, h, w, c).
+        g: the cotangent of the convolution of x by the kernel, (m, h2, w2, c).
+        stride, dilation: of the convolution.
+    """
+
+    kernel: Array
+    x: Array
+    g: Array
+    stride: int
+    dilation: int
+
+    @property
+    def gradients(self) -> Float[Array, "m k k 1 c"]:
+        """Each image's gradient of the weights."""
+        return depthwise_gradients(self.x, self.g, len(self.kernel), self.stride, self.dilation)
+
+    @property
+    def first(self) -> Float[Array, " m"]:
+        """Each image's gradient of the kernel's first weight alone."""
+        corner, *_ = windows(self.x[..., :1], len(self.kernel), self.stride, self.dilation)
+        return jnp.sum(corner * self.g[..., :1], (1, 2, 3))
 
 
 class Visitor:
@@ -46,6 +75,18 @@ class Visitor:
         """
         return []
 
+    def depthwise(
+        self, x: Images, g: Array, kernel: Array, gain: float, stride: int, dilation: int
+    ) -> list[PyTree]:
+        """Visit a depthwise convolution by gain · kernel, without normalisation.
+
+        Args:
+            x: its input.
+            g: the cotangent of its output.
+            kernel, gain, stride, dilation: of the layer.
+        """
+        return []
+
     def normalization(self, standard: Images, g: Images) -> list[PyTree]:
         """Visit a normalisation, by its standardised input and the output's cotangent."""
         return []
@@ -64,7 +105,7 @@ class Visitor:
 class WeightGradients(Visitor):
     """Applies a function to the weight gradients of each convolution and linear layer."""
 
-    def __init__(self, visit: Callable[[ConvolutionGradient], PyTree]) -> None:
+    def __init__(self, visit: Callable[[LayerGradient], PyTree]) -> None:
         self._visit = visit
 
     def convolution(
@@ -73,6 +114,11 @@ class WeightGradients(Visitor):
         if norm is not None:
             g = g * norm.factor
         return [self._visit(ConvolutionGradient(kernel, x, gain * g, stride))]
+
+    def depthwise(
+        self, x: Images, g: Array, kernel: Array, gain: float, stride: int, dilation: int
+    ) -> list[PyTree]:
+        return [self._visit(DepthwiseGradient(kernel, x, gain * g, stride, dilation))]
 
     def dense(
         self, x: Float[Array, "m c"], g: Float[Array, "m o"], kernel: Array, gain: float
@@ -117,6 +163,12 @@ class Contributions(Visitor):
         product = jnp.sum(gradients * kernel.transpose(0, 2, 1, 3), (1, 2, 3)) / visible
         scale = (product - total * norm.mean) * norm.inverse
         return [self._products(weight=gradients, scale=scale, shift=total)]
+
+    def depthwise(
+        self, x: Images, g: Array, kernel: Array, gain: float, stride: int, dilation: int
+    ) -> list[dict[str, Gram]]:
+        gradients = depthwise_gradients(x, gain * g, len(kernel), stride, dilation)
+        return [self._products(weight=gradients)]
 
     def normalization(self, standard: Images, g: Images) -> list[dict[str, Gram]]:
         return [self._products(scale=jnp.sum(g * standard, (1, 2)), shift=jnp.sum(g, (1, 2)))]

@@ -16,8 +16,8 @@ from cells.nasbench201.forward import NODES, SOURCES, CellRules, Residuals, run
 from cells.nasbench201.network import Network
 from cells.rules import Outputs, Weights
 from cells.visitors import Contributions, Visitor, WeightGradients
-from ntkscore.grams import ConvolutionGradient, Images, Taps
-from ntkscore.model import Activations
+from ntkscore.grams import Images, Taps
+from ntkscore.model import Activations, LayerGradient
 
 
 class Passes:
@@ -79,7 +79,7 @@ class Passes:
         params: Weights,
         kept: Residuals,
         cotangent: Float[Array, "m o"],
-        visit: Callable[[ConvolutionGradient], PyTree],
+        visit: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
         visitor = WeightGradients(visit)
