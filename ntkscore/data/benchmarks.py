@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
+from cells.darts.genotype import Genotype
 from cells.nasbench201.cell import EDGES, OPERATIONS, SIZE
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.errors import InputError, altered
@@ -18,8 +20,8 @@ FETCH = "run `ntkscore fetch nas-robbench-201`"
 Column = tuple[str, str, int | None]
 """Data set, metric and training seed; None for the mean over seeds."""
 
-Content = dict[str, Any]
-"""A JSON file's content."""
+Content = Any
+"""A JSON file's content: a dictionary, or a list where a table has parts."""
 
 
 class Parsed(NamedTuple):
@@ -42,11 +44,13 @@ class TableFormat:
 
     Attributes:
         name: which table it is, and in which of its forms.
-        files: names that its file has in a folder, the best first.
+        files: names that its file has in a folder, the best first; or of all its parts.
         recognises: tells from the content of a JSON file whether it has this form.
         parse: takes such content and the file's path, and raises `InputError` if it was altered.
         source: place and download of its files; None where there is no free download.
         remedy: what else may help if an architecture is not in such a table, or "".
+        parts: whether the files hold a list each, which are one table together.
+        by_any_name: whether a space has to parse the keys, see `Table`.
     """
 
     name: str
@@ -55,16 +59,20 @@ class TableFormat:
     parse: Callable[[Content, Path], Parsed]
     source: Source | None = None
     remedy: str = ""
+    parts: bool = False
+    by_any_name: bool = False
 
 
 def metric_name(name: str) -> str:
     """The one name of a metric, whatever its spelling; an unknown one in lower case.
 
     Example:
-        >>> metric_name("clean"), metric_name("pgd8"), metric_name("AA")
-        ('val_acc', 'val_pgd_8_acc', 'autoattack')
+        >>> metric_name("clean"), metric_name("pgd8"), metric_name("AA"), metric_name("pgd8-last")
+        ('val_acc', 'val_pgd_8_acc', 'autoattack', 'val_pgd_8_acc_last')
     """
     key = name.strip().lower()
+    if epochs := re.fullmatch(r"(.+)[-_](last5?)", key):
+        return f"{metric_name(epochs[1])}_{epochs[2]}"
     if key in ("clean", "acc", "accuracy", "val_acc"):
         return "val_acc"
     if key in ("aa", "auto_attack", "auto-attack", "autoattack"):
@@ -197,6 +205,48 @@ def _index(value: object, path: Path) -> int:
     return int(str(value))
 
 
+# Tiny-RobustBench: DARTS cells, each trained once, with its accuracies by epoch in per cent.
+
+_TINY_FILES = {
+    f"robust_bench_seed_{seeds}.json": f"sha256:{digest}"
+    for seeds, digest in (
+        ("0_1000", "405f1687a88f5c49784275097320e088cd90b832442edb5d3904f9ce122104be"),
+        ("1000_2000", "19301d0acfabb082b5e0b17316d7f8e5314376cbcccadce07fa7e475569c9665"),
+        ("2000_3000", "1f60aa1654bbb3304ac539170991f16bc1b1fcdae628839cbd6cdaa453776553"),
+        ("3000_4000", "eaf5ee6382cf6871494af61c72745c4458245ce98aa055c110a328b2137aea27"),
+    )
+}
+_TINY_COLUMNS: list[Column] = [
+    ("cifar10", metric + epochs, None)
+    for epochs in ("", "_last", "_last5")
+    for metric in ("val_acc", "val_pgd_8_acc")
+]
+
+
+def _parse_tiny(content: Content, path: Path) -> Parsed:
+    """Of each cell the best epoch by each metric, the last, and the mean of the last five.
+
+    What the authors call a cell's accuracy is that of its best epoch, on clean images and on those
+    of PGD with seven steps at 8/255 each for itself; the test images themselves choose the epoch.
+    """
+    rows: dict[Hashable, list[Any]] = {}
+    for place, entry in enumerate(content):
+        try:
+            described = entry["net"]["genotype"]
+            key = Genotype.of(described["normal"], described["reduce"]).digits
+            by_epoch = [entry[f"test_ep_top1_{images}"] for images in ("original", "adv")]
+            best = [entry[f"max_test_top1_{images}"] for images in ("original", "adv")]
+            last, last5 = ([fmean(a[-n:]) for a in by_epoch] for n in (1, 5))
+            row = [percent / 100 for percent in (*best, *last, *last5)]
+        except (KeyError, TypeError, ValueError) as error:
+            found = f"another entry {place} ({type(error).__name__}: {error})"
+            raise altered(path, "genotypes with accuracies by epoch", found) from error
+        if key in rows:
+            raise altered(path, "one entry per genotype", f"two for {key}")
+        rows[key] = row
+    return Parsed(_TINY_COLUMNS, rows, {})
+
+
 FORMATS = (
     TableFormat(
         name="nas-robbench-201 (official)",
@@ -227,6 +277,25 @@ FORMATS = (
         files=("acc.json",),
         recognises=_is_older,
         parse=_parse_page,
+    ),
+    TableFormat(
+        name="tiny-robustbench",
+        files=tuple(_TINY_FILES),
+        recognises=lambda content: all(
+            isinstance(entry, dict) and "max_test_top1_adv" in entry for entry in content
+        ),
+        parse=_parse_tiny,
+        source=Source(
+            folder="tiny-robustbench",
+            contents=tuple(_TINY_FILES),
+            base_url=(
+                "https://raw.githubusercontent.com/fly2tortoise/TRNAS/"
+                "66b668f3d11f395721dc49540839914bd9e665ed/0_Data/"
+            ),
+            files=_TINY_FILES,
+        ),
+        parts=True,
+        by_any_name=True,
     ),
 )
 """All formats. In a folder, the first whose file is there is read."""

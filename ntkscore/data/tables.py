@@ -1,6 +1,7 @@
 """Accuracies of trained networks, by architecture: benchmark tables and a person's own."""
 
 import hashlib
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,11 +26,12 @@ class Table:
 
     Attributes:
         name: which table it is, and in which of its formats.
-        checksum: SHA-256 of the file, or of the content where there is none, in hexadecimal.
-        own: keys of the architectures with results of their own, ascending in the published
-            tables; the others have those of their representative, an isomorphic one.
-        by_any_name: whether the keys are a person's names of architectures, which a space has to
-            parse; a published table has the benchmark's indices.
+        checksum: SHA-256 of the file, of its parts' checksums where it has several, or of the
+            content where there is no file; in hexadecimal.
+        own: keys of the architectures with results of their own, ascending where they are
+            indices; the others have those of their representative, an isomorphic one.
+        by_any_name: whether the keys are names of architectures that a space has to parse, a
+            person's or a genotype's digits; other published tables have the benchmark's indices.
     """
 
     name: str
@@ -203,7 +205,8 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
     Args:
         path: the project page's `NAS-RobBench-201_html.json`, the official
             `NAS-RobBench-201_all.json` (with `meta.json` beside it for the isomorphic cells),
-            the older `acc.json`, or a folder with one of them; or a `.csv` file with one's own
+            the older `acc.json`, one of Tiny-RobustBench's `robust_bench_seed_*.json`, or a folder
+            with one of them or, of the last, with several; or a `.csv` file with one's own
             accuracies as fractions: its first column has the architectures' keys, the others are
             those of `Table.from_frame`. Keys become integers if each is written like one (`7`,
             not `07`).
@@ -225,22 +228,28 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
         0.48
 
     Source: Wu et al. 2024, https://tt2408.github.io/nasrobbench201hp; Jung, Lukasik and
-    Keuper 2023, http://robustness.vision.
+    Keuper 2023, http://robustness.vision; Feng et al. 2025, "Zero-cost proxy for adversarial
+    robustness evaluation", whose data https://github.com/fly2tortoise/TRNAS serves.
     """
     path = Path(path).expanduser()
     if path.suffix.lower() == ".csv":
         frame, checksum = read_csv(path)
         table = Table.from_frame(frame, name=path.stem, dataset=dataset)
         return replace(table, checksum=checksum)
-    if path.is_dir():
-        path = _find_file(path)
-    content, checksum = read_json(path, "acc")
-    if not isinstance(content, dict):
-        raise altered(path, "a table of accuracies", f"a {type(content).__name__}")
-    form = next((form for form in benchmarks.FORMATS if form.recognises(content)), None)
+    paths = _files(path) if path.is_dir() else [path]
+    contents, checksums = zip(*(read_json(part, "acc") for part in paths), strict=True)
+    if len(paths) == 1:
+        (path,), (content,), (checksum,) = paths, contents, checksums
+    else:
+        lists = (part if isinstance(part, list) else [part] for part in contents)
+        content = list(itertools.chain(*lists))
+        checksum = hashlib.sha256("".join(checksums).encode()).hexdigest()
+    kinds = [form for form in benchmarks.FORMATS if type(content) is (list if form.parts else dict)]
+    form = next((form for form in kinds if form.recognises(content)), None)
     if form is None:
         names = ", ".join(form.name for form in benchmarks.FORMATS)
-        raise altered(path, f"a table of accuracies in a known form ({names})", "another form")
+        found = f"a {type(content).__name__} of another form"
+        raise altered(path, f"a table of accuracies in a known form ({names})", found)
     columns, rows, targets = _checked(form.parse(content, path), path)
     row = {key: i for i, key in enumerate(rows)}
     values = np.array(list(rows.values()), dtype=np.float64)
@@ -251,15 +260,16 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
         _rows=row | {key: row[target] for key, target in targets.items()},
         _columns=dict(zip(columns, values.T, strict=True)),
         _remedy=form.remedy,
+        by_any_name=form.by_any_name,
     )
 
 
-def _find_file(folder: Path) -> Path:
-    """The best file in a folder that has the name of a benchmark table."""
+def _files(folder: Path) -> list[Path]:
+    """The best file of a benchmark table in a folder, or those that are its parts."""
+    for form in benchmarks.FORMATS:
+        if there := [folder / name for name in form.files if (folder / name).is_file()]:
+            return there if form.parts else there[:1]
     names = [name for form in benchmarks.FORMATS for name in form.files]
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
     raise InputError(
         f"expected one of {', '.join(names)} in {folder}, but none is there: "
         f"{FETCH} or give the file's own path"

@@ -1,5 +1,6 @@
 """The architectures of a run, from a specification such as `random:64`."""
 
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,12 +54,25 @@ def select(
                 f"{kind}:{min(64, len(candidates))} is a quick start"
             )
         return tuple(random.Random(seed).sample(candidates, len(candidates))[: int(count)])
-    path = Path(spec)
-    if path.is_file():
+    # A genotype's string is too long for a file's name, which `Path.is_file` does not answer.
+    if os.path.isfile(spec):
+        path = Path(spec)
         lines = [line.strip() for line in path.read_text().splitlines()]
         chosen = [space.parse(line) for line in lines if line and not line.startswith("#")]
         if not chosen:
             raise InputError(f"expected one architecture a line in {path}, got none; add some")
     else:
-        chosen = [space.parse(part) for part in spec.split(",")]
+        chosen = [space.parse(part) for part in _split(spec)]
     return tuple(dict.fromkeys(chosen))
+
+
+def _split(text: str) -> list[str]:
+    """What stands between commas, apart from those within brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

@@ -55,6 +55,16 @@ def test_bad_random_counts(spec: str) -> None:
         select(spec, SPACE)
 
 
+def test_strings_with_commas_of_their_own_are_kept_whole() -> None:
+    class Named(Residual):
+        def parse(self, text: str) -> Skips:
+            return super().parse(text.partition("(")[0])
+
+    assert select("01(a, [b, c]),10", Named()) == (Skips("01"), Skips("10"))
+    # Too long for a file's name.
+    assert select(f"01({'x, ' * 1000})", Named()) == (Skips("01"),)
+
+
 def test_bad_specifications(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a table for the cells 'table', got none"):
         select("table", SPACE)
