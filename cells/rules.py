@@ -77,6 +77,22 @@ class Rules:
         return *self.normalize(z, weights, statistics), z
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkRules(Rules):
+    """Computations of the layers of a network whose first layer normalises the images.
+
+    Attributes:
+        mean, std: the images' normaliser, in pixel units [0, 1].
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def normalizer(self, dtype: Any) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
+        """Mean and deviation of the images' normaliser, as arrays."""
+        return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
+
+
 def back_conv_norm(
     rules: Rules,
     x: Images,

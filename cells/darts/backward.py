@@ -1,6 +1,7 @@
 """DARTS' backward passes, from the residuals of forward passes."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from cells.darts.forward import (
     Places,
     Residuals,
     merged,
+    read_from,
     reduction_places,
     split,
     stage_layers,
@@ -93,16 +95,18 @@ def back(
         entering = merged(cotangents, 0)
         if not stage:
             break
-        before = residuals_before(residuals, stage)
+        outputs_before = residuals_before(residuals, stage)
         layer = params[name]["halving"], stored[name]["halving"], visitor
-        halved, visited = back_factorized_reduce(rules, before[1], cotangents[NODES], *layer)
+        halved, visited = back_factorized_reduce(
+            rules, outputs_before[1], cotangents[NODES], *layer
+        )
         collect(visited)
         (inputs, total), outputs = pull_reduction(
             rules, params, stored, residuals, stage, visitor, split(entering), total
         )
         keep([jax.tree.map(lambda leaf: leaf[None], each) for each in outputs])
         cotangent_before = []
-        for k, x in enumerate(before):
+        for k, x in enumerate(outputs_before):
             layer = params[cell][f"input_{k}"], stored[cell][f"input_{k}"], visitor
             dx, visited = back_relu_conv_norm(rules, x, inputs[k], *layer)
             collect(visited)
@@ -184,32 +188,25 @@ def stage_pullback(
         total, visited = visitor.collect(total, visited)
         return (add_at(cotangents, first + source, dx), total), visited
 
+    def of_input(k: int, t: Array, layer: Any, cotangents: Array) -> tuple[Array, Visited]:
+        x = jnp.concatenate([merged(each, read_from(t, k)) for each in nodes])
+        g = at(cotangents, NODES + STEP * t + k)
+        dx, visited = back_relu_conv_norm(rules, x, g, *layer, visitor)
+        return _add_nodes(cotangents, read_from(t, k), dx), visited
+
     def pull(carry: Pulled, given: Any) -> tuple[Pulled, Visited]:
         (t, of_inputs, of_edges), middles = given
-        first = NODES + STEP * t
         edges = rules.code["normal"], np.array(TARGETS, np.int32), middles, *of_edges
-        step = lambda carry, edge: of_edge(carry, edge, first)  # noqa: E731
+        step = lambda carry, edge: of_edge(carry, edge, NODES + STEP * t)  # noqa: E731
         carry, everything = lax.scan(step, carry, edges, reverse=True)
-        for k, (layer, statistics) in of_inputs.items():
+        for k, layer in of_inputs.items():
             cotangents, total = carry
-            source = STEP * jnp.maximum(t - 1 + k, 0)
-
-            def compute(
-                cotangents: Array, k: int = k, source: Any = source, *, layer: Any, statistics: Any
-            ) -> Any:
-                x = jnp.concatenate([merged(each, source) for each in nodes])
-                g = at(cotangents, first + k)
-                dx, visited = back_relu_conv_norm(rules, x, g, layer, statistics, visitor)
-                return _add_nodes(cotangents, source, dx), visited
-
-            def computed(cotangents: Array, compute: Any = compute, of: Any = (layer, statistics)):
-                return compute(cotangents, layer=of[0], statistics=of[1])
-
+            compute = partial(of_input, k, t, layer)
             if skip and k == 0:
-                none = lambda c, computed=computed: (c, _like(computed, c)[1])  # noqa: E731
-                cotangents, visited = lax.cond(t == 0, none, computed, cotangents)
+                none = lambda c, compute=compute: (c, _like(compute, c)[1])  # noqa: E731
+                cotangents, visited = lax.cond(t == 0, none, compute, cotangents)
             else:
-                cotangents, visited = computed(cotangents)
+                cotangents, visited = compute(cotangents)
             total, visited = visitor.collect(total, visited)
             carry = cotangents, total
             everything = everything + [jax.tree.map(lambda a: a[None], each) for each in visited]
@@ -217,7 +214,7 @@ def stage_pullback(
 
     name = f"stage_{stage}"
     middles = [each.middles[stage] for each in residuals]
-    return pull, (stage_layers(params[name], stored[name], skip), middles)
+    return pull, (stage_layers(params[name], stored[name]), middles)
 
 
 def pull_reduction(

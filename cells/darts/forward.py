@@ -7,6 +7,7 @@ place 6t on, its first from the four from place 6(t − 1) on.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,7 @@ from cells.darts.network import (
     factorized_reduce,
     operation,
 )
-from cells.rules import Outputs, Rules, Weights
+from cells.rules import NetworkRules, Outputs, Weights
 from ntkscore.grams import Images
 
 STEP = INPUTS + NODES
@@ -59,23 +60,16 @@ class Residuals(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRules(Rules):
+class CellRules(NetworkRules):
     """Computations of the layers of one genotype's network.
 
     Attributes:
         shape: of the network.
         code: operation and source of each edge.
-        mean, std: the images' normaliser, in pixel units [0, 1].
     """
 
     shape: Shape
     code: Code
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def normalizer(self, dtype: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-        """Mean and deviation of the images' normaliser, as arrays."""
-        return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
 
     def preprocess(self, x: Images, weights: Weights, stored: Any) -> tuple[Outputs, Any]:
         """ReLU, 1×1 convolution and normalisation."""
@@ -92,6 +86,11 @@ def merged(nodes: Places, first: int | Int[Array, ""]) -> Outputs:
 def split(x: Images) -> Float[Array, "k m h w d"]:
     """The inverse of `merged`."""
     return jnp.moveaxis(x.reshape(*x.shape[:-1], NODES, -1), -2, 0)
+
+
+def read_from(t: Int[Array, ""], k: int) -> Int[Array, ""]:
+    """The place of the four nodes that input k of cell t comes from."""
+    return STEP * jnp.maximum(t - 1 + k, 0)
 
 
 def padded_stem(x: Images, channels: int) -> Outputs:
@@ -126,19 +125,16 @@ def run_stage(
         y, statistics, middle = choose(index, branches, at(carry, first + source), *layer)
         return add_at(carry, first + target, y), (statistics, middle)
 
+    def of_input(k: int, t: Array, layer: Any, nodes: Array) -> tuple[Images, Any]:
+        return rules.preprocess(merged(nodes, read_from(t, k)), *layer)
+
     def cell(nodes: Array, given: Any) -> tuple[Array, Any]:
         t, of_inputs, of_edges = given
         first, new = NODES + STEP * t, {}
-        for k, (layer, old) in of_inputs.items():
-            source = STEP * jnp.maximum(t - 1 + k, 0)
-
-            def compute(
-                nodes: Array, source: Any = source, layer: Any = layer, old: Any = old
-            ) -> tuple[Images, Any]:
-                return rules.preprocess(merged(nodes, source), layer, old)
-
+        for k, layer in of_inputs.items():
+            compute = partial(of_input, k, t, layer)
             if skip and k == 0:
-                keep = lambda nodes, k=k, old=old: (at(nodes, first + k), old)  # noqa: E731
+                keep = lambda nodes, k=k, layer=layer: (at(nodes, first + k), layer[1])  # noqa: E731
                 y, new[k] = lax.cond(t == 0, keep, compute, nodes)
             else:
                 y, new[k] = compute(nodes)
@@ -147,7 +143,7 @@ def run_stage(
         nodes, outputs = lax.scan(lambda carry, e: edge(carry, e, first), nodes, edges)
         return nodes, (new, *outputs)
 
-    given = stage_layers(weights, stored, skip)
+    given = stage_layers(weights, stored)
     nodes, (of_inputs, of_edges, middles) = lax.scan(cell, nodes, given)
     new = {"edges": of_edges}
     for k, statistics in of_inputs.items():
@@ -156,12 +152,12 @@ def run_stage(
     return nodes, middles, new
 
 
-def stage_layers(weights: Weights, stored: Weights, skip: bool) -> Any:
+def stage_layers(weights: Weights, stored: Weights) -> Any:
     """A stage's layers with one entry for each cell, to scan over, and the cells' numbers.
 
     Args:
-        weights, stored: of the stage.
-        skip: whether the first cell's first input comes from elsewhere; its entry is zeros.
+        weights, stored: of the stage. Where they lack the first cell's first input, which then
+            comes from elsewhere, its entry is zeros.
     """
     cells = len(weights["input_1"]["scale"])
     inputs = {}

@@ -10,6 +10,7 @@ Source: Liu et al. (2019), "DARTS: Differentiable architecture search", and its 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import jax
@@ -17,15 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from cells import layers
+from cells.darts.counts import DILATED, IMAGE_CHANNELS, SEPARABLE, STEM
 from cells.darts.genotype import (
     AVG_POOL,
-    DIL_3,
-    DIL_5,
     MAX_POOL,
     NONE,
     OPERATIONS,
-    SEP_3,
-    SEP_5,
     SKIP,
     TARGETS,
 )
@@ -37,12 +35,8 @@ from ntkscore.grams import Images
 INPUTS, NODES = 2, 4
 """Inputs of a cell, and its nodes, whose concatenation is its output."""
 EDGES = len(TARGETS)
-STEM = 3
-"""Width of the stem, in widths of the first stage."""
-SIZES = {SEP_3: 3, SEP_5: 5, DIL_3: 3, DIL_5: 5}
+SIZES = SEPARABLE | DILATED
 """Sides of the operations' depthwise kernels."""
-SEPARABLE, DILATED = (SEP_3, SEP_5), (DIL_3, DIL_5)
-WITH_WEIGHTS = SEPARABLE + DILATED
 HALVES = ("first", "second")
 """The two rounds of a separable convolution, and the two convolutions of a factorised reduction."""
 DTYPE = jnp.float32
@@ -172,7 +166,7 @@ def operation(rules: Rules, index: int, stride: int) -> Operation:
     def operate(x: Images, weights: Weights, stored: Any) -> Any:
         y = middle = jnp.zeros_like(x[:, ::stride, ::stride])
         new = dict(stored)
-        if index in WITH_WEIGHTS:
+        if index in SIZES:
             y = x
             of_edge = weights[OPERATIONS[index]]
             for name, half in zip(HALVES, halves_of(index, stride), strict=False):
@@ -198,7 +192,7 @@ def back_operation(rules: Rules, index: int, stride: int, visitor: Visitor) -> C
 
     def pull(x: Images, middle: Outputs, g: Outputs, weights: Weights, stored: Any) -> Any:
         visited: Visited = []
-        if index in WITH_WEIGHTS:
+        if index in SIZES:
             of_edge, rounds = weights[OPERATIONS[index]], halves_of(index, stride)
             for name, half in reversed([*zip(HALVES, rounds, strict=False)]):
                 given = middle if name == "second" else x
@@ -243,10 +237,7 @@ class Draw:
         for number in place:
             key = jax.random.fold_in(key, number)
         draw = INITIALIZERS[self.init_name].kernel
-        size = 1
-        for length in count:
-            size *= length
-        keys = jax.random.split(key, size)
+        keys = jax.random.split(key, prod(count))
         return jax.vmap(lambda k: draw(k, shape, DTYPE))(keys).reshape(*count, *shape)
 
 
@@ -272,14 +263,14 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
     draws = Draw(init_name, key)
     stem = STEM * shape.channels
     params: dict[str, Any] = {
-        "stem": {"kernel": draws.kernel((0,), (), (3, 3, 3, stem))} | norm((), stem)
+        "stem": {"kernel": draws.kernel((0,), (), (3, 3, IMAGE_CHANNELS, stem))} | norm((), stem)
     }
     statistics: dict[str, Any] = {"stem": unmeasured((), stem)}
 
     def edges(place: int, count: tuple[int, ...], width: int, reduction: bool) -> tuple[dict, dict]:
         count = (*count, EDGES)
         weights: dict[str, Any] = {}
-        for index in WITH_WEIGHTS:
+        for index in SIZES:
             weights[OPERATIONS[index]] = {
                 name: {
                     "depthwise": {

@@ -45,7 +45,7 @@ def back(
     cotangent: Float[Array, "m o"],
     visitor: Visitor,
     total: PyTree = (),
-) -> tuple[Images, PyTree, list[Visited]]:
+) -> tuple[Images, PyTree, Visited]:
     """The gradient in the normalised images, and a visitor's outputs at every layer.
 
     Args:
@@ -60,12 +60,12 @@ def back(
         each stage and the convolutions before it, last to first. They are zeros at edges without a
         convolution.
     """
-    everything: list[Visited] = []
+    everything: Visited = []
 
     def collect(visited: Visited) -> None:
         nonlocal total
         total, outputs = visitor.collect(total, visited)
-        everything.append(jax.tree.map(lambda leaf: leaf[None], outputs))
+        everything.extend(jax.tree.map(lambda leaf: leaf[None], outputs))
 
     g, visited = back_head(rules, params["head"], stored["head"], residuals, cotangent, visitor)
     collect(visited)
@@ -75,7 +75,7 @@ def back(
         pull, cells = cell_pullback(rules, nodes, params[name], stored[name], visitor)
         step = lambda carry, cell, pull=pull: pull(*carry, cell)  # noqa: E731
         (g, total), outputs = lax.scan(step, (g, total), cells, reverse=True)
-        everything.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs))
+        everything.extend(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs))
         if stage:
             name = f"reduction_{stage}"
             x = jnp.concatenate([each.nodes[stage - 1][-1] for each in residuals])

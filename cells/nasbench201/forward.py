@@ -20,7 +20,7 @@ from cells import layers
 from cells.choice import add_at, at, choose
 from cells.nasbench201.cell import EDGES, OPERATIONS
 from cells.nasbench201.network import Network, operation
-from cells.rules import Outputs, Rules, Weights
+from cells.rules import NetworkRules, Outputs, Weights
 from ntkscore.grams import Images
 
 SOURCES, TARGETS = np.array(EDGES, np.int32).T
@@ -62,19 +62,16 @@ def by_cell(leaves: PyTree) -> Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRules(Rules):
+class CellRules(NetworkRules):
     """Computations of the layers, blocks and stages of one cell's network.
 
     Attributes:
         digits: the cell.
         cells_per_stage: N, cells in each stage.
-        mean, std: the images' normaliser, in pixel units [0, 1].
     """
 
     digits: Int[Array, "6"] | np.ndarray
     cells_per_stage: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
 
     @classmethod
     def of(
@@ -90,10 +87,6 @@ class CellRules(Rules):
             mean=network.mean,
             std=network.std,
         )
-
-    def normalizer(self, dtype: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-        """Mean and deviation of the images' normaliser, as arrays."""
-        return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
 
     def reduce(
         self, x: Images, weights: Weights, stored: Any

@@ -26,8 +26,9 @@ from ntkscore.lazy import Array, Lazy, jax, jnp
 from ntkscore.model import Model, Trainable
 
 if TYPE_CHECKING:
-    from cells.nasbench201 import network, passes, training
+    from cells.nasbench201 import forward, network, passes, training
 else:  # These import JAX and flax.
+    forward = Lazy("cells.nasbench201.forward")
     network = Lazy("cells.nasbench201.network")
     passes = Lazy("cells.nasbench201.passes")
     training = Lazy("cells.nasbench201.training")
@@ -164,22 +165,23 @@ class NASBench201(Space):
         """The cell's network, in the mode `calibrated` with statistics of the clean images."""
         flax_network, mode, params = self.flax_network, NORMALIZATIONS[self.bn], variables["params"]
 
-        def forward(params: Any, points: Array) -> Any:
+        def apply(params: Any, points: Array) -> Any:
             return flax_network.apply({**variables, "params": params}, points, code)
 
         def by_batches(params: Any, points: Array) -> Any:
             # Each set of N points is normalised by itself.
             if points.shape == images.shape:
-                return forward(params, points)
+                return apply(params, points)
             batches = points.reshape(-1, *images.shape)
-            return jax.vmap(lambda x: forward(params, x))(batches).reshape(len(points), -1)
+            return jax.vmap(lambda x: apply(params, x))(batches).reshape(len(points), -1)
 
         if mode.live not in (None, measure_each):
-            return Model(by_batches if mode.coupled else forward, params, coupled=mode.coupled)
+            return Model(by_batches if mode.coupled else apply, params, coupled=mode.coupled)
         clean = images if mode.calibrates else None
-        fast = passes.Passes(flax_network, params, variables[network.STATISTICS], code, clean)
+        rules = forward.CellRules.of(flax_network, code)
+        fast = passes.Passes(rules, params, variables[network.STATISTICS], clean)
         variables = {**variables, network.STATISTICS: fast.statistics}
-        return Model(forward, params, passes=fast)
+        return Model(apply, params, passes=fast)
 
     def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.

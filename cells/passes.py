@@ -1,0 +1,136 @@
+"""Forward and backward passes that share residuals, for the network of any space of cells."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from cells import layers
+from cells.rules import NetworkRules, Outputs, Visited, Weights
+from cells.visitors import Contributions, Visitor, WeightGradients
+from ntkscore.grams import Images, Taps
+from ntkscore.model import Activations, LayerGradient
+
+Residuals = TypeVar("Residuals")
+
+
+class CellPasses(ABC, Generic[Residuals]):
+    """The passes of one architecture's network.
+
+    Args:
+        rules: of its layers.
+        params: its parameters.
+        statistics: stored statistics of its normalisations.
+        images: if given, the statistics are measured on them instead, layer by layer, and a later
+            forward pass over these same images reuses that one.
+    """
+
+    run: ClassVar[Callable[..., tuple[Array, Any, Any]]]
+    """Logits, residuals and statistics to store, of (rules, params, statistics, images)."""
+    back: ClassVar[Callable[..., tuple[Array, PyTree, Visited]]]
+    """The gradient in the normalised images, a visitor's total and its other outputs, of (rules,
+    params, statistics, residuals of several sets of images, cotangent, visitor, total)."""
+    pull_blocks: ClassVar[Callable[..., list[tuple[Array, Array]]]]
+    """Gradients at the blocks' inputs and signs, of (rules, params, statistics, residuals, key)."""
+
+    def __init__(
+        self,
+        rules: NetworkRules,
+        params: Weights,
+        statistics: Weights,
+        images: Images | None = None,
+    ) -> None:
+        self._rules: Any = rules
+        self.statistics: Any = statistics
+        self._first: Any = None
+        if images is not None:
+            measuring = replace(rules, measure=True)
+            logits, kept, self.statistics = self.run(measuring, params, statistics, images)
+            self._first = params, images, logits, kept
+
+    def forward(self, params: Weights, images: Images) -> tuple[Float[Array, "m o"], Residuals]:
+        """Logits of images, pixels in [0, 1], and what the backward pass needs."""
+        if self._first is not None and self._first[0] is params and self._first[1] is images:
+            return self._first[2:]
+        logits, kept, _ = self.run(self._rules, params, self.statistics, images)
+        return logits, kept
+
+    def gradient(self, params: Weights, kept: Residuals, cotangent: Float[Array, "m o"]) -> Images:
+        """The gradient in the images, from the cotangent of their logits."""
+        return self.parts(params, [kept], cotangent, {})[0]
+
+    def parts(
+        self, params: Weights, kept: Sequence[Residuals], cotangent: Float[Array, "m o"], taps: Taps
+    ) -> tuple[Images, Taps]:
+        """The gradient in the images, and contributions to Gram matrices (`ntkscore.grams.Taps`).
+
+        Args:
+            params: as in the forward passes.
+            kept: residuals of forward passes over sets of images.
+            cotangent: of the logits of all of them, set after set.
+            taps: zeros of the matrices' shapes.
+        """
+        visitor = Contributions(taps) if taps else Visitor()
+        given = self._rules, params, self.statistics, kept, cotangent, visitor, taps
+        g, parts, _ = self.back(*given)
+        return g / jnp.asarray(self._rules.std, g.dtype), parts
+
+    def layers(
+        self,
+        params: Weights,
+        kept: Residuals,
+        cotangent: Float[Array, "m o"],
+        visit: Callable[[LayerGradient], PyTree],
+    ) -> PyTree:
+        """Apply a function to each layer's weight gradients; layers along the first axis."""
+        visitor = WeightGradients(visit)
+        _, _, visited = self.back(self._rules, params, self.statistics, [kept], cotangent, visitor)
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *visited)
+
+    def pullbacks(
+        self, params: Weights, kept: Residuals, key: PRNGKeyArray
+    ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
+        """Pull random signs at each block's output to its input: gradients there, and signs."""
+        return self.pull_blocks(self._rules, params, self.statistics, kept, key)
+
+    def unnormalized(self, params: Weights, points: Images) -> Float[Array, "m o"]:
+        """Logits without the images' normaliser and the layers' normalisations."""
+        colours = len(self._rules.mean)
+        rules = replace(self._rules, mean=(0.0,) * colours, std=(1.0,) * colours, bn="init")
+        return self.run(rules, params, layers.neutral(self.statistics), points)[0]
+
+    def standardized(
+        self, params: Weights, points: Images, others: Images
+    ) -> tuple[Outputs, Outputs, Float[Array, ""]]:
+        """Features before the mean over the pixels at two batches, standardised by the first.
+
+        Args:
+            params: as in the forward passes.
+            points, others: images after the normaliser.
+
+        Returns:
+            The features at the two batches, and Σ ln σ over the normalisations of the cell, where
+            σ² is the mean over the channels of a normalisation's variance.
+        """
+        rules = replace(self._rules, bn="calibrated", init_name="torch")
+        mean, std = rules.normalizer(points.dtype)
+        unused = jax.tree.map(jnp.ones_like, self.statistics)
+        measuring = replace(rules, measure=True)
+        _, first, measured = self.run(measuring, params, unused, points * std + mean)
+        _, second, _ = self.run(rules, params, measured, others * std + mean)
+        here, there = (self.pooled(rules, params, measured, each) for each in (first, second))
+        return here, there, layers.log_deviations(measured)
+
+    @abstractmethod
+    def pooled(
+        self, rules: NetworkRules, params: Weights, statistics: Weights, kept: Residuals
+    ) -> Outputs:
+        """The features before the mean over the pixels."""
+
+    @abstractmethod
+    def activations(self, params: Weights, kept: Residuals) -> Activations:
+        """Inputs of all ReLUs, and outputs of the blocks."""
