@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -16,7 +17,7 @@ SIDE_BY_SIDE = "side by side"
 
 
 def choose(
-    digit: Int[Array, ""], branches: Sequence[Callable[..., PyTree]], *operands: Any
+    digit: Int[Array, ""] | np.integer, branches: Sequence[Callable[..., PyTree]], *operands: Any
 ) -> PyTree:
     """Return the output of one of several branches.
 
@@ -25,7 +26,7 @@ def choose(
     name `SIDE_BY_SIDE`), only the branches run whose digit at least one of them has.
 
     Args:
-        digit: the branch's index.
+        digit: the branch's index; of numpy, where the network is known when it is traced.
         branches: functions of the operands, with outputs of equal shapes; the first always runs,
             and should cost nothing.
         operands: arguments of the branches.
@@ -38,6 +39,8 @@ def choose(
         >>> jax.vmap(pick, axis_name=SIDE_BY_SIDE)(jnp.array([0, 1, 0])).tolist()
         [6, 9, 6]
     """
+    if isinstance(digit, np.integer):  # this network is known
+        return branches[int(digit)](*operands)
     try:
         lax.axis_size(SIDE_BY_SIDE)
     except NameError:  # this network is alone
@@ -55,6 +58,19 @@ def choose(
 
         chosen = lax.cond(needed, run, lambda chosen, *_: chosen, chosen, *operands)
     return chosen
+
+
+def scan_edges(
+    step: Callable[[Any, Any], tuple[Any, PyTree]], carry: Any, given: Any
+) -> tuple[Any, PyTree]:
+    """`lax.scan` over a cell's edges, unrolled where the first of `given` is known when traced."""
+    if not isinstance(given[0], np.ndarray):
+        return lax.scan(step, carry, given)
+    outputs = []
+    for e in range(len(given[0])):
+        carry, output = step(carry, jax.tree.map(lambda leaf, e=e: leaf[e], given))
+        outputs.append(output)
+    return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
 
 
 def at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""]) -> Images:

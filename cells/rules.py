@@ -23,6 +23,8 @@ Statistics = Mapping[str, Array]
 """The stored `mean` and `var` of a normalisation."""
 Visited = list[PyTree]
 """A visitor's outputs at one layer, or at several layers along a new first axis."""
+MOMENTUM = 0.1
+"""Weight of a batch's statistics in the running ones after it, PyTorch's default."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,30 @@ class NetworkRules(Rules):
     def normalizer(self, dtype: Any) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
         """Mean and deviation of the images' normaliser, as arrays."""
         return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRules(NetworkRules):
+    """Computations in training: normalised by batch statistics, with running averages of them.
+
+    Where `measure` is true, the batch's mean and biased variance normalise, are differentiated
+    through, and move the running mean and variance, unbiased, by a tenth towards them.
+    """
+
+    def norm(self, weights: Weights, statistics: Any) -> Norm:
+        """A normalisation by stored statistics, whatever the network's mode."""
+        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
+
+    def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
+        if not self.measure:
+            return self.norm(weights, statistics)(z), statistics
+        mean = jnp.mean(z, (0, 1, 2))
+        var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
+        count = z.size // z.shape[-1]
+        measured = {"mean": mean, "var": var * (count / max(count - 1, 1))}
+        follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
+        new = jax.tree.map(follow, statistics, measured)
+        return self.norm(weights, {"mean": mean, "var": var})(z), new
 
 
 def back_conv_norm(

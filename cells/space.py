@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 reading = Lazy("ntkscore.trace.anatomy")
 S = TypeVar("S", bound="Space")
+IMAGE_CHANNELS = 3
+"""Colours of the images that networks of cells take."""
 COSTS = ("params", "flops")
 """Names of the costs that each space of the library counts."""
 Architecture = Any

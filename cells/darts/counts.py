@@ -21,8 +21,8 @@ from cells.darts.genotype import (
     TARGETS,
     Genotype,
 )
+from cells.space import IMAGE_CHANNELS
 
-IMAGE_CHANNELS = 3
 STEM = 3
 """Channels of the stem, by the channels of the first cells' nodes."""
 SEPARABLE, DILATED = {SEP_3: 3, SEP_5: 5}, {DIL_3: 3, DIL_5: 5}

@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from cells import layers
-from cells.choice import add_at, at, choose
+from cells.choice import add_at, at, choose, scan_edges
 from cells.darts.genotype import OPERATIONS, TARGETS
 from cells.darts.network import (
     INPUTS,
@@ -35,6 +35,7 @@ STEP = INPUTS + NODES
 """Places of a cell."""
 BOTH = 2 * len(OPERATIONS)
 """Operations of a reduction cell, those of stride 1 before those of stride 2."""
+Digits = Int[Array, "8"] | Int[np.ndarray, "8"]
 Places = Float[Array, "k m h w c"]
 
 
@@ -121,7 +122,7 @@ def run_stage(
     branches = [operation(rules, index, 1) for index in range(len(OPERATIONS))]
 
     def edge(carry: Array, given: Any, first: Array) -> tuple[Array, Any]:
-        (index, source), target, *layer = given
+        index, source, target, *layer = given
         y, statistics, middle = choose(index, branches, at(carry, first + source), *layer)
         return add_at(carry, first + target, y), (statistics, middle)
 
@@ -139,8 +140,9 @@ def run_stage(
             else:
                 y, new[k] = compute(nodes)
             nodes = lax.dynamic_update_index_in_dim(nodes, y, first + k, 0)
-        edges = rules.code["normal"], np.array(TARGETS, np.int32), *of_edges
-        nodes, outputs = lax.scan(lambda carry, e: edge(carry, e, first), nodes, edges)
+        operations, sources = rules.code["normal"].T
+        edges = operations, sources, np.array(TARGETS, np.int32), *of_edges
+        nodes, outputs = scan_edges(lambda carry, e: edge(carry, e, first), nodes, edges)
         return nodes, (new, *outputs)
 
     given = stage_layers(weights, stored)
@@ -209,14 +211,15 @@ def run_reduction(
     places, sources = reduction_places(rules.code)
     targets = np.array(TARGETS, np.int32)
     edges = places, sources, targets, weights["edges"], stored["edges"]
-    nodes, (new["edges"], middles) = lax.scan(edge, nodes, edges)
+    nodes, (new["edges"], middles) = scan_edges(edge, nodes, edges)
     return big, nodes, middles, new
 
 
-def reduction_places(code: Code) -> tuple[Int[Array, "8"], Int[Array, "8"]]:
+def reduction_places(code: Code) -> tuple[Digits, Digits]:
     """Places in a reduction cell's operations, and sources: an edge from an input has stride 2."""
-    operations, sources = code["reduce"][:, 0], code["reduce"][:, 1]
-    return jnp.where(sources < INPUTS, operations + len(OPERATIONS), operations), sources
+    operations, sources = code["reduce"].T
+    strided = (sources < INPUTS).astype(operations.dtype)
+    return operations + len(OPERATIONS) * strided, sources
 
 
 def run(

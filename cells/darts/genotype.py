@@ -5,10 +5,12 @@ nodes 2 to 5. Source: Liu, Simonyan and Yang (2019), "DARTS: Differentiable arch
 """
 
 import ast
+import itertools
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import comb, prod
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ CHOICES = range(1, len(OPERATIONS))
 TARGETS = (2, 2, 3, 3, 4, 4, 5, 5)
 """The node in which each of a cell's edges ends; nodes 0 and 1 are the cell's inputs."""
 NODES = range(2, 6)
+CELLS = prod(comb(node, 2) * len(CHOICES) ** 2 for node in NODES)
+"""Number of cells of two sources at each node and no `none`."""
 
 Edge = tuple[int, int]
 """An operation, as its place in `OPERATIONS`, and the node that it reads."""
@@ -237,20 +241,43 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
     return cells
 
 
-def random_genotype(rng: np.random.Generator) -> Genotype:
-    """A genotype drawn uniformly from those of two sources at each node and no `none`.
+@dataclass(frozen=True)
+class Genotypes(Sequence[Genotype]):
+    """All genotypes of two sources at each node and no `none`, in a fixed order, none of them kept.
+
+    Attributes:
+        form: what is made of a genotype before it is returned.
 
     Example:
-        >>> random_genotype(np.random.default_rng(0)).digits
-        '7041507160534044-6021117211431033'
+        >>> len(Genotypes()), Genotypes()[10**18].digits
+        (1076746950455072400, '7041414250215344-6031307141432061')
     """
 
-    def draw() -> tuple[Edge, ...]:
-        sources = np.concatenate([np.sort(rng.choice(n, 2, replace=False)) for n in NODES])
-        operations = rng.integers(CHOICES.start, CHOICES.stop, len(TARGETS))
-        return tuple(zip(operations.tolist(), sources.tolist(), strict=True))
+    form: Callable[[Genotype], Genotype] = lambda genotype: genotype
 
-    return Genotype(draw(), draw())
+    def __len__(self) -> int:
+        return CELLS**2
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        cells = divmod(int(place) % len(self), CELLS)
+        return self.form(Genotype(*map(_cell_at, cells)))
+
+
+def _cell_at(place: int) -> tuple[Edge, ...]:
+    """A cell by its place among all; the last node's operations change fastest."""
+    edges: list[Edge] = []
+    for node in reversed(NODES):
+        place, of_pair = divmod(place, comb(node, 2))
+        place, second = divmod(place, len(CHOICES))
+        place, first = divmod(place, len(CHOICES))
+        sources = [*itertools.combinations(range(node), 2)][of_pair]
+        operations = CHOICES[first], CHOICES[second]
+        edges[:0] = zip(operations, sources, strict=True)
+    return tuple(edges)
 
 
 def neighbours(genotype: Genotype) -> tuple[Genotype, ...]:

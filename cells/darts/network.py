@@ -15,10 +15,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from cells import layers
-from cells.darts.counts import DILATED, IMAGE_CHANNELS, SEPARABLE, STEM
+from cells.darts.counts import DILATED, SEPARABLE, STEM
 from cells.darts.genotype import (
     AVG_POOL,
     MAX_POOL,
@@ -29,6 +30,7 @@ from cells.darts.genotype import (
 )
 from cells.initializers import INITIALIZERS, bias_init
 from cells.rules import Outputs, Rules, Visited, Weights, back_conv_norm, back_relu
+from cells.space import IMAGE_CHANNELS
 from cells.visitors import Visitor
 from ntkscore.grams import Images
 
@@ -41,8 +43,9 @@ HALVES = ("first", "second")
 """The two rounds of a separable convolution, and the two convolutions of a factorised reduction."""
 DTYPE = jnp.float32
 
-Code = Mapping[str, Int[Array, "8 2"]]
-"""Operation and source of each edge of the `normal` and the `reduce` cell."""
+Code = Mapping[str, Int[Array, "8 2"] | Int[np.ndarray, "8 2"]]
+"""Operation and source of each edge of the `normal` and the `reduce` cell; of numpy, where the
+genotype is known when the network is traced."""
 
 
 @dataclass(frozen=True, kw_only=True)

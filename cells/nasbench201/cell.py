@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import SupportsIndex
 
+from cells.space import IMAGE_CHANNELS
 from ntkscore.errors import InputError
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -22,7 +23,6 @@ EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """Source and target node of each edge, in the order of a cell's digits."""
 
 SIZE = len(OPERATIONS) ** len(EDGES)
-IMAGE_CHANNELS = 3
 
 
 class CellError(InputError):

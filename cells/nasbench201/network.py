@@ -16,13 +16,14 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from cells import layers
+from cells.cell_space import STATISTICS
 from cells.initializers import INITIALIZERS, bias_init
-from cells.nasbench201.cell import EDGES, IMAGE_CHANNELS, KERNEL_SIZES, NONE, OPERATIONS, SKIP
+from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.normalization import NORMALIZATIONS
 from cells.rules import Outputs, Rules, Statistics, Weights
+from cells.space import IMAGE_CHANNELS
 from ntkscore.grams import Images
 
-STATISTICS = "batch_stats"
 DTYPE = jnp.float32
 """Dtype in which variables are drawn. Cast them to compute in another precision."""
 

@@ -15,15 +15,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from cells import layers
-from cells.layers import Norm
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
 from cells.nasbench201.forward import CellRules, run
 from cells.nasbench201.network import Network
-from cells.rules import Outputs, Weights
+from cells.rules import Outputs, TrainingRules, Weights
 from ntkscore.grams import PRECISION, Images, kernel_gradients
 
-MOMENTUM = 0.1
-"""Weight of a batch's statistics in the running ones after it, PyTorch's default."""
 FEW_CHANNELS = 32
 """Largest number of output channels at which CPUs compute a 3×3 kernel's gradient fastest image by
 image."""
@@ -48,26 +45,8 @@ def logits(
     return y, new
 
 
-class Training(CellRules):
-    """Rules for a cell whose digits are known numbers, differentiable in weights and images.
-
-    Where `measure` is true, the batch's statistics normalise and update the running ones.
-    """
-
-    def norm(self, weights: Weights, statistics: Any) -> Norm:
-        """A normalisation by stored statistics, whatever the network's mode."""
-        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
-
-    def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
-        if not self.measure:
-            return self.norm(weights, statistics)(z), statistics
-        mean = jnp.mean(z, (0, 1, 2))
-        var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
-        count = z.size // z.shape[-1]
-        measured = {"mean": mean, "var": var * (count / max(count - 1, 1))}
-        follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
-        new = jax.tree.map(follow, statistics, measured)
-        return self.norm(weights, {"mean": mean, "var": var})(z), new
+class Training(TrainingRules, CellRules):
+    """Rules for a cell whose digits are known numbers, differentiable in weights and images."""
 
     def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
         return convolve(x, self.gain(kernel) * kernel, stride)

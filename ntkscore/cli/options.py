@@ -30,7 +30,10 @@ TRAINING = "How networks are trained"
 NETWORKS = "Search space"
 MACHINE = "Devices and processes"
 
-_NAMES = "of NAS-Bench-201 by index (2581), six digits (323133) or genotype string."
+_NAMES = (
+    "of NAS-Bench-201 by index (2581), six digits (323133) or genotype string; of darts by "
+    "published name (AdvRush), digits or the string that papers print."
+)
 Cell = Annotated[str, typer.Argument(help=f"Architecture; {_NAMES}", show_default=False)]
 Cells = Annotated[list[str], typer.Argument(help=f"Architectures; {_NAMES}", show_default=False)]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]

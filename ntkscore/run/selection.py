@@ -10,6 +10,8 @@ from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 
 SETS = ("distinct", "all")
+MANY = 1_000_000
+"""Networks of a set that can still be listed."""
 
 
 def select(
@@ -35,25 +37,32 @@ def select(
     if not isinstance(spec, str):
         return tuple(space.parse(name) for name in spec)
     if spec in SETS:
-        return tuple(space.architectures(spec))
+        listed = space.architectures(spec)
+        if len(listed) > MANY:
+            raise InputError(
+                f"expected a set of at most {MANY:,} networks, got the {len(listed):,} of "
+                f"{space.name}; name random:64, a file with one a line, or the networks themselves"
+            )
+        return tuple(listed)
     kind, _, count = spec.partition(":")
     if kind == "table" and table is None:
         raise InputError(
             f"expected a table for the cells {spec!r}, got none; add --table with its path"
         )
     if kind in ("random", "table"):
+        candidates: Sequence[Architecture]
         if kind == "table" and table:
             candidates = tuple(space.parse(str(key)) for key in table.own)
         else:
-            candidates = tuple(space.architectures("distinct"))
+            candidates = space.architectures("distinct")
         if spec == "table":
-            return candidates
+            return tuple(candidates)
         if not count.isdecimal() or not 1 <= int(count) <= len(candidates):
             raise InputError(
-                f"expected {kind}:K with K from 1 to {len(candidates)}, got {spec!r}; "
+                f"expected {kind}:K with K from 1 to {len(candidates):,}, got {spec!r}; "
                 f"{kind}:{min(64, len(candidates))} is a quick start"
             )
-        return tuple(random.Random(seed).sample(candidates, len(candidates))[: int(count)])
+        return _drawn(candidates, int(count), random.Random(seed))
     # A genotype's string is too long for a file's name, which `Path.is_file` does not answer.
     if os.path.isfile(spec):
         path = Path(spec)
@@ -64,6 +73,18 @@ def select(
     else:
         chosen = [space.parse(part) for part in _split(spec)]
     return tuple(dict.fromkeys(chosen))
+
+
+def _drawn(
+    candidates: Sequence[Architecture], count: int, rng: random.Random
+) -> tuple[Architecture, ...]:
+    """As many different ones; fewer of them are the first of more."""
+    if len(candidates) <= MANY:
+        return tuple(rng.sample(candidates, len(candidates))[:count])
+    chosen: dict[Architecture, None] = {}
+    while len(chosen) < count:
+        chosen[candidates[rng.randrange(len(candidates))]] = None
+    return tuple(chosen)
 
 
 def _split(text: str) -> list[str]:

@@ -16,8 +16,8 @@ from cells.darts.genotype import (
     OPERATIONS,
     Genotype,
     GenotypeError,
+    Genotypes,
     neighbours,
-    random_genotype,
 )
 from cells.darts.published import PUBLISHED
 
@@ -33,8 +33,8 @@ BARE = PRINTED.replace(", normal_concat=range(2, 6)", "").replace(", reduce_conc
 
 
 def draws(number: int) -> list[Genotype]:
-    rng = np.random.default_rng(0)
-    return [random_genotype(rng) for _ in range(number)]
+    rng, everything = np.random.default_rng(0), Genotypes()
+    return [everything[int(rng.integers(len(everything)))] for _ in range(number)]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -157,6 +157,23 @@ def test_any_text_is_a_genotype_or_a_genotype_error(at: int, cut: int, put: str)
     except GenotypeError:
         return
     assert Genotype.parse(genotype.digits) == genotype
+
+
+def test_genotypes_are_listed_without_being_kept() -> None:
+    everything = Genotypes()
+    assert len(everything) == count_cells()[0] ** 2
+    first, last = everything[0], everything[-1]
+    assert (
+        first.digits == "1011101110111011-1011101110111011"
+        and last == everything[len(everything) - 1]
+    )
+    assert everything[1:3] == [everything[1], everything[2]] and len({*everything[:1000]}) == 1000
+    with pytest.raises(IndexError):
+        everything[len(everything)]
+    assert [canonical(each) for each in draws(5)] == [
+        Genotypes(canonical)[int(k)]
+        for k in np.random.default_rng(0).integers(len(everything), size=5)
+    ]
 
 
 def test_random_genotypes_have_two_sources_at_each_node_and_no_none() -> None:

@@ -11,6 +11,7 @@ from tiny import invoke, refused
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, ResidualConvolutional
 from cells.space import Space, option, options
@@ -38,7 +39,7 @@ def test_every_field_is_an_option(name: str, cls: type, space: type[Space]) -> N
 
 
 def test_the_packages_of_cells_declare_the_spaces_that_have_names() -> None:
-    ours = {NASBench201, Residual, ResidualConvolutional}
+    ours = {Darts, NASBench201, Residual, ResidualConvolutional}
     assert set(SPACES.values()) == ours == {SPACES[space.name] for space in ours}
 
 
@@ -93,8 +94,8 @@ def test_help_texts_are_sentences(name: str) -> None:
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        (f"expected a space: {', '.join(SPACES)}, or a Python file that defines one, got 'darts'",
-         ["--space", "darts"]),
+        (f"expected a space: {', '.join(SPACES)}, or a Python file that defines one, got 'dartz'",
+         ["--space", "dartz"]),
         ("expected a Python file at nowhere.py, got no such file", ["--space", "nowhere.py"]),
         ("expected width to be at least 1, got 0", ["--space", "residual", "--width", "0"]),
         (f"expected one class that inherits from ntkscore.Space in {OWN}, 'Two', got OneHidden",

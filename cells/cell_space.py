@@ -1,0 +1,178 @@
+"""What the spaces of convolutional cells share: images, weights, modes, fast passes, training."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cells.initializers import INITIALIZERS
+from cells.normalization import NORMALIZATIONS, measure_each
+from cells.space import IMAGE_CHANNELS, Architecture, Space, check_choices, check_least, option
+from ntkscore import program_cache
+from ntkscore.errors import InputError
+from ntkscore.lazy import Array, jax, jnp
+from ntkscore.model import Model, Trainable
+
+if TYPE_CHECKING:
+    from cells.passes import CellPasses
+
+Variables = Any
+"""Weights, `params`, and the normalisations' `batch_stats`, named as flax names them."""
+STATISTICS = "batch_stats"
+
+
+def channels_option() -> Any:
+    """The field of the width."""
+    return option(16, "Width of the first stage; the others have twice and four times it.")
+
+
+def init_option(*left_out: str) -> Any:
+    """The field of the initialiser, one of `INITIALIZERS` but those left out."""
+    names = lambda: tuple(name for name in INITIALIZERS if name not in left_out)  # noqa: E731
+    return option("torch", "How weights are drawn.", choices=names)
+
+
+def bn_option() -> Any:
+    """The field of the normalisation's mode."""
+    return option(
+        "calibrated",
+        "Source of the normalisation's statistics",
+        choices=lambda: tuple(NORMALIZATIONS),
+    )
+
+
+class CellSpace(Space):
+    """Networks of three stages whose cell is data: one compiled program for all of a size.
+
+    A space of this kind is a dataclass with the fields below, in an order of its own.
+
+    Attributes:
+        channels: width C of the first stage; the others have 2C and 4C.
+        init: how weights are drawn, a name in `INITIALIZERS`.
+        bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
+    """
+
+    channels: int
+    init: str
+    bn: str
+
+    def check(self, **least: int) -> None:
+        """Refuse a field below its least value, an unknown choice, and images of another kind.
+
+        Raises:
+            InputError: if there is one.
+        """
+        check_choices(self)
+        check_least(self, channels=1, **least)
+        *sides, colours = self.task.image_shape
+        if len(sides) != 2 or colours != IMAGE_CHANNELS:
+            raise InputError(
+                f"expected images (height, width, {IMAGE_CHANNELS}), got "
+                f"{self.task.image_shape}; put the {IMAGE_CHANNELS} colours last"
+            )
+        if any(side % 4 for side in sides):
+            raise InputError(
+                f"expected images with sides that 4 divides, since {self.title} halves them "
+                f"twice, got {sides[0]}×{sides[1]}; crop or pad the sides"
+            )
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The space's name in sentences."""
+
+    @abstractmethod
+    def initial(self, key: Array) -> Variables:
+        """Untrained weights and statistics of mean 0 and variance 1, in float32."""
+
+    @abstractmethod
+    def passes(self, code: Any, variables: Variables, images: Array | None) -> "CellPasses":
+        """The passes of an encoded cell, with statistics of these images where they are given."""
+
+    @abstractmethod
+    def logits(self, variables: Variables, code: Any, points: Array) -> Any:
+        """Logits of an encoded cell, without residuals."""
+
+    @abstractmethod
+    def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
+        """A known cell's logits and new statistics, of (params, statistics, points, train=…)."""
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
+        """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
+
+        Weights are drawn in float32 whatever the dtype, so that both precisions share them.
+        """
+        drawn = _drawing(self)(shape, jax.random.key(seed))  # type: ignore[arg-type]
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
+
+    def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
+        """The cell's network, in the mode `calibrated` with statistics of the clean images."""
+        mode, params = NORMALIZATIONS[self.bn], variables["params"]
+
+        def apply(params: Any, points: Array) -> Any:
+            return self.logits({**variables, "params": params}, code, points)
+
+        def by_batches(params: Any, points: Array) -> Any:
+            # Each set of N points is normalised by itself.
+            if points.shape == images.shape:
+                return apply(params, points)
+            batches = points.reshape(-1, *images.shape)
+            return jax.vmap(lambda x: apply(params, x))(batches).reshape(len(points), -1)
+
+        if mode.live not in (None, measure_each):
+            return Model(by_batches if mode.coupled else apply, params, coupled=mode.coupled)
+        fast = self.passes(code, variables, images if mode.calibrates else None)
+        variables = {**variables, STATISTICS: fast.statistics}
+        return Model(apply, params, passes=fast)
+
+    def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
+        """The untrained network of a cell, with batch normalisation as in training.
+
+        Args:
+            architecture, seed, dtype: as for `Space.trainable`.
+
+        Raises:
+            InputError: if there is no such cell.
+
+        Example:
+            >>> from cells.nasbench201 import NASBench201
+            >>> network = NASBench201(channels=2, cells_per_stage=1).trainable("323133")
+            >>> sorted(network.statistics)[:3]
+            ['head', 'reduction_1', 'reduction_2']
+        """
+        cell = self.parse(architecture)
+        variables, run = self.draw(self.shape(cell), seed, dtype), self.training(cell)
+        return Trainable(
+            partial(run, train=True),
+            lambda params, statistics, x: run(params, statistics, x, train=False)[0],
+            variables["params"],
+            variables[STATISTICS],
+        )
+
+    def trained_model(self, architecture: Any, params: Any, statistics: Any) -> Model:
+        """A cell's network at trained weights and running statistics, with its fast passes."""
+        cell = self.parse(architecture)
+        # The mode `init` normalises by the stored statistics.
+        stored = replace(self, bn="init")
+        variables = {"params": params, STATISTICS: statistics}
+        code = jax.tree.map(jnp.asarray, self.encode(cell))
+        blank = jnp.zeros((1, *self.task.image_shape))
+        model, run = stored.model(self.shape(cell), variables, code, blank), self.training(cell)
+        # Here the cell is known, so that unused operations are not compiled.
+        return model._replace(
+            apply=lambda params, points: run(params, statistics, points, train=False)[0]
+        )
+
+
+@lru_cache
+def _drawing(space: CellSpace) -> Callable[[Hashable, Array], Any]:
+    """A compiled function that draws the variables of the space's network from a key."""
+
+    def draw(_: Hashable, key: Array) -> Any:
+        return space.initial(key)
+
+    # The program runs once, and optimising it takes four times as long as running it.
+    return program_cache.compiled(draw, (space,), {"xla_backend_optimization_level": 0})

@@ -1,0 +1,174 @@
+"""DARTS as a `Space`: genotypes as data, one program for all of a size."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from cells.cell_space import (
+    STATISTICS,
+    CellSpace,
+    Variables,
+    bn_option,
+    channels_option,
+    init_option,
+)
+from cells.darts import counts
+from cells.darts.canonical import canonical
+from cells.darts.genotype import DIL_5, SEP_3, SEP_5, Genotype, Genotypes, neighbours
+from cells.darts.published import PUBLISHED
+from cells.space import option
+from ntkscore.lazy import Array, Lazy
+
+if TYPE_CHECKING:
+    from cells.darts import forward, network, passes, training
+else:  # These import JAX.
+    forward = Lazy("cells.darts.forward")
+    network = Lazy("cells.darts.network")
+    passes = Lazy("cells.darts.passes")
+    training = Lazy("cells.darts.training")
+
+LEAST_LAYERS = 5
+"""With fewer, a reduction cell would follow the stem or another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darts(CellSpace):
+    """The DARTS space: a normal and a reduction cell, in a network of any number of cells.
+
+    Attributes:
+        channels: width C of a node in the first cells; reductions double it.
+        layers: L, number of cells; those at ⌊L/3⌋ and ⌊2L/3⌋ are reduction cells.
+        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS` but `ntk`.
+        bn: where the normalisation's statistics come from, a name in
+            `cells.normalization.NORMALIZATIONS`.
+
+    Raises:
+        InputError: if a value is not one that its description allows.
+
+    Example:
+        >>> space = Darts(channels=36, layers=20)
+        >>> space.costs(space.parse("DARTS"))["params"]
+        3349342
+    """
+
+    name: ClassVar[str] = "darts"
+    fewer: ClassVar[tuple[str, ...]] = counts.FEWER
+
+    channels: int = channels_option()
+    layers: int = option(8, "Number of cells, those at one and two thirds reductions.")
+    # Fan-ins are those of the kernels' shapes, and preprocessing behind the stem has fewer inputs.
+    init: str = init_option("ntk")
+    bn: str = bn_option()
+
+    def __post_init__(self) -> None:
+        self.check(layers=LEAST_LAYERS)
+
+    @property
+    def title(self) -> str:
+        """The space's name in papers."""
+        return "DARTS"
+
+    def parse(self, text: Any) -> Genotype:
+        """A genotype from a paper's string, its digits or a published name."""
+        return Genotype.parse(text)
+
+    def identity(self, architecture: Genotype) -> dict[str, str | int]:
+        """The digits, the published name, and the string that papers print."""
+        return {
+            "genotype": architecture.digits,
+            "published": architecture.name,
+            "string": architecture.string,
+        }
+
+    def names(self, architecture: Genotype) -> dict[str, str | int]:
+        """The digits and the published name."""
+        return {"genotype": architecture.digits, "published": architecture.name}
+
+    def costs(self, architecture: Genotype) -> dict[str, float]:
+        """Trainable parameters, and multiply-adds for one image."""
+        shape = (self.channels, self.layers, self.task.num_classes)
+        height, width, _ = self.task.image_shape
+        return {
+            "params": counts.params(architecture, *shape),
+            "flops": counts.flops(architecture, *shape, (height, width)),
+        }
+
+    def structure(self, architecture: Genotype) -> dict[str, float]:
+        """Layers of the network, and counts on the genotype's operations and paths."""
+        return counts.structure(architecture, self.layers)
+
+    def trained(self) -> "Darts":
+        """The networks of Tiny-RobustBench: C = 16, eight cells."""
+        return Darts(task=self.task)
+
+    def architectures(self, which: str) -> Sequence[Genotype]:
+        """Genotypes of a named set: `published`, those with a name; `all`; or `distinct`.
+
+        Of `all` and `distinct` none is kept. `distinct` has canonical forms, each as often as there
+        are genotypes of the network: one is drawn as likely as a network of a random genotype.
+        """
+        if which in ("all", "distinct"):
+            return Genotypes(canonical) if which == "distinct" else Genotypes()
+        if which == "published":
+            return tuple(map(Genotype.parse, PUBLISHED.values()))
+        return super().architectures(which)
+
+    def neighbours(self, architecture: Genotype) -> Sequence[Genotype]:
+        """Other networks one operation or one input away, in canonical form."""
+        others = dict.fromkeys(map(canonical, neighbours(architecture)))
+        return [genotype for genotype in others if genotype != canonical(architecture)]
+
+    def shape(self, architecture: Genotype) -> Hashable:
+        return ()
+
+    def encode(self, architecture: Genotype) -> dict[str, np.ndarray]:
+        """Operation and source of each edge of both cells, int32."""
+        cells = zip(("normal", "reduce"), architecture.cells, strict=True)
+        return {name: np.array(edges, np.int32) for name, edges in cells}
+
+    def needs(self, architecture: Genotype) -> tuple[bool, ...]:
+        """Masks of the normal cell's edges with each convolution, the most expensive first."""
+        return tuple(
+            operation == convolution
+            for convolution in (SEP_5, SEP_3, DIL_5)
+            for operation, _ in architecture.normal
+        )
+
+    @property
+    def sizes(self) -> "network.Shape":
+        """Sizes of the network."""
+        return network.Shape(
+            channels=self.channels, layers=self.layers, num_classes=self.task.num_classes
+        )
+
+    def initial(self, key: Array) -> Variables:
+        """Weights of all genotypes, and statistics of mean 0 and variance 1, in float32."""
+        params, statistics = network.draw(self.sizes, self.init, key)
+        return {"params": params, STATISTICS: statistics}
+
+    def rules(self, code: Any) -> "forward.CellRules":
+        """Computations of an encoded genotype's layers."""
+        task = self.task
+        return forward.CellRules(
+            shape=self.sizes,
+            code=code,
+            mean=task.mean,
+            std=task.std,
+            init_name=self.init,
+            bn=self.bn,
+        )
+
+    def passes(self, code: Any, variables: Variables, images: Array | None) -> "passes.Passes":
+        """The passes of a genotype, with statistics of these images where they are given."""
+        return passes.Passes(self.rules(code), variables["params"], variables[STATISTICS], images)
+
+    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
+        """Logits of the forward pass."""
+        return forward.run(self.rules(code), variables["params"], variables[STATISTICS], points)[0]
+
+    def training(self, architecture: Genotype) -> Callable[..., tuple[Array, Any]]:
+        """A known genotype's logits and new statistics."""
+        return partial(training.logits, self.rules(self.encode(architecture)))
