@@ -14,10 +14,12 @@ from ntkscore.grams import Images
 
 SIDE_BY_SIDE = "side by side"
 """Name of the axis along which networks are computed side by side."""
+Place = Int[Array, ""] | np.integer
+"""A number of an architecture; of numpy, where the architecture is known when it is traced."""
 
 
 def choose(
-    digit: Int[Array, ""] | np.integer, branches: Sequence[Callable[..., PyTree]], *operands: Any
+    digit: Place, branches: Sequence[Callable[..., PyTree]], *operands: Any
 ) -> PyTree:
     """Return the output of one of several branches.
 
@@ -26,7 +28,7 @@ def choose(
     name `SIDE_BY_SIDE`), only the branches run whose digit at least one of them has.
 
     Args:
-        digit: the branch's index; of numpy, where the network is known when it is traced.
+        digit: the branch's index.
         branches: functions of the operands, with outputs of equal shapes; the first always runs,
             and should cost nothing.
         operands: arguments of the branches.
@@ -73,11 +75,11 @@ def scan_edges(
     return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
 
 
-def at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""]) -> Images:
+def at(nodes: Float[Array, "k m h w c"], place: Place) -> Images:
     """One node, by its place; `nodes[place]` would also handle places out of range."""
     return lax.dynamic_index_in_dim(nodes, place, keepdims=False)
 
 
-def add_at(nodes: Float[Array, "k m h w c"], place: Int[Array, ""], y: Images) -> Array:
+def add_at(nodes: Float[Array, "k m h w c"], place: Place, y: Images) -> Array:
     """The nodes with y added to one of them."""
     return lax.dynamic_update_index_in_dim(nodes, at(nodes, place) + y, place, 0)

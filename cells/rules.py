@@ -95,7 +95,6 @@ class NetworkRules(Rules):
         return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingRules(NetworkRules):
     """Computations in training: normalised by batch statistics, with running averages of them.
 

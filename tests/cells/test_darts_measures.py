@@ -186,3 +186,28 @@ def test_networks_side_by_side_are_those_alone():
     for k, code in enumerate(codes):
         for one, group in zip(alone(code), together, strict=True):
             np.testing.assert_allclose(group[k], one, rtol=1e-9, atol=1e-11)
+
+
+def test_training_is_the_plain_network_by_batch_and_by_stored_statistics(monkeypatch):
+    images, _ = given()
+    x, network = jnp.asarray(images), SPACE.trainable(GENOTYPE, dtype=np.float64)
+    logits, moved = jax.jit(network.train)(network.params, network.statistics, x)
+    again = jax.jit(network.evaluate)(network.params, moved, x)
+    apply, params = plain(network, moved)
+    np.testing.assert_allclose(again, jax.jit(apply)(params, x), rtol=1e-9)
+    variances = []
+
+    def live(z, p, s):
+        mean, var = jnp.mean(z, (0, 1, 2)), jnp.var(z, (0, 1, 2))
+        count = z.size // z.shape[-1]
+        variances.append((s["var"], 0.9 + 0.1 * var * count / (count - 1)))
+        return (z - mean) / jnp.sqrt(var + 1e-5) * p["scale"] + p["shift"]
+
+    monkeypatch.setattr(plain_darts, "bn", live)
+    np.testing.assert_allclose(jax.jit(lambda p: apply(p, x))(params), logits, rtol=1e-9)
+    # Traced once by `jit`; a second time for numbers.
+    variances.clear()
+    with jax.disable_jit():
+        apply(params, x)
+    for stored, expected in variances:
+        np.testing.assert_allclose(stored, expected, rtol=1e-9)

@@ -45,7 +45,7 @@ def batch(count: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.uniform(size=(count, 8, 8, 3)), rng.integers(4, size=count)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_training_is_the_flax_network_by_batch_and_by_stored_statistics(cell: str) -> None:
     x, _ = batch()
