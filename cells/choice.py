@@ -18,9 +18,7 @@ Place = Int[Array, ""] | np.integer
 """A number of an architecture; of numpy, where the architecture is known when it is traced."""
 
 
-def choose(
-    digit: Place, branches: Sequence[Callable[..., PyTree]], *operands: Any
-) -> PyTree:
+def choose(digit: Place, branches: Sequence[Callable[..., PyTree]], *operands: Any) -> PyTree:
     """Return the output of one of several branches.
 
     For a single network this is `lax.switch`, which runs one branch. A batched switch runs every

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from experiments import recordings, report
+from experiments.darts import measures as darts_measures
+from experiments.darts import transfer
 from experiments.ours import (
     conventions,
     default_score,
@@ -87,12 +89,20 @@ TRAINING = {
         corruptions.run,
     ),
 }
-ALL = EXPERIMENTS | THEORY | TRAINING
+DARTS = {
+    "darts-measures": Experiment(
+        "Every train-free measure of DARTS cells against accuracy, beside counting",
+        darts_measures.run,
+    ),
+    "darts-transfer": Experiment("Sums chosen on one space, tested on the other", transfer.run),
+}
+ALL = EXPERIMENTS | THEORY | TRAINING | DARTS
 
 PAGES = {
     "report": (EXPERIMENTS, "the paper's statements beside our measurements"),
     "theory": (THEORY, "the theory's statements beside our measurements; one reads MNIST"),
     "training": (TRAINING, "those that train networks, on CIFAR-10"),
+    "darts": (DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
 }
 """Pages by name: their experiments, and what they are about."""
 

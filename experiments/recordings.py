@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
-from cells.space import options
-from experiments.study import BENCHMARK, DATASET, RECORDED
+from cells.space import Space, options
+from experiments.study import BENCHMARK, DARTS_TABLE, DATASET, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import progress_display
@@ -59,11 +60,13 @@ class Recording:
     """Settings of a recording.
 
     Attributes:
-        choices: fields of `Config` and of `NASBench201`; the others have their defaults.
+        choices: fields of `Config` and of the space; the others have their defaults.
         cells: specification of the cells for `ntkscore.run.selection.select`.
         seeds: number of seeds of images and weights, counted from 0.
         images: the data set that they are drawn from.
         only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
+        of: the class of the space.
+        table: the folder of the table that `cells` may name.
     """
 
     choices: Choices
@@ -71,14 +74,16 @@ class Recording:
     seeds: int = 3
     images: str = DATASET
     only: tuple[str, ...] = ()
+    of: type[Space] = NASBench201
+    table: str = BENCHMARK
 
     def _chosen(self, cls: type) -> Choices:
         return {f.name: self.choices[f.name] for f in options(cls) if f.name in self.choices}
 
     @property
-    def space(self) -> NASBench201:
+    def space(self) -> Any:
         """The cells' networks."""
-        return NASBench201(**self._chosen(NASBench201))
+        return self.of(**self._chosen(self.of))
 
     @property
     def config(self) -> Config:
@@ -181,7 +186,23 @@ REFERENCES = {
 """Whole spaces for percentiles, which go into the package. This one is of `make rank`'s fidelity
 and images."""
 
-RECORDINGS = SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | SIGNS | REFERENCES
+_DARTS_SIZES = {
+    "trained": {"channels": 16, "layers": 8},
+    "small": {"channels": 8, "layers": 8},
+    "shallow": {"channels": 8, "layers": 5},
+}
+DARTS = {
+    f"darts/{name}": Recording(
+        sizes | {"samples": 16, "proxies": True}, of=Darts, table=DARTS_TABLE
+    )
+    for name, sizes in _DARTS_SIZES.items()
+}
+"""Every measure of the genotypes that Tiny-RobustBench trained, at their size and at two smaller
+ones."""
+
+RECORDINGS = (
+    SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | SIGNS | REFERENCES | DARTS
+)
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
@@ -233,8 +254,9 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     recording = RECORDINGS[name]
     devices.prepare()
     images = load_images(recording.images, data_dir)
-    job = Job.of(images, recording.config, space=recording.space, seeds=recording.seeds)
-    cells = select(recording.cells, recording.space, load_table(data_dir / BENCHMARK))
+    space = recording.space
+    cells = select(recording.cells, space, load_table(data_dir / recording.table))
+    job = Job.of(images, recording.config, space=space, seeds=recording.seeds)
     out = SHIPPED if name in REFERENCES else out
     with progress_display() as report:
         folder = work / ("proxies" if name in PROXIES else name)
@@ -253,9 +275,11 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     for old in (out / name).glob("*"):
         old.unlink()
-    recorded = ResultSet.create_or_resume(out / name, full.configuration, session)
+    kept = full.configuration, session, full.identity
+    recorded = ResultSet.create_or_resume(out / name, *kept)
     rows = full.read()
-    wanted = rows["cell"].isin([cell.index for cell in cells]) & (rows["seed"] < recording.seeds)
+    wanted = rows[full.identity[0]].isin([*map(space.key, cells)])
+    wanted &= rows["seed"] < recording.seeds
     recorded.append(kept_rows(rows[wanted], recording.only))
     (recorded.directory / LOCK).unlink(missing_ok=True)
     return recorded.directory

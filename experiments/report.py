@@ -9,6 +9,9 @@ from pathlib import Path
 import pandas as pd
 import typer
 
+from cells.darts import Darts
+from cells.nasbench201.space import NASBench201
+from cells.space import Space
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
 from experiments.study import (
@@ -58,8 +61,19 @@ violates it. A section with several rows is *mixed* unless all rows agree.""",
 Small adversarial trainings on two cores, made by `python -m experiments training`: signs, not the
 benchmark's accuracies. The benchmark's own recipe is `ntkscore train` as it stands; it takes about
 1.84 hours of a T4 for a network (`docs/training.md`).""",
+    "darts": """# DARTS cells
+
+Train-free measures of 223 genotypes of the DARTS space against their accuracy after adversarial
+training, and orders chosen on NAS-Bench-201 or here, tested on the other. Made by `python -m
+experiments darts` from the table Tiny-RobustBench and the recordings in `results/darts/`.
+
+The table has 223 random genotypes in networks of 8 cells and 16 channels, trained once each with
+PGD-7 at 8/255 on CIFAR-10. Accuracy is that under PGD-7 at the best epoch. Questions of our own
+have no paper's number.""",
 }
 """The heads of the pages, by name."""
+DEPTHS: dict[type[Space], str] = {NASBench201: "cells_per_stage", Darts: "layers"}
+"""The option that says how deep a space's networks are."""
 
 
 def format_value(value: object) -> object:
@@ -121,18 +135,20 @@ def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Ite
         yield "\n".join(remarks)
 
 
-def recordings(study: Study) -> Iterator[str]:
-    """Settings, devices and cost of every recording, and the scores that it lacks."""
-    present = [name for name in RECORDINGS if (study.results / name).is_dir()]
+def recordings(study: Study, space: type[Space]) -> Iterator[str]:
+    """Settings, devices and cost of a space's recordings, and the scores that they lack."""
+    present = [
+        name
+        for name, recording in RECORDINGS.items()
+        if recording.of is space and (study.results / name).is_dir()
+    ]
     yield "## Recordings"
     yield (
-        "All on CIFAR-10. `table:K` is a seeded sample of K of the table's 6,466 cells. A cell's "
-        "seconds are of the devices named, all radii of a seed together, compilation left out."
+        "All on CIFAR-10. A cell's seconds are of the devices named, all radii of a seed together, "
+        "compilation left out."
     )
-    yield markdown_table(
-        ("recording", "cells", "seeds", "images", "C", "N", "attack, ρ", "devices", "s per cell"),
-        [recording_row(study, name) for name in present],
-    )
+    head = ("recording", "cells", "seeds", "images", "C", DEPTHS[space], "attack, ρ", "devices")
+    yield markdown_table((*head, "s per cell"), [recording_row(study, name) for name in present])
     yield "`python -m experiments record NAME` makes each."
     yield "\n".join(
         f"- {status_counts(name, study.rows(name))}" for name in present if "/" not in name
@@ -148,9 +164,9 @@ def recording_row(study: Study, name: str) -> tuple[object, ...]:
     devices = Counter(result_set.sessions[-1]["devices"])
     return (
         f"`{name}`",
-        f"{rows['cell'].nunique():,}",
+        f"{rows[result_set.identity[0]].nunique():,}",
         rows["seed"].nunique(),
-        *(configuration[key] for key in ("samples", "channels", "cells_per_stage")),
+        *(configuration[key] for key in ("samples", "channels", DEPTHS[RECORDINGS[name].of])),
         f"{configuration['attack']} {radii}",
         ", ".join(f"{count} × {kind}" for kind, count in devices.items()),
         "" if math.isnan(cost) else f"{cost:.2f}",
@@ -159,12 +175,13 @@ def recording_row(study: Study, name: str) -> tuple[object, ...]:
 
 def status_counts(name: str, rows: pd.DataFrame) -> str:
     """A sentence on how many cells and seeds of a recording lack some score, and why."""
-    failed = rows[rows["status"] != "ok"].drop_duplicates(["cell", "seed", "status"])
-    counts = failed.groupby("status")["cell"].agg(["size", "nunique"])
+    cell = rows.columns[0]
+    failed = rows[rows["status"] != "ok"].drop_duplicates([cell, "seed", "status"])
+    counts = failed.groupby("status")[cell].agg(["size", "nunique"])
     failures = ", ".join(
         f"{row.size} (of {row.nunique} cells) are {row.Index}" for row in counts.itertuples()
     )
-    units = len(rows.drop_duplicates(["cell", "seed"]))
+    units = len(rows.drop_duplicates([cell, "seed"]))
     return f"`{name}`: {units:,} cells and seeds, of which {failures or 'all have every score'}."
 
 
@@ -220,7 +237,7 @@ def run_all(
 def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], page: Path) -> None:
     """Run experiments and write their page, one of `HEADS`.
 
-    The report has the recordings too, and the three findings about kernels.
+    Those with recordings list them; the report has the three findings about kernels too.
     """
     sections, statements, times = run_all(study, experiments, page)
     counts = verdict_counts(statements)
@@ -233,5 +250,7 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
             MEANS,
         ]
         note = "Of this report's own run, start-up left out."
-        parts = [*before, *sections, *recordings(study), "## Time", note, times]
+        parts = [*before, *sections, *recordings(study, NASBench201), "## Time", note, times]
+    if name == "darts":
+        parts = [HEADS[name], counts, *sections, *recordings(study, Darts), "## Time", times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

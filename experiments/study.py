@@ -27,6 +27,7 @@ RECORDED = Path(__file__).parent / "results"
 """Our own recorded runs."""
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
+DARTS_TABLE = "tiny-robustbench"
 DATASET = "cifar10"
 """The data set of all recordings, and of every experiment that does not compare data sets."""
 METRICS = (
@@ -114,7 +115,7 @@ class Study:
     def rows(self, name: str) -> pd.DataFrame:
         """The tidy rows of a recording; seeds that lack cells are left out."""
         rows = self.result_set(name).read()
-        cells = rows.groupby("seed")["cell"].nunique()
+        cells = rows.groupby("seed")[self.result_set(name).identity[0]].nunique()
         return rows[rows["seed"].isin(cells.index[cells == cells.max()])]
 
     @cached_property

@@ -17,8 +17,9 @@ from cells.cell_space import (
 )
 from cells.darts import counts
 from cells.darts.canonical import canonical
-from cells.darts.genotype import DIL_5, SEP_3, SEP_5, Genotype, Genotypes, neighbours
+from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes, neighbours
 from cells.darts.published import PUBLISHED
+from cells.normalization import NORMALIZATIONS, measure_each
 from cells.space import option
 from ntkscore.lazy import Array, Lazy
 
@@ -30,6 +31,13 @@ else:  # These import JAX.
     passes = Lazy("cells.darts.passes")
     training = Lazy("cells.darts.training")
 
+# Estimated from these, memory is 1.0 to 1.5 times what XLA allots on a CPU (`CompiledMemoryStats`,
+# tests/run/test_devices.py).
+EDGES, CELL = len(TARGETS), 16
+"""Arrays of the first stage's size that a normal cell holds for the backward pass: of its nodes and
+the rounds of its edges; and, where each image is normalised by itself, its edges' outputs."""
+AT_WORK = 100
+"""Further such arrays that a pass holds, those of the reduction cells among them."""
 LEAST_LAYERS = 5
 """With fewer, a reduction cell would follow the stem or another one."""
 
@@ -136,6 +144,18 @@ class Darts(CellSpace):
             for convolution in (SEP_5, SEP_3, DIL_5)
             for operation, _ in architecture.normal
         )
+
+    def memory(self, shape: Hashable, points: int, width: int) -> int | None:
+        """Bytes for one network, estimated from the residuals of its passes; None by batches."""
+        mode = NORMALIZATIONS[self.bn]
+        if mode.coupled:
+            return None
+        residuals = CELL + EDGES * (mode.live is measure_each)
+        # The stages hold 1, 1/2 and 1/4: twice the channels on a quarter of the pixels.
+        cells = sum(count / 2**stage for stage, count in enumerate(self.sizes.normal_cells))
+        pixels = self.task.image_shape[0] * self.task.image_shape[1]
+        activations = (residuals * cells + AT_WORK) * points * pixels * self.channels
+        return int(width * (activations + points * 3 * (8 * self.channels) ** 2))
 
     @property
     def sizes(self) -> "network.Shape":

@@ -1,6 +1,6 @@
 """Runs into a result directory, and rankings of its networks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -93,6 +93,7 @@ def search(
     seed: int = 0,
     seeds: int = 1,
     by: str | None = None,
+    at_most: Mapping[str, float] | None = None,
     reference: str | PathLike[str] | None = None,
     batch: int | None = None,
     report: Callable[[Step], None] = lambda step: None,
@@ -113,6 +114,8 @@ def search(
         seed: of the search, and the first one of images and weights.
         seeds: how many seeds a network is scored with.
         by: a score, or several joined by `+`; the default sum if left out.
+        at_most: bounds on costs and counts of the networks that the space trains, by name, such as
+            `{"params": 300_000}`.
         reference: a run over a whole space that was scored in the same way; if left out, one that
             comes with the package, where one fits.
         batch: networks per device and call; chosen from the free memory if left out.
@@ -134,8 +137,9 @@ def search(
         6
     """
     job = Job.of(data, config, space=space, seeds=range(seed, seed + seeds))
-    job = job.ranked_by(by, reference, check(method, budget, job.space))
-    return job.search(out, method, budget, batch=batch, report=report).frame
+    job = job.ranked_by(by, reference, check(method, budget, job.space, at_most))
+    how = {"at_most": at_most, "batch": batch, "report": report}
+    return job.search(out, method, budget, **how).frame
 
 
 def rank_results(

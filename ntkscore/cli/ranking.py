@@ -4,6 +4,7 @@ A command imports what it works with when it runs, so that help is quick, and wh
 its input is checked, so that a refusal is.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -121,6 +122,13 @@ def search(
         str, typer.Option(help=f"How to go on from network to network: {' or '.join(METHODS)}.")
     ] = "local",
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
+    at_most: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=NUMBER: bound on a cost or count of the networks that would be trained, "
+            "such as params=3e5 or flops=5e7; repeatable."
+        ),
+    ] = None,
     top: o.Top = None,
     batch: o.BatchSize = None,
     *,
@@ -134,7 +142,8 @@ def search(
     from ntkscore.results import ResultSet
 
     job = ordered.job(config, space)
-    job = job.ranked_by(ordered.by, ordered.reference, check(method, budget, job.space))
+    bounds = _bounds(at_most or [])
+    job = job.ranked_by(ordered.by, ordered.reference, check(method, budget, job.space, bounds))
     job.check(out, batch)
     devices.keep_compiled(alone=True)
     with interruptible(lambda: _on_disk(out)), stderr.status("compiling") as status:
@@ -142,6 +151,7 @@ def search(
             out,
             method,
             budget,
+            at_most=bounds,
             batch=batch,
             report=lambda step: status.update(
                 f"{step.visited} of {step.budget} networks, the best "
@@ -149,6 +159,20 @@ def search(
             ),
         )
     _print_ranking(ranking, ResultSet.open(out), format, 10, top)
+
+
+def _bounds(texts: Sequence[str]) -> dict[str, float]:
+    """Bounds by name, from texts such as `params=3e5`."""
+    bounds = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        try:
+            bounds[name.strip()] = float(number)
+        except ValueError:
+            raise InputError(
+                f"expected NAME=NUMBER such as params=3e5, got {text!r}; write a name and a number"
+            ) from None
+    return bounds
 
 
 def _print_ranking(

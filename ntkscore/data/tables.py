@@ -178,7 +178,7 @@ class Table:
             remedy = f" ({self._remedy})" if self._remedy else ""
             raise InputError(
                 f"expected one of the {len(self._rows)} cells of {self.name}, but it has no "
-                f"results for index {cell}: leave this cell out or use a table that has it{remedy}"
+                f"results for {cell}: leave this cell out or use a table that has it{remedy}"
             ) from None
 
     def _column(self, dataset: str, metric: str, seed: int | None) -> np.ndarray:

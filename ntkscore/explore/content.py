@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cells.darts.genotype import Genotype
 from cells.nasbench201.cell import Cell
 from cells.space import Space
 from ntkscore.analysis.comparison import in_keys_of
@@ -68,7 +69,8 @@ class Content:
         columns: of all networks.
         terms: columns of the first sum of log-ranks, with their directions.
         x, y, x2: columns of the first view; the last one is "" without a second plot.
-        digits: the six digits of each NAS-Bench-201 cell, for drawings; [] for other networks.
+        digits: of each cell of NAS-Bench-201, for drawings; [] for other networks.
+        genotypes: the digits of each genotype of DARTS, for drawings; [] for other networks.
     """
 
     about: str
@@ -79,6 +81,7 @@ class Content:
     y: str
     x2: str
     digits: list[str]
+    genotypes: list[str] = field(default_factory=list)
 
 
 def content_of(
@@ -134,13 +137,14 @@ def content_of(
     y, *_ = [*wanted, *firsts, columns[0].id]
     return Content(
         about="; ".join(about) + ". Scores are means over the seeds.",
-        names=[[str(v) for v in where.names(a).values()] for a in architectures],
+        names=[[str(v) for v in where.names(a).values() if v != ""] for a in architectures],
         columns=columns + accuracies,
         terms=terms,
         x=x,
         y=y,
         x2=x2,
         digits=[a.digits for a in architectures if isinstance(a, Cell)],
+        genotypes=[a.digits for a in architectures if isinstance(a, Genotype)],
     )
 
 

@@ -227,6 +227,7 @@ class Job:
         method: str | Method = "local",
         budget: int = 200,
         *,
+        at_most: Mapping[str, float] | None = None,
         batch: int | None = None,
         report: Callable[[Step], None] = lambda step: None,
     ) -> Ranking:
@@ -236,6 +237,7 @@ class Job:
             out: the result directory; continued if it exists.
             method: a name in `ntkscore.run.search.METHODS`, or a search of your own.
             budget: networks to visit.
+            at_most: bounds on costs and counts of the networks that the space trains, by name.
             batch: as for `score`.
             report: called after every step.
 
@@ -250,7 +252,8 @@ class Job:
             report(Step(len(visited), budget, self.space.parse(values.idxmax())))
             return values.to_dict()
 
-        visit(method, self.space, evaluate, budget, np.random.default_rng(self.seeds[0]))
+        rng = np.random.default_rng(self.seeds[0])
+        visit(method, self.space, evaluate, budget, rng, at_most)
         return self.ranking(ResultSet.open(out), visited)
 
     def missing(self, results: ResultSet, architectures: Sequence[Architecture]) -> int:

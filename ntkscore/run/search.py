@@ -80,6 +80,7 @@ def visit(
     evaluate: Callable[[Sequence[Architecture]], Values],
     budget: int,
     rng: np.random.Generator,
+    at_most: Mapping[str, float] | None = None,
 ) -> list[Architecture]:
     """The architectures that a search visits, in order.
 
@@ -91,10 +92,12 @@ def visit(
             larger is better, and a value may change as more are known.
         budget: architectures to visit; fewer where no more can be reached.
         rng: of the search.
+        at_most: bounds on costs and counts of the networks that the space trains, by name; others
+            are not visited.
 
     Raises:
-        InputError: if there is no such method, the budget is below 1, or the space has no
-            neighbours.
+        InputError: if there is no such method, the budget is below 1, the space has no neighbours,
+            a bound's name is none, or no network is within the bounds.
 
     Example:
         >>> from cells.residual import Residual
@@ -106,29 +109,56 @@ def visit(
         >>> "111111" in {a.pattern for a in found}, len(found)
         (True, 30)
     """
-    check(method, budget, space)
+    check(method, budget, space, at_most)
     visited: dict[Hashable, Architecture] = {}
     values: Values = {}
     steps = (METHODS[method] if isinstance(method, str) else method)(space, rng)
     idle = 0
     requested = next(steps)
     while len(visited) < budget and idle < PATIENCE:
-        new = {space.key(a): a for a in requested if space.key(a) not in visited}
+        new = {
+            space.key(a): a
+            for a in requested
+            if space.key(a) not in visited and _within(at_most, space, a)
+        }
         new = dict(list(new.items())[: budget - len(visited)])
         if new:
             visited |= new
             values = evaluate(list(new.values()))
         idle = 0 if new else idle + 1
         requested = steps.send(values)
+    if not visited:
+        bounds = " and ".join(
+            f"{name} at most {bound:g}" for name, bound in (at_most or {}).items()
+        )
+        raise InputError(
+            f"expected a network with {bounds}, got none in {PATIENCE} steps; raise the bound"
+        )
     return list(visited.values())
 
 
-def check(method: str | Method, budget: int, space: Space) -> Architecture:
+def _within(at_most: Mapping[str, float] | None, space: Space, architecture: Architecture) -> bool:
+    """Whether the network that the space trains is within the bounds."""
+    if not at_most:
+        return True
+    trained = space.trained()
+    counted = {**trained.costs(architecture), **trained.structure(architecture)}
+    if unknown := sorted(at_most.keys() - counted.keys()):
+        raise InputError(
+            f"expected bounds on costs or counts of {space.name}, {', '.join(counted)}, got "
+            f"{unknown[0]!r}; name one of these"
+        )
+    return all(counted[name] <= bound for name, bound in at_most.items())
+
+
+def check(
+    method: str | Method, budget: int, space: Space, at_most: Mapping[str, float] | None = None
+) -> Architecture:
     """Refuse a search that cannot run; return the first architecture of the space.
 
     Raises:
-        InputError: if there is no such method, the budget is below 1, or the space does not list
-            its architectures or their neighbours.
+        InputError: if there is no such method, the budget is below 1, the space does not list its
+            architectures or their neighbours, or a bound's name is none.
     """
     if isinstance(method, str) and method not in METHODS:
         raise InputError(f"expected one of {', '.join(METHODS)}, got {method!r}; choose one")
@@ -136,4 +166,5 @@ def check(method: str | Method, budget: int, space: Space) -> Architecture:
         raise InputError(f"expected a budget of at least 1 network, got {budget}; raise it")
     first = space.architectures("distinct")[0]
     space.neighbours(first)
+    _within(at_most, space, first)
     return first

@@ -30,7 +30,7 @@ def test_frame_of_cells() -> None:
     assert table.accuracy(Cell(2581), "cifar10", "clean") == 0.9
     assert table.accuracies("cifar10", "pgd8", [7, np.int64(2581)]).tolist() == [0, 0.5]
     assert table.representative(Cell(7)) == 7
-    with pytest.raises(InputError, match=r"one of the 2 cells of mine, .* index 8: .* has it$"):
+    with pytest.raises(InputError, match=r"one of the 2 cells of mine, .* for 8: .* has it$"):
         table.accuracy(8, "cifar10", "clean")
     with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* seed 1 came"):
         table.accuracy(7, "cifar10", "clean", seed=1)
@@ -42,7 +42,7 @@ def test_frame_of_architectures_by_other_keys() -> None:
     assert table.representative("vgg") == "vgg"
     assert table.accuracies("SVHN", "clean", ["vgg", "resnet"]).tolist() == [0.8, 0.9]
     for unknown in ("alexnet", 0):
-        with pytest.raises(InputError, match=r"it has no results for index .*: leave"):
+        with pytest.raises(InputError, match=r"it has no results for .*: leave"):
             table.accuracy(unknown, "svhn", "clean")
     pairs = pd.DataFrame({"clean": [0.9, 0.8]}, pd.MultiIndex.from_tuples([(3, "a"), (3, "b")]))
     assert Table.from_frame(pairs, dataset="svhn").accuracy((3, "b"), "svhn", "clean") == 0.8
@@ -172,7 +172,7 @@ def test_one_entry_makes_a_table_format(tmp_path: Path, monkeypatch: pytest.Monk
     assert table.own == ("b", "a")
     assert table.accuracy("twin", "cifar10", "clean") == 0.9
     assert table.representative("twin") == "b"
-    with pytest.raises(InputError, match=r"index c: .* \(ask for a longer list\)"):
+    with pytest.raises(InputError, match=r"for c: .* \(ask for a longer list\)"):
         table.accuracy("c", "cifar10", "clean")
 
 

@@ -183,7 +183,7 @@ def test_official_format_without_meta_knows_its_own_cells_only(tmp_path: Path) -
     (tmp_path / "meta.json").unlink()
     table = load_table(path)
     assert table.own == (0, 7)
-    with pytest.raises(InputError, match=r"one of the 2 cells .* index 5: .*meta\.json"):
+    with pytest.raises(InputError, match=r"one of the 2 cells .* for 5: .*meta\.json"):
         table.representative(5)
 
 
@@ -203,9 +203,9 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
         table.metrics("svhn")
     with pytest.raises(InputError, match=r"on cifar10, which has val_acc, .* but 'corr' came"):
         table.accuracies("cifar10", "corr")
-    with pytest.raises(InputError, match=r"one of the 4 cells .* no results for index 15625"):
+    with pytest.raises(InputError, match=r"one of the 4 cells .* no results for 15625"):
         table.accuracy(15_625, "cifar10", "clean")
-    with pytest.raises(InputError, match=r"no results for index -1"):
+    with pytest.raises(InputError, match=r"no results for -1"):
         table.accuracies("cifar10", "clean", [0, -1])
     with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* seed 1 came"):
         table.accuracy(0, "cifar10", "clean", seed=1)

@@ -21,6 +21,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from cells.darts import Genotype
 from cells.nasbench201.space import NASBench201
 from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.percentiles import SHIPPED
@@ -233,6 +234,40 @@ def test_operations_filter(browser: Any, whole: Path) -> None:
         assert page.run("return kept.length") == wanted > 0
         assert page.view["edges"] == "3xxxx1"
         assert f"over {wanted:,} networks" in page.text("#agreement")
+
+
+def test_costs_and_counts_filter(browser: Any, whole: Path) -> None:
+    with Page(browser, whole) as page:
+        params, pools = page.column("params"), page.column("path_pools")
+        wanted = int(np.sum((params <= 3e5) & (pools >= 1)))
+        page.find("details summary").click()
+        for name, end, value in (("params", "to", "3e5"), ("path_pools", "from", "1")):
+            page.find(f"#counts input[aria-label='{name} {end}']").send_keys(value, Keys.TAB)
+        assert page.run("return kept.length") == wanted > 0
+        assert page.view["ranges"] == "params**300000,path_pools*1*"
+    with Page(browser, whole, ranges="params**300000,path_pools*1*,nothing*1*2") as page:
+        assert page.run("return kept.length") == wanted
+
+
+def test_a_genotype_is_drawn_with_both_of_its_cells(browser: Any, tmp_path: Path) -> None:
+    genotypes = [Genotype.parse(name).digits for name in ("DARTS", "AdvRush")]
+    columns = [Column("clean.trace", "Scores", 1, pd.Series([1.0, 2.0]))]
+    first, names = columns[0].id, [[digits] for digits in genotypes]
+    content = Content("Two.", names, columns, {first: 1}, first, first, "", [], genotypes)
+    (tmp_path / "page.html").write_text(document(content, "Two"), encoding="utf-8")
+    with Page(browser, tmp_path / "page.html") as page:
+        assert not page.find("#counts").is_displayed()
+        page.find("#ranking tbody tr").click()
+        titles = [
+            page.run("return arguments[0].textContent", t) for t in page.all("#network title")
+        ]
+        normal, reduce = page.run("return content.names[state.network][0]").split("-")
+        assert [t.partition(":")[0] for t in titles] == [
+            f"normal cell {normal}",
+            f"reduce cell {reduce}",
+        ]
+        assert titles[0].count("→") == titles[1].count("→") == 8
+        assert len(page.all("#network path")) == 16
 
 
 def test_a_heading_sorts_and_sorts_the_other_way(browser: Any, whole: Path) -> None:

@@ -89,6 +89,28 @@ def test_evolution_finds_more_than_chance() -> None:
         assert np.mean([best(method, seed) for seed in range(5)]) > np.mean(chance)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_stays_within_bounds(method: str) -> None:
+    bounds = {"params": 6e5, "path_pools": 1}
+
+    known: list[Cell] = []
+
+    def evaluate(new: Sequence[Cell]) -> dict[Any, float]:
+        known.extend(new)
+        return {CELLS.key(cell): CELLS.costs(cell)["params"] for cell in known}
+
+    found = visit(method, CELLS, evaluate, 40, np.random.default_rng(0), bounds)
+    assert len(found) == 40
+    for cell in found:
+        counted = CELLS.costs(cell) | CELLS.structure(cell)
+        assert all(counted[name] <= bound for name, bound in bounds.items())
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="expected a network with params at most 1, got none in"):
+        visit(method, CELLS, evaluate, 40, rng, {"params": 1})
+    with pytest.raises(InputError, match=r"costs or counts of nasbench201, params, .* got 'size'"):
+        visit(method, CELLS, evaluate, 40, rng, {"size": 1})
+
+
 def test_what_is_no_search_is_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="expected one of local, evolution, got 'random'"):

@@ -30,6 +30,8 @@ const EDGES = content.graph ? content.graph.edges : [];
 const digit = (i, edge) => content.graph.digits[i].charCodeAt(edge) - 48;
 const poolings = (i) => [...content.graph.digits[i]].filter((d) => d === String(content.graph.pool)).length;
 
+const COUNTS = "Costs and counts";
+
 const number = (value) => {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -75,6 +77,9 @@ function read() {
     x2: known("x2", given.has("x") ? "" : START.x2),
     colour: colours().some(([id]) => id === colour) ? colour : START.colour,
     edges: EDGES.map((_, e) => (/[0-9]/.test(edges[e]) && +edges[e] < OPERATIONS.length ? +edges[e] : null)),
+    ranges: new Map((given.get("ranges") || "").split(",").map((part) => part.split("*"))
+      .filter(([id, low, high]) => columns.get(id)?.group === COUNTS && Number.isFinite(+low || +high || 0))
+      .map(([id, ...ends]) => [id, [0, 1].map((k) => (ends[k] ? +ends[k] : null))])),
     terms,
     sort: known("sort", SUM),
     ascending: given.get("order") === "ascending",
@@ -91,6 +96,7 @@ function write() {
   if (state.x2) put.set("x2", state.x2);
   put.set("colour", state.colour);
   if (state.edges.some((d) => d !== null)) put.set("edges", state.edges.map((d) => d ?? "x").join(""));
+  if (state.ranges.size) put.set("ranges", [...state.ranges].map(([id, ends]) => [id, ...ends.map((v) => v ?? "")].join("*")).join(","));
   const terms = [...state.terms].map(([id, t]) => [encodeURIComponent(id), t.weight, t.direction < 0 ? "-" : "+"].join("*"));
   put.set("sum", terms.join(","));
   put.set("sort", state.sort);
@@ -108,8 +114,9 @@ const whole = new Map();  // agreements of all that are kept, until something ch
 function filter() {
   kept = [];
   whole.clear();
+  const ranges = [...state.ranges].map(([id, [low, high]]) => [columns.get(id).values, low ?? -Infinity, high ?? Infinity]);
   for (let i = 0; i < N; i++)
-    if (state.edges.every((d, e) => d === null || digit(i, e) === d)) kept.push(i);
+    if (state.edges.every((d, e) => d === null || digit(i, e) === d) && ranges.every(([v, low, high]) => v[i] >= low && v[i] <= high)) kept.push(i);
 }
 
 function pairs(among, x, y) {
@@ -364,19 +371,45 @@ function draw() {
   const list = element("dl");
   for (const column of columns.values())
     if (Number.isFinite(column.values[i])) list.append(element("dt", {}, column.id), element("dd", {}, number(column.values[i])));
-  box.replaceChildren(element("h2", {}, title(i)), ...(content.graph ? [graph(i)] : []), list);
+  box.replaceChildren(element("h2", {}, title(i)), ...pictures(i), list);
   for (const row of document.querySelectorAll("#ranking tbody tr")) row.setAttribute("aria-selected", String(+row.dataset.network === i));
+}
+
+const svg = (tag, attributes, text) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text) made.textContent = text;
+  return made;
+};
+
+const pictures = (i) => (content.graph ? [graph(i)] : content.genotypes ? ["normal", "reduce"].map((cell, k) => genotype(i, cell, k)) : []);
+
+// A genotype's cell as arcs over its nodes: the first edge of a node above them, the second below.
+function genotype(i, cell, k) {
+  const { digits, operations, targets, kinds } = content.genotypes, names = ["k−2", "k−1", "0", "1", "2", "3"];
+  const edges = digits[i].split("-")[k], picture = svg("svg", { viewBox: "0 0 300 180", role: "img" });
+  const labels = [], at = (node) => 26 + 49 * node, read = (e, part) => +edges[2 * e + part];
+  const words = targets.map((target, e) => `${names[read(e, 1)]}→${names[target]} ${operations[read(e, 0)]}`).join(", ");
+  picture.append(svg("title", {}, `${cell} cell ${edges}: ${words}`));
+  picture.append(svg("text", { x: 4, y: 14 }, `${cell} cell`));
+  targets.forEach((target, e) => {
+    const kind = read(e, 0), source = read(e, 1), way = e % 2 ? 1 : -1, from = at(source), to = at(target);
+    const height = way * (14 + 13 * (target - source) + (target % 2 ? 6 : 0)), none = kind === 0;
+    picture.append(svg("path", { d: `M${from},${90 + 11 * way} C${from},${90 + height * 1.3} ${to},${90 + height * 1.3} ${to},${90 + 11 * way}`,
+      fill: "none", stroke: OPERATION_COLOURS[kinds[kind]], "stroke-width": none ? 1 : 2.5, "stroke-dasharray": none ? "2 4" : "" }));
+    if (!none) labels.push(svg("text", { x: (from + to) / 2, y: 93 + height, "text-anchor": "middle", "paint-order": "stroke", stroke: css("--panel") || css("--ground"), "stroke-width": 4, style: "font-size:9px" }, operations[kind]));
+  });
+  picture.append(...labels);
+  names.forEach((name, node) => {
+    picture.append(svg("circle", { cx: at(node), cy: 90, r: 11, fill: css("--ground"), stroke: css("--ink") }));
+    picture.append(svg("text", { x: at(node), y: 93, "text-anchor": "middle", style: "font-size:8px" }, name));
+  });
+  return picture;
 }
 
 const NODES = [[28, 80], [110, 138], [190, 138], [272, 80]];
 
 function graph(i) {
-  const svg = (tag, attributes, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (text) made.textContent = text;
-    return made;
-  };
   const picture = svg("svg", { viewBox: "0 0 300 190", role: "img" });
   const words = EDGES.map(([a, b], e) => `${a}→${b} ${OPERATIONS[digit(i, e)]}`).join(", ");
   picture.append(svg("title", {}, `Cell ${content.graph.digits[i]}: ${words}`));
@@ -555,6 +588,19 @@ function begin() {
     select.addEventListener("change", () => { state.edges[e] = select.value === "" ? null : +select.value; refresh(); });
     $("edges").append(element("label", {}, `${a}→${b}`, select));
   });
+  const counted = [...columns.values()].filter((column) => column.group === COUNTS);
+  $("counts").hidden = !counted.length;
+  for (const { id } of counted) {
+    const ends = ["from", "to"].map((name, k) => element("input", { type: "number", step: "any", placeholder: name, "aria-label": `${id} ${name}`, "data-count": id,
+      value: state.ranges.get(id)?.[k] ?? undefined,
+      onchange: (event) => {
+        const range = state.ranges.get(id) || [null, null];
+        range[k] = event.target.value === "" ? null : +event.target.value;
+        if (range.some((v) => v !== null)) state.ranges.set(id, range); else state.ranges.delete(id);
+        refresh();
+      } }));
+    $("counts").append(element("label", {}, id, ...ends));
+  }
   refresh();
   new ResizeObserver(() => { for (const chart of Object.values(charts)) { chart.resize(); chart.places = null; } heat?.resize(); mark(); }).observe($("plots"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
