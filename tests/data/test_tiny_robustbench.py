@@ -2,7 +2,6 @@
 
 import csv
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cells.darts.counts import params, structure
+from cells.darts import Darts
 from cells.darts.genotype import OPERATIONS, Genotype
-from cells.space import Space
 from ntkscore import correlate, lookup
 from ntkscore.data.downloads import SOURCES
 from ntkscore.data.tables import load_table
@@ -21,31 +19,6 @@ from ntkscore.run.selection import select
 
 FILES = SOURCES["tiny-robustbench"].contents
 NAMES = ("DARTS", "AdvRush", "RACL", "P-DARTS")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Named(Space):
-    """Genotypes by name, without their networks."""
-
-    name = "genotypes"
-
-    def parse(self, text: Any) -> Genotype:
-        return Genotype.parse(text)
-
-    def identity(self, architecture: Genotype) -> dict[str, str | int]:
-        return {"genotype": architecture.digits, "name": architecture.name}
-
-    def costs(self, architecture: Genotype) -> dict[str, float]:
-        return {"params": params(architecture)}
-
-    def structure(self, architecture: Genotype) -> dict[str, float]:
-        return structure(architecture)
-
-    def draw(self, shape: Any, seed: int, dtype: Any) -> Any:
-        raise NotImplementedError
-
-    def model(self, shape: Any, variables: Any, code: Any, images: Any) -> Any:
-        raise NotImplementedError
 
 
 def entry(name: str, start: float) -> dict[str, Any]:
@@ -129,9 +102,9 @@ def test_what_is_no_such_table(folder: Path, content: Any) -> None:
 
 def test_cells_of_the_table_are_looked_up_and_chosen(folder: Path) -> None:
     table = load_table(folder)
-    row = lookup(Genotype.parse("darts").string, table, space=Named()).iloc[0]
+    row = lookup(Genotype.parse("darts").string, table, space=Darts()).iloc[0]
     assert (row["results of"], row["val_pgd_8_acc"]) == (Genotype.parse("DARTS").digits, 0.36)
-    assert select("table", Named(), table) == tuple(map(Genotype.parse, NAMES))
+    assert select("table", Darts(), table) == tuple(map(Genotype.parse, NAMES))
 
 
 def test_names_in_a_file_of_ones_own(tmp_path: Path) -> None:
@@ -142,17 +115,18 @@ def test_names_in_a_file_of_ones_own(tmp_path: Path) -> None:
         f'"{printed}",0.81,0.45\n4041404141303062-1011321110323211,0.8,0.4\n'
     )
     table = load_table(path, dataset="cifar10")
-    row = lookup("AdvRush", table, space=Named()).iloc[0]
+    row = lookup("AdvRush", table, space=Darts()).iloc[0]
     advrush = Genotype.parse("AdvRush")
-    assert [*row[["genotype", "val_acc", "params"]]] == [advrush.digits, 0.82, params(advrush)]
+    size = Darts().costs(advrush)["params"]
+    assert [*row[["genotype", "val_acc", "params"]]] == [advrush.digits, 0.82, size]
     scores = pd.DataFrame(
         {"clean.trace": [1.0, 3.0, 2.0, 4.0]}, index=[Genotype.parse(name).digits for name in NAMES]
     )
-    found = correlate(scores, table, "cifar10", "pgd20", space=Named(), resamples=20)
+    found = correlate(scores, table, "cifar10", "pgd20", space=Darts(), resamples=20)
     assert found.set_index("score")["spearman"]["clean.trace"] == pytest.approx(0.4)
     path.write_text(path.read_text() + "racl ,0.8,0.4\n")
     with pytest.raises(InputError, match=r"'RACL' and 'racl' are names of the same one"):
-        lookup("RACL", load_table(path, dataset="cifar10"), space=Named())
+        lookup("RACL", load_table(path, dataset="cifar10"), space=Darts())
 
 
 def test_the_published_files_have_the_accuracies_that_were_read_from_them(data_dir: Path) -> None:
