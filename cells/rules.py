@@ -98,8 +98,9 @@ class NetworkRules(Rules):
 class TrainingRules(NetworkRules):
     """Computations in training: normalised by batch statistics, with running averages of them.
 
-    Where `measure` is true, the batch's mean and biased variance normalise, are differentiated
-    through, and move the running mean and variance, unbiased, by a tenth towards them.
+    Where `measure` is true, the batch's mean and biased variance normalise, and gradients pass
+    through them. The running mean and variance move a tenth of the way towards the batch's mean and
+    unbiased variance.
     """
 
     def norm(self, weights: Weights, statistics: Any) -> Norm:

@@ -135,6 +135,7 @@ class Space(ABC):
         task: images and classes; `on` sets it.
         name: the space's name in records and on the command line.
         fewer: names in `structure` of which fewer are better; of all others more are.
+        sets: names of sets of architectures that may be asked for (`architectures`).
 
     Example:
         >>> from cells.residual import Residual
@@ -147,6 +148,7 @@ class Space(ABC):
 
     name: ClassVar[str]
     fewer: ClassVar[tuple[str, ...]] = ()
+    sets: ClassVar[tuple[str, ...]] = ("distinct", "all")
     task: Task = USUAL
 
     @abstractmethod
@@ -259,7 +261,7 @@ class Space(ABC):
         return dict([key])
 
     def architectures(self, which: str) -> Sequence[Architecture]:
-        """All architectures of a named set, `distinct` or `all`, in a fixed order.
+        """All architectures of a named set, one of `sets`, in a fixed order.
 
         Raises:
             InputError: if the space has no such set.

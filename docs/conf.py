@@ -43,7 +43,12 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 
 GENERATED = DOCS / "generated"
-PAGES = {"REPORT": "report", "THEORY": "theory-run", "TRAINING": "training-run"}
+PAGES = {
+    "REPORT": "report",
+    "THEORY": "theory-run",
+    "TRAINING": "training-run",
+    "DARTS": "darts-run",
+}
 """Pages that `python -m experiments` writes, by their names on the site."""
 
 

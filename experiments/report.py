@@ -151,7 +151,9 @@ def recordings(study: Study, space: type[Space]) -> Iterator[str]:
     yield markdown_table((*head, "s per cell"), [recording_row(study, name) for name in present])
     yield "`python -m experiments record NAME` makes each."
     yield "\n".join(
-        f"- {status_counts(name, study.rows(name))}" for name in present if "/" not in name
+        f"- {status_counts(name, study.rows(name))}"
+        for name in present
+        if space is Darts or "/" not in name
     )
 
 
@@ -252,5 +254,5 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
         note = "Of this report's own run, start-up left out."
         parts = [*before, *sections, *recordings(study, NASBench201), "## Time", note, times]
     if name == "darts":
-        parts = [HEADS[name], counts, *sections, *recordings(study, Darts), "## Time", times]
+        parts = [HEADS[name], *sections, *recordings(study, Darts), "## Time", times]
     page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

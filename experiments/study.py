@@ -139,6 +139,7 @@ class Study:
         for folder, pattern in (
             (self.data_dir, f"{BENCHMARK}/*"),
             (self.data_dir, f"{OLDER}/*"),
+            (self.data_dir, f"{DARTS_TABLE}/*"),
             (self.results, "**/*.parquet"),
         ):
             for path in sorted(folder.glob(pattern)):

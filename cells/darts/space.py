@@ -64,6 +64,7 @@ class Darts(CellSpace):
 
     name: ClassVar[str] = "darts"
     fewer: ClassVar[tuple[str, ...]] = counts.FEWER
+    sets: ClassVar[tuple[str, ...]] = ("distinct", "all", "published")
 
     channels: int = channels_option()
     layers: int = option(8, "Number of cells, those at one and two thirds reductions.")
@@ -115,13 +116,13 @@ class Darts(CellSpace):
     def architectures(self, which: str) -> Sequence[Genotype]:
         """Genotypes of a named set: `published`, those with a name; `all`; or `distinct`.
 
-        Of `all` and `distinct` none is kept. `distinct` has canonical forms, each as often as there
-        are genotypes of the network: one is drawn as likely as a network of a random genotype.
+        `all` and `distinct` are computed as they are asked for. `distinct` lists the canonical form
+        of every genotype, so a network stands in it once for each of its genotypes.
         """
         if which in ("all", "distinct"):
             return Genotypes(canonical) if which == "distinct" else Genotypes()
         if which == "published":
-            return tuple(map(Genotype.parse, PUBLISHED.values()))
+            return tuple(dict.fromkeys(map(Genotype.parse, PUBLISHED.values())))
         return super().architectures(which)
 
     def neighbours(self, architecture: Genotype) -> Sequence[Genotype]:

@@ -1,15 +1,16 @@
 """Sums of measures chosen on one space, tested on the other: NAS-Bench-201 and DARTS.
 
-1. Terms are the counts that both spaces have and the measures of `default_score`. Poolings on paths
-   of a NAS-Bench-201 cell are the poolings of a genotype, its longest path is the depth.
+1. Terms are counts of NAS-Bench-201 with the nearest ones of DARTS, and the measures of
+   `default_score`. The poolings of a genotype stand for poolings on paths.
 2. A sum of log-ranks that was chosen on NAS-Bench-201 stands unchanged on the DARTS cells.
 3. On DARTS a random half of the cells chooses a sum: of the sums of one to `MOST_TERMS` terms whose
    mean Spearman coefficient over `FOLDS` folds is within one standard error of the largest, the one
-   of the fewest terms. The other half tests it. `SPLITS` halves for each of `SEEDS` seeds.
-4. What rule 3 chooses on all DARTS cells is tested on all of NAS-Bench-201.
+   of the fewest terms. The other half tests it. The halves are as many as in `default_score`.
+4. What rule 3 chooses on all DARTS cells is tested on `FEW` random cells of NAS-Bench-201.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,25 +29,26 @@ from experiments.ours.default_score import (
     SEEDS,
     SPLITS,
     Candidates,
-    Means,
     candidates,
+    halves,
+    over_all,
+    over_folds,
     simplest,
     spearman,
 )
-from experiments.plotting import COLOURS, COLUMN, annotate, score_label
-from experiments.study import DATASET, OURS, SPACE, Finding, Outcome, Study
+from experiments.plotting import COLOURS, COLUMN, score_label
+from experiments.study import DATASET, OURS, Finding, Outcome, Study, sum_named
 from ntkscore.analysis.correlation import draws
-from ntkscore.measures.declaration import direction_of
+from ntkscore.analysis.score_names import DEFAULT
 
 TWINS = {
     "params": "params",
     "flops": "flops",
     "layers": "layers",
     "path_pools": "n_pool",
-    "longest_path": "depth",
     "field": "field",
 }
-"""Counts of NAS-Bench-201, and those of DARTS that mean the same."""
+"""Counts of NAS-Bench-201, and the nearest ones of DARTS."""
 TERMS = (*(name for name in TWINS if name != "flops"), *OF_FEATURES, *OF_KERNELS, *OF_WEIGHTS)
 FOLDS = 5
 BASELINE = "params"
@@ -65,28 +67,19 @@ FEW = 1500
 def of_darts(study: Study, recording: str = darts.TRAINED) -> pd.DataFrame:
     """Measures and counts of the DARTS cells, the counts by the names that NAS-Bench-201 has."""
     scores = darts.by_cell(study.rows(recording))
+    darts.refuse_missing(scores)
     scores = scores.drop(columns=[name for name in scores if name in TWINS and TWINS[name] != name])
     return scores.rename(columns={twin: name for name, twin in TWINS.items()})
 
 
-def log_rank_sum(name: str, scores: pd.DataFrame) -> Float[np.ndarray, " cells"]:
-    """A sum of log-ranks among these cells, larger for a better cell; NaN where a term fails."""
-    columns = [direction_of(term, SPACE.fewer) * scores[term] for term in name.split("+")]
-    return np.sum([np.log(column.rank()) for column in columns], axis=0)
+def by_spearman(
+    sums: Candidates, accuracy: Float[np.ndarray, " cells"], fold: Int[np.ndarray, " some"]
+) -> Float[np.ndarray, " sums"]:
+    """Spearman coefficient of every sum over the cells of a fold."""
+    return spearman(sums.members.astype(float) @ sums.log_ranks[:, fold], accuracy[fold])
 
 
-def over_folds(
-    sums: Candidates, accuracy: Float[np.ndarray, " cells"], cells: Int[np.ndarray, " half"]
-) -> Means:
-    """Spearman coefficients of every sum over the folds of some cells in random order."""
-    members = sums.members.astype(float)
-    found = np.stack(
-        [
-            spearman(members @ sums.log_ranks[:, fold], accuracy[fold])
-            for fold in np.array_split(cells, FOLDS)
-        ]
-    )
-    return Means(found.mean(0), found.std(0, ddof=1) / np.sqrt(FOLDS))
+HOW: dict[str, Any] = {"criterion": by_spearman, "folds": FOLDS}
 
 
 def nested(
@@ -95,34 +88,26 @@ def nested(
     """A row for each half and way: the sum, and its τ on the cells that did not choose it."""
     sums = candidates(scores, TERMS)
     every = np.arange(len(sums.members))
-    fixed = {name: log_rank_sum(name, scores) for name in FIXED}
-    for seed in range(study.seed, study.seed + SEEDS):
-        rng = np.random.default_rng(seed)
-        for split in range(SPLITS):
-            order = rng.permutation(len(scores))
-            choosing, testing = order[: len(order) // 2], order[len(order) // 2 :]
-            means = over_folds(sums, accuracy, choosing)
-            place = simplest(sums, every, means)
-            ways = {CHOSEN: (sums.name(place), sums.members[place] @ sums.log_ranks)}
-            ways |= {name: (name, values) for name, values in fixed.items()}
-            for way, (name, values) in ways.items():
-                yield {
-                    "seed": seed,
-                    "split": split,
-                    "way": way,
-                    "sum": name,
-                    "kendall": kendalltau(values[testing], accuracy[testing])[0],
-                }
+    fixed = {name: sum_named(name).of(scores).to_numpy(float) for name in FIXED}
+    for seed, split, choosing, testing in halves(study, len(scores)):
+        means = over_folds(sums, accuracy, choosing, **HOW)
+        place = simplest(sums, every, means)
+        ways = {CHOSEN: (sums.name(place), sums.members[place] @ sums.log_ranks)}
+        ways |= {name: (name, values) for name, values in fixed.items()}
+        for way, (name, values) in ways.items():
+            yield {
+                "seed": seed,
+                "split": split,
+                "way": way,
+                "sum": name,
+                "kendall": kendalltau(values[testing], accuracy[testing])[0],
+            }
 
 
 def chosen_on_all(study: Study, scores: pd.DataFrame, accuracy: np.ndarray) -> str:
     """The sum that all DARTS cells choose, by the means over the folds of all seeds."""
     sums = candidates(scores, TERMS)
-    found = [
-        over_folds(sums, accuracy, np.random.default_rng(seed).permutation(len(scores)))
-        for seed in range(study.seed, study.seed + SEEDS)
-    ]
-    means = Means(*(np.mean(parts, 0) for parts in zip(*found, strict=True)))
+    means = over_all(study, sums, accuracy, **HOW)
     return sums.name(simplest(sums, np.arange(len(sums.members)), means))
 
 
@@ -155,9 +140,9 @@ def tested(study: Study, chosen: str) -> Iterator[dict[str, object]]:
             ("DARTS", here, accuracy),
             ("NAS-Bench-201", there.iloc[few], far[few]),
         ):
-            values = log_rank_sum(name, scores)
+            values = sum_named(name).of(scores).to_numpy(float)
             known = np.isfinite(values)
-            base = log_rank_sum(BASELINE, scores)
+            base = scores[BASELINE].to_numpy(float)
             tau = darts.kendall(values[known], measured[known], study.seed)
             gap = difference(values[known], base[known], measured[known], study.seed)
             row |= {f"{label} cells": int(known.sum())}
@@ -183,56 +168,68 @@ def table(frame: pd.DataFrame, halves: pd.DataFrame) -> pd.DataFrame:
         name = str(one["sum"])
         row = {"sum": name, "label": FIXED.get(name, ""), "chosen on": one["chosen on"]}
         for label in ("DARTS", "NAS-Bench-201"):
-            row[f"τ on {label}"] = _interval(one, f"{label} τ", f"{label} low", f"{label} high")
+            tau = darts.interval_text(one, f"{label} τ", f"{label} low", f"{label} high")
+            row[f"τ on {label}"] = tau + (" (chose)" if one["chosen on"] == label else "")
             ends = f"{label} gap", f"{label} gap low", f"{label} gap high"
-            row[f"less that of params, {label}"] = "" if name == BASELINE else _interval(one, *ends)
-        row["median of DARTS halves"] = f"{medians[name]:.3f}" if name in medians else ""
+            row[f"less that of params, {label}"] = (
+                "" if name == BASELINE else darts.interval_text(one, *ends)
+            )
+        own = medians[name] if name in medians else medians[CHOSEN]
+        row["median of the testing halves, DARTS"] = f"{own:.3f}"
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _interval(row: dict, *columns: str) -> str:
-    value, low, high = (float(row[column]) for column in columns)
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
-
-
 def draw(frame: pd.DataFrame) -> Figure:
     """τ of each sum on one space against that on the other."""
-    figure, axis = plt.subplots(figsize=(1.6 * COLUMN, 1.3 * COLUMN))
+    figure, axis = plt.subplots(figsize=(2 * COLUMN, 1.2 * COLUMN))
     colours = dict(zip(("–", "NAS-Bench-201", "DARTS"), COLOURS, strict=False))
-    for one in frame.to_dict("records"):
-        x, y = one["NAS-Bench-201 τ"], one["DARTS τ"]
-        colour = colours[one["chosen on"]]
+    for mark, one in zip("osD^v<>PX*h", frame.to_dict("records"), strict=False):
+        x, y, chosen = one["NAS-Bench-201 τ"], one["DARTS τ"], one["chosen on"]
+        label = FIXED.get(one["sum"]) or score_label(one["sum"])
         axis.errorbar(
             x,
             y,
             [[y - one["DARTS low"]], [one["DARTS high"] - y]],
             [[x - one["NAS-Bench-201 low"]], [one["NAS-Bench-201 high"] - x]],
-            "o",
-            color=colour,
-            markersize=3,
-            linewidth=0.6,
+            mark,
+            color=colours[chosen],
+            markersize=4,
+            linewidth=0.5,
+            label=label + ("" if chosen == "–" else f", chosen on {chosen}"),
         )
-        label = FIXED.get(one["sum"]) or score_label(one["sum"])
-        axis.annotate(label, (x, y), fontsize=5, xytext=(3, 2), textcoords="offset points")
-    for chosen, colour in colours.items():
-        axis.plot([], [], "o", color=colour, markersize=3, label=f"chosen on {chosen}")
-    axis.set_ylabel("τ, 223 DARTS cells")
-    annotate(figure, axis, "τ with PGD 8/255 accuracy, cells of NAS-Bench-201", 3)
+    axis.set_xlabel("τ with PGD 8/255 accuracy, cells of NAS-Bench-201")
+    axis.set_ylabel("τ with PGD-7 accuracy, DARTS cells")
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7)
     return figure
+
+
+def better(label: str, here: str, there: str, row: pd.Series) -> Finding:
+    """Whether a sum that was chosen here orders the cells there better than their parameters."""
+    ends = f"{there} gap", f"{there} gap low", f"{there} gap high"
+    low, high = (float(row[end]) for end in ends[1:])
+    gap = darts.interval_text(row, *ends) + (" (surely worse)" if high < 0 else "")
+    return Finding(
+        f"the sum chosen on {here}, {label}, orders {there} better than the parameter count",
+        OURS,
+        "it is the parameter count itself" if label == BASELINE else gap,
+        "reproduced" if low > 0 else "not reproduced" if high <= 0 else "not decidable",
+        "τ less that of the parameters: reproduced where its interval lies above 0, not reproduced "
+        "where it does not reach above 0",
+    )
 
 
 def run(study: Study) -> Outcome:
     """The table "chosen here, tested there", and its figure."""
     here = of_darts(study)
     accuracy = darts.accuracy_of(study, here.index)
-    halves = pd.DataFrame(nested(study, here, accuracy))
+    tested_halves = pd.DataFrame(nested(study, here, accuracy))
     chosen = chosen_on_all(study, here, accuracy)
     frame = pd.DataFrame(tested(study, chosen))
-    by_way = dict(tuple(halves.groupby("way")))
+    by_way = dict(tuple(tested_halves.groupby("way")))
     wide = by_way[CHOSEN]["kendall"].to_numpy() - by_way[BASELINE]["kendall"].to_numpy()
     most = by_way[CHOSEN]["sum"].value_counts()
-    best = frame[frame["sum"].isin(benchmark.LABELS)].sort_values("DARTS τ").iloc[-1]
+    by_sum = frame.set_index("sum")
     return Outcome(
         frame,
         draw(frame),
@@ -247,17 +244,11 @@ def run(study: Study) -> Outcome:
             f"chosen sums have a median τ of {by_way[CHOSEN]['kendall'].median():.3f}, the "
             f"parameter count {by_way[BASELINE]['kendall'].median():.3f}; the chosen one is above "
             f"it in {int((wide > 0).sum())} of {len(wide)}.",
-            "Poolings of a genotype stand for poolings on paths, its depth for the longest path.",
+            "Poolings of a genotype stand for poolings on paths.",
         ),
         findings=(
-            Finding(
-                "a sum that the DARTS cells did not choose orders them better than parameters",
-                OURS,
-                f"{FIXED[best['sum']]}: "
-                f"{_interval(dict(best), 'DARTS gap', 'DARTS gap low', 'DARTS gap high')}",
-                "reproduced" if best["DARTS gap low"] > 0 else "not reproduced",
-                "reproduced where the interval of the best one's difference lies above 0",
-            ),
+            better("the default", "NAS-Bench-201", "DARTS", by_sum.loc[str(DEFAULT)]),
+            better(f"{score_label(chosen)}", "DARTS", "NAS-Bench-201", by_sum.loc[chosen]),
         ),
-        summary=table(frame, halves),
+        summary=table(frame, tested_halves),
     )

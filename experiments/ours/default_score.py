@@ -17,8 +17,8 @@
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -145,12 +145,21 @@ class Means(NamedTuple):
     error: Float[np.ndarray, " sums"]
 
 
+Criterion = Callable[
+    [Candidates, Float[np.ndarray, " cells"], Int[np.ndarray, " some"]], Float[np.ndarray, " sums"]
+]
+
+
 def over_folds(
-    sums: Candidates, accuracy: Float[np.ndarray, " cells"], cells: Int[np.ndarray, " half"]
+    sums: Candidates,
+    accuracy: Float[np.ndarray, " cells"],
+    cells: Int[np.ndarray, " half"],
+    criterion: Criterion = criterion,
+    folds: int = FOLDS,
 ) -> Means:
     """The criterion over the folds of some cells in random order."""
-    found = np.stack([criterion(sums, accuracy, fold) for fold in np.array_split(cells, FOLDS)])
-    return Means(found.mean(0), found.std(0, ddof=1) / np.sqrt(FOLDS))
+    found = np.stack([criterion(sums, accuracy, fold) for fold in np.array_split(cells, folds)])
+    return Means(found.mean(0), found.std(0, ddof=1) / np.sqrt(folds))
 
 
 def simplest(sums: Candidates, among: Int[np.ndarray, " some"], means: Means) -> int:
@@ -203,14 +212,20 @@ def nested(study: Study, scores: pd.DataFrame, sums: Candidates) -> Iterator[dic
                 yield {"seed": seed, "split": split, "way": way, "sum": name} | row
 
 
-def on_all_cells(study: Study, scores: pd.DataFrame, sums: Candidates) -> dict[str, str]:
-    """The simplest sum of every family, chosen on all cells by the folds of all seeds."""
-    accuracy = study.accuracies(scores.index)[DATASET]
+def over_all(
+    study: Study, sums: Candidates, accuracy: Float[np.ndarray, " cells"], **how: Any
+) -> Means:
+    """The criterion over the folds of all cells, by the means over all seeds."""
     found = [
-        over_folds(sums, accuracy, np.random.default_rng(seed).permutation(len(scores)))
+        over_folds(sums, accuracy, np.random.default_rng(seed).permutation(len(accuracy)), **how)
         for seed in range(study.seed, study.seed + SEEDS)
     ]
-    means = Means(*(np.mean(parts, 0) for parts in zip(*found, strict=True)))
+    return Means(*(np.mean(parts, 0) for parts in zip(*found, strict=True)))
+
+
+def on_all_cells(study: Study, scores: pd.DataFrame, sums: Candidates) -> dict[str, str]:
+    """The simplest sum of every family, chosen on all cells by the folds of all seeds."""
+    means = over_all(study, sums, study.accuracies(scores.index)[DATASET])
     return {
         family: sums.name(simplest(sums, sums.of(terms), means))
         for family, terms in FAMILIES.items()

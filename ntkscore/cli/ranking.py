@@ -45,8 +45,8 @@ def rank(
     cells: Annotated[
         str | None,
         typer.Option(
-            help="Set of cells: distinct, all, table, random:K, table:K, a file, or names; "
-            "distinct if left out, of a finished run all."
+            help="Set of cells: distinct, all, table, random:K, table:K, a file, or names; of "
+            "darts also published; distinct if left out, of a finished run all."
         ),
     ] = None,
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,

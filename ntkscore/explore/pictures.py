@@ -57,7 +57,7 @@ def ranking_picture(
         frame: a ranking, best first.
         value: the column that it is ranked by.
         cost: the column of the baseline that needs no scoring, such as `params`.
-        names: columns that name a network; the last one is written at the first.
+        names: columns that name a network; the last that it has is written at the first.
         path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
         first: how many come in the other colour.
@@ -71,7 +71,7 @@ def ranking_picture(
     for row in best.head(1).to_dict("records"):
         right = row[cost] > middle
         axis.annotate(
-            str(row[names[-1]]),
+            next(str(row[name]) for name in reversed(names) if row[name] != ""),
             (row[cost], row[value]),
             (-6 if right else 6, 4),
             textcoords="offset points",

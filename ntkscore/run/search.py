@@ -63,7 +63,10 @@ def regularised_evolution(space: Space, rng: np.random.Generator) -> Steps:
             parent = max(drawn, key=lambda a: values.get(space.key(a), -np.inf))
             children.append(_one_of(space.neighbours(parent), rng))
         values = yield children
-        alive.extend(children)
+        # A child out of bounds has no value; it enters only where none alive has one.
+        known = [child for child in children if space.key(child) in values]
+        started = any(space.key(one) in values for one in alive)
+        alive.extend(known if known or started else children)
 
 
 def _one_of(architectures: Sequence[Architecture], rng: np.random.Generator) -> Architecture:

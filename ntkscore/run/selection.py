@@ -9,7 +9,6 @@ from cells.space import Architecture, Space
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 
-SETS = ("distinct", "all")
 MANY = 1_000_000
 """Networks of a set that can still be listed."""
 
@@ -36,11 +35,11 @@ def select(
     """
     if not isinstance(spec, str):
         return tuple(space.parse(name) for name in spec)
-    if spec in SETS:
+    if spec in space.sets:
         listed = space.architectures(spec)
         if len(listed) > MANY:
             raise InputError(
-                f"expected a set of at most {MANY:,} networks, got the {len(listed):,} of "
+                f"expected a set of at most {MANY:,} networks, got the {len(listed):,} entries of "
                 f"{space.name}; name random:64, a file with one a line, or the networks themselves"
             )
         return tuple(listed)

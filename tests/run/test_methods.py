@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from cells import Cell, distinct_cells
+from cells.darts import Darts
+from cells.darts.published import PUBLISHED
 from cells.nasbench201.canonical import canonical
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore.errors import InputError
 from ntkscore.run.search import METHODS, visit
+from ntkscore.run.selection import select
 
 CELLS, RESIDUAL = NASBench201(), Residual(depth=8)
 
@@ -101,6 +104,8 @@ def test_a_search_stays_within_bounds(method: str) -> None:
 
     found = visit(method, CELLS, evaluate, 40, np.random.default_rng(0), bounds)
     assert len(found) == 40
+    seen = {CELLS.key(cell) for cell in found}
+    assert seen == {CELLS.key(cell) for cell in known}
     for cell in found:
         counted = CELLS.costs(cell) | CELLS.structure(cell)
         assert all(counted[name] <= bound for name, bound in bounds.items())
@@ -117,3 +122,23 @@ def test_what_is_no_search_is_refused() -> None:
         visit("random", RESIDUAL, by_ones({}), 5, rng)
     with pytest.raises(InputError, match="expected a budget of at least 1 network, got 0; raise"):
         visit("local", RESIDUAL, by_ones({}), 0, rng)
+
+
+def test_children_out_of_bounds_do_not_push_others_out() -> None:
+    steps = METHODS["evolution"](CELLS, np.random.default_rng(0))
+    first = next(steps)
+    values = {CELLS.key(cell): 1.0 for cell in first}
+    for _ in range(5):  # none of the children gets a value
+        children = steps.send(values)
+        around = {CELLS.key(n) for cell in first for n in CELLS.neighbours(cell)}
+        assert {CELLS.key(child) for child in children} <= around
+
+
+def test_published_genotypes_are_a_set_of_darts() -> None:
+    space = Darts()
+    found = select("published", space)
+    assert len(found) == len(set(found)) == len(set(PUBLISHED.values()))
+    with pytest.raises(InputError, match="a set of at most 1,000,000 networks, got the 1,076,746,"):
+        select("all", space)
+    some = select("random:5", space)
+    assert select("random:3", space) == some[:3] and len(set(some)) == 5

@@ -78,7 +78,7 @@ function read() {
     colour: colours().some(([id]) => id === colour) ? colour : START.colour,
     edges: EDGES.map((_, e) => (/[0-9]/.test(edges[e]) && +edges[e] < OPERATIONS.length ? +edges[e] : null)),
     ranges: new Map((given.get("ranges") || "").split(",").map((part) => part.split("*"))
-      .filter(([id, low, high]) => columns.get(id)?.group === COUNTS && Number.isFinite(+low || +high || 0))
+      .filter(([id, ...ends]) => columns.get(id)?.group === COUNTS && ends.length === 2 && ends.every((v) => Number.isFinite(+v)))
       .map(([id, ...ends]) => [id, [0, 1].map((k) => (ends[k] ? +ends[k] : null))])),
     terms,
     sort: known("sort", SUM),
@@ -589,7 +589,7 @@ function begin() {
     $("edges").append(element("label", {}, `${a}→${b}`, select));
   });
   const counted = [...columns.values()].filter((column) => column.group === COUNTS);
-  $("counts").hidden = !counted.length;
+  $("filters").hidden = !counted.length;
   for (const { id } of counted) {
     const ends = ["from", "to"].map((name, k) => element("input", { type: "number", step: "any", placeholder: name, "aria-label": `${id} ${name}`, "data-count": id,
       value: state.ranges.get(id)?.[k] ?? undefined,
