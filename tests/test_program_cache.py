@@ -10,7 +10,7 @@ import pytest
 from tiny import RESIDUAL, SPACE
 
 import ntkscore
-from cells.nasbench201 import space as nasbench201
+from cells import cell_space
 from ntkscore import program_cache
 from ntkscore.config import Config
 from ntkscore.run import scorer
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     """Be as a new process is, which has compiled nothing."""
     scorer._program.cache_clear()
-    nasbench201._drawing.cache_clear()
+    cell_space._drawing.cache_clear()
 
 
 def counting() -> tuple[Callable, list[int]]:

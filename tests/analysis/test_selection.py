@@ -44,14 +44,14 @@ def test_table_cells(data_dir: Path) -> None:
     some = select("table:20", SPACE, table)
     assert some[:5] == select("table:5", SPACE, table)
     assert {cell.index for cell in some} <= set(table.own)
-    with pytest.raises(InputError, match=r"expected table:K with K from 1 to 6466, got 'table:0'"):
+    with pytest.raises(InputError, match=r"expected table:K with K from 1 to 6,466, got 'table:0'"):
         select("table:0", SPACE, table)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["random:0", "random:-1", "random:x", "random:99999"])
 def test_bad_random_counts(spec: str) -> None:
-    with pytest.raises(InputError, match=r"expected random:K with K from 1 to 5234, got 'random:"):
+    with pytest.raises(InputError, match=r"expected random:K with K from 1 to 5,234, got 'random:"):
         select(spec, SPACE)
 
 

@@ -258,6 +258,7 @@ def test_a_genotype_is_drawn_with_both_of_its_cells(browser: Any, tmp_path: Path
     with Page(browser, tmp_path / "page.html") as page:
         assert not page.find("#counts").is_displayed()
         page.find("#ranking tbody tr").click()
+        page.wait(lambda: len(page.all("#network path")) == 16)
         titles = [
             page.run("return arguments[0].textContent", t) for t in page.all("#network title")
         ]
