@@ -114,8 +114,9 @@ class Study:
 
     def rows(self, name: str) -> pd.DataFrame:
         """The tidy rows of a recording; seeds that lack cells are left out."""
-        rows = self.result_set(name).read()
-        cells = rows.groupby("seed")[self.result_set(name).identity[0]].nunique()
+        recorded = self.result_set(name)
+        rows = recorded.read()
+        cells = rows.groupby("seed")[recorded.identity[0]].nunique()
         return rows[rows["seed"].isin(cells.index[cells == cells.max()])]
 
     @cached_property

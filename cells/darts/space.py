@@ -130,9 +130,6 @@ class Darts(CellSpace):
         others = dict.fromkeys(map(canonical, neighbours(architecture)))
         return [genotype for genotype in others if genotype != canonical(architecture)]
 
-    def shape(self, architecture: Genotype) -> Hashable:
-        return ()
-
     def encode(self, architecture: Genotype) -> dict[str, np.ndarray]:
         """Operation and source of each edge of both cells, int32."""
         cells = zip(("normal", "reduce"), architecture.cells, strict=True)

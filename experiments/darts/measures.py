@@ -103,6 +103,13 @@ def with_normal(scores: pd.DataFrame) -> pd.DataFrame:
     return scores.assign(**counted)
 
 
+def beside_counts(scores: pd.DataFrame) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Names of the measures that are no counts, their values, and the counts to hold equal."""
+    measures = [name for name in map(str, scores) if name not in COUNTED]
+    values, given = scores[measures], with_normal(scores)[list(HELD_EQUAL)]
+    return measures, values.to_numpy(float), given.to_numpy(float)
+
+
 def refuse_missing(scores: pd.DataFrame) -> None:
     """Refuse scores of which one failed: each number here is of all cells."""
     if failed := [name for name in map(str, scores) if scores[name].isna().any()]:
@@ -112,16 +119,12 @@ def refuse_missing(scores: pd.DataFrame) -> None:
         )
 
 
-def kendall(
+def taus(
     values: Float[np.ndarray, " cells"], accuracy: Float[np.ndarray, " cells"], seed: int = 0
-) -> tuple[float, float, float]:
-    """Kendall's τ-b, and its 95 % interval from a bootstrap over cells."""
-    every = [kendalltau(values, accuracy)[0]]
-    every += [
-        kendalltau(values[cells], accuracy[cells])[0]
-        for cells in draws(len(values), RESAMPLES, seed)
-    ]
-    return with_interval(np.array(every))
+) -> Float[np.ndarray, " resamples"]:
+    """Kendall's τ-b: first of all cells, then of cells drawn with replacement."""
+    drawn = (np.arange(len(values)), *draws(len(values), RESAMPLES, seed))
+    return np.array([kendalltau(values[cells], accuracy[cells])[0] for cells in drawn])
 
 
 def within_tenths(
@@ -148,13 +151,12 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
         scores = by_cell(rows)
         refuse_missing(scores)
         accuracy = accuracy_of(study, scores.index)
-        given = with_normal(scores)[list(HELD_EQUAL)].to_numpy(float)
-        measures = [name for name in map(str, scores) if name not in COUNTED]
-        beside = partials(scores[measures].to_numpy(float), accuracy, given, RESAMPLES, study.seed)
+        measures, asked, given = beside_counts(scores)
+        beside = partials(asked, accuracy, given, RESAMPLES, study.seed)
         seeds = [by_cell(part) for part in single_seeds(rows).values()]
         for name in map(str, scores):
             values = scores[name].to_numpy(float)
-            tau, low, high = kendall(values, accuracy, study.seed)
+            tau, low, high = with_interval(taus(values, accuracy, study.seed))
             near, near_low, near_high = within_tenths(
                 values, accuracy, scores["params"].to_numpy(), study.seed
             )
@@ -185,9 +187,7 @@ def chance(study: Study) -> float:
     What the counts leave of the accuracies' ranks is permuted; what they explain stays.
     """
     scores, rng = by_cell(study.rows(TRAINED)), np.random.default_rng(study.seed)
-    measures = [name for name in map(str, scores) if name not in COUNTED]
-    values = scores[measures].to_numpy(float)
-    given = with_normal(scores)[list(HELD_EQUAL)].to_numpy(float)
+    _, values, given = beside_counts(scores)
     ranks = rankdata(accuracy_of(study, scores.index))
     others = rankdata(given, axis=0)
     others -= others.mean(0)
@@ -323,7 +323,7 @@ def reversed_signs(frame: pd.DataFrame) -> str:
 def run(study: Study) -> Outcome:
     """The table of all measures of the DARTS cells."""
     frame = pd.DataFrame(examine(study))
-    cells = by_cell(study.rows(TRAINED)).index
+    cells = study.rows(TRAINED)["genotype"].unique()
     noise = kendalltau(*(accuracy_of(study, cells, metric) for metric in (METRIC, LAST)))[0]
     return Outcome(
         frame,

@@ -36,9 +36,9 @@ from experiments.ours.default_score import (
     simplest,
     spearman,
 )
+from experiments.ours.equal_counts import with_interval
 from experiments.plotting import COLOURS, COLUMN, score_label
 from experiments.study import DATASET, OURS, Finding, Outcome, Study, sum_named
-from ntkscore.analysis.correlation import draws
 from ntkscore.analysis.score_names import DEFAULT
 
 TWINS = {
@@ -60,13 +60,15 @@ FIXED = {
 }
 """Sums that are not chosen here: of NAS-Bench-201, of others, and of one term."""
 CHOSEN = "chosen on DARTS"
+GAP = ("gap", "gap low", "gap high")
+"""Columns of τ less that of the parameters."""
 FEW = 1500
 """Cells of NAS-Bench-201 that sums are tested on."""
 
 
-def of_darts(study: Study, recording: str = darts.TRAINED) -> pd.DataFrame:
+def of_darts(study: Study) -> pd.DataFrame:
     """Measures and counts of the DARTS cells, the counts by the names that NAS-Bench-201 has."""
-    scores = darts.by_cell(study.rows(recording))
+    scores = darts.by_cell(study.rows(darts.TRAINED))
     darts.refuse_missing(scores)
     scores = scores.drop(columns=[name for name in scores if name in TWINS and TWINS[name] != name])
     return scores.rename(columns={twin: name for name, twin in TWINS.items()})
@@ -83,10 +85,9 @@ HOW: dict[str, Any] = {"criterion": by_spearman, "folds": FOLDS}
 
 
 def nested(
-    study: Study, scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"]
+    study: Study, scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"], sums: Candidates
 ) -> Iterator[dict[str, object]]:
     """A row for each half and way: the sum, and its τ on the cells that did not choose it."""
-    sums = candidates(scores, TERMS)
     every = np.arange(len(sums.members))
     fixed = {name: sum_named(name).of(scores).to_numpy(float) for name in FIXED}
     for seed, split, choosing, testing in halves(study, len(scores)):
@@ -104,32 +105,16 @@ def nested(
             }
 
 
-def chosen_on_all(study: Study, scores: pd.DataFrame, accuracy: np.ndarray) -> str:
+def chosen_on_all(study: Study, accuracy: Float[np.ndarray, " cells"], sums: Candidates) -> str:
     """The sum that all DARTS cells choose, by the means over the folds of all seeds."""
-    sums = candidates(scores, TERMS)
     means = over_all(study, sums, accuracy, **HOW)
     return sums.name(simplest(sums, np.arange(len(sums.members)), means))
 
 
-def difference(
-    values: np.ndarray, baseline: np.ndarray, accuracy: np.ndarray, seed: int
-) -> tuple[float, float, float]:
-    """τ of a score less that of a baseline on the same cells and resamples, with its interval."""
-    gaps = [
-        kendalltau(values[cells], accuracy[cells])[0]
-        - kendalltau(baseline[cells], accuracy[cells])[0]
-        for cells in (
-            np.arange(len(values)),
-            *draws(len(values), darts.RESAMPLES, seed),
-        )
-    ]
-    return darts.with_interval(np.array(gaps))
-
-
-def tested(study: Study, chosen: str) -> Iterator[dict[str, object]]:
+def tested(
+    study: Study, here: pd.DataFrame, accuracy: Float[np.ndarray, " cells"], chosen: str
+) -> Iterator[dict[str, object]]:
     """A row for each sum: τ on the DARTS cells and on NAS-Bench-201, and against parameters."""
-    here = of_darts(study)
-    accuracy = darts.accuracy_of(study, here.index)
     there = benchmark.measured(study)
     far = study.accuracies(there.index)[DATASET]
     rng = np.random.default_rng(study.seed)
@@ -143,13 +128,12 @@ def tested(study: Study, chosen: str) -> Iterator[dict[str, object]]:
             values = sum_named(name).of(scores).to_numpy(float)
             known = np.isfinite(values)
             base = scores[BASELINE].to_numpy(float)
-            tau = darts.kendall(values[known], measured[known], study.seed)
-            gap = difference(values[known], base[known], measured[known], study.seed)
-            row |= {f"{label} cells": int(known.sum())}
-            row |= dict(zip((f"{label} τ", f"{label} low", f"{label} high"), tau, strict=True))
-            row |= dict(
-                zip((f"{label} gap", f"{label} gap low", f"{label} gap high"), gap, strict=True)
+            tau, of_base = (
+                darts.taus(of[known], measured[known], study.seed) for of in (values, base)
             )
+            row |= {f"{label} cells": int(known.sum())}
+            for ends, found in ((("τ", "low", "high"), tau), (GAP, tau - of_base)):
+                row |= zip((f"{label} {end}" for end in ends), with_interval(found), strict=True)
         yield row
 
 
@@ -170,7 +154,7 @@ def table(frame: pd.DataFrame, halves: pd.DataFrame) -> pd.DataFrame:
         for label in ("DARTS", "NAS-Bench-201"):
             tau = darts.interval_text(one, f"{label} τ", f"{label} low", f"{label} high")
             row[f"τ on {label}"] = tau + (" (chose)" if one["chosen on"] == label else "")
-            ends = f"{label} gap", f"{label} gap low", f"{label} gap high"
+            ends = [f"{label} {end}" for end in GAP]
             row[f"less that of params, {label}"] = (
                 "" if name == BASELINE else darts.interval_text(one, *ends)
             )
@@ -206,7 +190,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def better(label: str, here: str, there: str, row: pd.Series) -> Finding:
     """Whether a sum that was chosen here orders the cells there better than their parameters."""
-    ends = f"{there} gap", f"{there} gap low", f"{there} gap high"
+    ends = [f"{there} {end}" for end in GAP]
     low, high = (float(row[end]) for end in ends[1:])
     gap = darts.interval_text(row, *ends) + (" (surely worse)" if high < 0 else "")
     return Finding(
@@ -223,9 +207,10 @@ def run(study: Study) -> Outcome:
     """The table "chosen here, tested there", and its figure."""
     here = of_darts(study)
     accuracy = darts.accuracy_of(study, here.index)
-    tested_halves = pd.DataFrame(nested(study, here, accuracy))
-    chosen = chosen_on_all(study, here, accuracy)
-    frame = pd.DataFrame(tested(study, chosen))
+    sums = candidates(here, TERMS)
+    tested_halves = pd.DataFrame(nested(study, here, accuracy, sums))
+    chosen = chosen_on_all(study, accuracy, sums)
+    frame = pd.DataFrame(tested(study, here, accuracy, chosen))
     by_way = dict(tuple(tested_halves.groupby("way")))
     wide = by_way[CHOSEN]["kendall"].to_numpy() - by_way[BASELINE]["kendall"].to_numpy()
     most = by_way[CHOSEN]["sum"].value_counts()

@@ -76,11 +76,12 @@ def test_what_the_accuracies_follow_is_found(study: Study) -> None:
 def test_the_count_that_decides_is_chosen(study: Study) -> None:
     scores = transfer.of_darts(study)
     accuracy = measures.accuracy_of(study, scores.index)
-    frame = transfer.nested(study, scores, accuracy)
+    sums = default_score.candidates(scores, transfer.TERMS)
+    frame = transfer.nested(study, scores, accuracy, sums)
     chosen = [row for row in frame if row["way"] == transfer.CHOSEN]
     assert [row["sum"] for row in chosen] == ["params"] * 2
     assert all(row["kendall"] > 0.95 for row in chosen)
-    assert transfer.chosen_on_all(study, scores, accuracy) == "params"
+    assert transfer.chosen_on_all(study, accuracy, sums) == "params"
 
 
 def test_tau_within_tenths_is_over_the_pairs_of_a_tenth() -> None:

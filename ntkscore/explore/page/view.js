@@ -397,7 +397,7 @@ function genotype(i, cell, k) {
     const height = way * (14 + 13 * (target - source) + (target % 2 ? 6 : 0)), none = kind === 0;
     picture.append(svg("path", { d: `M${from},${90 + 11 * way} C${from},${90 + height * 1.3} ${to},${90 + height * 1.3} ${to},${90 + 11 * way}`,
       fill: "none", stroke: OPERATION_COLOURS[kinds[kind]], "stroke-width": none ? 1 : 2.5, "stroke-dasharray": none ? "2 4" : "" }));
-    if (!none) labels.push(svg("text", { x: (from + to) / 2, y: 93 + height, "text-anchor": "middle", "paint-order": "stroke", stroke: css("--panel") || css("--ground"), "stroke-width": 4, style: "font-size:9px" }, operations[kind]));
+    if (!none) labels.push(svg("text", { x: (from + to) / 2, y: 93 + height, "text-anchor": "middle", "paint-order": "stroke", stroke: css("--panel"), "stroke-width": 4, style: "font-size:9px" }, operations[kind]));
   });
   picture.append(...labels);
   names.forEach((name, node) => {
