@@ -11,8 +11,10 @@ from cells.nasbench201.space import NASBench201 as NASBench201
 from cells.residual import Residual as Residual
 from ntkscore.analysis.agreement import agreement as agreement
 from ntkscore.analysis.paired import difference as difference
+from ntkscore.analysis.prediction import Predictor as Predictor
 from ntkscore.api.accuracies import correlate as correlate
 from ntkscore.api.accuracies import lookup as lookup
+from ntkscore.api.prediction import predict as predict
 from ntkscore.api.runs import open_results as open_results
 from ntkscore.api.runs import percentiles as percentiles
 from ntkscore.api.runs import rank as rank

@@ -61,6 +61,13 @@ def scores_in(
     return score_table(rows), f"scores: {mean}, {images}, in {path}"
 
 
+def scores_of(
+    source: str | PathLike[str] | pd.DataFrame, dataset: str, rho: float | None = None
+) -> pd.DataFrame:
+    """Scores by network; those of a frame are itself, else as for `scores_in`."""
+    return source if isinstance(source, pd.DataFrame) else scores_in(source, dataset, rho)[0]
+
+
 def trained_on(space: Space, dataset: str) -> Space:
     """The space of the networks that were trained on a data set; of an unknown one as it is."""
     facts = DATASETS.get(dataset_name(dataset))

@@ -11,7 +11,7 @@ import typer
 from cells.nasbench201 import NASBench201
 from cells.space import Space
 from ntkscore.cli.display import input_errors
-from ntkscore.cli.looking import correlate, explore, fetch, lookup, verify
+from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
 from ntkscore.cli.options import registered
 from ntkscore.cli.ranking import rank, search
 from ntkscore.cli.scoring import score
@@ -20,7 +20,10 @@ from ntkscore.spaces import space_class
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
 """Packages whose versions a result may depend on."""
-COMMANDS = (score, rank, search, correlate, lookup, verify, fetch, explore, train, evaluate)
+COMMANDS = (
+    *(score, rank, search, correlate, predict, lookup),
+    *(verify, fetch, explore, train, evaluate),
+)
 """In the order in which help lists them."""
 
 

@@ -78,6 +78,70 @@ def correlate(
         stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
+def predict(
+    directory: Annotated[
+        Path,
+        typer.Argument(help="A result directory, or `recorded` for the package's own."),
+    ],
+    accuracies: Annotated[
+        Path,
+        typer.Option(
+            help="Accuracies of some of its networks, as fractions: a .csv file whose first column "
+            "names networks, or a benchmark table."
+        ),
+    ],
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Column of the accuracies; not needed where there is one."),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set of the accuracies; the run's if left out.")
+    ] = None,
+    minimise: Annotated[
+        bool, typer.Option("--minimise", help="Less is better, as of errors.")
+    ] = False,
+    suggest: Annotated[
+        int, typer.Option(help="How many networks to train next to print, instead of all.")
+    ] = 0,
+    rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
+    top: o.Top = None,
+    plot: o.Plot = None,
+    space: o.SpaceName = None,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Predict every network's accuracy from those of a few, and say which to train next."""
+    from ntkscore.api.prediction import Campaign
+    from ntkscore.api.runs import space_in
+    from ntkscore.explore.pictures import check_picture, prediction_picture
+
+    check_picture(plot)
+    campaign = Campaign.of(
+        directory,
+        accuracies,
+        metric,
+        dataset=dataset,
+        minimise=minimise,
+        space=space_in(results_path(directory), space_class(space)) if space else None,
+        rho=None if rho is None else parse_fraction(rho),
+    )
+    if top is None and format is Format.table and not suggest:
+        top = 20
+    frame = campaign.frame(suggest, top)
+    inputs, told = campaign.predictor.inputs, len(campaign.predictor.measured)
+    note = (
+        f"from {told} accuracies and {inputs.values.shape[1]} measures and counts; "
+        f"{len(inputs.left_out)} more were constant, redundant or missing; low and high: 90 % of "
+        "measured accuracies should lie between them"
+    )
+    if campaign.unknown:
+        note += f"; {campaign.unknown} accuracies are of networks that are not in {directory}"
+    if plot is not None:
+        prediction_picture(campaign.predictions(), campaign.metric, plot)
+        stderr.print(f"drawn in {plot}", soft_wrap=True)
+    heading = f"To train next, of {campaign.metric}" if suggest else f"Predicted {campaign.metric}"
+    print_frame(frame, format, heading, note)
+
+
 def lookup(
     cells: o.Cells,
     table: o.TablePath,

@@ -118,6 +118,26 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
     _write(figure, path)
 
 
+def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
+    """Draw predictions in their order with their intervals, and what was measured.
+
+    Args:
+        frame: as `predict` gives it, of all networks.
+        of: what is predicted.
+        path: .png, .svg or .pdf.
+    """
+    figure, axis = _blank(3.4)
+    axis.fill_between(frame["rank"], frame["low"], frame["high"], color=COLOURS[2], alpha=0.4, lw=0)
+    axis.plot(frame["rank"], frame["mean"], color=COLOURS[0], lw=1)
+    axis.plot(frame["rank"], frame["measured"], "D", color=COLOURS[1], ms=4)
+    axis.set(xlabel="rank by prediction", ylabel=of)
+    told = int(frame["measured"].notna().sum())
+    axis.set_title(
+        f"{len(frame):,} networks, 90 % intervals; {told} measured ones in orange", fontsize=8
+    )
+    _write(figure, path)
+
+
 def _short(name: str) -> str:
     """A score's name; of a long sum its first term and how many follow."""
     terms = name.split("+")

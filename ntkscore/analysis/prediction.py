@@ -1,0 +1,348 @@
+"""Accuracies of many networks, predicted from those of a few that were trained.
+
+A Gaussian process over train-free measures and counts: one linear term, for what all networks have
+in common, and one of a squared exponential, for what holds nearby.
+
+Source: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, chapters 2 and 5.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from ntkscore.errors import InputError
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+FEWEST = 3
+"""Accuracies that a prediction needs."""
+COVERAGE = 0.9
+"""Share of measured accuracies that the intervals should hold."""
+MOST_MISSING = 0.1
+"""Share of networks that may lack an input; there its median stands."""
+REDUNDANT = 0.99
+"""Coefficient of correlation with an earlier input from which on an input tells nothing new."""
+FARTHEST = 5.0
+"""Standard deviations at which an input is clipped."""
+PRIOR = {"linear": (-0.3, 1.0), "nearby": (-0.3, 1.0), "length": (0.5, 0.7), "noise": (-1.5, 0.7)}
+"""Mean and standard deviation of the logarithms of the process's settings, in standard deviations
+of the accuracies (length: of the inputs)."""
+BOUNDS = (1e-9, 1e9)
+"""Of the settings, so wide that the prior alone matters."""
+MOST_FITTED = 500
+"""Accuracies, drawn at random, that the settings are fitted to; all count in the prediction."""
+AT_ONCE = 4096
+"""Networks predicted at once."""
+CANDIDATES = 2000
+"""Networks of the largest expected improvement among which a batch is chosen."""
+MOVERS = 3
+"""Inputs that are named for a prediction."""
+
+
+class Inputs(NamedTuple):
+    """What accuracies are predicted from.
+
+    Attributes:
+        values: a row per network and a column per input, of mean 0 and variance 1; a quantity of
+            one sign enters by its logarithm.
+        left_out: a reason for each column that is no input.
+    """
+
+    values: pd.DataFrame
+    left_out: pd.Series
+
+    @classmethod
+    def of(cls, columns: pd.DataFrame) -> "Inputs":
+        """Inputs from measures and counts, without those that are missing, constant or redundant.
+
+        Args:
+            columns: a row per network; of two redundant columns the first stays.
+
+        Raises:
+            InputError: if no column is left.
+
+        Example:
+            >>> columns = pd.DataFrame({"params": [1.0, 2, 4], "flops": [10.0, 20, 40], "field": 3})
+            >>> inputs = Inputs.of(columns)
+            >>> list(inputs.values), dict(inputs.left_out)
+            (['params'], {'flops': 'redundant: params', 'field': 'constant'})
+        """
+        kept: dict[str, np.ndarray] = {}
+        reasons: dict[str, str] = {}
+        for name in map(str, columns):
+            values = columns[name].to_numpy(float)
+            known = np.isfinite(values)
+            if (~known).mean() > MOST_MISSING:
+                reasons[name] = f"missing for {(~known).sum()} of {len(known)} networks"
+                continue
+            values = _standardised(np.where(known, values, np.median(values[known])))
+            if values is None:
+                reasons[name] = "constant"
+                continue
+            others = np.array(list(kept.values())).reshape(-1, len(values))
+            same = np.abs(others @ values) / len(values) > REDUNDANT
+            if same.any():
+                reasons[name] = f"redundant: {list(kept)[int(same.argmax())]}"
+            else:
+                kept[name] = values
+        if not kept:
+            raise InputError(
+                f"expected a measure or count that differs between networks, got none of "
+                f"{len(columns.columns)}; score more networks"
+            )
+        return cls(pd.DataFrame(kept, columns.index), pd.Series(reasons, dtype=str))
+
+
+def _standardised(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
+    """Values of mean 0 and variance 1, by their logarithms if all have one sign; None of equals."""
+    if (values > 0).all() or (values < 0).all():
+        values = np.sign(values) * np.log(np.abs(values))
+    for _ in range(2):  # what was clipped had widened the spread
+        spread = values.std()
+        if spread <= 1e-9 * max(1.0, np.abs(values).max()):
+            return None
+        values = np.clip((values - values.mean()) / spread, -FARTHEST, FARTHEST)
+    return values
+
+
+class Predictor:
+    """Predicts the accuracies of networks, and says which to train next: ask and tell.
+
+    Attributes:
+        inputs: what it predicts from.
+        measured: the accuracies that it was told, by network.
+        minimise: whether less is better of what it is told, as of errors.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> scores = pd.DataFrame(rng.uniform(size=(50, 2)), columns=["params", "clean.trace"])
+        >>> accuracy = 0.4 + 0.1 * scores["params"] - 0.02 * scores["clean.trace"] ** 2
+        >>> predictor = Predictor(scores)
+        >>> for _ in range(4):
+        ...     chosen = predictor.ask(3)
+        ...     predictor.tell(accuracy[chosen])
+        >>> bool(predictor.measured.max() == accuracy.max())
+        True
+    """
+
+    def __init__(self, scores: pd.DataFrame, *, minimise: bool = False) -> None:
+        """
+        Args:
+            scores: measures and counts of all networks, a row per network.
+            minimise: whether less is better of what it will be told.
+        """
+        if not scores.index.is_unique:
+            raise InputError("expected each network once, got one twice; leave a row out")
+        self.inputs = Inputs.of(scores)
+        self.measured = pd.Series(index=scores.index[:0], dtype=float)
+        self.minimise = minimise
+        self._x = self.inputs.values.to_numpy() / np.sqrt(self.inputs.values.shape[1])
+
+    def tell(self, accuracies: Mapping[Hashable, float] | pd.Series) -> None:
+        """Add measured accuracies of networks; one that was told before is replaced.
+
+        Raises:
+            InputError: if a network is none of the scored ones, or a number is not finite.
+        """
+        told = pd.Series(dict(accuracies), dtype=float)
+        for key, value in zip(told.index.tolist(), told, strict=True):
+            if key not in self.inputs.values.index:
+                raise InputError(f"expected networks that were scored, got {key!r}; score it")
+            if not np.isfinite(value):
+                raise InputError(f"expected a number for {key!r}, got {value}; leave it out")
+        self.measured = told.combine_first(self.measured)
+        self.__dict__.pop("_process", None)
+
+    def predict(self) -> pd.DataFrame:
+        """Predicted accuracies of all networks.
+
+        Returns:
+            A row per network: `mean`, and `low` and `high`, between which `COVERAGE` of measured
+            accuracies should lie, in the units that were told; and `measured`, NaN where it was
+            not. Of a measured network too, the prediction is of a further measurement.
+
+        Raises:
+            InputError: if fewer than `FEWEST` accuracies were told, or all are equal.
+        """
+        mean, deviation = self._moments(self._x, noise=True)
+        reach = norm.ppf((1 + COVERAGE) / 2) * deviation
+        columns = {"mean": mean, "low": mean - reach, "high": mean + reach}
+        frame = pd.DataFrame(columns, self.inputs.values.index)
+        return frame.assign(measured=self.measured.reindex(frame.index))
+
+    def moved_by(self, networks: Sequence[Hashable]) -> pd.DataFrame:
+        """By how much each input moves the predicted means of some networks.
+
+        Returns:
+            A row per network and a column per input: the mean, less that of the same network with
+            the input's mean over all networks in place of its own.
+        """
+        process = self._process
+        x = self._x[self.inputs.values.index.get_indexer(pd.Index(networks))]
+        moved = np.empty(x.shape)
+        mean = process.predict(x)
+        for place in range(x.shape[1]):
+            without = x.copy()
+            without[:, place] = 0
+            moved[:, place] = mean - process.predict(without)
+        return pd.DataFrame(moved, list(networks), self.inputs.values.columns)
+
+    def ask(self, count: int = 1) -> list[Hashable]:
+        """Networks to train next, the most promising first; none that was told.
+
+        Each has the largest expected improvement on the best accuracy, where those before it are
+        taken to reach their predicted means. Before enough is told, networks far from each other
+        and from those told.
+
+        Args:
+            count: number of networks; fewer where no more are left.
+
+        Source: Jones et al. (1998), "Efficient global optimization"; Ginsbourger et al. (2010),
+        "Kriging is well-suited to parallelize optimization", the kriging believer.
+        """
+        if count < 1:
+            raise InputError(f"expected at least one network to ask for, got {count}; ask for one")
+        index = self.inputs.values.index
+        free = np.flatnonzero(~index.isin(self.measured.index))
+        if not len(free):
+            return []
+        if len(self.measured) < FEWEST or self.measured.nunique() == 1:
+            told = index.get_indexer(self.measured.index)
+            places = _spread(self._x, told, free, count)
+        else:
+            places = self._improving(free, count)
+        return [index[place] for place in places]
+
+    def _improving(self, free: Int[np.ndarray, " n"], count: int) -> list[int]:
+        """Places of networks by expected improvement, one after the other."""
+        process, sign = self._process, -1 if self.minimise else 1
+        best = (sign * self.measured).max()
+        mean, deviation = self._moments(self._x[free], noise=False)
+        mean = sign * mean
+        some = np.argsort(-_improvement(mean, deviation, best), kind="stable")[:CANDIDATES]
+        free, mean = free[some], mean[some]
+        x, scale = self._x[free], float(process._y_train_std)
+        kernel = process.kernel_.k1  # without the noise
+        whitened = solve_triangular(process.L_, kernel(process.X_train_, x), lower=True)
+        covariance = (kernel(x) - whitened.T @ whitened) * scale**2
+        noise = process.kernel_.k2.noise_level * scale**2
+        chosen: list[int] = []
+        while len(chosen) < min(count, len(free)):
+            deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
+            gain = _improvement(mean, deviation, best)
+            gain[chosen] = -np.inf
+            place = int(gain.argmax())
+            chosen.append(place)
+            best = max(best, mean[place])
+            column = covariance[:, place]
+            covariance = covariance - np.outer(column, column) / (column[place] + noise)
+        return free[chosen].tolist()
+
+    def _moments(
+        self, x: Float[np.ndarray, "n d"], noise: bool
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Means and standard deviations of accuracies, with or without the noise of training."""
+        process = self._process
+        parts = [
+            process.predict(x[start : start + AT_ONCE], return_std=True)
+            for start in range(0, len(x), AT_ONCE)
+        ]
+        mean, deviation = (np.concatenate(of) for of in zip(*parts, strict=True))
+        if not noise:
+            level = process.kernel_.k2.noise_level * float(process._y_train_std) ** 2
+            deviation = np.sqrt(np.maximum(deviation**2 - level, 0))
+        return mean, deviation
+
+    @cached_property
+    def _process(self) -> "GaussianProcessRegressor":
+        """The process, fitted to what was told."""
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import (
+            RBF,
+            ConstantKernel,
+            DotProduct,
+            WhiteKernel,
+        )
+
+        if len(self.measured) < FEWEST:
+            raise InputError(
+                f"expected the accuracies of at least {FEWEST} networks, got "
+                f"{len(self.measured)}; train more"
+            )
+        if self.measured.nunique() == 1:
+            raise InputError(
+                f"expected accuracies that differ, got {self.measured.iloc[0]:g} for all "
+                f"{len(self.measured)} networks; train other networks"
+            )
+        x = self._x[self.inputs.values.index.get_indexer(self.measured.index)]
+        y = self.measured.to_numpy()
+        linear, nearby, length, noise = (np.exp(2 * mean) for mean, _ in PRIOR.values())
+        kernel = (
+            ConstantKernel(linear, BOUNDS) * DotProduct(0, "fixed")
+            + ConstantKernel(nearby, BOUNDS) * RBF(np.sqrt(length), BOUNDS)
+            + WhiteKernel(noise, BOUNDS)
+        )
+        rng = np.random.default_rng(0)
+        few = rng.permutation(len(y))[:MOST_FITTED]
+        process = GaussianProcessRegressor(kernel, optimizer=_most_probable, normalize_y=True)
+        process.fit(x[few], y[few])
+        if len(few) < len(y):
+            process = GaussianProcessRegressor(process.kernel_, optimizer=None, normalize_y=True)
+            process.fit(x, y)
+        return process
+
+
+def _most_probable(
+    loss: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, bounds: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Settings of the largest posterior density: the likelihood alone misleads with few accuracies.
+
+    Args:
+        loss: the negative log-likelihood and its gradient, of the settings' logarithms: variances
+            for the terms and the noise, a length.
+        start, bounds: as scikit-learn gives them to an optimizer.
+    """
+    means, widths = np.array(list(PRIOR.values())).T
+    powers = np.array([2.0, 2, 1, 2])  # PRIOR has deviations, scikit-learn variances
+
+    def penalised(settings: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = loss(settings)
+        away = (settings / powers - means) / widths
+        return value + away @ away / 2, slope + away / widths / powers
+
+    found = minimize(penalised, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return found.x, float(found.fun)
+
+
+def _improvement(
+    mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], best: float
+) -> Float[np.ndarray, " n"]:
+    """Expected improvement on the best, E max(0, f − best) for f of these moments."""
+    deviation = np.maximum(deviation, 1e-12)
+    z = (mean - best) / deviation
+    return deviation * (z * norm.cdf(z) + norm.pdf(z))
+
+
+def _spread(
+    x: Float[np.ndarray, "n d"],
+    told: Int[np.ndarray, " t"],
+    free: Int[np.ndarray, " f"],
+    count: int,
+) -> list[int]:
+    """Places of networks far from those told and from each other; of no others, from the middle."""
+    chosen: list[int] = []
+    centres = x[told] if len(told) else x.mean(0, keepdims=True)
+    distance = np.min([((x[free] - centre) ** 2).sum(1) for centre in centres], axis=0)
+    while len(chosen) < min(count, len(free)):
+        place = free[int(distance.argmax())]
+        chosen.append(int(place))
+        distance = np.minimum(distance, ((x[free] - x[place]) ** 2).sum(1))
+    return chosen

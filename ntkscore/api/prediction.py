@@ -1,0 +1,177 @@
+"""Accuracies of a run's networks, predicted from those of a few that were trained."""
+
+from collections.abc import Hashable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cells.nasbench201.space import NASBench201
+from cells.space import Space
+from ntkscore.analysis import comparison
+from ntkscore.analysis.frames import cost_table
+from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
+from ntkscore.api.runs import space_in
+from ntkscore.data.benchmarks import metric_name
+from ntkscore.data.tables import Table, load_table
+from ntkscore.errors import InputError
+from ntkscore.paths import results_path
+from ntkscore.results import RUN, ResultSet
+
+DATASET = "cifar10"
+"""The data set of accuracies where neither a run nor a person names one."""
+Accuracies = Table | str | PathLike[str] | Mapping[Hashable, float] | pd.Series
+
+
+class Campaign(NamedTuple):
+    """Networks that a run scored, and what is known of their accuracies.
+
+    Attributes:
+        predictor: predicts them, and was told those that are known.
+        space: where the networks come from.
+        metric: the accuracy, in words.
+        unknown: rows of the accuracies that are of none of the networks.
+    """
+
+    predictor: Predictor
+    space: Space
+    metric: str
+    unknown: int
+
+    @classmethod
+    def of(
+        cls,
+        source: str | PathLike[str] | pd.DataFrame,
+        accuracies: Accuracies | None,
+        metric: str | None = None,
+        *,
+        dataset: str | None = None,
+        minimise: bool = False,
+        space: Space | None = None,
+        rho: float | None = None,
+    ) -> "Campaign":
+        """Read scores and accuracies; arguments are those of `predict`, None for no accuracies."""
+        source = source if isinstance(source, pd.DataFrame) else results_path(source)
+        if isinstance(source, Path):
+            space = space or space_in(source)
+            if dataset is None and (source / RUN).is_file():
+                dataset = str(ResultSet.open(source).configuration["dataset"])
+        space, dataset = space or NASBench201(), dataset or DATASET
+        # Before the scores, which take seconds to read.
+        known = None if accuracies is None else _known(accuracies, metric, dataset, space)
+        scores = comparison.scores_of(source, dataset, rho)
+        costs = cost_table(scores.index, comparison.trained_on(space, dataset))
+        costs = costs.set_axis(scores.index).drop(columns=scores.columns, errors="ignore")
+        predictor = Predictor(costs.join(scores), minimise=minimise)
+        if known is None:
+            return cls(predictor, space, metric or "", 0)
+        values, metric = known
+        here = values[values.index.isin(scores.index)]
+        if len(here) < FEWEST:
+            raise InputError(
+                f"expected accuracies of at least {FEWEST} of the {len(scores)} scored networks, "
+                f"got {len(values)}, of which {len(here)} are of these networks; name networks as "
+                "the ranking does"
+            )
+        predictor.tell(here)
+        return cls(predictor, space, metric, len(values) - len(here))
+
+    def predictions(self) -> pd.DataFrame:
+        """Predictions of all networks by key, best first."""
+        found = self.predictor.predict()
+        found = found.sort_values("mean", ascending=self.predictor.minimise, kind="stable")
+        found.insert(0, "rank", range(1, len(found) + 1))
+        return found
+
+    def frame(self, suggest: int = 0, top: int | None = None) -> pd.DataFrame:
+        """The first rows of all predictions, or of those to train next; see `predict`."""
+        found, space = self.predictions(), self.space
+        found = found.loc[self.predictor.ask(suggest)] if suggest else found
+        found = found.head(len(found) if top is None else top)
+        names = pd.DataFrame([space.names(space.parse(key)) for key in found.index], found.index)
+        names = names.drop(columns=found.columns, errors="ignore")
+        moved = self.predictor.moved_by(list(found.index))
+        found = pd.concat([found[["rank"]], names, found.drop(columns="rank")], axis=1)
+        return found.assign(moved_by=_movers(moved)).reset_index(drop=True)
+
+
+def predict(
+    source: str | PathLike[str] | pd.DataFrame,
+    accuracies: Accuracies,
+    metric: str | None = None,
+    *,
+    dataset: str | None = None,
+    minimise: bool = False,
+    space: Space | None = None,
+    rho: float | None = None,
+    suggest: int = 0,
+) -> pd.DataFrame:
+    """Predict the accuracies of a run's networks from those of a few that were trained.
+
+    A Gaussian process over the run's measures, costs and counts
+    (`ntkscore.analysis.prediction.Predictor`).
+
+    Args:
+        source: a result directory, `recorded` for the package's own, or a frame with a row per
+            network and a column per score.
+        accuracies: of some of the networks: numbers by name, a table, or the path of one, such as
+            a `.csv` file whose first column names networks.
+        metric: which column of a table, in any common spelling; not needed where there is one.
+        dataset: of a table's accuracies; that of the run if left out.
+        minimise: whether less is better, as of errors.
+        space: where the networks come from; that of the directory if left out.
+        rho: radius, for results with several.
+        suggest: how many networks to train next to return, in order, instead of all.
+
+    Returns:
+        A row per network, the best predicted one first: its rank and names; the predicted `mean`,
+        and `low` and `high`, between which 90 % of measured accuracies should lie, in the units of
+        the accuracies; `measured`, NaN where it is not; and `moved_by`, the three inputs that move
+        the mean most: by how much it differs from that of a network with their average.
+
+    Raises:
+        InputError: if fewer than three accuracies are of these networks, all are equal, or the
+            table lacks the metric.
+
+    Example:
+        >>> scores = pd.DataFrame({"clean.trace": [1.0, 3, 2, 5]}, index=[2581, 1462, 0, 7])
+        >>> predicted = predict(scores, {2581: 0.48, 1462: 0.47, 0: 0.3})
+        >>> predicted["cell"].tolist()[:2], predicted["measured"].notna().sum().item()
+        ([2581, 1462], 3)
+    """
+    how = {"dataset": dataset, "minimise": minimise, "space": space, "rho": rho}
+    return Campaign.of(source, accuracies, metric, **how).frame(suggest)
+
+
+def _known(
+    accuracies: Accuracies, metric: str | None, dataset: str, space: Space
+) -> tuple[pd.Series, str]:
+    """Accuracies by the space's keys, where they are names of its own, and what they are."""
+    if isinstance(accuracies, str | PathLike):
+        accuracies = load_table(Path(accuracies), dataset)
+    if not isinstance(accuracies, Table):
+        by_key = pd.Series({space.key(space.parse(n)): v for n, v in dict(accuracies).items()})
+        if len(by_key) < len(accuracies):
+            raise InputError("expected each network once, got two names of one; leave one out")
+        return by_key.astype(float), metric or "accuracy"
+    table = comparison.in_keys_of(space, accuracies)
+    columns = table.metrics(dataset)
+    if metric is None and len(columns) > 1:
+        raise InputError(
+            f"expected which accuracy of {table.name} to predict, {', '.join(columns)}, got none; "
+            "name one as the metric"
+        )
+    metric = next(iter(columns)) if metric is None else metric_name(metric)
+    values = table.accuracies(dataset, metric)
+    return pd.Series(values, pd.Index(table.own, dtype=object)), f"{metric} on {dataset}"
+
+
+def _movers(moved: pd.DataFrame) -> list[str]:
+    """The inputs that move each prediction most, with signed amounts."""
+    names, values = list(map(str, moved)), moved.to_numpy()
+    return [
+        ", ".join(f"{names[j]} {row[j]:+.2g}" for j in np.argsort(-np.abs(row))[:MOVERS])
+        for row in values
+    ]

@@ -1,0 +1,288 @@
+"""Predictions from a few accuracies, against the equations of a Gaussian process."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import invoke, refused
+
+import ntkscore
+from ntkscore.analysis.prediction import FEWEST, PRIOR, Inputs, Predictor
+from ntkscore.errors import InputError
+
+
+def scored(size: int = 80, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """Inputs of networks, and accuracies that depend on two of them."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(size, 4)), columns=list("abcd"))
+    return frame, 0.4 + 0.05 * frame["a"] - 0.02 * frame["b"] ** 2
+
+
+def told(size: int, **how: bool) -> tuple[Predictor, pd.Series]:
+    frame, accuracy = scored()
+    predictor = Predictor(frame, **how)
+    predictor.tell(accuracy[:size])
+    return predictor, accuracy
+
+
+def settings(predictor: Predictor) -> tuple[float, float, float, float]:
+    """Variances of the two terms and of the noise, and the length, in standardised units."""
+    kernel = predictor._process.kernel_
+    (linear, _), (nearby, of) = (
+        (term.k1.constant_value, term.k2) for term in (kernel.k1.k1, kernel.k1.k2)
+    )
+    return linear, nearby, of.length_scale, kernel.k2.noise_level
+
+
+def covariance(predictor: Predictor, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    linear, nearby, length, _ = settings(predictor)
+    squares = ((a[:, None] - b[None]) ** 2).sum(-1)
+    return linear * a @ b.T + nearby * np.exp(-squares / length**2 / 2)
+
+
+def test_is_the_posterior_of_a_gaussian_process() -> None:
+    predictor, accuracy = told(20)
+    noise = settings(predictor)[3] * np.eye(20)
+    x = predictor.inputs.values.to_numpy() / 2  # of four inputs
+    y = accuracy[:20].to_numpy()
+    inverse = np.linalg.inv(covariance(predictor, x[:20], x[:20]) + noise)
+    across = covariance(predictor, x, x[:20])
+    mean = y.mean() + across @ inverse @ (y - y.mean())
+    variance = np.diag(covariance(predictor, x, x) - across @ inverse @ across.T) + noise[0, 0]
+    found = predictor.predict()
+    assert found["mean"].to_numpy() == pytest.approx(mean, abs=1e-8)
+    reach = 1.6448536 * np.sqrt(variance) * y.std()
+    assert (found["high"] - found["mean"]).to_numpy() == pytest.approx(reach, rel=1e-5)
+    assert (found["mean"] - found["low"]).to_numpy() == pytest.approx(reach, rel=1e-5)
+    assert found["measured"].notna().sum() == 20
+
+
+def test_settings_have_the_largest_posterior_density() -> None:
+    """No step away from the fitted settings is better, by the formula with a plain determinant."""
+    predictor, accuracy = told(20)
+    x = predictor.inputs.values.to_numpy()[:20] / 2
+    z = (accuracy[:20] - accuracy[:20].mean()) / accuracy[:20].std(ddof=0)
+    squares = ((x[:, None] - x[None]) ** 2).sum(-1)
+
+    def density(logs: np.ndarray) -> float:
+        means, widths = np.array(list(PRIOR.values())).T
+        linear, nearby, length, noise = np.exp(logs * [2, 2, 1, 2])
+        k = linear * x @ x.T + nearby * np.exp(-squares / length**2 / 2) + noise * np.eye(20)
+        fit = -z @ np.linalg.solve(k, z) / 2 - np.linalg.slogdet(k)[1] / 2
+        return float(fit - (((logs - means) / widths) ** 2).sum() / 2)
+
+    best = np.log(settings(predictor)) / [2, 2, 1, 2]
+    for place in range(4):
+        for step in (-0.05, 0.05):
+            assert density(best + step * np.eye(4)[place]) < density(best)
+
+
+def test_intervals_hold_the_share_that_they_claim() -> None:
+    inside = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        frame = pd.DataFrame(rng.normal(size=(300, 3)), columns=list("abc"))
+        accuracy = 0.3 * frame["a"] + np.sin(frame["b"]) + 0.1 * rng.normal(size=300)
+        predictor = Predictor(frame)
+        predictor.tell(accuracy[:40])
+        found = predictor.predict()[40:]
+        inside.append((found["low"] < accuracy[40:]) & (accuracy[40:] < found["high"]))
+    assert 0.85 < np.mean(inside) < 0.96
+
+
+def test_units_do_not_matter() -> None:
+    frame, accuracy = scored()
+    one, other = Predictor(frame), Predictor(frame * [1, 100, -3, 1e-4])
+    one.tell(accuracy[:15])
+    other.tell(1000 * accuracy[:15] - 7)
+    columns = ["mean", "low", "high"]
+    expected = 1000 * one.predict()[columns] - 7
+    assert other.predict()[columns].to_numpy() == pytest.approx(expected.to_numpy(), rel=1e-4)
+
+
+def test_the_next_of_a_batch_believes_the_one_before() -> None:
+    """As if a process of the same settings had been told the predicted mean of the first."""
+    predictor, _ = told(20)
+    first, second = predictor.ask(2)
+    means = predictor.predict()["mean"]
+    x, (*_, noise) = predictor.inputs.values.to_numpy() / 2, settings(predictor)
+    seen = [*range(20), first]
+    y = np.array([*predictor.measured[:20], means[first]])
+    shift, scale = predictor.measured.mean(), predictor.measured.std(ddof=0)
+    inverse = np.linalg.inv(covariance(predictor, x[seen], x[seen]) + noise * np.eye(21))
+    across = covariance(predictor, x, x[seen])
+    mean = shift + across @ inverse @ (y - shift)
+    assert mean == pytest.approx(means.to_numpy(), abs=1e-7)
+    deviation = scale * np.sqrt(
+        np.maximum(np.diag(covariance(predictor, x, x) - across @ inverse @ across.T), 1e-18)
+    )
+    # E max(0, f − best), by the plain integral.
+    grid = np.linspace(-8, 8, 4001)
+    density = np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    values = mean[:, None] + deviation[:, None] * grid
+    gain = (np.maximum(0, values - y.max()) * density).sum(1)
+    gain[seen] = -1
+    assert second == gain.argmax()
+
+
+def test_less_can_be_better() -> None:
+    frame, accuracy = scored()
+    most, least = Predictor(frame), Predictor(frame, minimise=True)
+    most.tell(accuracy[:10])
+    least.tell(1 - accuracy[:10])
+    assert most.ask(5) == least.ask(5)
+
+
+def test_before_enough_is_told_networks_lie_apart() -> None:
+    frame, accuracy = scored()
+    predictor = Predictor(frame)
+    apart = predictor.ask(4)
+    x = predictor.inputs.values.to_numpy()
+    near = min(np.linalg.norm(x[i] - x[j]) for i in apart for j in apart if i != j)
+    drawn = [np.random.default_rng(i).choice(80, 4, False) for i in range(200)]
+    random = [min(np.linalg.norm(x[i] - x[j]) for i in d for j in d if i != j) for d in drawn]
+    assert near > max(random)
+    predictor.tell(accuracy[apart])
+    assert not set(predictor.ask(4)) & set(apart)
+
+
+def test_asks_for_each_network_once_and_then_for_none() -> None:
+    frame, accuracy = scored(12)
+    predictor, seen = Predictor(frame), []
+    while new := predictor.ask(5):
+        seen += new
+        predictor.tell(accuracy[new])
+    assert sorted(seen) == list(range(12))
+
+
+def test_finds_the_best_sooner_than_chance() -> None:
+    needed = []
+    for seed in range(5):
+        frame, accuracy = scored(400, seed)
+        predictor = Predictor(frame)
+        while accuracy.idxmax() not in predictor.measured.index:
+            predictor.tell(accuracy[predictor.ask(2)])
+        needed.append(len(predictor.measured))
+    assert max(needed) < 40  # at random 200
+
+
+def test_inputs_move_what_depends_on_them() -> None:
+    predictor, _ = told(40)
+    moved = predictor.moved_by([50, 51, 52])
+    means, x = predictor.predict()["mean"], predictor.inputs.values
+    assert list(moved.columns) == list(x.columns) and list(moved.index) == [50, 51, 52]
+    assert (moved[["a", "b"]].abs().sum(axis=1) > 3 * moved[["c", "d"]].abs().sum(axis=1)).all()
+    without = x.copy()
+    without.loc[50, "a"] = 0
+    process = predictor._process
+    (expected,) = process.predict(without.loc[[50]].to_numpy() / 2)
+    assert moved.loc[50, "a"] == pytest.approx(means[50] - expected, abs=1e-9)
+
+
+def test_settings_are_fitted_to_some_and_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ntkscore.analysis.prediction.MOST_FITTED", 10)
+    predictor, accuracy = told(40)
+    assert len(predictor._process.X_train_) == 40
+    assert predictor.predict()["mean"][:40].corr(accuracy[:40]) > 0.95
+
+
+def test_inputs_are_left_out_for_a_reason() -> None:
+    rng = np.random.default_rng(0)
+    size = rng.lognormal(size=50)
+    frame = pd.DataFrame({"params": size, "flops": 3 * size**2, "same": 1.0, "failed": np.nan})
+    frame["few"] = rng.normal(size=50)
+    frame.loc[0, "few"] = np.inf
+    inputs = Inputs.of(frame)
+    assert dict(inputs.left_out) == {
+        "flops": "redundant: params",
+        "same": "constant",
+        "failed": "missing for 50 of 50 networks",
+    }
+    assert list(inputs.values) == ["params", "few"]
+    assert inputs.values.to_numpy().mean(0) == pytest.approx([0, 0], abs=1e-12)
+    assert inputs.values.to_numpy().std(0) == pytest.approx([1, 1])
+    assert np.corrcoef(np.log(size), inputs.values["params"])[0, 1] == pytest.approx(1)
+    # As a network in the middle; another's number would say more than is known.
+    assert inputs.values["few"][0] == pytest.approx(inputs.values["few"][1:].median(), abs=0.05)
+
+
+def test_a_network_far_away_is_clipped() -> None:
+    values = np.r_[np.random.default_rng(0).normal(size=500), 1e6, -1e6]
+    assert np.abs(Inputs.of(pd.DataFrame({"a": values})).values["a"]).max() <= 5
+
+
+def test_refuses_what_it_cannot_predict_from() -> None:
+    frame, accuracy = scored()
+    predictor = Predictor(frame)
+    predictor.tell(accuracy[: FEWEST - 1])
+    with pytest.raises(InputError, match="expected the accuracies of at least 3 networks, got 2"):
+        predictor.predict()
+    with pytest.raises(InputError, match="expected networks that were scored, got 1000"):
+        predictor.tell({1000: 0.5})
+    with pytest.raises(InputError, match="expected a number for 7, got nan"):
+        predictor.tell({7: float("nan")})
+    with pytest.raises(InputError, match="expected at least one network to ask for, got 0"):
+        predictor.ask(0)
+    predictor = Predictor(frame)
+    predictor.tell(dict.fromkeys(range(5), 0.1))
+    with pytest.raises(InputError, match=r"accuracies that differ, got 0\.1 for all 5 networks"):
+        predictor.predict()
+    assert len(predictor.ask(2)) == 2  # which may differ
+    with pytest.raises(InputError, match="expected each network once"):
+        Predictor(pd.concat([frame, frame]))
+    with pytest.raises(InputError, match="that differs between networks, got none of 1"):
+        Predictor(pd.DataFrame({"a": [1, 1]}))
+
+
+def accuracies(path: Path, rows: str) -> Path:
+    path.write_text(rows)
+    return path
+
+
+def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
+    rows = "cell,pgd8\n2581,0.48\n1462,0.47\n0,0.30\n7,0.2\n333123,0.46\n5,0.2\n000000,0.1\n"
+    file = accuracies(tmp_path / "mine.csv", rows)
+    picture = tmp_path / "picture.png"
+    options = ("recorded", "--accuracies", file)
+    text = invoke("predict", *options, "--top", 3, "--plot", picture, "--format", "csv").stdout
+    assert text.splitlines()[0] == "rank,cell,digits,mean,low,high,measured,moved_by"
+    assert len(text.splitlines()) == 4
+    assert picture.stat().st_size > 10_000
+    table = " ".join(invoke("predict", *options, "--suggest", 2).stdout.split())
+    assert "To train next, of val_pgd_8_acc on cifar10" in table
+    assert "more were constant, redundant or missing" in table
+    frame = ntkscore.predict("recorded", file)
+    assert len(frame) == 6466 and frame["mean"].is_monotonic_decreasing
+    assert frame["measured"].notna().sum() == int(table.split("from ")[1].split()[0])
+    assert set(frame["measured"].dropna()) >= {0.48, 0.47, 0.46}
+    asked = ntkscore.predict("recorded", file, suggest=2)
+    assert asked["measured"].isna().all() and len(asked) == 2
+    scores = ntkscore.recorded_scores().query("kernel == 'clean' and cell in [2581, 1462, 10, 0]")
+    worse = scores.pivot_table(index="cell", columns="score", values="value")
+    found = ntkscore.predict(worse, {2581: 0.52, 1462: 0.53, 0: 0.7}, minimise=True)
+    assert found["mean"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("2581,0.48\n1462,0.47\n", "accuracies of at least 3 of the 6466 scored networks, got 2"),
+        ("a,0.48\nb,0.47\nc,0.4\n", "got 3, of which 0 are of these networks"),
+        ("2581,48\n1462,47\n0,30\n", "divide percentages by 100"),
+        ("2581,0.4\n1462,0.4\n0,0.4\n", "expected accuracies that differ, got 0.4"),
+        ("2581,0.4\n2581,0.5\n0,0.3\n", "came twice: keep one row"),
+        ("2581,0.4\n323133,0.5\n0,0.3\n", "are names of the same one: keep one row"),
+    ],
+)
+def test_the_command_refuses_bad_accuracies(tmp_path: Path, rows: str, message: str) -> None:
+    file = accuracies(tmp_path / "bad.csv", f"cell,pgd8\n{rows}")
+    refused(message, "predict", "recorded", "--accuracies", file)
+
+
+def test_the_command_asks_which_accuracy(tmp_path: Path) -> None:
+    rows = "cell,clean,pgd8\n2581,0.8,0.48\n1462,0.7,0.47\n0,0.6,0.30\n"
+    options = ("predict", "recorded", "--accuracies", accuracies(tmp_path / "two.csv", rows))
+    refused("expected which accuracy of two to predict, val_acc, val_pgd_8_acc", *options)
+    refused("expected a metric of two", *options, "--metric", "fgsm3")
+    refused("picture that ends in", *options, "--metric", "clean", "--plot", tmp_path / "a.txt")
