@@ -27,6 +27,7 @@ from experiments.paper import (
     table_agreement,
     top_operations,
 )
+from experiments.prediction import few_labels, few_trained
 from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
 from experiments.training import beta, corruptions, proof
@@ -96,13 +97,22 @@ DARTS = {
     ),
     "darts-transfer": Experiment("Sums chosen on one space, tested on the other", transfer.run),
 }
-ALL = EXPERIMENTS | THEORY | TRAINING | DARTS
+PREDICTION = {
+    "few-labels": Experiment(
+        "Robust accuracies, predicted from those of a few trained networks", few_labels.run
+    ),
+    "few-trained": Experiment(
+        "Networks to train until one of the ten best is among them", few_trained.run
+    ),
+}
+ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION
 
 PAGES = {
     "report": (EXPERIMENTS, "the paper's statements beside our measurements"),
     "theory": (THEORY, "the theory's statements beside our measurements; one reads MNIST"),
     "training": (TRAINING, "those that train networks, on CIFAR-10"),
     "darts": (DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
+    "prediction": (PREDICTION, "accuracies predicted from those of a few trained networks"),
 }
 """Pages by name: their experiments, and what they are about."""
 

@@ -70,6 +70,16 @@ experiments darts` from the table Tiny-RobustBench and the recordings in `result
 The table has 223 random genotypes in networks of 8 cells and 16 channels, trained once each with
 PGD-7 at 8/255 on CIFAR-10. Accuracy is that under PGD-7 at the best epoch. Questions of our own
 have no paper's number.""",
+    "prediction": """# A few trained networks
+
+Accuracies of the cells of NAS-Bench-201 after adversarial training, predicted from those of a few
+by a Gaussian process over train-free measures and counts (`ntkscore predict`), and how few have to
+be trained to find a good one. Made by `python -m experiments prediction` from the tables and the
+recordings in `results/`. The protocols stand in `experiments/prediction/`; they were committed
+before they were run.
+
+Questions of our own have no paper's number; *reproduced* means that the aim in the first column was
+reached.""",
 }
 """The heads of the pages, by name."""
 DEPTHS: dict[type[Space], str] = {NASBench201: "cells_per_stage", Darts: "layers"}

@@ -7,6 +7,7 @@ Source: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, 
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,7 +42,7 @@ MOST_FITTED = 500
 """Accuracies, drawn at random, that the settings are fitted to; all count in the prediction."""
 AT_ONCE = 4096
 """Networks predicted at once."""
-CANDIDATES = 2000
+CANDIDATES = 500
 """Networks of the largest expected improvement among which a batch is chosen."""
 MOVERS = 3
 """Inputs that are named for a prediction."""
@@ -251,10 +252,9 @@ class Predictor:
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Means and standard deviations of accuracies, with or without the noise of training."""
         process = self._process
-        parts = [
-            process.predict(x[start : start + AT_ONCE], return_std=True)
-            for start in range(0, len(x), AT_ONCE)
-        ]
+        starts = range(0, len(x), AT_ONCE)
+        with _one_thread():
+            parts = [process.predict(x[at : at + AT_ONCE], return_std=True) for at in starts]
         mean, deviation = (np.concatenate(of) for of in zip(*parts, strict=True))
         if not noise:
             level = process.kernel_.k2.noise_level * float(process._y_train_std) ** 2
@@ -293,11 +293,19 @@ class Predictor:
         rng = np.random.default_rng(0)
         few = rng.permutation(len(y))[:MOST_FITTED]
         process = GaussianProcessRegressor(kernel, optimizer=_most_probable, normalize_y=True)
-        process.fit(x[few], y[few])
+        with _one_thread():
+            process.fit(x[few], y[few])
         if len(few) < len(y):
             process = GaussianProcessRegressor(process.kernel_, optimizer=None, normalize_y=True)
             process.fit(x, y)
         return process
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Keeps linear algebra on one thread: matrices this small are slower on several."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
 
 
 def _most_probable(

@@ -1,0 +1,1 @@
+"""Robust accuracy predicted from that of a few trained networks."""
