@@ -6,7 +6,7 @@ in common, and one of a squared exponential, for what holds nearby.
 Source: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, chapters 2 and 5.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -196,7 +196,7 @@ class Predictor:
             moved[:, place] = mean - process.predict(without)
         return pd.DataFrame(moved, list(networks), self.inputs.values.columns)
 
-    def ask(self, count: int = 1) -> list[Hashable]:
+    def ask(self, count: int = 1, pending: Collection[Hashable] = ()) -> list[Hashable]:
         """Networks to train next, the most promising first; none that was told.
 
         Each has the largest expected improvement on the best accuracy, where those before it are
@@ -205,6 +205,7 @@ class Predictor:
 
         Args:
             count: number of networks; fewer where no more are left.
+            pending: networks that are being trained: taken to reach their means, not asked again.
 
         Source: Jones et al. (1998), "Efficient global optimization"; Ginsbourger et al. (2010),
         "Kriging is well-suited to parallelize optimization", the kriging believer.
@@ -212,40 +213,44 @@ class Predictor:
         if count < 1:
             raise InputError(f"expected at least one network to ask for, got {count}; ask for one")
         index = self.inputs.values.index
-        free = np.flatnonzero(~index.isin(self.measured.index))
+        begun = [index.get_loc(key) for key in pending if key not in self.measured.index]
+        free = np.setdiff1d(np.flatnonzero(~index.isin(self.measured.index)), begun)
         if not len(free):
             return []
         if len(self.measured) < FEWEST or self.measured.nunique() == 1:
             told = index.get_indexer(self.measured.index)
-            places = _spread(self._x, told, free, count)
+            places = _spread(self._x, np.r_[told, begun].astype(int), free, count)
         else:
-            places = self._improving(free, count)
+            places = self._improving(free, np.array(begun, int), count)
         return [index[place] for place in places]
 
-    def _improving(self, free: Int[np.ndarray, " n"], count: int) -> list[int]:
-        """Places of networks by expected improvement, one after the other."""
+    def _improving(
+        self, free: Int[np.ndarray, " f"], begun: Int[np.ndarray, " b"], count: int
+    ) -> list[int]:
+        """Places of free networks by expected improvement, one after the other."""
         process, sign = self._process, -1 if self.minimise else 1
         best = (sign * self.measured).max()
         mean, deviation = self._moments(self._x[free], noise=False)
-        mean = sign * mean
-        some = np.argsort(-_improvement(mean, deviation, best), kind="stable")[:CANDIDATES]
-        free, mean = free[some], mean[some]
-        x, scale = self._x[free], float(process._y_train_std)
+        gain = _improvement(sign * mean, deviation, best)
+        free = free[np.argsort(-gain, kind="stable")[:CANDIDATES]]
+        places = np.r_[begun, free]
+        x, scale = self._x[places], float(process._y_train_std)
+        mean = sign * self._moments(x, noise=False)[0]
         kernel = process.kernel_.k1  # without the noise
         whitened = solve_triangular(process.L_, kernel(process.X_train_, x), lower=True)
         covariance = (kernel(x) - whitened.T @ whitened) * scale**2
         noise = process.kernel_.k2.noise_level * scale**2
         chosen: list[int] = []
-        while len(chosen) < min(count, len(free)):
+        while len(chosen) < len(begun) + min(count, len(free)):
             deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
             gain = _improvement(mean, deviation, best)
             gain[chosen] = -np.inf
-            place = int(gain.argmax())
+            place = len(chosen) if len(chosen) < len(begun) else int(gain.argmax())
             chosen.append(place)
             best = max(best, mean[place])
             column = covariance[:, place]
             covariance = covariance - np.outer(column, column) / (column[place] + noise)
-        return free[chosen].tolist()
+        return places[chosen[len(begun) :]].tolist()
 
     def _moments(
         self, x: Float[np.ndarray, "n d"], noise: bool

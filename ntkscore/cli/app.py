@@ -15,14 +15,14 @@ from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, ver
 from ntkscore.cli.options import registered
 from ntkscore.cli.ranking import rank, search
 from ntkscore.cli.scoring import score
-from ntkscore.cli.training import evaluate, train
+from ntkscore.cli.training import choose, evaluate, train
 from ntkscore.spaces import space_class
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
 """Packages whose versions a result may depend on."""
 COMMANDS = (
     *(score, rank, search, correlate, predict, lookup),
-    *(verify, fetch, explore, train, evaluate),
+    *(verify, fetch, explore, train, evaluate, choose),
 )
 """In the order in which help lists them."""
 

@@ -1,5 +1,6 @@
 """The commands that train a network and evaluate it."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,87 @@ def train(
         f"β = {recipe.beta:g}",
         "Accuracies of the last epoch's own training batches; "
         f"`ntkscore evaluate {out}` has others.",
+    )
+
+
+def choose(
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run that scored the networks, or `recorded`.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the trainings; continued if it exists.")],
+    budget: Annotated[int, typer.Option(help="How many networks to train in all.")] = 16,
+    suggest: Annotated[
+        int, typer.Option(help="How many to choose at a time, before their accuracies are known.")
+    ] = 1,
+    commands: Annotated[
+        bool,
+        typer.Option(
+            "--commands",
+            help="Train nothing: print the commands that train what comes next, for other "
+            "machines. When these have ended, the same command goes on.",
+        ),
+    ] = False,
+    data: o.Data = "cifar10",
+    data_dir: o.DataDir = None,
+    seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
+    *,
+    recipe: Recipe,
+    space_name: o.SpaceName = None,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Train a few networks of a run, each chosen by what those before it reached. Resumes."""
+    from ntkscore.api.prediction import Campaign
+    from ntkscore.training.few import CHOOSES, FewTrainings, check_held_out, train_few
+
+    scored = Campaign.of(run, None)
+    if type(space) is not type(scored.space):
+        if space_name is not None:
+            raise InputError(
+                f"expected networks of {scored.space.name}, as those of {run}, got the space "
+                f"{space.name}; leave --space out or name that one"
+            )
+        space = scored.space.trained()
+    few = FewTrainings(
+        out=out, space=space, predictor=scored.predictor, budget=budget, batch=suggest
+    )
+    if commands:
+        check_held_out(recipe)
+        flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", data]
+        flags += ["--space", space.name, *o.flags_of(space)]
+        if data_dir is not None:
+            flags += ["--data-dir", str(data_dir)]
+        for entry in few.next():
+            words = ["ntkscore", "train", str(entry.key), "--out", str(entry.folder), *flags]
+            there = ["--data-dir", str(data_dir)] if data_dir is not None else []
+            after = ["ntkscore", "evaluate", str(entry.folder), *there]
+            print(f"{shlex.join(words)} && {shlex.join(after)}")
+        return
+    images = ntkscore.load_images(data, data_dir)
+    devices.keep_compiled(alone=True)
+    names, done = {key: str(key) for key in scored.predictor.inputs.values.index}, 0
+    with interruptible(lambda: f"the trainings are in {out}"), stderr.status("compiling") as status:
+        for entry in train_few(
+            few,
+            images,
+            recipe,
+            seed=seed,
+            report=lambda entry, at: status.update(
+                f"{names[entry.key]}: epoch {at.epoch} of {at.epochs}, loss {at.loss:.3f}"
+            ),
+        ):
+            done += 1
+            stderr.print(f"{names[entry.key]}: {entry.status}", soft_wrap=True)
+    frame = few.accuracies().sort_values(CHOOSES, ascending=False, kind="stable")
+    frame.insert(0, next(iter(space.identity(space.parse(frame.index[0])))), frame.index)
+    print_frame(
+        frame,
+        format,
+        "Trained, best first",
+        f"{done} networks were trained now; accuracies on the {recipe.held_out} images held out of "
+        f"training; `ntkscore predict {run} --accuracies {out / 'accuracies.csv'} --metric "
+        f"{CHOOSES}` predicts the others",
     )
 
 

@@ -1,7 +1,7 @@
 """Accuracies of a network, clean, attacked and on corrupted images, and their consistency."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ Answer = Callable[[Network, Array, Array, Array, Array], Array]
 BATCH = 250
 RADII = (3, 8, 16, 32, 64, 128, 255)
 """Radii of PGD in grey levels; FGSM and the uniform draws use the first two."""
+METRICS = ("clean", "fgsm", "pgd", "draws")
 PGD_STEPS = 20
 DRAWS = 100
 CORRUPTIONS = (
@@ -57,6 +58,7 @@ def evaluate(
     *,
     queries: int = 0,
     radii: Sequence[int] = RADII,
+    metrics: Collection[str] = METRICS,
     autoattack: bool = False,
     corruptions: Path | None = None,
     seed: int = 0,
@@ -70,6 +72,7 @@ def evaluate(
         labels: classes.
         queries: number for the Square attack at 3/255, 5,000 in the paper; 0 leaves it out.
         radii: of PGD, in grey levels.
+        metrics: which of `METRICS`.
         autoattack: whether to run AutoAttack at 8/255 as well, which needs PyTorch and its authors'
             package.
         corruptions: folder with the official files of CIFAR-10-C; left out if None.
@@ -102,7 +105,7 @@ def evaluate(
         check_autoattack(model, np.asarray(images))  # before the other attacks take their time
     report = report or (lambda name: None)
     classify = _Classifier(model, images, labels, seed)
-    masks = _rights(classify, radii, queries, report)
+    masks = _rights(classify, radii, metrics, queries, report)
     if autoattack:
         report(f"AutoAttack {RADIUS}/255")
         masks["autoattack", RADIUS] = right_after_autoattack(
@@ -139,7 +142,7 @@ def rights(
         A mask (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on.
     """
     classify = _Classifier(model, images, np.asarray(labels), seed)
-    return _rights(classify, radii, queries, lambda name: None)
+    return _rights(classify, radii, METRICS, queries, lambda name: None)
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
@@ -171,12 +174,16 @@ def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
 
 
 def _rights(
-    classify: "_Classifier", radii: Sequence[int], queries: int, report: Callable[[str], None]
+    classify: "_Classifier",
+    radii: Sequence[int],
+    metrics: Collection[str],
+    queries: int,
+    report: Callable[[str], None],
 ) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
     near = [radius for radius in radii if radius in RADII[:2]]
     found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
-    for metric, rhos in (("clean", (0,)), ("fgsm", near), ("pgd", radii), ("draws", near)):
-        for radius in rhos:
+    for metric, rhos in zip(METRICS, ((0,), near, radii, near), strict=True):
+        for radius in rhos if metric in metrics else ():
             report(f"{metric} {radius}/255" if radius else metric)
             found[metric, radius] = classify(ANSWERS[metric], radius / 255)
     if queries:

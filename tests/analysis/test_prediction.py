@@ -124,6 +124,8 @@ def test_the_next_of_a_batch_believes_the_one_before() -> None:
     gain = (np.maximum(0, values - y.max()) * density).sum(1)
     gain[seen] = -1
     assert second == gain.argmax()
+    assert predictor.ask(1, pending=[first]) == [second]
+    assert predictor.ask(2)[1] not in predictor.ask(3, pending=[second])
 
 
 def test_less_can_be_better() -> None:

@@ -1,0 +1,216 @@
+"""A few networks trained, each chosen by what those before it reached."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import RESIDUAL_OPTIONS, invoke, refused, start
+
+from cells.residual import Residual
+from ntkscore.analysis.prediction import Predictor
+from ntkscore.data.images import ImageSet, load_images
+from ntkscore.errors import InputError
+from ntkscore.training import few as module
+from ntkscore.training.few import DIVERGED, OK, PENDING, FewTrainings, train_few
+from ntkscore.training.fit import Diverged
+from ntkscore.training.recipe import Recipe
+
+SPACE = Residual(depth=6, width=8)
+KEYS = [SPACE.key(each) for each in SPACE.architectures("all")]
+RECIPE = Recipe(epochs=1, batch=50, held_out=100, attack_steps=1)
+SCORES = pd.DataFrame(
+    np.random.default_rng(0).normal(size=(len(KEYS), 3)), KEYS, columns=["a", "b", "c"]
+)
+ACCURACY = 0.3 + 0.05 * SCORES["a"]
+
+
+class Trained:
+    """Stands for a trained network."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def model(self) -> Any:
+        return self.key
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Trainings that are looked up; the keys of all that took place."""
+    taken: list[str] = []
+
+    def train(key: Any, *_: object, **how: Any) -> Trained:
+        taken.append(key)
+        how["out"].mkdir(parents=True, exist_ok=True)
+        return Trained(key)
+
+    def evaluate(key: Any, images: np.ndarray, *_: object, **how: Any) -> pd.DataFrame:
+        assert len(images) == 100
+        rows = [("clean", 0, -1, 0.5), ("pgd", 3 / 255, -1, 0.9), ("pgd", 8 / 255, 2, 0.8)]
+        rows.append(("pgd", 8 / 255, -1, ACCURACY[key]))
+        return pd.DataFrame(rows, columns=["metric", "rho", "class", "value"])
+
+    monkeypatch.setattr(module, "train", train)
+    monkeypatch.setattr(module, "evaluate", evaluate)
+    return taken
+
+
+def begun(out: Path, budget: int = 8, batch: int = 1) -> FewTrainings:
+    predictor = Predictor(SCORES)
+    return FewTrainings(out=out, space=SPACE, predictor=predictor, budget=budget, batch=batch)
+
+
+def images() -> ImageSet:
+    return load_images("synthetic")
+
+
+def test_finds_the_best_and_trains_none_twice(tmp_path: Path, trainings: list[str]) -> None:
+    few = begun(tmp_path)
+    done = list(train_few(few, images(), RECIPE))
+    assert [entry.status for entry in done] == [OK] * 8
+    assert len(set(trainings)) == len(trainings) == 8
+    assert ACCURACY.idxmax() in trainings
+    frame = few.accuracies()
+    assert frame.index.tolist() == trainings
+    assert frame["pgd8"].tolist() == ACCURACY[trainings].tolist()
+    assert list(train_few(begun(tmp_path), images(), RECIPE)) == []
+    assert len(list(train_few(begun(tmp_path, budget=9), images(), RECIPE))) == 1
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_goes_on_as_if_it_had_not_been_stopped(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    list(train_few(begun(tmp_path / "whole", batch=batch), images(), RECIPE))
+    whole, train = list(trainings), module.train
+    trainings.clear()
+
+    def until(limit: int) -> Any:
+        def stopped(*given: Any, **how: Any) -> Any:
+            if len(trainings) == limit:
+                raise KeyboardInterrupt
+            return train(*given, **how)
+
+        return stopped
+
+    for limit in (2, 4, 5, 99):
+        monkeypatch.setattr(module, "train", until(limit))
+        try:
+            list(train_few(begun(tmp_path / "part", batch=batch), images(), RECIPE))
+        except KeyboardInterrupt:
+            continue
+    assert trainings == whole
+    names = ("queue.csv", "accuracies.csv")
+    for name in names:
+        one, other = (tmp_path / part / name for part in ("whole", "part"))
+        assert one.read_text() == other.read_text()
+
+
+def test_trains_all_where_the_budget_is_larger(tmp_path: Path, trainings: list[str]) -> None:
+    list(train_few(begun(tmp_path, budget=99, batch=7), images(), RECIPE))
+    assert sorted(trainings) == sorted(KEYS)
+
+
+def test_a_network_that_diverged_is_not_asked_for_again(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, second = module.train, []
+
+    def diverging(key: Any, *given: Any, **how: Any) -> Any:
+        if len(trainings) == 1 and not second:
+            second.append(key)
+            raise Diverged(step=3, epoch=1)
+        return train(key, *given, **how)
+
+    monkeypatch.setattr(module, "train", diverging)
+    done = list(train_few(begun(tmp_path), images(), RECIPE))
+    assert [entry.status for entry in done].count(DIVERGED) == 1
+    assert second[0] not in trainings and len(done) == 8
+    assert f"{second[0]},{DIVERGED}" in (tmp_path / "queue.csv").read_text()
+    assert second[0] not in (tmp_path / "accuracies.csv").read_text()
+
+
+def test_trainings_elsewhere_count_when_their_evaluation_is_there(
+    tmp_path: Path, trainings: list[str]
+) -> None:
+    few = begun(tmp_path, batch=2)
+    first = few.next()
+    assert [entry.status for entry in first] == [PENDING] * 2 and few.next() == first
+    frame = module.evaluate(first[0].key, np.zeros(100))  # type: ignore[arg-type]
+    first[0].folder.mkdir(parents=True)
+    frame.to_csv(first[0].folder / "evaluation.csv", index=False)
+    assert [entry.key for entry in begun(tmp_path, batch=2).next()] == [first[1].key]
+    rest = list(train_few(begun(tmp_path, batch=2), images(), RECIPE))
+    assert len(rest) == 7 and first[0].key not in trainings
+
+
+def test_refuses_what_cannot_be_trained(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a batch of at least 1 network, got 0"):
+        begun(tmp_path, batch=0)
+    with pytest.raises(InputError, match="held out of training to choose by, got none"):
+        next(train_few(begun(tmp_path), images(), replace(RECIPE, held_out=0)))
+    begun(tmp_path).next()
+    other = Predictor(SCORES.set_axis([f"{key}0" for key in KEYS]))
+    few = FewTrainings(out=tmp_path, space=SPACE, predictor=other, budget=4)
+    with pytest.raises(InputError, match=r"expected networks of the run in .*queue\.csv, got"):
+        few.next()
+
+
+TRAINING = ("--data", "synthetic", "--epochs", 1, "--batch-size", 50, "--attack-steps", 1)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("scored") / "run"
+    invoke("rank", "--cells", "all", "--depth", 5, "--out", out, *RESIDUAL_OPTIONS)
+    return out
+
+
+def stored(scored: Path, out: Path, *more: object) -> tuple[object, ...]:
+    return ("choose", scored, "--out", out, *TRAINING, *more)
+
+
+@pytest.mark.thorough
+def test_the_command_trains_is_killed_and_goes_on(scored: Path, tmp_path: Path) -> None:
+    options = ("--held-out", 300, "--budget", 4, "--format", "csv")
+    whole = invoke(*stored(scored, tmp_path / "whole", *options)).stdout
+    process = start(*stored(scored, tmp_path / "killed", *options))
+    while not list((tmp_path / "killed").glob("networks/1")) and process.poll() is None:
+        pass
+    process.kill()
+    process.communicate()
+    begun = (tmp_path / "killed" / "queue.csv").read_text().splitlines()
+    assert 1 < len(begun) < 5
+    assert invoke(*stored(scored, tmp_path / "killed", *options)).stdout == whole
+    file = tmp_path / "whole" / "accuracies.csv"
+    predicted = invoke("predict", scored, "--accuracies", file, "--metric", "pgd8").stdout
+    assert "from 4 accuracies" in " ".join(predicted.split())
+
+
+@pytest.mark.slow
+def test_the_commands_for_other_machines_train_the_same(scored: Path, tmp_path: Path) -> None:
+    options = (*TRAINING, "--held-out", 300, "--budget", 1)
+    out = tmp_path / "few"
+    lines = invoke("choose", scored, "--out", out, *options, "--commands").stdout.splitlines()
+    assert len(lines) == 1
+    assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == f"{lines[0]}\n"
+    for line in lines:
+        for command in line.split(" && "):
+            program, *words = shlex.split(command)
+            assert program == "ntkscore"
+            invoke(*words)
+    assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == ""
+    here = invoke("choose", scored, "--out", tmp_path / "here", *options, "--format", "csv").stdout
+    assert invoke("choose", scored, "--out", out, *options, "--format", "csv").stdout == here
+
+
+def test_the_command_refuses(scored: Path, tmp_path: Path) -> None:
+    refused("held out of training to choose by", *stored(scored, tmp_path / "few"))
+    refused("held out of training", *stored(scored, tmp_path / "few", "--commands"))
+    refused("expected networks of residual", *stored(scored, tmp_path / "few", "--space", "darts"))
+    refused("a budget of at least 1 network", *stored(scored, tmp_path / "few", "--budget", 0))
+    assert not (tmp_path / "few").exists()
