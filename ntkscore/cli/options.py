@@ -85,8 +85,8 @@ class Drawn:
     seed: int = option(0, "Random seed for images, weights and the choice of cells.")
     reference: Path | None = option(
         None,
-        "Result directory of a whole space that was scored in the same way, to rank among its "
-        "networks; if left out, one in the package, where one fits.",
+        "Result directory that was scored in the same way, such as that of a whole space, to rank "
+        "among its networks; if left out, one in the package, where one fits.",
     )
 
     def job(self, config: Config, space: Space) -> "Job":

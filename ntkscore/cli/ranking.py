@@ -130,6 +130,7 @@ def search(
         ),
     ] = None,
     top: o.Top = None,
+    plot: o.Plot = None,
     batch: o.BatchSize = None,
     *,
     ordered: Ordered,
@@ -139,8 +140,10 @@ def search(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Search for the best-scored architecture, and score only those on the way. Resumes, too."""
+    from ntkscore.explore.pictures import check_picture
     from ntkscore.results import ResultSet
 
+    check_picture(plot)
     job = ordered.job(config, space)
     bounds = _bounds(at_most or [])
     job = job.ranked_by(ordered.by, ordered.reference, check(method, budget, job.space, bounds))
@@ -158,7 +161,7 @@ def search(
                 f"{' '.join(map(str, space.names(step.best).values()))}"
             ),
         )
-    _print_ranking(ranking, ResultSet.open(out), format, 10, top)
+    _print_ranking(ranking, ResultSet.open(out), format, 10, top, plot)
 
 
 def _bounds(texts: Sequence[str]) -> dict[str, float]:
@@ -217,8 +220,9 @@ def _print_ranking(
 
 
 def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
-    """Draw a ranking beside the first of the space's costs."""
+    """Draw a ranking beside the first of the space's costs, and the cells of its best network."""
     from ntkscore.analysis.ranking import LOG_RANKS, PERCENTILE
+    from ntkscore.explore.graphs import graphs_of
     from ntkscore.explore.pictures import FIRST, ranking_picture
 
     space, frame = ranking.space, ranking.frame
@@ -226,7 +230,8 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
     best = space.parse(frame.iloc[0, 1])
     cost, names = next(iter(space.costs(best))), list(space.names(best))
     by = "" if value == str(ranking.by) else str(ranking.by)
-    ranking_picture(frame, value, cost, names, plot, by=by, first=min(FIRST, top))
+    graphs = graphs_of(best)
+    ranking_picture(frame, value, cost, names, plot, by=by, first=min(FIRST, top), graphs=graphs)
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 

@@ -10,17 +10,14 @@ from importlib.resources import files
 
 import numpy as np
 
-from cells.darts import genotype
+from cells.darts.genotype import TARGETS
 from cells.nasbench201.cell import AVG_POOL, EDGES, NONE
 from ntkscore.analysis.ranking import LOG_RANKS
+from ntkscore.explore import graphs
 from ntkscore.explore.content import Column, Content
 
 LIMIT = 6_000_000
 """Bytes that a page is to stay below."""
-OPERATIONS = ("none", "skip", "conv 1×1", "conv 3×3", "pooling")
-SHORT = ("none", "max", "avg", "skip", "sep 3×3", "sep 5×5", "dil 3×3", "dil 5×5")
-KINDS = (0, 4, 4, 1, 3, 3, 2, 2)
-"""DARTS' operations in drawings; and their colours, those of similar ones of NAS-Bench-201."""
 LIBRARY = "echarts.min.js"
 MAIN_BETA = 0.5
 """The β whose joint kernels stay where the others would make the page too large."""
@@ -85,15 +82,17 @@ def _encoded(content: Content) -> dict[str, object]:
     graph = {
         "digits": content.digits,
         "edges": EDGES,
-        "operations": OPERATIONS,
+        "nodes": graphs.NODES,
+        "operations": graphs.OPERATIONS,
         "none": NONE,
         "pool": AVG_POOL,
     }
     genotypes = {
         "digits": content.genotypes,
-        "operations": SHORT,
-        "targets": genotype.TARGETS,
-        "kinds": KINDS,
+        "nodes": graphs.GENOTYPE_NODES,
+        "operations": graphs.GENOTYPE_OPERATIONS,
+        "targets": TARGETS,
+        "kinds": graphs.KINDS,
     }
     return {
         "about": content.about,
@@ -101,6 +100,7 @@ def _encoded(content: Content) -> dict[str, object]:
         "columns": columns,
         "values": _packed(content.columns),
         "sum": LOG_RANKS,
+        "colours": graphs.COLOURS,
         "start": {
             "x": content.x,
             "y": content.y,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ntkscore.errors import InputError
+from ntkscore.explore.graphs import Graph, draw
 from ntkscore.results.atomic import writing_to
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def ranking_picture(
     *,
     by: str = "",
     first: int = FIRST,
+    graphs: Sequence[Graph] = (),
 ) -> None:
     """Draw every network's score beside its cost, the first in another colour.
 
@@ -61,8 +63,11 @@ def ranking_picture(
         path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
         first: how many come in the other colour.
+        graphs: the best network's cells, which are drawn beside.
     """
-    figure, axis = _blank(4.2)
+    figure, axis, *beside = _blank(4.8 if graphs else 4.2, len(graphs))
+    for each, graph in zip(beside, graphs, strict=True):
+        draw(each, graph)
     known = frame[np.isfinite(frame[value])]
     rest, best = known.iloc[first:], known.head(first)
     axis.plot(rest[cost], rest[value], ".", color=COLOURS[0], ms=4, alpha=0.6)
@@ -144,14 +149,18 @@ def _short(name: str) -> str:
     return name if len(terms) < 3 else f"{terms[0]} + {len(terms) - 1} more"
 
 
-def _blank(height: float) -> "tuple[Figure, Axes]":
+def _blank(height: float, beside: int = 0) -> "tuple[Figure, Axes, *tuple[Axes, ...]]":
+    """A figure with its axis, and others in a column at its right."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.2, height))
-        return figure, figure.add_subplot()
+        widths = (6.2, 3.4) if beside else (6.2,)
+        figure = Figure(figsize=(sum(widths), height))
+        grid = figure.add_gridspec(max(beside, 1), len(widths), width_ratios=widths)
+        others = (figure.add_subplot(grid[row, 1]) for row in range(beside))
+        return figure, figure.add_subplot(grid[:, 0]), *others
 
 
 def _write(figure: "Figure", path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from plain_darts import unstacked
 
+import ntkscore
 from cells import Task
 from cells.darts import Darts, Genotype, Genotypes
 from cells.darts.genotype import AVG_POOL, MAX_POOL, NONE, OPERATIONS, SKIP
@@ -140,11 +141,14 @@ def public_network(torch: Any, genotype: Genotype) -> Any:
     cells = [[(OPERATIONS[o], s) for o, s in edges] for edges in genotype.cells]
     given = namedtuple("Genotype", "normal normal_concat reduce reduce_concat")
     printed = given(cells[0], range(2, 6), cells[1], range(2, 6))
-    made = NetworkCIFAR(SPACE.channels, TASK.num_classes, SPACE.layers, False, printed)
-    made.drop_path_prob = 0.0
-    forward = made.forward
-    made.forward = lambda x: forward(x)[0]
-    return made
+
+    class Network(NetworkCIFAR):
+        drop_path_prob = 0.0
+
+        def forward(self, images: Any) -> Any:
+            return super().forward(images)[0]
+
+    return Network(SPACE.channels, TASK.num_classes, SPACE.layers, False, printed)
 
 
 def entries(params: Any, stats: Any, genotype: Genotype) -> dict[str, np.ndarray]:
@@ -203,6 +207,16 @@ def entries(params: Any, stats: Any, genotype: Genotype) -> dict[str, np.ndarray
     return found
 
 
+def loaded(torch: Any, params: Any, stats: Any, genotype: Genotype) -> Any:
+    """The module of a genotype at our weights and statistics, in float64 and evaluation mode."""
+    module = (public_network if CODE else network)(torch, genotype).double().eval()
+    state = entries(unstacked(params, genotype), unstacked(stats), genotype)
+    state = {name: torch.tensor(np.array(value)) for name, value in state.items()}
+    missing, unknown = module.load_state_dict(state, strict=False)
+    assert not unknown and all(name.endswith("num_batches_tracked") for name in missing)
+    return module
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("given", GENOTYPES)
 def test_a_darts_network_is_that_of_pytorch(torch: ModuleType, double: None, given: str) -> None:
@@ -213,11 +227,7 @@ def test_a_darts_network_is_that_of_pytorch(torch: ModuleType, double: None, giv
     )
     code, x = jax.tree.map(jnp.asarray, SPACE.encode(genotype)), jnp.asarray(images)
     logits, slopes, kernel, params, stats = computed(variables, code, x)
-    module = (public_network if CODE else network)(torch, genotype).double().eval()
-    state = entries(unstacked(params, genotype), unstacked(stats), genotype)
-    state = {name: torch.tensor(np.array(value)) for name, value in state.items()}
-    missing, unknown = module.load_state_dict(state, strict=False)
-    assert not unknown and all(name.endswith("num_batches_tracked") for name in missing)
+    module = loaded(torch, params, stats, genotype)
     points = torch.tensor(images.transpose(0, 3, 1, 2)).requires_grad_()
     outputs = module(points)
     np.testing.assert_allclose(logits, outputs.detach(), rtol=1e-9, atol=1e-11)
@@ -232,6 +242,27 @@ def test_a_darts_network_is_that_of_pytorch(torch: ModuleType, double: None, giv
     each = torch.func.vmap(torch.func.grad(total), (None, 0))(weights, points.detach())
     rows = torch.cat([leaf.reshape(N, -1) for leaf in each.values()], 1)
     np.testing.assert_allclose(kernel, rows @ rows.T, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_module_scores_as_our_network_of_the_same_weights(
+    torch: ModuleType, double: None
+) -> None:
+    pytest.importorskip("torchax", reason="torchax is not installed: see make oracles")
+    genotype, images = Genotype.parse("AdvRush"), np.random.default_rng(0).random((N, 8, 8, 3))
+    ours = SPACE.network(genotype, images, dtype=np.float64)
+    assert ours.passes is not None
+    module = loaded(torch, ours.params, ours.passes.statistics, genotype)
+    theirs = ntkscore.from_torch(module, images)
+    kernels = [ntkscore.ntk(model, images) for model in (theirs, ours)]
+    np.testing.assert_allclose(*kernels, rtol=1e-9)
+    config, labels = ntkscore.Config(x64=True), np.arange(N)
+    rows = [ntkscore.score_network(model, images, labels, config) for model in (theirs, ours)]
+    values = [each.set_index(["kernel", "score"])["value"] for each in rows]
+    # A trace counts a rectifier once however many edges read it, and ends blocks at nodes.
+    inside = values[0].index.isin(["naswot", "flips", "expressivity", "progressivity"], level=1)
+    assert len(inside) - sum(inside) == 62 and set(rows[0]["status"]) == {"ok"}
+    np.testing.assert_allclose(*(each[~inside] for each in values), rtol=1e-7)
 
 
 @jax.jit

@@ -80,12 +80,15 @@ def test_the_command(tmp_path: Path) -> None:
     options = [*RESIDUAL_OPTIONS, "--out", tmp_path / "run", "--budget", 9]
     text = invoke("search", *options).stdout
     assert "Ranked by params+clean.naswot" in text and "9 networks, 2 without this score" in text
-    rows = json.loads(invoke("search", *options, "--format", "json").stdout)
+    plot = tmp_path / "search.svg"
+    rows = json.loads(invoke("search", *options, "--format", "json", "--plot", plot).stdout)
     assert len(rows) == 9 and rows[0]["rank"] == 1
+    assert "<!-- 7 networks, 2 without this score; the first 7 in orange -->" in plot.read_text()
     other = [*RESIDUAL_OPTIONS, "--out", tmp_path / "other"]
     refused("expected a budget of at least 1 network, got 0", "search", *other, "--budget", 0)
     refused("expected one of local, evolution, got 'x'", "search", *other, "--method", "x")
     refused("expected KERNEL.SCORE", "search", *other, "--by", "x")
+    refused("expected a picture that ends in .png", "search", *other, "--plot", "x.gif")
     assert not (tmp_path / "other").exists()
 
 

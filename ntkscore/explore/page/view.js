@@ -22,8 +22,8 @@ async function unpack() {
   columns.set(SUM, { id: SUM, group: "Your ranking", direction: 1, values: new Float32Array(N).fill(NaN) });
 }
 
-// Colours that survive colour blindness: Okabe and Ito's, and viridis.
-const OPERATION_COLOURS = ["#9aa0a6", "#0072b2", "#e69f00", "#d55e00", "#009e73"];
+const OPERATION_COLOURS = content.colours;
+// Viridis, which survives colour blindness.
 const SEQUENCE = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
 const OPERATIONS = content.graph ? content.graph.operations : [];
 const EDGES = content.graph ? content.graph.edges : [];
@@ -386,7 +386,7 @@ const pictures = (i) => (content.graph ? [graph(i)] : content.genotypes ? ["norm
 
 // A genotype's cell as arcs over its nodes: the first edge of a node above them, the second below.
 function genotype(i, cell, k) {
-  const { digits, operations, targets, kinds } = content.genotypes, names = ["k−2", "k−1", "0", "1", "2", "3"];
+  const { digits, nodes: names, operations, targets, kinds } = content.genotypes;
   const edges = digits[i].split("-")[k], picture = svg("svg", { viewBox: "0 0 300 180", role: "img" });
   const labels = [], at = (node) => 26 + 49 * node, read = (e, part) => +edges[2 * e + part];
   const words = targets.map((target, e) => `${names[read(e, 1)]}→${names[target]} ${operations[read(e, 0)]}`).join(", ");
@@ -394,7 +394,7 @@ function genotype(i, cell, k) {
   picture.append(svg("text", { x: 4, y: 14 }, `${cell} cell`));
   targets.forEach((target, e) => {
     const kind = read(e, 0), source = read(e, 1), way = e % 2 ? 1 : -1, from = at(source), to = at(target);
-    const height = way * (14 + 13 * (target - source) + (target % 2 ? 6 : 0)), none = kind === 0;
+    const height = way * 14 * (1 + target - source), none = kind === 0;
     picture.append(svg("path", { d: `M${from},${90 + 11 * way} C${from},${90 + height * 1.3} ${to},${90 + height * 1.3} ${to},${90 + 11 * way}`,
       fill: "none", stroke: OPERATION_COLOURS[kinds[kind]], "stroke-width": none ? 1 : 2.5, "stroke-dasharray": none ? "2 4" : "" }));
     if (!none) labels.push(svg("text", { x: (from + to) / 2, y: 93 + height, "text-anchor": "middle", "paint-order": "stroke", stroke: css("--panel"), "stroke-width": 4, style: "font-size:9px" }, operations[kind]));
@@ -425,7 +425,7 @@ function graph(i) {
   });
   NODES.forEach(([x, y], node) => {
     picture.append(svg("circle", { cx: x, cy: y, r: 11, fill: css("--ground"), stroke: css("--ink") }));
-    picture.append(svg("text", { x, y: y + 4, "text-anchor": "middle" }, ["in", "1", "2", "out"][node]));
+    picture.append(svg("text", { x, y: y + 4, "text-anchor": "middle" }, content.graph.nodes[node]));
   });
   return picture;
 }
