@@ -220,6 +220,10 @@ def run_all(
     statements: dict[str, list[Finding]] = {}
     seconds = []
     for name, experiment in experiments.items():
+        absent = [file for file in experiment.needs if not (study.data_dir / file).is_file()]
+        if absent:
+            typer.echo(f"{name} left out, for want of {', '.join(absent)}", err=True)
+            continue
         start = time.monotonic()
         outcome = experiment.outcome(study)
         figure = None

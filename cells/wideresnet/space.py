@@ -1,4 +1,4 @@
-"""Wide residual networks as a `Space`: one compiled program for each network."""
+"""Wide residual networks as a `Space`: arrays of each network have shapes of their own."""
 
 import itertools
 from collections.abc import Callable, Hashable, Sequence
@@ -53,6 +53,7 @@ class WideResNet(StagedSpace):
     """
 
     name: ClassVar[str] = "wideresnet"
+    piecewise: ClassVar[bool] = True
 
     channels: int = option(16, "Channels of the stem; the first stage has W times it.")
     init: str = init_option()

@@ -1,24 +1,30 @@
 """Wide residual networks against flax, against published sizes, and what their names refuse."""
 
 import csv
+import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from flax import linen as nn
 from networks import error
+from tiny import invoke, same_rows
 
 from cells import Task
 from cells.cell_space import STATISTICS
 from cells.wideresnet import Stages, WideResNet
 from ntkscore import anatomy
+from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.run.engine import plan_for
+from ntkscore.run.scorer import Scorer
 
 TASK = Task((8, 8, 3), 5, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 SPACE = WideResNet(task=TASK, channels=2)
@@ -259,3 +265,53 @@ def test_the_listed_networks_and_their_neighbours() -> None:
 
 def test_the_trained_networks_are_the_papers() -> None:
     assert SPACE.trained() == WideResNet(task=TASK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole(WideResNet):
+    """The same networks, each compiled as a whole."""
+
+    piecewise: ClassVar[bool] = False
+
+
+@pytest.mark.slow
+def test_a_run_computes_piecewise_what_a_whole_program_does() -> None:
+    points = np.random.default_rng(1).uniform(size=(4, *TASK.image_shape))
+    found = []
+    for space in (SPACE, Whole(task=TASK, channels=2)):
+        scorer = Scorer(space, Config(samples=4, x64=True))
+        batch = scorer.batch(points, np.arange(4), 0, space.shape(SMALL))
+        (rows,) = scorer([SMALL], batch)
+        found.append(pd.DataFrame(rows))
+    same_rows(*found, tolerance=1e-6)
+
+
+def test_a_run_takes_one_network_at_a_time() -> None:
+    plan = plan_for(SPACE, [SMALL, SPACE.parse("WRN-10-1")], Config(samples=4), batch=8)
+    assert plan.per_call == 1
+
+
+OWN = "stages,clean,pgd20\nWRN-10-1,0.7,0.40\n2-1-1x1-2-1,0.6,0.45\n1-1-1x1-1-2,0.6,0.5\n"
+
+
+@pytest.mark.slow
+def test_a_table_of_ones_own_from_rank_to_the_page(tmp_path: Path) -> None:
+    table, out = tmp_path / "wide.csv", tmp_path / "run"
+    table.write_text(OWN)
+    space = ("--space", "wideresnet", "--table", table)
+    options = ("--channels", "1", "--samples", "4", "--data", "synthetic")
+    ranked = invoke("rank", "--cells", "table", *space, *options, "--out", out, "--format", "json")
+    names = {"1-1-1x1-1-1", "2-1-1x1-2-1", "1-1-1x1-1-2"}
+    assert {row["stages"] for row in json.loads(ranked.stdout)} == names
+    described = invoke("rank", "--cells", "table", *space, *options, "--out", out).stdout
+    assert "networks that would be trained: channels 16" in " ".join(described.split())
+    with_table = (out, "--table", table, "--metric", "pgd20")
+    correlated = invoke("correlate", *with_table, "--format", "json").stdout
+    rows = {row["score"]: row for row in json.loads(correlated)}
+    assert rows["params"]["n"] == 3 and rows["params"]["spearman"] == 1
+    of_data = ("--dataset", "cifar10", "--format", "json")
+    (found,) = json.loads(invoke("lookup", "WRN-10-1", *space, *of_data).stdout)
+    assert found["val_pgd_20_acc"] == 0.4
+    page = tmp_path / "page.html"
+    invoke("explore", out, "--table", table, "--out", page)
+    assert "2-1-1x1-2-1" in page.read_text(encoding="utf-8")
