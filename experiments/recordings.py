@@ -210,6 +210,7 @@ PRINTED = {
         of=WideResNet,
         table=printed_tables.WIDE,
         read=printed_tables.wide_table,
+        seeds=2,
     ),
     "printed/genotypes": Recording(
         _DARTS_SIZES["small"] | {"samples": 16, "proxies": True},

@@ -26,6 +26,7 @@ from ntkscore.measures.declaration import quantities
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
+from ntkscore.trace.blocks import forget_passes
 
 AXIS = "networks"
 Program = Callable[..., tuple[Any, ...]]
@@ -122,10 +123,16 @@ def _program(
 
 def _piecewise(space: Space, config: Config) -> Program:
     """`_program` for one network, of which each pass is compiled by itself."""
+    latest: list[Hashable] = []
 
     def compute(
         shape: Hashable, codes: PyTree, variables: PyTree, images: Array, *others: Array
     ) -> tuple[Any, ...]:
+        if latest and latest != [shape]:
+            # The programs of some twenty networks exhaust a process's memory maps on Linux.
+            forget_passes()
+            jax.clear_caches()
+        latest[:] = [shape]
         model = space.model(shape, variables, jax.tree.map(lambda c: c[0], codes), images)
         return tuple(jax.tree.map(lambda a: a[None], kernels(model, config, images, *others)))
 

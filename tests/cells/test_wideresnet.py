@@ -291,7 +291,11 @@ def test_a_run_takes_one_network_at_a_time() -> None:
     assert plan.per_call == 1
 
 
-OWN = "stages,clean,pgd20\nWRN-10-1,0.7,0.40\n2-1-1x1-2-1,0.6,0.45\n1-1-1x1-1-2,0.6,0.5\n"
+OWN = """stages,cifar10#clean,cifar10#pgd20
+WRN-10-1,0.7,0.40
+2-1-1x1-2-1,0.6,0.45
+1-1-1x1-1-2,0.6,0.5
+"""
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Printed accuracies: their files' form, orders within equal FLOPs, and what is left out."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -87,16 +86,18 @@ def test_the_files_of_the_data_folder(data_dir: Path) -> None:
     assert len(named_genotypes(data_dir / GENOTYPES)) == 6
 
 
-def test_orders_within_groups_and_their_chances() -> None:
+def test_orders_within_groups() -> None:
     accuracy, groups = np.arange(6.0), list("aaabbb")
     assert printed.within_groups(accuracy, accuracy, groups) == (6, 6)
     assert printed.within_groups(np.array([1.0, 2, 3, 1, 1, 0]), accuracy, groups) == (3, 6)
-    counts = [
-        printed.within_groups(np.array([*one, *other], float), accuracy, groups)[0]
-        for one, other in itertools.product(itertools.permutations(range(3)), repeat=2)
-    ]
-    for right in range(7):
-        assert printed.chance_of(right, 2) == pytest.approx(np.mean(np.array(counts) >= right))
+
+
+def test_ways_are_resampled_as_a_whole() -> None:
+    accuracy, ways = np.array([1.0, 3, 2, 4]), ["D", "W", "D", "W"]
+    values = np.array([1.0, 4, 2, 3])
+    found = printed.ways_resampled(values, accuracy, ways)
+    once, of_d, of_w = 4 / 6, 1, -1
+    np.testing.assert_allclose(sorted(found), [of_w, once, once, of_d])
 
 
 def test_orders_have_the_signs_that_they_claim() -> None:
@@ -120,14 +121,16 @@ def test_orders_have_the_signs_that_they_claim() -> None:
 
 def test_verdicts_follow_the_intervals() -> None:
     row = {"n": 12, "networks": "networks", "gap": 0.3, "gap low": 0.1, "gap high": 0.5}
-    assert printed.better("a", "a", row).verdict == "reproduced"
-    assert printed.better("a", "a", {**row, "gap low": -0.1}).verdict == "not decidable"
-    worse = {**row, "gap low": -0.5, "gap high": -0.1}
-    assert printed.better("a", "a", worse).verdict == "not reproduced"
-    for right, verdict in ((12, "reproduced"), (6, "not decidable"), (0, "not reproduced")):
-        one = {"networks": "networks", "right": right, "pairs": 12}
-        found = printed.within("a", {**one, "chance": printed.chance_of(right, 4)})
-        assert found.verdict == verdict
+    row |= {"ways low": 0.2, "ways high": 0.4}
+    found = printed.better("a", row)
+    assert found.verdict == "reproduced"
+    assert found.ours == "0.300 [0.100, 0.500]; ways resampled [0.200, 0.400]"
+    for end in ("gap low", "ways low"):
+        assert printed.better("a", {**row, end: -0.1}).verdict == "not decidable"
+    alone = {**row, "ways low": np.nan, "ways high": np.nan}
+    assert printed.better("a", alone).verdict == "reproduced"
+    worse = {**alone, "gap low": -0.5, "gap high": -0.1}
+    assert printed.better("a", worse).verdict == "not reproduced"
 
 
 def test_a_page_leaves_out_what_its_files_are_missing_for(
