@@ -69,7 +69,8 @@ experiments darts` from the table Tiny-RobustBench and the recordings in `result
 
 The table has 223 random genotypes in networks of 8 cells and 16 channels, trained once each with
 PGD-7 at 8/255 on CIFAR-10. Accuracy is that under PGD-7 at the best epoch. Questions of our own
-have no paper's number.""",
+have no paper's number. The last experiment is about other networks, whose accuracies papers print;
+a page made without these numbers in the data folder leaves it out.""",
 }
 """The heads of the pages, by name."""
 DEPTHS: dict[type[Space], str] = {NASBench201: "cells_per_stage", Darts: "layers"}
