@@ -120,7 +120,7 @@ def within_groups(
     """The pairs within groups that are ordered as the accuracies are, and all pairs."""
     right = pairs = 0
     for group in dict.fromkeys(groups):
-        (members,) = np.nonzero(np.array([each == group for each in groups]))
+        (members,) = np.nonzero(np.array(groups) == group)
         for k, one in enumerate(members):
             for other in members[k + 1 :]:
                 right += (values[one] - values[other]) * (accuracy[one] - accuracy[other]) > 0
