@@ -194,12 +194,11 @@ def test_sizes_are_those_that_are_published(data_dir: Path) -> None:
             continue
         costs = space.costs(space.parse(name))
         if rounded(costs["params"], params):
-            # Their FLOPs are those of a profiler that leaves something else out.
             assert costs["flops"] == pytest.approx(float(flops[:-1]) * 1e9, rel=0.01)
             agreeing += 1
         else:
             differing.add(name)
-    # Where the table's own numbers do not fit together: see experiments/darts/wide.py.
+    # Printed sizes that are not those of the printed stages: see experiments/darts/printed.py.
     assert differing == {
         "14-14-7x5-7-3",
         "17-17-8x7-9-4",
