@@ -1,4 +1,4 @@
-"""What the spaces of convolutional cells share: images, weights, modes, fast passes, training."""
+"""What spaces of convolutional networks share: images, modes, training; and weights of cells."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
@@ -18,10 +18,13 @@ from ntkscore.model import Model, Trainable
 
 if TYPE_CHECKING:
     from cells.passes import CellPasses
+    from ntkscore.model import Passes
 
 Variables = Any
 """Weights, `params`, and the normalisations' `batch_stats`, named as flax names them."""
 STATISTICS = "batch_stats"
+Statistics = Any
+"""What a network's normalisations have stored, the part `batch_stats` of its variables."""
 
 
 def channels_option() -> Any:
@@ -44,8 +47,8 @@ def bn_option() -> Any:
     )
 
 
-class CellSpace(Space):
-    """Networks of three stages whose cell is data: one compiled program for all of a size.
+class StagedSpace(Space):
+    """Convolutional networks of three stages with batch normalisation.
 
     A space of this kind is a dataclass with the fields below, in an order of its own.
 
@@ -85,31 +88,21 @@ class CellSpace(Space):
         """The space's name in sentences."""
 
     @abstractmethod
-    def initial(self, key: Array) -> Variables:
-        """Untrained weights and statistics of mean 0 and variance 1, in float32."""
-
-    @abstractmethod
-    def passes(self, code: Any, variables: Variables, images: Array | None) -> "CellPasses":
-        """The passes of an encoded cell, with statistics of these images where they are given."""
-
-    @abstractmethod
     def logits(self, variables: Variables, code: Any, points: Array) -> Any:
-        """Logits of an encoded cell, without residuals."""
+        """Logits of an encoded network, without residuals."""
+
+    @abstractmethod
+    def prepared(
+        self, code: Any, variables: Variables, images: Array | None
+    ) -> "tuple[Statistics, Passes | None]":
+        """Statistics, of these images where they are given; and passes, to be derived if None."""
 
     @abstractmethod
     def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
-        """A known cell's logits and new statistics, of (params, statistics, points, train=…)."""
-
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
-        """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
-
-        Weights are drawn in float32 whatever the dtype, so that both precisions share them.
-        """
-        drawn = _drawing(self)(shape, jax.random.key(seed))  # type: ignore[arg-type]
-        return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
+        """A known network's logits and new statistics, of (params, statistics, points, train=…)."""
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
-        """The cell's network, in the mode `calibrated` with statistics of the clean images."""
+        """The network, in the mode `calibrated` with statistics of the clean images."""
         mode, params = NORMALIZATIONS[self.bn], variables["params"]
 
         def apply(params: Any, points: Array) -> Any:
@@ -124,9 +117,10 @@ class CellSpace(Space):
 
         if mode.live not in (None, measure_each):
             return Model(by_batches if mode.coupled else apply, params, coupled=mode.coupled)
-        fast = self.passes(code, variables, images if mode.calibrates else None)
-        variables = {**variables, STATISTICS: fast.statistics}
-        return Model(apply, params, passes=fast)
+        calibrating = images if mode.calibrates else None
+        statistics, passes = self.prepared(code, variables, calibrating)
+        variables = {**variables, STATISTICS: statistics}
+        return Model(apply, params, passes=passes)
 
     def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.
@@ -165,6 +159,33 @@ class CellSpace(Space):
         return model._replace(
             apply=lambda params, points: run(params, statistics, points, train=False)[0]
         )
+
+
+class CellSpace(StagedSpace):
+    """Networks whose cell is data: one compiled program for all of a size."""
+
+    @abstractmethod
+    def initial(self, key: Array) -> Variables:
+        """Untrained weights and statistics of mean 0 and variance 1, in float32."""
+
+    @abstractmethod
+    def passes(self, code: Any, variables: Variables, images: Array | None) -> "CellPasses":
+        """The passes of an encoded cell, with statistics of these images where they are given."""
+
+    def prepared(
+        self, code: Any, variables: Variables, images: Array | None
+    ) -> "tuple[Statistics, CellPasses]":
+        """The passes, and their statistics."""
+        fast = self.passes(code, variables, images)
+        return fast.statistics, fast
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
+        """Weights, and statistics of mean 0 and variance 1, as a function of seed and shape alone.
+
+        Weights are drawn in float32 whatever the dtype, so that both precisions share them.
+        """
+        drawn = _drawing(self)(shape, jax.random.key(seed))  # type: ignore[arg-type]
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
 
 
 @lru_cache

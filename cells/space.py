@@ -136,6 +136,9 @@ class Space(ABC):
         name: the space's name in records and on the command line.
         fewer: names in `structure` of which fewer are better; of all others more are.
         sets: names of sets of architectures that may be asked for (`architectures`).
+        piecewise: whether runs compute one network at a time, and compile each of its passes by
+            itself: for spaces whose networks share no program, where compiling a program that does
+            everything would take longer than running it.
 
     Example:
         >>> from cells.residual import Residual
@@ -149,6 +152,7 @@ class Space(ABC):
     name: ClassVar[str]
     fewer: ClassVar[tuple[str, ...]] = ()
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all")
+    piecewise: ClassVar[bool] = False
     task: Task = USUAL
 
     @abstractmethod

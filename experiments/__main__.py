@@ -8,7 +8,7 @@ import typer
 
 from experiments import recordings, report
 from experiments.darts import measures as darts_measures
-from experiments.darts import transfer
+from experiments.darts import printed, printed_tables, transfer
 from experiments.ours import (
     conventions,
     default_score,
@@ -96,6 +96,11 @@ DARTS = {
         darts_measures.run,
     ),
     "darts-transfer": Experiment("Sums chosen on one space, tested on the other", transfer.run),
+    "darts-printed": Experiment(
+        "Wide residual networks: sums chosen elsewhere, tested there",
+        printed.run,
+        (printed_tables.WIDE, printed_tables.GENOTYPES),
+    ),
 }
 PREDICTION = {
     "few-labels": Experiment(

@@ -28,6 +28,7 @@ RECORDED = Path(__file__).parent / "results"
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 DARTS_TABLE = "tiny-robustbench"
+PRINTED_TABLES = "robust-tables"
 DATASET = "cifar10"
 """The data set of all recordings, and of every experiment that does not compare data sets."""
 METRICS = (
@@ -141,6 +142,7 @@ class Study:
             (self.data_dir, f"{BENCHMARK}/*"),
             (self.data_dir, f"{OLDER}/*"),
             (self.data_dir, f"{DARTS_TABLE}/*"),
+            (self.data_dir, f"{PRINTED_TABLES}/*.csv"),
             (self.results, "**/*.parquet"),
         ):
             for path in sorted(folder.glob(pattern)):
@@ -209,10 +211,12 @@ class Experiment(NamedTuple):
     Attributes:
         title: heading in the report, and help text.
         run: the outcome for a study, by the constants of its module.
+        needs: files of the data folder without which a page leaves it out.
     """
 
     title: str
     run: Callable[[Study], Outcome]
+    needs: tuple[str, ...] = ()
 
     def outcome(self, study: Study) -> Outcome:
         """The outcome at the study's size: in full, the module's `FULL` replaces its constants.

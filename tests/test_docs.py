@@ -110,7 +110,7 @@ def test_a_network_of_every_kind_and_a_space_of_ones_own(
         if names.get("rows") is not rows:
             complete(names["rows"])
             scored += 1
-    assert scored == 7
+    assert scored == 8
     assert list(names["ranked"]["rank"]) == [1, 2, 3, 4, 5, 6, 7]
     (command,) = (line for _, code in blocks(NETWORKS, "sh") for line in code.splitlines())
     assert "rgb" in invoke(*command.split()[1:]).stdout

@@ -128,6 +128,11 @@ def usable_cores() -> int:
     return cores or 1
 
 
+def one_device() -> Plan:
+    """The layout for a few networks: one after the other on the first device."""
+    return Plan(tuple(jax.local_devices()[:1]), 1, 1)
+
+
 def check_batch(batch: int | None) -> None:
     """Refuse a number of networks per device and call below 1."""
     if batch is not None and batch < 1:

@@ -174,6 +174,9 @@ def plan_for(
         space, architectures, config: what is scored, and how.
         batch: as for `run`.
     """
+    if space.piecewise:
+        devices.check_batch(batch)
+        return devices.one_device()
     points = config.samples * (2 * len(config.rhos) + 1)
     width = 8 if config.x64 else 4
     if config.implementation not in ("auto", "layerwise"):

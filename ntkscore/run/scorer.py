@@ -25,7 +25,8 @@ from ntkscore.kernels.stack import Stack, stack
 from ntkscore.measures.declaration import quantities
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, rows_of
-from ntkscore.run.devices import Plan, compiler_options
+from ntkscore.run.devices import Plan, compiler_options, one_device
+from ntkscore.trace.blocks import forget_passes
 
 AXIS = "networks"
 Program = Callable[..., tuple[Any, ...]]
@@ -40,11 +41,6 @@ def precision(config: Config) -> AbstractContextManager[object]:
 def dtype_of(config: Config) -> DTypeLike:
     """Dtype of images and weights."""
     return jnp.float64 if config.x64 else jnp.float32
-
-
-def one_device() -> Plan:
-    """The layout for a few networks: one after the other on the first device."""
-    return Plan(tuple(jax.local_devices()[:1]), 1, 1)
 
 
 def kernels(
@@ -125,6 +121,24 @@ def _program(
     return program_cache.compiled(compute, (space, config, layout, registered), options)
 
 
+def _piecewise(space: Space, config: Config) -> Program:
+    """`_program` for one network, of which each pass is compiled by itself."""
+    latest: list[Hashable] = []
+
+    def compute(
+        shape: Hashable, codes: PyTree, variables: PyTree, images: Array, *others: Array
+    ) -> tuple[Any, ...]:
+        if latest and latest != [shape]:
+            # The programs of some twenty networks exhaust a process's memory maps on Linux.
+            forget_passes()
+            jax.clear_caches()
+        latest[:] = [shape]
+        model = space.model(shape, variables, jax.tree.map(lambda c: c[0], codes), images)
+        return tuple(jax.tree.map(lambda a: a[None], kernels(model, config, images, *others)))
+
+    return compute
+
+
 @dataclass(frozen=True)
 class Batch:
     """The images of one seed and the weights of one shape, on the devices."""
@@ -180,7 +194,8 @@ class Scorer:
     Args:
         space: for the images and classes that are scored on.
         config: how to score.
-        plan: the layout; one network at a time on the first device if left out.
+        plan: the layout; one network at a time on the first device if left out, and that is what
+            a space needs whose networks are computed piecewise.
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
 
     Raises:
@@ -200,7 +215,11 @@ class Scorer:
         # A program does not depend on what the host reads off.
         measured = tuple(replace(quantity, read=None) for quantity in quantities())
         registered = ATTACKS[config.attack], READOUTS[config.output], measured
-        self._compute = _program(space, config.program, self.plan, layout_independent, *registered)
+        self._compute = (
+            _piecewise(space, config.program)
+            if space.piecewise
+            else _program(space, config.program, self.plan, layout_independent, *registered)
+        )
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 

@@ -354,6 +354,11 @@ def _block_passes(
     return BlockPasses(traced, memory)
 
 
+def forget_passes() -> None:
+    """Let go of the passes of networks, and so of their compiled programs."""
+    _block_passes.cache_clear()
+
+
 def have_values(*trees: PyTree) -> bool:
     """Tell whether all arrays have values, as they do outside of functions that are compiled."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))

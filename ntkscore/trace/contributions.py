@@ -67,7 +67,8 @@ def part_of(program: Program, value: Value) -> Part | None:
         return part._replace(in_place=False)
     if not equation.scales:
         return None
-    (number,) = (float(each.value) for each in equation.inputs if isinstance(each, Constant))
+    constants = [each.value for each in equation.inputs if isinstance(each, Constant)]
+    number = float(np.asarray(constants[0]).item())  # a number, or an array of one
     factor = part.factor * number if equation.name == "mul" else part.factor / number
     return part._replace(factor=factor)
 

@@ -226,7 +226,8 @@ def test_residual_networks_from_score_to_correlation(tmp_path: Path, accuracies:
     for pattern, params in (("0", "24,720"), ("01", "24,784"), ("0110", "24,912")):
         assert f"skips {pattern}, {params} parameters" in sheets
     first = invoke("rank", "--cells", "0,01", "--out", out, *RESIDUAL_OPTIONS)
-    assert "2 networks, 0 without this score" in " ".join(first.stdout.split())
+    # Two of the four images are alike to the rectifiers of `0`, which leaves it without NASWOT.
+    assert "2 networks, 1 without this score" in " ".join(first.stdout.split())
     again = invoke("rank", *cells, "--out", out, *RESIDUAL_OPTIONS, "--format", "json")
     assert "2 from an earlier run" in again.stderr
     assert {row["skips"] for row in json.loads(again.stdout)} == {"0", "01", "0110"}

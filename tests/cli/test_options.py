@@ -15,6 +15,7 @@ from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, ResidualConvolutional
 from cells.space import Space, option, options
+from cells.wideresnet import WideResNet
 from ntkscore.api.runs import space_in
 from ntkscore.cli.app import app
 from ntkscore.cli.options import Ordered, flag_of, registered
@@ -39,7 +40,7 @@ def test_every_field_is_an_option(name: str, cls: type, space: type[Space]) -> N
 
 
 def test_the_packages_of_cells_declare_the_spaces_that_have_names() -> None:
-    ours = {Darts, NASBench201, Residual, ResidualConvolutional}
+    ours = {Darts, NASBench201, Residual, ResidualConvolutional, WideResNet}
     assert set(SPACES.values()) == ours == {SPACES[space.name] for space in ours}
 
 

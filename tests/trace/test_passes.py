@@ -13,6 +13,7 @@ from networks import CLASSES, EXACT, M, error
 
 from ntkscore.errors import InputError
 from ntkscore.grams import zero_taps
+from ntkscore.kernels.gram import ntk
 from ntkscore.model import Model
 from ntkscore.trace import products
 from ntkscore.trace.parameters import PARAMETER_SETS, total
@@ -645,6 +646,22 @@ def test_parts_by_kind_follow_names_and_else_what_is_done_with_a_leaf() -> None:
     assert isinstance(passes, TracedPasses)
     # As `jax.tree.leaves` has them; a vector that is called a weight is a scale.
     assert passes.kinds == ["shift", "weight", "scale", "shift", "scale"]
+
+
+def test_a_constant_of_one_entry_is_a_number() -> None:
+    """As the deviation of a normalisation of one channel is, which multiplies the scale."""
+
+    def apply(w: Any, x: Array) -> Array:
+        return jnp.tanh(x @ w[0] * (jnp.array([3.0]) * w[1])) @ w[2]
+
+    params, x = (
+        draw([(6, 1), (1,), (1, 4)]),
+        jnp.asarray(np.random.default_rng(0).uniform(size=(3, 6))),
+    )
+    x = x.astype(params[0].dtype)
+    rows = jax.vmap(jax.grad(lambda w, x: jnp.sum(apply(w, x[None]))), (None, 0))(params, x)
+    flat = jnp.concatenate([row.reshape(3, -1) for row in rows], 1)
+    assert error(ntk(Model(apply, params), x), flat @ flat.T) < 1e-5
 
 
 def test_a_trace_at_one_point_serves_any_number() -> None:

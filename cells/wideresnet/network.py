@@ -1,0 +1,143 @@
+"""Weights and forward pass of a wide residual network: pre-activation blocks in three stages.
+
+A block is BN-ReLU-conv-BN-ReLU-conv beside a shortcut. Where the shape changes, the shortcut is a
+1×1 convolution of what the first ReLU returns, else the block's input.
+
+Source: Zagoruyko and Komodakis (2016), "Wide residual networks"; one width and one depth for each
+stage as in Huang et al. (2023), "Revisiting residual networks for adversarial robustness".
+"""
+
+from dataclasses import fields
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from cells import layers
+from cells.cell_space import STATISTICS, Variables
+from cells.initializers import INITIALIZERS, bias_init
+from cells.rules import NetworkRules, TrainingRules, Weights
+from cells.space import IMAGE_CHANNELS
+from cells.wideresnet.stages import Block
+from ntkscore.grams import Images
+
+
+def run(
+    rules: NetworkRules, params: Weights, statistics: Weights, images: Images
+) -> tuple[Float[Array, "m o"], Weights]:
+    """Logits of images, and the normalisations' statistics to store.
+
+    Args:
+        rules: initialiser, normalisation mode and normaliser of the images.
+        params, statistics: as `draw` makes them.
+        images: pixels in [0, 1].
+    """
+    mean, std = rules.normalizer(images.dtype)
+    x = rules.convolve((images - mean) / std, params["stem"]["kernel"])
+    new: dict[str, Any] = {"stages": []}
+    for stage, (blocks, stored) in enumerate(
+        zip(params["stages"], statistics["stages"], strict=True)
+    ):
+        measured = []
+        for place, (weights, of_block) in enumerate(zip(blocks, stored, strict=True)):
+            stride = 2 if stage and not place else 1
+            x, of_block = block(rules, x, weights, of_block, stride)
+            measured.append(of_block)
+        new["stages"].append(measured)
+    head = params["head"]
+    x, new["head"] = rules.normalize(x, head, statistics["head"])
+    features = jnp.mean(jax.nn.relu(x), (1, 2))
+    kernel = rules.gain(head["kernel"]) * head["kernel"]
+    return layers.dense(features, kernel, head["bias"]), new
+
+
+def block(
+    rules: NetworkRules, x: Images, weights: Weights, stored: Weights, stride: int
+) -> tuple[Float[Array, "m h2 w2 d"], Weights]:
+    """A block's output, and its statistics."""
+    y, first = rules.normalize(x, weights["norm1"], stored["norm1"])
+    y = jax.nn.relu(y)
+    if "shortcut" in weights:
+        x = rules.convolve(y, weights["shortcut"]["kernel"], stride)
+    y = rules.convolve(y, weights["conv1"]["kernel"], stride)
+    y, second = rules.normalize(y, weights["norm2"], stored["norm2"])
+    y = rules.convolve(jax.nn.relu(y), weights["conv2"]["kernel"])
+    return x + y, {"norm1": first, "norm2": second}
+
+
+def draw(
+    stem: int, stages: list[list[Block]], num_classes: int, init_name: str, key: Array
+) -> Variables:
+    """Untrained weights, and statistics of mean 0 and variance 1, in float32.
+
+    Args:
+        stem: output channels of the stem.
+        stages: their blocks.
+        num_classes: O, number of logits.
+        init_name: a name in `INITIALIZERS`.
+        key: of all weights; those of a block have its own, by stage and place.
+    """
+    kernel = INITIALIZERS[init_name].kernel
+
+    def conv(key: Array, size: int, before: int, after: int) -> dict[str, Array]:
+        return {"kernel": kernel(key, (size, size, before, after), jnp.float32)}
+
+    def of_block(key: Array, sizes: Block) -> dict[str, Any]:
+        first, second, third = jax.random.split(key, 3)
+        before, after = sizes.before, sizes.after
+        weights = {
+            "norm1": norm(before),
+            "conv1": conv(first, 3, before, after),
+            "norm2": norm(after),
+            "conv2": conv(second, 3, after, after),
+        }
+        return weights | ({"shortcut": conv(third, 1, before, after)} if sizes.projects else {})
+
+    start, end, *keys = jax.random.split(key, 2 + len(stages))
+    width = stages[-1][-1].after
+    linear, bias = jax.random.split(end)
+    params = {
+        "stem": conv(start, 3, IMAGE_CHANNELS, stem),
+        "stages": [
+            [of_block(jax.random.fold_in(key, place), sizes) for place, sizes in enumerate(blocks)]
+            for key, blocks in zip(keys, stages, strict=True)
+        ],
+        "head": norm(width)
+        | {
+            "kernel": kernel(linear, (width, num_classes), jnp.float32),
+            "bias": bias_init(init_name, width)(bias, (num_classes,), jnp.float32),
+        },
+    }
+    statistics = {
+        "stages": [
+            [{"norm1": unmeasured(b.before), "norm2": unmeasured(b.after)} for b in blocks]
+            for blocks in stages
+        ],
+        "head": unmeasured(width),
+    }
+    return {"params": params, STATISTICS: statistics}
+
+
+def norm(width: int) -> dict[str, Array]:
+    """Scales of one and shifts of zero."""
+    return {"scale": jnp.ones(width, jnp.float32), "shift": jnp.zeros(width, jnp.float32)}
+
+
+def unmeasured(width: int) -> dict[str, Array]:
+    """Means of zero and variances of one."""
+    return {"mean": jnp.zeros(width, jnp.float32), "var": jnp.ones(width, jnp.float32)}
+
+
+def trained_logits(
+    rules: NetworkRules, params: Weights, statistics: Weights, images: Images, train: bool
+) -> tuple[Float[Array, "m o"], Weights]:
+    """Logits of a batch in training, and the running statistics after it.
+
+    Args:
+        rules, params, statistics, images: as for `run`.
+        train: normalise by the batch's own statistics, and move the running ones towards them; else
+            normalise by the running ones, and leave them.
+    """
+    given: dict[str, Any] = {field.name: getattr(rules, field.name) for field in fields(rules)}
+    return run(TrainingRules(**{**given, "measure": train}), params, statistics, images)

@@ -1,0 +1,141 @@
+"""Wide residual networks as a `Space`: arrays of each network have shapes of their own."""
+
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cells.cell_space import (
+    STATISTICS,
+    StagedSpace,
+    Statistics,
+    Variables,
+    bn_option,
+    init_option,
+)
+from cells.space import option
+from cells.wideresnet.stages import STAGES, Stages
+from ntkscore.lazy import Array, Lazy, jax
+
+if TYPE_CHECKING:
+    from cells import rules
+    from cells.wideresnet import network
+else:  # These import JAX.
+    rules = Lazy("cells.rules")
+    network = Lazy("cells.wideresnet.network")
+
+DEPTHS = (2, 3, 4, 5, 7, 9, 11)
+WIDTHS = (4, 6, 8, 10, 12, 14, 16, 20)
+"""Blocks and widening factors of a stage that Huang et al. (2023) vary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideResNet(StagedSpace):
+    """Wide residual networks of three stages, each with a depth and a width of its own.
+
+    Attributes:
+        channels: C, of the stem; stage i has 2^(i−1) · C times its widening factor.
+        init: how weights are drawn, a name in `cells.initializers.INITIALIZERS`.
+        bn: where the normalisation's statistics come from, a name in
+            `cells.normalization.NORMALIZATIONS`.
+
+    Raises:
+        InputError: if a value is not one that its description allows.
+
+    Source: Zagoruyko and Komodakis (2016), "Wide residual networks"; Huang et al. (2023),
+    "Revisiting residual networks for adversarial robustness".
+
+    Example:
+        >>> space = WideResNet(channels=4)
+        >>> space.trained().costs(space.parse("WRN-28-10"))
+        {'params': 36479194, 'flops': 5245766016}
+    """
+
+    name: ClassVar[str] = "wideresnet"
+    piecewise: ClassVar[bool] = True
+
+    channels: int = option(16, "Channels of the stem; the first stage has W times it.")
+    init: str = init_option()
+    bn: str = bn_option()
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @property
+    def title(self) -> str:
+        """What the networks are called."""
+        return "a wide residual network"
+
+    def parse(self, text: Any) -> Stages:
+        """A network from depths and widths such as `4-4-4x10-10-10`, or from `WRN-28-10`."""
+        return Stages.parse(text)
+
+    def identity(self, architecture: Stages) -> dict[str, str | int]:
+        """Depths and widths of the stages."""
+        return {"stages": str(architecture)}
+
+    def costs(self, architecture: Stages) -> dict[str, float]:
+        """Trainable parameters, and multiply-adds for one image."""
+        sizes = self.channels, self.task.num_classes
+        height, width, _ = self.task.image_shape
+        return {
+            "params": architecture.params(*sizes),
+            "flops": architecture.flops(*sizes, (height, width)),
+        }
+
+    def structure(self, architecture: Stages) -> dict[str, float]:
+        """Layers, depth, receptive field, and the sum of the widening factors."""
+        return architecture.structure(self.channels)
+
+    def trained(self) -> "WideResNet":
+        """The networks of the papers: C = 16."""
+        return WideResNet(task=self.task)
+
+    def architectures(self, which: str) -> Sequence[Stages]:
+        """All networks of the depths and widths that Huang et al. vary, for `all` and `distinct`.
+
+        Any other numbers may be named.
+        """
+        if which not in self.sets:
+            return super().architectures(which)
+        depths, widths = (itertools.product(of, repeat=STAGES) for of in (DEPTHS, WIDTHS))
+        return [Stages(*both) for both in itertools.product(depths, widths)]
+
+    def neighbours(self, architecture: Stages) -> Sequence[Stages]:
+        """Networks with a depth or a width of one stage by one more or less."""
+        return [*architecture.neighbours()]
+
+    def shape(self, architecture: Stages) -> Hashable:
+        """The network: arrays of two have different shapes."""
+        return architecture
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Variables:
+        """Weights, and statistics of mean 0 and variance 1; drawn in float32 whatever the dtype."""
+        assert isinstance(shape, Stages)
+        sizes = self.channels, shape.blocks(self.channels), self.task.num_classes
+        drawn = network.draw(*sizes, self.init, jax.random.key(seed))
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), drawn)
+
+    @property
+    def rules(self) -> "rules.NetworkRules":
+        """Computations of the layers."""
+        mean, std = self.task.mean, self.task.std
+        return rules.NetworkRules(init_name=self.init, bn=self.bn, mean=mean, std=std)
+
+    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
+        """Logits of the forward pass."""
+        return network.run(self.rules, variables["params"], variables[STATISTICS], points)[0]
+
+    def prepared(
+        self, code: Any, variables: Variables, images: Array | None
+    ) -> tuple[Statistics, None]:
+        """The statistics; passes are derived from the trace."""
+        given = variables["params"], variables[STATISTICS]
+        if images is None:
+            return given[1], None
+        return network.run(replace(self.rules, measure=True), *given, images)[1], None
+
+    def training(self, architecture: Stages) -> Callable[..., tuple[Array, Any]]:
+        """A network's logits and new statistics."""
+        return partial(network.trained_logits, self.rules)

@@ -1,0 +1,169 @@
+"""A wide residual network by name: blocks and widening factor of each stage, and its counts."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cells.space import IMAGE_CHANNELS
+from ntkscore.errors import InputError
+
+STAGES = 3
+_OF_STAGES = re.compile(r"(\d+)-(\d+)-(\d+)[x×](\d+)-(\d+)-(\d+)")
+_COMMON = re.compile(r"(?:wrn|wide-?resnet)-(\d+)-(\d+)", re.IGNORECASE)
+
+
+class Block(NamedTuple):
+    """Sizes of a block.
+
+    Attributes:
+        before, after: its channels.
+        stride: of its first convolution and its shortcut, in pixels.
+    """
+
+    before: int
+    after: int
+    stride: int = 1
+
+    @property
+    def projects(self) -> bool:
+        """Whether the shortcut is a convolution, since the shape changes."""
+        return self.stride > 1 or self.before != self.after
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """Entries of the kernels that see the block's input, and of the second convolution's."""
+        seeing = (9 + self.projects) * self.before * self.after
+        return seeing, 9 * self.after**2
+
+
+@dataclass(frozen=True, order=True)
+class Stages:
+    """A wide residual network, written D₁-D₂-D₃xW₁-W₂-W₃ as in `4-4-4x10-10-10`.
+
+    Attributes:
+        depths: D_i, number of blocks in each of the three stages.
+        widths: W_i, widening factor of each; stage i has 2^(i−1) · C · W_i channels.
+
+    Example:
+        >>> str(Stages.parse("WRN-28-10"))
+        '4-4-4x10-10-10'
+    """
+
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: Any) -> "Stages":
+        """A network from its name.
+
+        Raises:
+            InputError: if it is none.
+        """
+        if isinstance(text, cls):
+            return text
+        name = str(text).strip()
+        if match := _OF_STAGES.fullmatch(name):
+            numbers = tuple(map(int, match.groups()))
+        elif match := _COMMON.fullmatch(name):
+            depth, width = map(int, match.groups())
+            blocks, rest = divmod(depth - 4, 2 * STAGES)
+            if rest:
+                raise InputError(
+                    f"expected a depth of 6n + 4 layers such as 28, got {depth} in {name!r}; write "
+                    "the blocks of each stage, as in 4-4-4x10-10-10"
+                )
+            numbers = (blocks,) * STAGES + (width,) * STAGES
+        else:
+            raise InputError(
+                f"expected a network such as 4-4-4x10-10-10 or WRN-28-10, got {name!r}; write "
+                "the blocks of each of the three stages, x, and their widening factors"
+            )
+        if min(numbers) < 1:
+            raise InputError(
+                f"expected at least one block and a widening factor of at least 1 in each stage, "
+                f"got {name!r}; raise what is 0"
+            )
+        return cls(numbers[:STAGES], numbers[STAGES:])
+
+    def __str__(self) -> str:
+        return "x".join("-".join(map(str, numbers)) for numbers in (self.depths, self.widths))
+
+    def neighbours(self) -> Iterator["Stages"]:
+        """Networks with one block or one widening factor by one more or less."""
+        numbers = self.depths + self.widths
+        for place, number in enumerate(numbers):
+            for other in (number - 1, number + 1):
+                if other:
+                    changed = (*numbers[:place], other, *numbers[place + 1 :])
+                    yield Stages(changed[:STAGES], changed[STAGES:])
+
+    def blocks(self, channels: int = 16) -> list[list[Block]]:
+        """Sizes of the blocks of each stage, for a stem of C = `channels` channels."""
+        stages, before = [], channels
+        for stage, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True)):
+            after, stride = (channels << stage) * width, 2 if stage else 1
+            stages.append([Block(before, after, stride), *[Block(after, after)] * (depth - 1)])
+            before = after
+        return stages
+
+    def params(self, channels: int = 16, num_classes: int = 10) -> int:
+        """Number of trainable parameters.
+
+        Example:
+            >>> Stages.parse("WRN-28-10").params()
+            36479194
+        """
+        blocks = [block for stage in self.blocks(channels) for block in stage]
+        last = blocks[-1].after
+        of_norms = sum(2 * (block.before + block.after) for block in blocks)
+        of_blocks = sum(sum(block.weights) for block in blocks)
+        stem, head = 9 * IMAGE_CHANNELS * channels, 2 * last + (last + 1) * num_classes
+        return stem + of_norms + of_blocks + head
+
+    def flops(
+        self,
+        channels: int = 16,
+        num_classes: int = 10,
+        image_side: tuple[int, int] = (32, 32),
+    ) -> int:
+        """Multiply-adds of all convolutions and the linear layer, for one image.
+
+        Args:
+            channels: C, of the stem.
+            num_classes: O, size of the linear layer.
+            image_side: height and width of the image in pixels, multiples of 4.
+        """
+        height, width = image_side
+        total, last = 9 * IMAGE_CHANNELS * channels * height * width, channels
+        for stage, blocks in enumerate(self.blocks(channels)):
+            pixels = (height >> stage) * (width >> stage)
+            total += pixels * sum(sum(block.weights) for block in blocks)
+            last = blocks[-1].after
+        return total + last * num_classes
+
+    def structure(self, channels: int = 16) -> dict[str, float]:
+        """Counts beside the costs.
+
+        Returns:
+            `layers`: convolutions and the linear layer. `depth`: those on the longest path.
+            `field`: receptive field of the features, in pixels. `width`: Σ W_i.
+
+        Example:
+            >>> Stages.parse("WRN-28-10").structure()
+            {'layers': 29, 'depth': 26, 'field': 111, 'width': 30}
+        """
+        stages = self.blocks(channels)
+        blocks = [block for stage in stages for block in stage]
+        field, step = 3, 1
+        for block in blocks:
+            field += 2 * step  # of a 3×3 convolution, in steps of the pixels that it sees
+            step *= block.stride
+            field += 2 * step
+        depth = 2 * len(blocks) + 2
+        return {
+            "layers": depth + sum(block.projects for block in blocks),
+            "depth": depth,
+            "field": field,
+            "width": sum(self.widths),
+        }
