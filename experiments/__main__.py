@@ -27,7 +27,7 @@ from experiments.paper import (
     table_agreement,
     top_operations,
 )
-from experiments.prediction import few_labels, few_trained
+from experiments.prediction import few_across, few_labels, few_trained
 from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
 from experiments.training import beta, corruptions, proof
@@ -108,6 +108,9 @@ PREDICTION = {
     ),
     "few-trained": Experiment(
         "Networks to train until one of the ten best is among them", few_trained.run
+    ),
+    "few-across": Experiment(
+        "Accuracies predicted on one space from those of another", few_across.run
     ),
 }
 ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION

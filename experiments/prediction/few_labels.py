@@ -54,6 +54,7 @@ AIM_TOP = {50: 0.60}
 COVERED = (0.85, 0.95)
 PROCESS = "Gaussian process"
 EVERYTHING = f"{PROCESS}: all measures and counts"
+KERNELS_AND_COUNTS = f"{PROCESS}: kernels and counts"
 COUNTS_ALONE = f"{PROCESS}: counts"
 KERNELS_ADD = (f"{PROCESS}: all but kernels", f"{PROCESS}: all but counts")
 WITH_STRUCTURE = f"{PROCESS}: all, and operations"
@@ -94,7 +95,7 @@ def parts(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         EVERYTHING: counts.join(measures),
         KERNELS_ADD[0]: counts.join(measures.drop(columns=kernels.columns)),
         KERNELS_ADD[1]: measures,
-        f"{PROCESS}: kernels and counts": counts.join(kernels),
+        KERNELS_AND_COUNTS: counts.join(kernels),
         COUNTS_ALONE: counts,
         STRUCTURE: structure,
         WITH_STRUCTURE: counts.join(measures).join(structure),
@@ -210,7 +211,7 @@ def examined(study: Study) -> pd.DataFrame:
 
 def spread(values: pd.Series, digits: int = 3) -> str:
     """A median with the middle nine tenths of the draws."""
-    low, middle, high = values.quantile([0.05, 0.5, 0.95])
+    low, middle, high = values.quantile([0.05, 0.5, 0.95], interpolation="nearest")
     return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
@@ -241,6 +242,58 @@ def calibration(frame: pd.DataFrame) -> pd.DataFrame:
                 "median width": f"{draws['width'].median():.3f}",
             }
         )
+    return pd.DataFrame(rows)
+
+
+def leave_outs(frame: pd.DataFrame) -> pd.DataFrame:
+    """What a part of the inputs is worth: Spearman with it less without it, draw by draw."""
+    wide = frame.pivot_table(
+        index=["target", "labels", "draw"], columns="way", values="spearman", sort=False
+    )
+    pairs = {
+        "kernels, beside all else": (EVERYTHING, KERNELS_ADD[0]),
+        "kernels, beside counts": (KERNELS_AND_COUNTS, COUNTS_ALONE),
+        "all measures, beside counts": (EVERYTHING, COUNTS_ALONE),
+        "counts, beside all measures": (EVERYTHING, KERNELS_ADD[1]),
+        "operations, beside all": (WITH_STRUCTURE, EVERYTHING),
+    }
+    rows = []
+    for part, (with_it, without) in pairs.items():
+        gained = wide[with_it] - wide[without]
+        for target, of in gained.groupby("target", sort=False):
+            by_size = {f"{n} labels": spread(g) for n, g in of.groupby("labels") if n in LABELS}
+            if by_size:
+                label = DATASET_LABELS.get(str(target), target)
+                rows.append({"part": part, "accuracies": label, **by_size})
+    return pd.DataFrame(rows)
+
+
+def failures(study: Study, size: int = 50, shown: int = 6) -> pd.DataFrame:
+    """Cells whose accuracies lie farthest beyond their intervals, in the mean over the draws."""
+    scores = with_counts(recorded(study))
+    predictor = Predictor(parts(scores)[EVERYTHING])
+    rows = []
+    for target, (accuracy, _) in targets_of(study, list(scores.index)).items():
+        beyond, means = [], []
+        for draw in range(DRAWS):
+            places = np.random.default_rng([study.seed, draw]).permutation(len(accuracy))[:size]
+            found = by_process(predictor, places, accuracy[places])
+            reach = (found["high"] - found["mean"]).to_numpy()
+            off = np.abs(accuracy - found["mean"].to_numpy()) / reach
+            off[places] = np.nan
+            beyond.append(off)
+            means.append(found["mean"].to_numpy())
+        mean = np.nanmean(beyond, 0)
+        for place in np.argsort(-mean)[:shown]:
+            rows.append(
+                {
+                    "accuracies": DATASET_LABELS.get(target, target),
+                    "cell": Cell(int(scores.index[place])).digits,
+                    "measured": f"{accuracy[place]:.4f}",
+                    f"predicted from {size}": f"{np.mean(means, 0)[place]:.4f}",
+                    "error, in half intervals": f"{mean[place]:.1f}",
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -319,6 +372,8 @@ def run(study: Study) -> Outcome:
         summary=table(frame, "imagenet16-120"),
         more=(
             *(table(frame, target) for target in (DATASET, "cifar100", CLEAN)),
+            leave_outs(frame),
             calibration(frame),
+            failures(study),
         ),
     )

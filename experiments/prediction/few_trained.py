@@ -188,8 +188,8 @@ def run(study: Study) -> Outcome:
         | {"starts": STARTS, "first": FIRST, "batch": BATCH, "best": BEST, "most": MOST},
         (
             f"Medians over {STARTS} starts of {FIRST} random cells, with the middle nine tenths; "
-            "an order that needs no label has one number. The accuracy is the mean of the table's "
-            "three trainings; a single training is noisier.",
+            f"inf: none within {SHOWN}. An order that needs no label has one number. The accuracy "
+            "is the mean of the table's three trainings; a single training is noisier.",
         ),
         findings=tuple(
             Finding(

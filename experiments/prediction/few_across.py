@@ -1,0 +1,161 @@
+"""Whether what a process learns on one space helps on another: NAS-Bench-201 and DARTS.
+
+Written down and committed before it was run.
+
+1. A process is given what any network has and both spaces have recorded: measures and counts of
+   the same name. Each space's inputs, and its accuracies, have mean 0 and variance 1 in it.
+2. It learns from `SOURCE_LABELS` random networks of one space, and predicts those of the other
+   (`ELSEWHERE`), which needs none of their accuracies.
+3. `DRAWS` times, n random networks of the other space are labels, and all others test. A process on
+   that space's own measures and counts is given the predictions of 2 as one more input, or not.
+4. The parameter count and the default order stand beside them. Kendall's τ, since the table of the
+   DARTS cells is compared by it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from scipy.stats import kendalltau
+
+from experiments.darts import measures as darts
+from experiments.darts.transfer import of_darts
+from experiments.ours.measures import recorded, with_counts
+from experiments.plotting import COLOURS, COLUMN, annotate
+from experiments.prediction.few_labels import by_process, spread
+from experiments.study import DATASET, OURS, Finding, Outcome, Study, sum_named
+from ntkscore.analysis.prediction import Inputs, Predictor
+from ntkscore.analysis.score_names import DEFAULT
+
+DRAWS = 50
+LABELS = (10, 20, 50, 100)
+SOURCE_LABELS = 200
+TESTED = 1000
+"""Networks, drawn once, that τ is counted over where a space has more."""
+ELSEWHERE = "elsewhere"
+OWN = "own labels"
+BOTH = "own labels, and predictions learnt elsewhere"
+FIXED = {"params": "the parameter count", str(DEFAULT): "the default order"}
+
+
+class Known(NamedTuple):
+    """A space's measures and counts, and its accuracies."""
+
+    scores: pd.DataFrame
+    accuracy: pd.Series
+
+
+def spaces(study: Study) -> dict[str, Known]:
+    """Both spaces, with the names of NAS-Bench-201's counts."""
+    here, there = with_counts(recorded(study)), of_darts(study)
+    return {
+        "NAS-Bench-201": Known(here, pd.Series(study.accuracies(here.index)[DATASET], here.index)),
+        "DARTS": Known(there, pd.Series(darts.accuracy_of(study, there.index), there.index)),
+    }
+
+
+def learnt_elsewhere(source: Known, target: Known, seed: int) -> pd.Series:
+    """Predictions for a space by a process that has seen accuracies of the other alone."""
+    inputs = [Inputs.of(known.scores).values for known in (source, target)]
+    shared = [name for name in inputs[0] if name in inputs[1]]
+    stacked = pd.concat([part[shared] for part in inputs], keys=("source", "target"))
+    stacked.index = pd.Index(stacked.index.to_flat_index())
+    predictor = Predictor(stacked)
+    drawn = source.accuracy.sample(SOURCE_LABELS, random_state=seed)
+    labels = (drawn - drawn.mean()) / drawn.std()
+    predictor.tell({("source", key): value for key, value in labels.items()})
+    mean = predictor.predict()["mean"]
+    keys = [("target", key) for key in target.scores.index]
+    return pd.Series(mean.loc[keys].to_numpy(), target.scores.index)
+
+
+def of_target(name: str, target: Known, elsewhere: pd.Series, seed: int) -> Iterator[dict]:
+    """A row for each way, number of labels and draw."""
+    accuracy = target.accuracy.to_numpy()
+    ways: Mapping[str, Predictor] = {
+        OWN: Predictor(target.scores),
+        BOTH: Predictor(target.scores.assign(**{ELSEWHERE: elsewhere})),
+    }
+    without = {label: sum_named(term).of(target.scores) for term, label in FIXED.items()}
+    without[f"learnt {ELSEWHERE}"] = elsewhere
+    for draw in range(DRAWS):
+        order = np.random.default_rng([seed, draw]).permutation(len(target.scores))
+        testing = order[max(LABELS) :][:TESTED]
+        true = accuracy[testing]
+        row = {"target": name, "draw": draw}
+        for way, values in without.items():
+            tau = kendalltau(values.to_numpy()[testing], true)[0]
+            yield {**row, "way": way, "labels": 0, "kendall": tau}
+        for size in LABELS:
+            for way, predictor in ways.items():
+                found = by_process(predictor, order[:size], accuracy[order[:size]])["mean"]
+                tau = kendalltau(found.to_numpy()[testing], true)[0]
+                yield {**row, "way": way, "labels": size, "kendall": tau}
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Kendall's τ of each way."""
+    rows = []
+    for (target, way), part in frame.groupby(["target", "way"], sort=False):
+        by_size = {n: spread(of["kendall"]) for n, of in part.groupby("labels")}
+        first = {"tested on": target, "way": way, "no label": by_size.get(0, "")}
+        rows.append(first | {f"{n} labels": by_size.get(n, "") for n in LABELS})
+    return pd.DataFrame(rows)
+
+
+def draw_curves(frame: pd.DataFrame) -> Figure:
+    """τ against the number of labels, a panel for each space."""
+    targets = list(frame["target"].unique())
+    figure, axes = plt.subplots(1, len(targets), figsize=(2 * COLUMN, COLUMN))
+    for axis, target in zip(axes, targets, strict=True):
+        part = frame[frame["target"] == target]
+        for (way, of), colour in zip(part.groupby("way", sort=False), COLOURS, strict=False):
+            if (of["labels"] == 0).all():
+                axis.axhline(of["kendall"].median(), color=colour, linestyle="--", label=way)
+                continue
+            middle = of.groupby("labels")["kendall"].median()
+            axis.plot(middle.index, middle, "o-", color=colour, markersize=3, label=way)
+        axis.set(title=f"tested on {target}")
+    axes[0].set_ylabel("Kendall's τ, networks without label")
+    annotate(figure, axes[0], "labels of the tested space", 2)
+    return figure
+
+
+def helps(frame: pd.DataFrame, target: str, size: int) -> Finding:
+    """Whether what was learnt elsewhere helps beside labels of the space's own."""
+    part = frame[(frame["target"] == target) & (frame["labels"] == size)]
+    wide = part.pivot_table(index="draw", columns="way", values="kendall")
+    gain = wide[BOTH] - wide[OWN]
+    low, high = gain.quantile([0.05, 0.95])
+    return Finding(
+        f"predictions learnt on the other space help at {size} labels, {target}",
+        OURS,
+        spread(gain),
+        "reproduced" if low > 0 else "not reproduced" if high <= 0 else "not decidable",
+        "τ with less τ without, draw by draw: reproduced where 95 % of the draws are above 0",
+    )
+
+
+def run(study: Study) -> Outcome:
+    """Predictions across the two spaces, with and without labels of the tested one."""
+    known = spaces(study)
+    rows: list[dict] = []
+    for target in known:
+        (source,) = (name for name in known if name != target)
+        elsewhere = learnt_elsewhere(known[source], known[target], study.seed)
+        rows += of_target(target, known[target], elsewhere, study.seed)
+    frame = pd.DataFrame(rows)
+    return Outcome(
+        frame,
+        draw_curves(frame),
+        {"draws": DRAWS, "labels": LABELS, "source_labels": SOURCE_LABELS, "tested": TESTED},
+        (
+            f"Medians over {DRAWS} draws with the middle nine tenths; {SOURCE_LABELS} labels of "
+            f"the other space. At most {TESTED} networks test.",
+        ),
+        findings=tuple(helps(frame, target, size) for target in known for size in (10, 50)),
+        summary=table(frame),
+    )
