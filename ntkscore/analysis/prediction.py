@@ -7,7 +7,6 @@ Source: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, 
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from ntkscore.errors import InputError
+from ntkscore.threads import one_thread
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -258,7 +258,7 @@ class Predictor:
         """Means and standard deviations of accuracies, with or without the noise of training."""
         process = self._process
         starts = range(0, len(x), AT_ONCE)
-        with _one_thread():
+        with one_thread():
             parts = [process.predict(x[at : at + AT_ONCE], return_std=True) for at in starts]
         mean, deviation = (np.concatenate(of) for of in zip(*parts, strict=True))
         if not noise:
@@ -298,19 +298,12 @@ class Predictor:
         rng = np.random.default_rng(0)
         few = rng.permutation(len(y))[:MOST_FITTED]
         process = GaussianProcessRegressor(kernel, optimizer=_most_probable, normalize_y=True)
-        with _one_thread():
+        with one_thread():
             process.fit(x[few], y[few])
         if len(few) < len(y):
             process = GaussianProcessRegressor(process.kernel_, optimizer=None, normalize_y=True)
             process.fit(x, y)
         return process
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    """Keeps linear algebra on one thread: matrices this small are slower on several."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1)
 
 
 def _most_probable(

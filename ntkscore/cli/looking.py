@@ -225,6 +225,17 @@ def explore(
     dataset: Annotated[
         str | None, typer.Option(help="Data set of a .csv that does not name it.")
     ] = None,
+    predict_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also show accuracies predicted from those in this file, as `predict` does, from "
+            "the first directory's scores."
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Column of --predict-from; not needed where there is one."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Its heading; the folders' names else.")] = None,
     space: o.SpaceName = None,
 ) -> None:
@@ -234,6 +245,12 @@ def explore(
     accuracies = ntkscore.load_table(table, dataset) if table else None
     places = [results_path(each) for each in directories]
     cls = space_class(space) if space else None
-    write_page(places, out, accuracies, title=title, space=cls)
+    predicted = None
+    if predict_from is not None:
+        from ntkscore.api.prediction import Campaign
+
+        where = Campaign.of(places[0], predict_from, metric, dataset=dataset)
+        predicted = where.predictor.predict()
+    write_page(places, out, accuracies, title=title, space=cls, predicted=predicted)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

@@ -149,8 +149,8 @@ def choose(
         frame,
         format,
         "Trained, best first",
-        f"{done} networks were trained now; accuracies on the {recipe.held_out} images held out of "
-        f"training; `ntkscore predict {run} --accuracies {out / 'accuracies.csv'} --metric "
+        f"{done} trained now, {len(frame)} in all; accuracies on the {recipe.held_out} images held "
+        f"out of training; `ntkscore predict {run} --accuracies {out / 'accuracies.csv'} --metric "
         f"{CHOOSES}` predicts the others",
     )
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
+import pandas as pd
+
 from cells.space import Space
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
@@ -20,6 +22,7 @@ def write_page(
     *,
     title: str | None = None,
     space: type[Space] | None = None,
+    predicted: pd.DataFrame | None = None,
 ) -> None:
     """Write a page of results, whole or not at all.
 
@@ -29,6 +32,7 @@ def write_page(
         table: accuracies of the same architectures.
         title: its heading; the folders' names if left out.
         space: the class of a person's own space.
+        predicted: predicted accuracies by key, as `ntkscore.Predictor.predict` gives them.
 
     Raises:
         InputError: if there is nothing to show (see `content_of`), or the file cannot be written.
@@ -48,7 +52,7 @@ def write_page(
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"expected a page that ends in .html, got {path.name}; rename --out")
     names = " and ".join(Path(each).resolve().name for each in directories)
-    page = document(content_of(directories, table, space), title or names)
+    page = document(content_of(directories, table, space, predicted), title or names)
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with writing_to(path):

@@ -25,6 +25,7 @@ from ntkscore.text import format_rho
 
 METRIC = "val_pgd_8_acc"
 """The accuracy that a page begins with, where a table has it."""
+PREDICTED = "Predicted accuracy"
 FIRST = "robust.frobenius"
 """The score that two runs are compared by at first."""
 
@@ -88,6 +89,7 @@ def content_of(
     directories: Sequence[str | PathLike[str]],
     table: Table | None = None,
     space: type[Space] | None = None,
+    predicted: pd.DataFrame | None = None,
 ) -> Content:
     """Read the content of a page: results, beside costs, counts and accuracies.
 
@@ -95,6 +97,7 @@ def content_of(
         directories: result directories of one space; of several, the scores lie side by side.
         table: accuracies of the same architectures.
         space: the class of a person's own space.
+        predicted: `mean`, `low` and `high` of predicted accuracies, by key.
 
     Returns:
         A column per score, each radius and run by itself, averaged over the seeds; and per cost,
@@ -122,6 +125,13 @@ def content_of(
         Column(name, "Costs and counts", direction_of(name, where.fewer), costs[name])
         for name in map(str, costs)
     ]
+    if predicted is not None:
+        columns += [
+            Column(f"predicted {name}", PREDICTED, +1, predicted[name].reindex(keys))
+            for name in ("mean", "low", "high")
+        ]
+        told = int(predicted["measured"].notna().sum())
+        about.append(f"accuracies predicted from {told:,}")
     accuracies = []
     if table is not None:
         accuracies = _accuracies(table, keys, where)
@@ -134,7 +144,10 @@ def content_of(
     firsts = [*by_run.values()]
     x, x2 = firsts[:2] if len(firsts) > 1 else (LOG_RANKS, "")
     wanted = [c.id for c in accuracies if METRIC in c.id] + [c.id for c in accuracies]
-    y, *_ = [*wanted, *firsts, columns[0].id]
+    guessed = [column.id for column in columns if column.group == PREDICTED][:1]
+    if guessed and wanted and not x2:
+        x = guessed[0]
+    y, *_ = [*wanted, *guessed, *firsts, columns[0].id]
     return Content(
         about="; ".join(about) + ". Scores are means over the seeds.",
         names=[[str(v) for v in where.names(a).values() if v != ""] for a in architectures],

@@ -26,6 +26,7 @@ from ntkscore.measures.declaration import quantities
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
+from ntkscore.threads import one_thread
 from ntkscore.trace.blocks import forget_passes
 
 AXIS = "networks"
@@ -183,7 +184,8 @@ class Pending:
                     "step_size": float(attack.step_size),
                 }
                 one = jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks)
-                rows += rows_of(columns, one, labels, self.config.betas, self.config.proxies)
+                with one_thread():
+                    rows += rows_of(columns, one, labels, self.config.betas, self.config.proxies)
             rows_by_network.append(rows)
         return rows_by_network
 

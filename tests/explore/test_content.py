@@ -55,6 +55,19 @@ def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> Non
     np.testing.assert_array_equal(values[-1], accuracy.astype(np.float32))
 
 
+def test_predictions_stand_beside_what_was_measured() -> None:
+    keys = open_results(RUN).read()["cell"].unique()
+    means = pd.Series(np.arange(len(keys)) / len(keys), keys)
+    predicted = pd.DataFrame({"mean": means, "low": means - 1, "high": means + 1})
+    predicted["measured"] = means.where(means < 0.1)
+    found = content_of([RUN], own_table(keys), predicted=predicted)
+    assert (found.x, found.y) == ("predicted mean", "cifar10 val_pgd_8_acc")
+    by_id = {column.id: column.values for column in found.columns}
+    assert by_id["predicted low"].equals(by_id["predicted mean"] - 1)
+    assert f"predicted from {predicted['measured'].notna().sum()}" in found.about
+    assert content_of([RUN], predicted=predicted).y == "predicted mean"
+
+
 def test_a_page_begins_with_the_default_sum_and_its_directions() -> None:
     found = content_of([RUN])
     space = NASBench201()

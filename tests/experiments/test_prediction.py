@@ -1,0 +1,137 @@
+"""The studies of predictions from few labels, on recorded scores and made-up accuracies."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.ours.measures import recorded, with_counts
+from experiments.prediction import few_across, few_labels, few_trained
+from experiments.study import RECORDED, Study
+from ntkscore.analysis.prediction import Predictor
+
+ROOT = Path(__file__).parents[2]
+PAGE = (RECORDED.parent / "PREDICTION.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def scores() -> pd.DataFrame:
+    return with_counts(recorded(Study(Path())))
+
+
+@pytest.fixture(scope="module")
+def accuracy(scores: pd.DataFrame) -> np.ndarray:
+    """Accuracies that rise with the parameters, and with a kernel's trace."""
+    logs = np.log(scores[["params", "clean.trace"]].fillna(1))
+    rng = np.random.default_rng(0)
+    return (0.3 + 0.02 * logs["params"] + 0.01 * logs["clean.trace"]).to_numpy() + rng.normal(
+        0, 1e-3, len(scores)
+    )
+
+
+@pytest.mark.slow
+def test_what_the_accuracies_follow_is_learnt(scores: pd.DataFrame, accuracy: np.ndarray) -> None:
+    targets = {"cifar10": (accuracy, (10, 20))}
+    ways = few_labels.ways(scores)
+    rows = pd.DataFrame(few_labels.of_draw(ways, targets, 0, 0))
+    assert set(rows["way"]) == set(ways) and len(rows) == 2 * len(ways)
+    by_way = rows[rows["labels"] == 20].set_index("way")
+    whole = by_way.loc[few_labels.EVERYTHING]
+    assert whole["spearman"] > 0.95 > by_way.loc[few_labels.COUNTS_ALONE, "spearman"]
+    assert 0.7 < whole["covered"] <= 1 and whole["width"] > 0
+    assert by_way["spearman"].notna().all() and by_way["top10"].notna().all()
+    assert by_way["spearman"].abs().max() <= 1
+    again = pd.DataFrame(few_labels.of_draw(ways, targets, 0, 0))
+    pd.testing.assert_frame_equal(rows, again)
+    for part in (few_labels.table(rows, "cifar10"), few_labels.calibration(rows)):
+        assert len(part)
+
+
+def test_a_label_does_not_test(scores: pd.DataFrame) -> None:
+    seen: list[Any] = []
+
+    def guess(places: np.ndarray, accuracies: np.ndarray) -> pd.DataFrame:
+        seen.append((places, accuracies))
+        mean = np.zeros(100)
+        mean[places] = accuracies
+        return pd.DataFrame({"mean": mean})
+
+    true = np.random.default_rng(0).uniform(size=100)
+    (row,) = few_labels.of_draw({"way": guess}, {"cifar10": (true, (30,))}, 3, 0)
+    places, told = seen[0]
+    assert len(set(places)) == 30 and (told == true[places]).all()
+    assert row["spearman"] == 0  # a way that only repeats its labels knows nothing
+
+
+def test_kernels_are_told_from_other_measures(scores: pd.DataFrame) -> None:
+    assert few_labels.of_kernel("robust.frobenius") and few_labels.of_kernel("cross.sigma_min")
+    assert few_labels.of_kernel("joint_clean@0.5.trace")
+    assert not few_labels.of_kernel("clean.naswot") and not few_labels.of_kernel("params")
+    parts = few_labels.parts(scores)
+    everything = set(parts[few_labels.EVERYTHING])
+    kernels = {name for name in everything if few_labels.of_kernel(name)}
+    assert set(parts[few_labels.KERNELS_ADD[0]]) == everything - kernels
+    assert (
+        set(parts[few_labels.KERNELS_AND_COUNTS]) - set(parts[few_labels.COUNTS_ALONE]) == kernels
+    )
+    assert parts[few_labels.STRUCTURE].to_numpy().sum(1).tolist() == [6] * len(scores)
+
+
+@pytest.mark.slow
+def test_the_best_is_found_and_counted(scores: pd.DataFrame, accuracy: np.ndarray) -> None:
+    known = pd.Series(accuracy, scores.index)
+    given = {few_labels.EVERYTHING: Predictor(few_labels.parts(scores)[few_labels.EVERYTHING])}
+    rows = pd.DataFrame(few_trained.of_start(given, {"cifar10": known}, 0, 0)).set_index("way")
+    assert rows.loc[few_trained.ONE_BY_ONE, "trained"] < 15
+    assert rows.loc[few_trained.RANDOM, "trained"] > 15
+    for best in rows["best"]:
+        assert len(best) == few_trained.SHOWN and best == sorted(best)
+    fixed = few_trained.of_orders(scores, given[few_labels.EVERYTHING], {"cifar10": known})
+    assert {row["way"] for row in fixed} >= set(few_labels.FIXED.values())
+    order = sorted(accuracy, reverse=True)
+    assert few_trained.until_found(order[20:] + order[9:10], known) == len(order) - 19
+    assert few_trained.until_found(order[10:], known) == np.inf
+
+
+@pytest.mark.slow
+def test_what_is_learnt_elsewhere_is_an_input(
+    scores: pd.DataFrame, accuracy: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_across, "DRAWS", 2)
+    monkeypatch.setattr(few_across, "LABELS", (10, 20))
+    half = len(scores) // 2
+    places = {"source": slice(None, half), "target": slice(half, None)}
+    known = {
+        name: few_across.Known(scores[at], pd.Series(accuracy[at], scores.index[at]))
+        for name, at in places.items()
+    }
+    elsewhere = few_across.learnt_elsewhere(known["source"], known["target"], 0)
+    frame = pd.DataFrame(few_across.of_target("target", known["target"], elsewhere, 0))
+    median = frame.groupby(["way", "labels"])["kendall"].median()
+    assert median["learnt elsewhere", 0] > 0.9
+    assert median[few_across.BOTH, 10] > median[few_across.OWN, 10]
+    assert few_across.helps(frame, "target", 10).verdict == "reproduced"
+    assert len(few_across.table(frame)) == 5
+
+
+def test_a_median_of_what_was_not_found_is_no_number() -> None:
+    assert few_labels.spread(pd.Series([3.0, 4, np.inf]), 0) == "4 [3, inf]"
+
+
+def test_the_documentations_table_is_the_reports() -> None:
+    rows = re.findall(r"^\| ([\w16 -]+), (.+?) \| ([\d. |]+) \|$", DOCS, re.MULTILINE)
+    assert len(rows) >= 9
+    for target, way, numbers in rows:
+        part = PAGE.partition(f"| {target} | 10 labels")[2].partition("\n\n")[0]
+        (line,) = re.findall(rf"^\| {re.escape(way)} \| (.*)$", part, re.MULTILINE)
+        medians = [entry.split()[0] for entry in line.split(" | ")[:5]]
+        assert [number.strip() for number in numbers.split("|")] == medians
+
+
+def test_a_finding_needs_its_aim() -> None:
+    assert few_labels._aimed("what", 0.94, 0.94, "").verdict == "reproduced"
+    assert few_labels._aimed("what", 0.9399, 0.94, "").verdict == "not reproduced"
