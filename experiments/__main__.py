@@ -27,7 +27,7 @@ from experiments.paper import (
     table_agreement,
     top_operations,
 )
-from experiments.prediction import few_across, few_labels, few_trained
+from experiments.prediction import few_across, few_calibration, few_labels, few_trained
 from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
 from experiments.training import beta, corruptions, proof
@@ -105,6 +105,9 @@ DARTS = {
 PREDICTION = {
     "few-labels": Experiment(
         "Robust accuracies, predicted from those of a few trained networks", few_labels.run
+    ),
+    "few-calibration": Experiment(
+        "How sure the predictions are, and where they are wrong", few_calibration.run
     ),
     "few-trained": Experiment(
         "Networks to train until one of the ten best is among them", few_trained.run

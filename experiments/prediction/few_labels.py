@@ -268,35 +268,6 @@ def leave_outs(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def failures(study: Study, size: int = 50, shown: int = 6) -> pd.DataFrame:
-    """Cells whose accuracies lie farthest beyond their intervals, in the mean over the draws."""
-    scores = with_counts(recorded(study))
-    predictor = Predictor(parts(scores)[EVERYTHING])
-    rows = []
-    for target, (accuracy, _) in targets_of(study, list(scores.index)).items():
-        beyond, means = [], []
-        for draw in range(DRAWS):
-            places = np.random.default_rng([study.seed, draw]).permutation(len(accuracy))[:size]
-            found = by_process(predictor, places, accuracy[places])
-            reach = (found["high"] - found["mean"]).to_numpy()
-            off = np.abs(accuracy - found["mean"].to_numpy()) / reach
-            off[places] = np.nan
-            beyond.append(off)
-            means.append(found["mean"].to_numpy())
-        mean = np.nanmean(beyond, 0)
-        for place in np.argsort(-mean)[:shown]:
-            rows.append(
-                {
-                    "accuracies": DATASET_LABELS.get(target, target),
-                    "cell": Cell(int(scores.index[place])).digits,
-                    "measured": f"{accuracy[place]:.4f}",
-                    f"predicted from {size}": f"{np.mean(means, 0)[place]:.4f}",
-                    "error, in half intervals": f"{mean[place]:.1f}",
-                }
-            )
-    return pd.DataFrame(rows)
-
-
 def draw_curves(frame: pd.DataFrame) -> Figure:
     """Learning curves of some ways on the benchmark's data sets."""
     figure, axes = plt.subplots(1, 3, figsize=(3 * COLUMN, 1.1 * COLUMN), sharey=True)
@@ -374,6 +345,5 @@ def run(study: Study) -> Outcome:
             *(table(frame, target) for target in (DATASET, "cifar100", CLEAN)),
             leave_outs(frame),
             calibration(frame),
-            failures(study),
         ),
     )

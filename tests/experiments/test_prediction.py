@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from experiments.ours.measures import recorded, with_counts
-from experiments.prediction import few_across, few_labels, few_trained
+from experiments.prediction import few_across, few_calibration, few_labels, few_trained
 from experiments.study import RECORDED, Study
 from ntkscore.analysis.prediction import Predictor
 
@@ -79,6 +79,30 @@ def test_kernels_are_told_from_other_measures(scores: pd.DataFrame) -> None:
         set(parts[few_labels.KERNELS_AND_COUNTS]) - set(parts[few_labels.COUNTS_ALONE]) == kernels
     )
     assert parts[few_labels.STRUCTURE].to_numpy().sum(1).tolist() == [6] * len(scores)
+
+
+def test_intervals_hold_the_share_of_known_errors() -> None:
+    errors = np.random.default_rng(0).normal(size=(3, 50_000))
+    errors[:, 0] = np.nan
+    reach = np.full_like(errors, 1.6448536)
+    found = few_calibration.Errors(-errors, reach, np.zeros(50_000))
+    for level in (0.1, 0.5, 0.9):
+        assert few_calibration.held(found, level) == pytest.approx([level] * 3, abs=0.01)
+
+
+@pytest.mark.slow
+def test_the_cell_that_failed_is_named(
+    scores: pd.DataFrame, accuracy: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_calibration, "DRAWS", 2)
+    collapsed = accuracy.copy()
+    collapsed[scores.index.get_loc(2581)] = 0.1
+    predictor = Predictor(few_labels.parts(scores)[few_labels.EVERYTHING])
+    errors = few_calibration.errors_of(predictor, collapsed, 0)
+    assert np.isnan(errors.mean).sum(1).tolist() == [few_calibration.SIZE] * 2
+    worst = few_calibration.failures("cifar10", errors, scores.index).iloc[0]
+    assert worst["cell"] == "323133" and worst["measured"] == 0.1
+    assert worst["error in half widths"] > 3
 
 
 @pytest.mark.slow
