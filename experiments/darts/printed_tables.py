@@ -86,7 +86,7 @@ def named_genotypes(path: Path) -> pd.DataFrame:
     Raises:
         InputError: if there is no such file, or no such rows in it.
     """
-    head, *rows = _rows(path)
+    head, *rows = _rows(path) or [[]]
     found = []
     for row in (dict(zip(head, row, strict=True)) for row in rows):
         ours = row["train_protocol"].startswith(ONE_SOURCE)

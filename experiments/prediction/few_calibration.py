@@ -1,6 +1,7 @@
 """How sure predictions from 50 labels are, and the cells that they are confidently wrong about.
 
-The draws are those of `few_labels`. An error counts in half widths of the 90 % interval.
+The draws are those of `few_labels`, after whose first run this was written. An error counts in half
+widths of the 90 % interval.
 """
 
 from typing import NamedTuple
@@ -33,7 +34,10 @@ LEVELS = np.linspace(0.05, 0.99, 48)
 
 
 class Errors(NamedTuple):
-    """Predictions of every cell in each draw; NaN where the cell gave a label."""
+    """Means and half widths of the intervals of every cell in each draw, and the accuracies.
+
+    A cell that gave a label, or has no prediction, has a mean of NaN.
+    """
 
     mean: Float[np.ndarray, "draws cells"]
     reach: Float[np.ndarray, "draws cells"]
@@ -68,7 +72,7 @@ def held(errors: Errors, level: float) -> Float[np.ndarray, " draws"]:
 
 def failures(name: str, errors: Errors, cells: pd.Index) -> pd.DataFrame:
     """The cells with the largest errors, in the mean over the draws."""
-    off = np.nanmean(errors.off, 0)
+    off = pd.DataFrame(errors.off).mean().to_numpy()  # NaN of a cell without any prediction
     worst = np.argsort(-off)[:SHOWN]
     return pd.DataFrame(
         {
@@ -132,8 +136,8 @@ def run(study: Study) -> Outcome:
             "Above the first draw, below all draws: median and middle nine tenths. The table has "
             "the cells whose accuracies lie farthest from their predictions, in the mean over the "
             "draws.",
-            "Cells at chance (0.1, 0.01, 0.0083) are networks whose training collapsed; nothing "
-            "that is measured at initialisation tells them from their neighbours.",
+            "Five cells have no path from input to output, and most of their measures fail: they "
+            "get no prediction and are not here.",
         ),
         summary=wrong,
     )

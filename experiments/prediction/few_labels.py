@@ -11,7 +11,11 @@ Written down and committed before it was run.
    up): its two terms, the logarithms and the prior of its settings. So CIFAR-10 does not test it.
    CIFAR-100 orders cells as CIFAR-10 does. ImageNet16-120 was not looked at: it is the far test,
    and the accuracies of other networks of the same cells, trained without attacks, are another.
-5. The fixed sums need no label. Those that are ours were chosen on CIFAR-10 (`default_score`).
+5. Added after the first run, when a review found that the process took five cells without a path
+   from input to output for average ones: a network that lacks most measures has no prediction, is
+   ranked last, and its interval is not counted. Also what each part of the inputs is worth, draw by
+   draw, and that FLAN has to be beaten in 95 % of the draws.
+6. The fixed sums need no label. Those that are ours were chosen on CIFAR-10 (`default_score`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,7 +111,7 @@ def by_process(
 ) -> pd.DataFrame:
     """Means and intervals of all cells."""
     told = copy(predictor)
-    told.tell(dict(zip(predictor.inputs.values.index[places], accuracies, strict=True)))
+    told.tell(dict(zip(predictor.networks[places], accuracies, strict=True)))
     return told.predict()
 
 
@@ -117,8 +121,15 @@ def by_regressor(
     places: Int[np.ndarray, " n"],
     accuracies: Float[np.ndarray, " n"],
 ) -> pd.DataFrame:
-    """Means of all cells by one of scikit-learn's regressors, given the number of labels."""
-    return pd.DataFrame({"mean": make(len(places)).fit(x[places], accuracies).predict(x)})
+    """Means of all cells by one of scikit-learn's regressors, given the number of labels.
+
+    A cell without inputs, whose row is NaN, counts as for the process: it has no mean.
+    """
+    known = np.isfinite(x).all(1)
+    fitted = make(len(places)).fit(x[places[known[places]]], accuracies[known[places]])
+    mean = np.full(len(x), np.nan)
+    mean[known] = fitted.predict(x[known])
+    return pd.DataFrame({"mean": mean})
 
 
 def regressors() -> dict[str, Callable[[int], Any]]:
@@ -139,7 +150,7 @@ def ways(scores: pd.DataFrame) -> dict[str, Guess]:
     """Every way to predict, by name."""
     given = {name: Predictor(columns) for name, columns in parts(scores).items()}
     found: dict[str, Guess] = {name: partial(by_process, one) for name, one in given.items()}
-    x = given[EVERYTHING].inputs.values.to_numpy()
+    x = given[EVERYTHING].inputs.values.reindex(scores.index).to_numpy()
     found |= {name: partial(by_regressor, make, x) for name, make in regressors().items()}
     for name, label in FIXED.items():
         values = sum_named(name).of(scores).fillna(-np.inf)  # what failed comes last
@@ -160,7 +171,7 @@ def worth(
 ) -> dict[str, float]:
     """What predictions are worth on the cells that gave no label."""
     found, true = guess.iloc[testing], accuracy[testing]
-    mean = found["mean"].to_numpy()
+    mean = found["mean"].fillna(-np.inf).to_numpy()
     top = np.argsort(-true, kind="stable")[: round(TOP * len(true))]
     row = {
         "spearman": pearson(rankdata(mean), rankdata(true)),
@@ -168,8 +179,9 @@ def worth(
     }
     if "low" in found:
         low, high = found["low"].to_numpy(), found["high"].to_numpy()
-        row |= {"covered": float(((low <= true) & (true <= high)).mean())}
-        row |= {"width": float(np.median(high - low))}
+        known = np.isfinite(low)
+        row |= {"covered": float(((low <= true) & (true <= high))[known].mean())}
+        row |= {"width": float(np.median((high - low)[known]))}
     return row
 
 
@@ -211,7 +223,8 @@ def examined(study: Study) -> pd.DataFrame:
 
 def spread(values: pd.Series, digits: int = 3) -> str:
     """A median with the middle nine tenths of the draws."""
-    low, middle, high = values.quantile([0.05, 0.5, 0.95], interpolation="nearest")
+    low, high = values.quantile([0.05, 0.95], interpolation="nearest")
+    middle = values.median()
     return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
@@ -292,6 +305,7 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
 def reached(frame: pd.DataFrame) -> Iterator[Finding]:
     """Whether the medians reach what we set out for."""
     part = frame[frame["way"] == EVERYTHING].groupby(["target", "labels"])
+    lowest = part["spearman"].quantile(0.05)
     median = part[["spearman", "top10", "covered"]].median()
     because = "the median over the draws against the number that was set before"
     for target, aims in AIMS.items():
@@ -306,16 +320,24 @@ def reached(frame: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             f"90 % intervals hold {COVERED[0]:.0%} to {COVERED[1]:.0%} of the accuracies, {label}",
             OURS,
-            f"{min(inside):.2f} to {max(inside):.2f}",
+            f"{min(inside):.3f} to {max(inside):.3f}",
             "reproduced"
             if COVERED[0] <= min(inside) and max(inside) <= COVERED[1]
             else "not reproduced",
             "the medians over the draws at every number of labels",
         )
     for size, published in FLAN.items():
-        got = median.loc[(CLEAN, size), "spearman"]
-        yield _aimed(
-            f"clean accuracy: above FLAN's {published} at {size} labels", got, published, because
+        got, low = median.loc[(CLEAN, size), "spearman"], lowest.loc[(CLEAN, size)]
+        yield Finding(
+            f"clean accuracy: above FLAN's {published} at {size} labels",
+            OURS,
+            f"{got:.3f}, in 95 % of the draws at least {low:.3f}",
+            "reproduced"
+            if low > published
+            else "not reproduced"
+            if got <= published
+            else "not decidable",
+            "reproduced where 95 % of the draws are above, not reproduced where the median is not",
         )
 
 
@@ -337,7 +359,8 @@ def run(study: Study) -> Outcome:
             "is no interval over cells.",
             "The process was designed on CIFAR-10, with other draws; ImageNet16-120 had not been "
             "looked at before this protocol was committed.",
-            "FLAN's numbers are over all 15,625 cells, ours over the 6,466 that are no copies.",
+            "FLAN's numbers are over all 15,625 cells, ours over the 6,466 that are no copies; the "
+            "fixed sums, which need no label, are above FLAN at 16 labels too.",
         ),
         findings=tuple(reached(frame)),
         summary=table(frame, "imagenet16-120"),

@@ -29,6 +29,8 @@ COVERAGE = 0.9
 """Share of measured accuracies that the intervals should hold."""
 MOST_MISSING = 0.1
 """Share of networks that may lack an input; there its median stands."""
+MOST_FAILED = 0.5
+"""Share of the inputs that a network may lack; of one that lacks more nothing is predicted."""
 REDUNDANT = 0.99
 """Coefficient of correlation with an earlier input from which on an input tells nothing new."""
 FARTHEST = 5.0
@@ -52,8 +54,9 @@ class Inputs(NamedTuple):
     """What accuracies are predicted from.
 
     Attributes:
-        values: a row per network and a column per input, of mean 0 and variance 1; a quantity of
-            one sign enters by its logarithm.
+        values: a row per network and a column per input, of mean 0 and variance 1 but for what is
+            clipped; a quantity of one sign enters by its logarithm. Networks that lack more than
+            `MOST_FAILED` of the inputs are left out.
         left_out: a reason for each column that is no input.
     """
 
@@ -76,12 +79,22 @@ class Inputs(NamedTuple):
             >>> list(inputs.values), dict(inputs.left_out)
             (['params'], {'flops': 'redundant: params', 'field': 'constant'})
         """
+        columns = columns.set_axis([str(name) for name in columns], axis=1)
+        if not columns.columns.is_unique or not columns.index.is_unique:
+            raise InputError("expected each network and each input once, got one twice; drop one")
+        try:
+            columns = columns.astype(float)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"expected numbers as inputs, got {error}; drop the column") from None
+        failed = ~np.isfinite(columns)
+        usual = failed.columns[failed.mean() <= MOST_FAILED]
+        columns = columns[failed[usual].mean(axis=1) <= MOST_FAILED]
         kept: dict[str, np.ndarray] = {}
         reasons: dict[str, str] = {}
-        for name in map(str, columns):
-            values = columns[name].to_numpy(float)
+        for name in columns:
+            values = columns[name].to_numpy()
             known = np.isfinite(values)
-            if (~known).mean() > MOST_MISSING:
+            if (~known).mean() > MOST_MISSING or not len(known):
                 reasons[name] = f"missing for {(~known).sum()} of {len(known)} networks"
                 continue
             values = _standardised(np.where(known, values, np.median(values[known])))
@@ -118,6 +131,7 @@ class Predictor:
     """Predicts the accuracies of networks, and says which to train next: ask and tell.
 
     Attributes:
+        networks: keys of all networks.
         inputs: what it predicts from.
         measured: the accuracies that it was told, by network.
         minimise: whether less is better of what it is told, as of errors.
@@ -140,8 +154,7 @@ class Predictor:
             scores: measures and counts of all networks, a row per network.
             minimise: whether less is better of what it will be told.
         """
-        if not scores.index.is_unique:
-            raise InputError("expected each network once, got one twice; leave a row out")
+        self.networks = scores.index
         self.inputs = Inputs.of(scores)
         self.measured = pd.Series(index=scores.index[:0], dtype=float)
         self.minimise = minimise
@@ -155,8 +168,7 @@ class Predictor:
         """
         told = pd.Series(dict(accuracies), dtype=float)
         for key, value in zip(told.index.tolist(), told, strict=True):
-            if key not in self.inputs.values.index:
-                raise InputError(f"expected networks that were scored, got {key!r}; score it")
+            self._known([key])
             if not np.isfinite(value):
                 raise InputError(f"expected a number for {key!r}, got {value}; leave it out")
         self.measured = told.combine_first(self.measured)
@@ -168,7 +180,8 @@ class Predictor:
         Returns:
             A row per network: `mean`, and `low` and `high`, between which `COVERAGE` of measured
             accuracies should lie, in the units that were told; and `measured`, NaN where it was
-            not. Of a measured network too, the prediction is of a further measurement.
+            not. Of a measured network too, the prediction is of a further measurement. NaN where
+            a network lacks more than `MOST_FAILED` of the inputs.
 
         Raises:
             InputError: if fewer than `FEWEST` accuracies were told, or all are equal.
@@ -176,7 +189,7 @@ class Predictor:
         mean, deviation = self._moments(self._x, noise=True)
         reach = norm.ppf((1 + COVERAGE) / 2) * deviation
         columns = {"mean": mean, "low": mean - reach, "high": mean + reach}
-        frame = pd.DataFrame(columns, self.inputs.values.index)
+        frame = pd.DataFrame(columns, self.inputs.values.index).reindex(self.networks)
         return frame.assign(measured=self.measured.reindex(frame.index))
 
     def moved_by(self, networks: Sequence[Hashable]) -> pd.DataFrame:
@@ -184,17 +197,20 @@ class Predictor:
 
         Returns:
             A row per network and a column per input: the mean, less that of the same network with
-            the input's mean over all networks in place of its own.
+            the input's mean over all networks in place of its own. NaN where nothing is predicted.
         """
-        process = self._process
-        x = self._x[self.inputs.values.index.get_indexer(pd.Index(networks))]
+        self._known(networks)
+        process, columns = self._process, self.inputs.values.columns
+        places = self.inputs.values.index.get_indexer(pd.Index(list(networks), dtype=object))
+        x = self._x[places]
         moved = np.empty(x.shape)
         mean = process.predict(x)
         for place in range(x.shape[1]):
             without = x.copy()
             without[:, place] = 0
             moved[:, place] = mean - process.predict(without)
-        return pd.DataFrame(moved, list(networks), self.inputs.values.columns)
+        moved[places < 0] = np.nan
+        return pd.DataFrame(moved, list(networks), columns)
 
     def ask(self, count: int = 1, pending: Collection[Hashable] = ()) -> list[Hashable]:
         """Networks to train next, the most promising first; none that was told.
@@ -213,23 +229,36 @@ class Predictor:
         if count < 1:
             raise InputError(f"expected at least one network to ask for, got {count}; ask for one")
         index = self.inputs.values.index
-        begun = [index.get_loc(key) for key in pending if key not in self.measured.index]
+        self._known(pending)
+        begun = index.get_indexer([key for key in pending if key not in self.measured.index])
+        begun = begun[begun >= 0]
         free = np.setdiff1d(np.flatnonzero(~index.isin(self.measured.index)), begun)
         if not len(free):
             return []
-        if len(self.measured) < FEWEST or self.measured.nunique() == 1:
-            told = index.get_indexer(self.measured.index)
-            places = _spread(self._x, np.r_[told, begun].astype(int), free, count)
+        told = self._told()
+        if len(told) < FEWEST or told.nunique() == 1:
+            others = np.r_[index.get_indexer(told.index), begun].astype(int)
+            places = _spread(self._x, others, free, count)
         else:
-            places = self._improving(free, np.array(begun, int), count)
+            places = self._improving(free, begun, count)
         return [index[place] for place in places]
+
+    def _told(self) -> pd.Series:
+        """The measured accuracies of the networks that have inputs."""
+        return self.measured[self.measured.index.isin(self.inputs.values.index)]
+
+    def _known(self, networks: Collection[Hashable]) -> None:
+        """Refuse what is none of the networks."""
+        for key in networks:
+            if key not in self.networks:
+                raise InputError(f"expected networks that were scored, got {key!r}; score it")
 
     def _improving(
         self, free: Int[np.ndarray, " f"], begun: Int[np.ndarray, " b"], count: int
     ) -> list[int]:
         """Places of free networks by expected improvement, one after the other."""
         process, sign = self._process, -1 if self.minimise else 1
-        best = (sign * self.measured).max()
+        best = (sign * self._told()).max()
         mean, deviation = self._moments(self._x[free], noise=False)
         gain = _improvement(sign * mean, deviation, best)
         free = free[np.argsort(-gain, kind="stable")[:CANDIDATES]]
@@ -277,18 +306,19 @@ class Predictor:
             WhiteKernel,
         )
 
-        if len(self.measured) < FEWEST:
+        told = self._told()
+        if len(told) < FEWEST:
             raise InputError(
-                f"expected the accuracies of at least {FEWEST} networks, got "
-                f"{len(self.measured)}; train more"
+                f"expected the accuracies of at least {FEWEST} networks whose measures did not "
+                f"fail, got {len(told)}; train more"
             )
-        if self.measured.nunique() == 1:
+        if told.nunique() == 1:
             raise InputError(
-                f"expected accuracies that differ, got {self.measured.iloc[0]:g} for all "
-                f"{len(self.measured)} networks; train other networks"
+                f"expected accuracies that differ, got {told.iloc[0]:g} for all {len(told)} "
+                "networks; train other networks"
             )
-        x = self._x[self.inputs.values.index.get_indexer(self.measured.index)]
-        y = self.measured.to_numpy()
+        x = self._x[self.inputs.values.index.get_indexer(told.index)]
+        y = told.to_numpy()
         linear, nearby, length, noise = (np.exp(2 * mean) for mean, _ in PRIOR.values())
         kernel = (
             ConstantKernel(linear, BOUNDS) * DotProduct(0, "fixed")
@@ -343,7 +373,7 @@ def _spread(
     free: Int[np.ndarray, " f"],
     count: int,
 ) -> list[int]:
-    """Places of networks far from those told and from each other; of no others, from the middle."""
+    """Places of networks far from those told and from each other, and from the mean at first."""
     chosen: list[int] = []
     centres = x[told] if len(told) else x.mean(0, keepdims=True)
     distance = np.min([((x[free] - centre) ** 2).sum(1) for centre in centres], axis=0)

@@ -62,6 +62,7 @@ class Campaign(NamedTuple):
         # Before the scores, which take seconds to read.
         known = None if accuracies is None else _known(accuracies, metric, dataset, space)
         scores = comparison.scores_of(source, dataset, rho)
+        scores = scores.set_axis([space.key(space.parse(key)) for key in scores.index])
         costs = cost_table(scores.index, comparison.trained_on(space, dataset))
         costs = costs.set_axis(scores.index).drop(columns=scores.columns, errors="ignore")
         predictor = Predictor(costs.join(scores), minimise=minimise)
@@ -129,7 +130,8 @@ def predict(
         A row per network, the best predicted one first: its rank and names; the predicted `mean`,
         and `low` and `high`, between which 90 % of measured accuracies should lie, in the units of
         the accuracies; `measured`, NaN where it is not; and `moved_by`, the three inputs that move
-        the mean most: by how much it differs from that of a network with their average.
+        the mean most: by how much it differs from that of a network with their average. Networks
+        most of whose measures failed have no prediction and come last.
 
     Raises:
         InputError: if fewer than three accuracies are of these networks, all are equal, or the
@@ -172,6 +174,8 @@ def _movers(moved: pd.DataFrame) -> list[str]:
     """The inputs that move each prediction most, with signed amounts."""
     names, values = list(map(str, moved)), moved.to_numpy()
     return [
-        ", ".join(f"{names[j]} {row[j]:+.2g}" for j in np.argsort(-np.abs(row))[:MOVERS])
+        "its measures failed"
+        if np.isnan(row).any()
+        else ", ".join(f"{names[j]} {row[j]:+.2g}" for j in np.argsort(-np.abs(row))[:MOVERS])
         for row in values
     ]

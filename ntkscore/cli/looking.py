@@ -14,6 +14,7 @@ from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.cli.sheets import compact_agreement, strongest_first
 from ntkscore.data.downloads import SOURCES
+from ntkscore.errors import InputError
 from ntkscore.paths import data_home, results_path
 from ntkscore.run import devices
 from ntkscore.spaces import space_class
@@ -133,6 +134,8 @@ def predict(
         f"{len(inputs.left_out)} more were constant, redundant or missing; low and high: 90 % of "
         "measured accuracies should lie between them"
     )
+    if failed := len(campaign.predictor.networks) - len(inputs.values):
+        note += f"; {failed} networks most of whose measures failed have no prediction"
     if campaign.unknown:
         note += f"; {campaign.unknown} accuracies are of networks that are not in {directory}"
     if plot is not None:
@@ -236,6 +239,9 @@ def explore(
         str | None,
         typer.Option(help="Column of --predict-from; not needed where there is one."),
     ] = None,
+    score_rho: Annotated[
+        str | None, typer.Option(help="Radius of the scores to predict from, of several.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Its heading; the folders' names else.")] = None,
     space: o.SpaceName = None,
 ) -> None:
@@ -248,9 +254,16 @@ def explore(
     predicted = None
     if predict_from is not None:
         from ntkscore.api.prediction import Campaign
+        from ntkscore.api.runs import space_in
 
-        where = Campaign.of(places[0], predict_from, metric, dataset=dataset)
-        predicted = where.predictor.predict()
+        where = space_in(places[0], cls) if cls else None
+        rho = None if score_rho is None else parse_fraction(score_rho)
+        campaign = Campaign.of(
+            places[0], predict_from, metric, dataset=dataset, space=where, rho=rho
+        )
+        predicted = campaign.predictor.predict()
+    elif metric is not None:
+        raise InputError("expected --predict-from beside --metric, got none; name the file")
     write_page(places, out, accuracies, title=title, space=cls, predicted=predicted)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

@@ -15,6 +15,7 @@ from ntkscore.cli.display import Format, duration, interruptible, print_frame, s
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.run import devices
+from ntkscore.text import parse_fraction
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -88,10 +89,16 @@ def choose(
         bool,
         typer.Option(
             "--commands",
-            help="Train nothing: print the commands that train what comes next, for other "
-            "machines. When these have ended, the same command goes on.",
+            help="Train nothing: print a command for each network that comes next, for other "
+            "machines. When these have ended, the same command prints the next ones.",
         ),
     ] = False,
+    entry: Annotated[
+        int | None, typer.Option(help="Train only this entry of the queue, from 0.")
+    ] = None,
+    score_rho: Annotated[
+        str | None, typer.Option(help="Radius of the scores, for runs with several.")
+    ] = None,
     data: o.Data = "cifar10",
     data_dir: o.DataDir = None,
     seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
@@ -103,55 +110,61 @@ def choose(
 ) -> None:
     """Train a few networks of a run, each chosen by what those before it reached. Resumes."""
     from ntkscore.api.prediction import Campaign
-    from ntkscore.training.few import CHOOSES, FewTrainings, check_held_out, train_few
+    from ntkscore.training.few import CHOOSES, Entry, FewTrainings, train_few, train_one
+    from ntkscore.training.fit import Moment
 
-    scored = Campaign.of(run, None)
+    scored = Campaign.of(run, None, rho=None if score_rho is None else parse_fraction(score_rho))
     if type(space) is not type(scored.space):
-        if space_name is not None:
+        if space_name is not None or space != type(space)():
             raise InputError(
                 f"expected networks of {scored.space.name}, as those of {run}, got the space "
-                f"{space.name}; leave --space out or name that one"
+                f"{space.name}; give --space {scored.space.name} before its options"
             )
         space = scored.space.trained()
     few = FewTrainings(
         out=out, space=space, predictor=scored.predictor, budget=budget, batch=suggest
     )
+    images = ntkscore.load_images(data, data_dir)
+    few.begin(images, recipe, seed)
     if commands:
-        check_held_out(recipe)
         flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", data]
         flags += ["--space", space.name, *o.flags_of(space)]
-        if data_dir is not None:
-            flags += ["--data-dir", str(data_dir)]
-        for entry in few.next():
-            words = ["ntkscore", "train", str(entry.key), "--out", str(entry.folder), *flags]
-            there = ["--data-dir", str(data_dir)] if data_dir is not None else []
-            after = ["ntkscore", "evaluate", str(entry.folder), *there]
-            print(f"{shlex.join(words)} && {shlex.join(after)}")
+        flags += [] if data_dir is None else ["--data-dir", str(data_dir.resolve())]
+        flags += [] if score_rho is None else ["--score-rho", score_rho]
+        source = str(run.resolve() if run.exists() else run)
+        for each in few.next():
+            place = ["--out", str(out.resolve()), "--entry", each.folder.name]
+            print(shlex.join(["ntkscore", "choose", source, *place, *flags]))
         return
-    images = ntkscore.load_images(data, data_dir)
     devices.keep_compiled(alone=True)
-    names, done = {key: str(key) for key in scored.predictor.inputs.values.index}, 0
     with interruptible(lambda: f"the trainings are in {out}"), stderr.status("compiling") as status:
-        for entry in train_few(
-            few,
-            images,
-            recipe,
-            seed=seed,
-            report=lambda entry, at: status.update(
-                f"{names[entry.key]}: epoch {at.epoch} of {at.epochs}, loss {at.loss:.3f}"
-            ),
-        ):
-            done += 1
-            stderr.print(f"{names[entry.key]}: {entry.status}", soft_wrap=True)
+
+        def report(each: Entry, at: Moment) -> None:
+            status.update(f"{each.key}: epoch {at.epoch} of {at.epochs}, loss {at.loss:.3f}")
+
+        if entry is None:
+            ended = train_few(few, images, recipe, seed=seed, report=report)
+        else:
+            queue = few.entries()
+            if not 0 <= entry < len(queue):
+                raise InputError(
+                    f"expected an entry of the queue in {out}, which has {len(queue)}, got "
+                    f"{entry}; --commands prints those that come next"
+                )
+            ended = iter([train_one(few, queue[entry], images, recipe, seed, report)])
+        for each in ended:
+            stderr.print(f"{each.key}: {each.status}", soft_wrap=True)
     frame = few.accuracies().sort_values(CHOOSES, ascending=False, kind="stable")
+    if frame.empty:
+        stderr.print(f"each training in {out} has diverged; lower --peak, in another folder")
+        raise typer.Exit(1)
     frame.insert(0, next(iter(space.identity(space.parse(frame.index[0])))), frame.index)
     print_frame(
         frame,
         format,
         "Trained, best first",
-        f"{done} trained now, {len(frame)} in all; accuracies on the {recipe.held_out} images held "
-        f"out of training; `ntkscore predict {run} --accuracies {out / 'accuracies.csv'} --metric "
-        f"{CHOOSES}` predicts the others",
+        f"accuracies on the {recipe.held_out} images held out of training; `ntkscore predict {run} "
+        f"--accuracies {out / 'accuracies.csv'} --metric {CHOOSES}` predicts the others",
     )
 
 

@@ -74,6 +74,11 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
             f"expected a header and rows with a key and accuracies in {path}, but {len(rows)} "
             f"rows under the header {header} came: add what is missing"
         )
+    if all(re.fullmatch(r"[\d.]+", name.strip()) for name in header[1:]):
+        raise InputError(
+            f"expected a header with the names of the columns in {path}, such as cell,pgd8, got "
+            f"{','.join(header)}; write one above the rows"
+        )
     for row in rows:
         if len(row) != len(header):
             raise InputError(

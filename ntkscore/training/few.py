@@ -2,8 +2,9 @@
 
 import csv
 import io
+import json
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,28 +15,33 @@ from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.results.atomic import locked, publish, writing_to
+from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.training.evaluation import evaluate
 from ntkscore.training.fit import Diverged, Moment, split
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.runs import train
 
-QUEUE, ACCURACIES, EVALUATION, NETWORKS = (
-    "queue.csv",
-    "accuracies.csv",
-    "evaluation.csv",
-    "networks",
-)
+QUEUE, ACCURACIES, RESULT, NETWORKS = "queue.csv", "accuracies.csv", "result.json", "networks"
 PENDING, OK, DIVERGED = "pending", "ok", "diverged"
-CHOOSES = "pgd8"
-"""The accuracy that chooses: under PGD-20 with 8/255, on images held out of training."""
+CLEAN, CHOOSES = "clean", "pgd8"
+"""Accuracies of a network on images held out of training, clean and under PGD-20 with 8/255; the
+second chooses."""
 
 
 class Entry(NamedTuple):
-    """A network that was asked for, its folder, and what came of it."""
+    """A network that was asked for.
+
+    Attributes:
+        key: of the network.
+        folder: with its training and, when that has ended, its result.
+        status: `pending`, `ok` or `diverged`.
+        accuracies: by name, of a network that is `ok`.
+    """
 
     key: Hashable
     folder: Path
-    status: str
+    status: str = PENDING
+    accuracies: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,7 +49,7 @@ class FewTrainings:
     """Trainings in a folder: a queue of networks, and the accuracies of those that are done.
 
     The folder has all there is to know: `queue.csv` with the networks in the order in which they
-    were asked for, `networks/N` with the training and evaluation of the N-th, and `accuracies.csv`,
+    were asked for, `networks/N` with the training and the result of the N-th, and `accuracies.csv`,
     which `predict` reads. Whatever ends in between goes on from there.
 
     Example:
@@ -58,7 +64,7 @@ class FewTrainings:
 
     Attributes:
         out: the folder.
-        space: where the networks come from.
+        space: where the networks come from, at the size that is trained.
         predictor: of all networks that may be trained; it is told what is trained.
         budget: networks to train, as far as there are so many.
         batch: networks to ask for at a time.
@@ -75,35 +81,48 @@ class FewTrainings:
             if (value := getattr(self, name)) < 1:
                 raise InputError(f"expected a {name} of at least 1 network, got {value}; raise it")
 
-    def entries(self) -> list[Entry]:
-        """The queue; a network is `ok` as soon as its folder has an evaluation.
+    def begin(self, images: ImageSet, recipe: Recipe, seed: int) -> None:
+        """Record what decides the accuracies.
 
         Raises:
-            InputError: if the folder is of other networks.
+            InputError: if the folder is of other trainings, or the recipe holds out no images.
+        """
+        if not recipe.held_out:
+            raise InputError(
+                "expected images that are held out of training to choose by, got none: the test "
+                "images must not choose; hold out some, such as --held-out 1000"
+            )
+        described = {"dataset": images.name, "checksum": images.checksum, "seed": seed}
+        Checkpoints(self.out, {**self.space.columns, **described, "recipe": asdict(recipe)})
+
+    def entries(self) -> list[Entry]:
+        """The queue; what became of a network is in its folder.
+
+        Raises:
+            InputError: if the folder is of other networks, or damaged.
         """
         path = self.out / QUEUE
         if not path.is_file():
             return []
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))[1:]
+        try:
+            names = [row[0] for row in list(csv.reader(io.StringIO(path.read_text("utf-8"))))[1:]]
+        except (ValueError, IndexError, csv.Error) as error:
+            raise _damaged(path, error) from None
         known = {str(key): key for key in self.predictor.inputs.values.index}
         found = []
-        for place, (name, status) in enumerate(rows):
+        for place, name in enumerate(names):
             if name not in known:
                 raise InputError(
                     f"expected networks of the run in {path}, got {name!r}; name the run that the "
                     "folder was begun with, or another folder"
                 )
-            folder = self.out / NETWORKS / str(place)
-            found.append(
-                Entry(known[name], folder, OK if (folder / EVALUATION).is_file() else status)
-            )
+            found.append(_read(Entry(known[name], self.out / NETWORKS / str(place))))
         return found
 
     def next(self) -> list[Entry]:
         """The networks to train now: those pending, else a new batch; none if the budget is spent.
 
-        Several processes may ask; the predictor is told what is done.
+        The predictor is told what is done.
         """
         with writing_to(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
@@ -117,43 +136,26 @@ class FewTrainings:
             failed = [entry.key for entry in found if entry.status == DIVERGED]
             keys = self.predictor.ask(min(self.batch, left), pending=failed)
             folders = (self.out / NETWORKS / str(len(found) + at) for at in range(len(keys)))
-            new = [Entry(key, at, PENDING) for key, at in zip(keys, folders, strict=True)]
+            new = [Entry(key, folder) for key, folder in zip(keys, folders, strict=True)]
             self._write(found + new)
             return new
 
     def accuracies(self) -> pd.DataFrame:
         """`clean` and `pgd8` of the trained networks, by key, in the order of training."""
-        done = [entry for entry in self.entries() if entry.status == OK]
-        rows = [_of_evaluation(entry.folder / EVALUATION) for entry in done]
-        return pd.DataFrame(rows, [entry.key for entry in done], columns=["clean", CHOOSES])
-
-    def diverged(self, entry: Entry) -> None:
-        """Record that a network's training diverged; it is not asked for again."""
-        with locked(self.out):
-            found = self.entries()
-            place = [each.key for each in found].index(entry.key)
-            found[place] = entry._replace(status=DIVERGED)
-            self._write(found)
+        done = [entry for entry in self.entries() if entry.accuracies is not None]
+        rows = [entry.accuracies for entry in done]
+        return pd.DataFrame(rows, [entry.key for entry in done], columns=[CLEAN, CHOOSES])
 
     def _write(self, entries: list[Entry]) -> None:
         """Write queue and accuracies, and tell the predictor."""
         if not entries:
             return
         name = next(iter(self.space.identity(self.space.parse(entries[0].key))))
-        done = {e.key: _of_evaluation(e.folder / EVALUATION) for e in entries if e.status == OK}
+        done = {e.key: e.accuracies for e in entries if e.accuracies is not None}
         self.predictor.tell({key: row[CHOOSES] for key, row in done.items()})
-        rows = [(name, "clean", CHOOSES), *((key, *row.values()) for key, row in done.items())]
+        rows = [(name, CLEAN, CHOOSES), *((k, a[CLEAN], a[CHOOSES]) for k, a in done.items())]
         _publish(self.out / ACCURACIES, rows)
         _publish(self.out / QUEUE, [(name, "status"), *((e.key, e.status) for e in entries)])
-
-
-def check_held_out(recipe: Recipe) -> None:
-    """Refuse a recipe that holds out no images: the test images must not choose."""
-    if not recipe.held_out:
-        raise InputError(
-            "expected images that are held out of training to choose by, got none; hold out some, "
-            "such as --held-out 1000"
-        )
 
 
 def train_few(
@@ -177,49 +179,70 @@ def train_few(
         Each network when it is done.
 
     Raises:
-        InputError: if the recipe holds out no images: the test images must not choose.
+        InputError: if the folder is of other trainings, or the recipe holds out no images.
     """
-    check_held_out(recipe)
-    _, rows = split(len(images.labels), recipe.held_out)
-    held = replace(images, images=images.images[rows], labels=images.labels[rows])
+    few.begin(images, recipe, seed)
     while waiting := few.next():
         for entry in waiting:
-            try:
-                trained = train(
-                    entry.key,
-                    images,
-                    recipe,
-                    space=few.space,
-                    seeds=(seed,),
-                    out=entry.folder,
-                    report=lambda at, entry=entry: report(entry, at),
-                )
-            except Diverged:
-                few.diverged(entry)
-                yield entry._replace(status=DIVERGED)
-                continue
-            frame = evaluate(
-                trained.model(),
-                held.images,
-                held.labels,
-                radii=(8,),
-                metrics=("clean", "pgd"),
-                seed=seed,
+            yield train_one(few, entry, images, recipe, seed, report)
+
+
+def train_one(
+    few: FewTrainings,
+    entry: Entry,
+    images: ImageSet,
+    recipe: Recipe,
+    seed: int = 0,
+    report: Callable[[Entry, Moment], None] = lambda entry, at: None,
+) -> Entry:
+    """Train one network of the queue, unless another process has; arguments as for `train_few`.
+
+    Returns:
+        The network with its status and accuracies.
+    """
+    with writing_to(entry.folder):
+        entry.folder.mkdir(parents=True, exist_ok=True)
+    with locked(entry.folder):
+        if (entry := _read(entry)).status != PENDING:
+            return entry
+        _, rows = split(len(images.labels), recipe.held_out)
+        how = {"space": few.space, "seeds": (seed,), "out": entry.folder / "training"}
+        try:
+            trained = train(
+                entry.key, images, recipe, **how, report=lambda moment: report(entry, moment)
             )
-            publish(entry.folder / EVALUATION, frame.to_csv(index=False).encode())
-            yield entry._replace(status=OK)
+        except Diverged:
+            result: dict[str, object] = {"status": DIVERGED}
+        else:
+            held, labels = images.images[rows], images.labels[rows]
+            only = {"radii": (8,), "metrics": ("clean", "pgd"), "seed": seed}
+            found = evaluate(trained.model(), held, labels, **only)
+            whole = found[found["class"] == -1].set_index("metric")["value"]
+            result = {"status": OK, CLEAN: float(whole["clean"]), CHOOSES: float(whole["pgd"])}
+        publish(entry.folder / RESULT, json.dumps(result).encode())
+        return _read(entry)
 
 
-def _of_evaluation(path: Path) -> dict[str, float]:
-    """The clean and the attacked accuracy in the file that `ntkscore evaluate` leaves."""
-    frame = pd.read_csv(path)
-    frame = frame[frame["class"] == -1]
-    grey = (frame["rho"] * 255).round()
-    chosen = {
-        "clean": frame["metric"] == "clean",
-        CHOOSES: (frame["metric"] == "pgd") & (grey == 8),
-    }
-    return {name: float(frame.loc[rows, "value"].iloc[0]) for name, rows in chosen.items()}
+def _read(entry: Entry) -> Entry:
+    """The network with what its folder says of it."""
+    path = entry.folder / RESULT
+    if not path.is_file():
+        return entry
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if found["status"] == DIVERGED:
+            return entry._replace(status=DIVERGED)
+        accuracies = {name: float(found[name]) for name in (CLEAN, CHOOSES)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from None
+    return entry._replace(status=OK, accuracies=accuracies)
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"expected a file that `choose` left, but {path} is damaged ({type(error).__name__}); "
+        "delete it, or choose another folder"
+    )
 
 
 def _publish(path: Path, rows: list[tuple]) -> None:

@@ -209,6 +209,22 @@ def test_inputs_are_left_out_for_a_reason() -> None:
     assert inputs.values["few"][0] == pytest.approx(inputs.values["few"][1:].median(), abs=0.05)
 
 
+def test_nothing_is_predicted_where_most_measures_failed() -> None:
+    frame, accuracy = scored()
+    broken = frame.copy()
+    broken.loc[[7, 70], ["a", "b", "c"]] = np.nan
+    predictor, without = Predictor(broken), Predictor(frame.drop([7, 70]))
+    predictor.tell(accuracy[:20])  # 7 among them
+    without.tell(accuracy[:20].drop(7))
+    found, expected = predictor.predict(), without.predict()
+    assert found.loc[[7, 70], ["mean", "low", "high"]].isna().all(axis=None)
+    assert found.loc[7, "measured"] == accuracy[7]
+    pd.testing.assert_frame_equal(found.drop([7, 70]), expected)
+    assert predictor.ask(60) == without.ask(60) and 70 not in predictor.ask(60)
+    assert predictor.moved_by([70, 8]).isna().all(axis=1).tolist() == [True, False]
+    assert predictor.ask(1, pending=[70]) == without.ask(1)
+
+
 def test_a_network_far_away_is_clipped() -> None:
     values = np.r_[np.random.default_rng(0).normal(size=500), 1e6, -1e6]
     assert np.abs(Inputs.of(pd.DataFrame({"a": values})).values["a"]).max() <= 5
@@ -218,10 +234,15 @@ def test_refuses_what_it_cannot_predict_from() -> None:
     frame, accuracy = scored()
     predictor = Predictor(frame)
     predictor.tell(accuracy[: FEWEST - 1])
-    with pytest.raises(InputError, match="expected the accuracies of at least 3 networks, got 2"):
+    with pytest.raises(
+        InputError, match="of at least 3 networks whose measures did not fail, got 2"
+    ):
         predictor.predict()
     with pytest.raises(InputError, match="expected networks that were scored, got 1000"):
         predictor.tell({1000: 0.5})
+    for unknown in (lambda: predictor.ask(1, pending=["x"]), lambda: predictor.moved_by(["x"])):
+        with pytest.raises(InputError, match="expected networks that were scored, got 'x'"):
+            unknown()
     with pytest.raises(InputError, match="expected a number for 7, got nan"):
         predictor.tell({7: float("nan")})
     with pytest.raises(InputError, match="expected at least one network to ask for, got 0"):
@@ -231,8 +252,12 @@ def test_refuses_what_it_cannot_predict_from() -> None:
     with pytest.raises(InputError, match=r"accuracies that differ, got 0\.1 for all 5 networks"):
         predictor.predict()
     assert len(predictor.ask(2)) == 2  # which may differ
-    with pytest.raises(InputError, match="expected each network once"):
-        Predictor(pd.concat([frame, frame]))
+    for twice in (pd.concat([frame, frame]), pd.concat([frame, frame], axis=1)):
+        with pytest.raises(InputError, match="expected each network and each input once"):
+            Predictor(twice)
+    with pytest.raises(InputError, match="expected numbers as inputs, got could not convert"):
+        Predictor(frame.assign(d="text"))
+    assert list(Predictor(frame.set_axis(range(4), axis=1)).inputs.values) == ["0", "1", "2", "3"]
     with pytest.raises(InputError, match="that differs between networks, got none of 1"):
         Predictor(pd.DataFrame({"a": [1, 1]}))
 
@@ -255,14 +280,20 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
     assert "To train next, of val_pgd_8_acc on cifar10" in table
     assert "more were constant, redundant or missing" in table
     frame = ntkscore.predict("recorded", file)
-    assert len(frame) == 6466 and frame["mean"].is_monotonic_decreasing
+    assert len(frame) == 6466 and frame["mean"].dropna().is_monotonic_decreasing
+    # Cells whose input does not reach the output come last.
+    assert frame["mean"].isna().sum() == frame["mean"][-5:].isna().sum() == 5
+    assert "5 networks most of whose measures failed have no prediction" in table
     assert frame["measured"].notna().sum() == int(table.split("from ")[1].split()[0])
     assert set(frame["measured"].dropna()) >= {0.48, 0.47, 0.46}
     asked = ntkscore.predict("recorded", file, suggest=2)
     assert asked["measured"].isna().all() and len(asked) == 2
     scores = ntkscore.recorded_scores().query("kernel == 'clean' and cell in [2581, 1462, 10, 0]")
+    # Names of the scores may be any that the space knows.
     worse = scores.pivot_table(index="cell", columns="score", values="value")
+    worse = worse.rename(index={2581: "323133"})
     found = ntkscore.predict(worse, {2581: 0.52, 1462: 0.53, 0: 0.7}, minimise=True)
+    assert 2581 in found["cell"].tolist()
     assert found["mean"].is_monotonic_increasing
 
 
@@ -275,10 +306,12 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
         ("2581,0.4\n1462,0.4\n0,0.4\n", "expected accuracies that differ, got 0.4"),
         ("2581,0.4\n2581,0.5\n0,0.3\n", "came twice: keep one row"),
         ("2581,0.4\n323133,0.5\n0,0.3\n", "are names of the same one: keep one row"),
+        (None, "expected a header with the names of the columns"),
     ],
 )
-def test_the_command_refuses_bad_accuracies(tmp_path: Path, rows: str, message: str) -> None:
-    file = accuracies(tmp_path / "bad.csv", f"cell,pgd8\n{rows}")
+def test_the_command_refuses_bad_accuracies(tmp_path: Path, rows: str | None, message: str) -> None:
+    content = f"cell,pgd8\n{rows}" if rows else "2581,0.48\n1462,0.47\n0,0.3\n"
+    file = accuracies(tmp_path / "bad.csv", content)
     refused(message, "predict", "recorded", "--accuracies", file)
 
 

@@ -99,7 +99,11 @@ def test_the_cell_that_failed_is_named(
     collapsed[scores.index.get_loc(2581)] = 0.1
     predictor = Predictor(few_labels.parts(scores)[few_labels.EVERYTHING])
     errors = few_calibration.errors_of(predictor, collapsed, 0)
-    assert np.isnan(errors.mean).sum(1).tolist() == [few_calibration.SIZE] * 2
+    # The labels, and five cells whose input does not reach the output, unless one is a label.
+    failed = few_calibration.SIZE + (scores["paths"] == 0).sum()
+    assert (
+        (failed - 3 <= np.isnan(errors.mean).sum(1)) & (np.isnan(errors.mean).sum(1) <= failed)
+    ).all()
     worst = few_calibration.failures("cifar10", errors, scores.index).iloc[0]
     assert worst["cell"] == "323133" and worst["measured"] == 0.1
     assert worst["error in half widths"] > 3
@@ -133,8 +137,8 @@ def test_what_is_learnt_elsewhere_is_an_input(
         name: few_across.Known(scores[at], pd.Series(accuracy[at], scores.index[at]))
         for name, at in places.items()
     }
-    elsewhere = few_across.learnt_elsewhere(known["source"], known["target"], 0)
-    frame = pd.DataFrame(few_across.of_target("target", known["target"], elsewhere, 0))
+    frame = pd.DataFrame(few_across.of_target("target", known["source"], known["target"], 0))
+    assert frame["kendall"].notna().all()
     median = frame.groupby(["way", "labels"])["kendall"].median()
     assert median["learnt elsewhere", 0] > 0.9
     assert median[few_across.BOTH, 10] > median[few_across.OWN, 10]

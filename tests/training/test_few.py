@@ -15,7 +15,7 @@ from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.training import few as module
-from ntkscore.training.few import DIVERGED, OK, PENDING, FewTrainings, train_few
+from ntkscore.training.few import DIVERGED, OK, PENDING, FewTrainings, train_few, train_one
 from ntkscore.training.fit import Diverged
 from ntkscore.training.recipe import Recipe
 
@@ -50,7 +50,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def evaluate(key: Any, images: np.ndarray, *_: object, **how: Any) -> pd.DataFrame:
         assert len(images) == 100
-        rows = [("clean", 0, -1, 0.5), ("pgd", 3 / 255, -1, 0.9), ("pgd", 8 / 255, 2, 0.8)]
+        rows = [("clean", 0, -1, 0.5), ("pgd", 8 / 255, 2, 0.8)]
         rows.append(("pgd", 8 / 255, -1, ACCURACY[key]))
         return pd.DataFrame(rows, columns=["metric", "rho", "class", "value"])
 
@@ -134,18 +134,48 @@ def test_a_network_that_diverged_is_not_asked_for_again(
     assert second[0] not in (tmp_path / "accuracies.csv").read_text()
 
 
-def test_trainings_elsewhere_count_when_their_evaluation_is_there(
+def test_trainings_elsewhere_count_when_their_result_is_there(
     tmp_path: Path, trainings: list[str]
 ) -> None:
     few = begun(tmp_path, batch=2)
-    first = few.next()
-    assert [entry.status for entry in first] == [PENDING] * 2 and few.next() == first
-    frame = module.evaluate(first[0].key, np.zeros(100))  # type: ignore[arg-type]
-    first[0].folder.mkdir(parents=True)
-    frame.to_csv(first[0].folder / "evaluation.csv", index=False)
-    assert [entry.key for entry in begun(tmp_path, batch=2).next()] == [first[1].key]
+    first, second = few.next()
+    assert first.status == second.status == PENDING and few.next() == [first, second]
+    ended = train_one(few, first, images(), RECIPE)
+    assert (ended.status, ended.accuracies) == (OK, {"clean": 0.5, "pgd8": ACCURACY[first.key]})
+    assert train_one(few, first, images(), RECIPE) == ended  # and trains nothing
+    assert [entry.key for entry in begun(tmp_path, batch=2).next()] == [second.key]
     rest = list(train_few(begun(tmp_path, batch=2), images(), RECIPE))
-    assert len(rest) == 7 and first[0].key not in trainings
+    assert len(rest) == 7 and trainings.count(first.key) == 1
+
+
+def test_two_that_train_side_by_side_train_nothing_twice(
+    tmp_path: Path, trainings: list[str]
+) -> None:
+    here, there = (train_few(begun(tmp_path, batch=3), images(), RECIPE) for _ in range(2))
+    for _ in range(20):
+        next(here, None), next(there, None)
+    assert len(set(trainings)) == len(trainings) == 8
+
+
+def test_a_folder_is_of_one_recipe(tmp_path: Path, trainings: list[str]) -> None:
+    list(train_few(begun(tmp_path), images(), RECIPE))
+    for how in ({"recipe": replace(RECIPE, epochs=2)}, {"recipe": RECIPE, "seed": 1}):
+        with pytest.raises(InputError, match="holds a run with other settings"):
+            next(train_few(begun(tmp_path, budget=9), images(), **how))  # type: ignore[arg-type]
+    assert len(trainings) == 8
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, trainings: list[str]) -> None:
+    list(train_few(begun(tmp_path, budget=2), images(), RECIPE))
+    result, queue = tmp_path / "networks" / "0" / "result.json", tmp_path / "queue.csv"
+    for path, content in ((result, b""), (result, b"{}"), (queue, b"\xff"), (queue, b"a\n\n\n")):
+        kept = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"{path.name} is damaged"):
+            begun(tmp_path).entries()
+        path.write_bytes(kept)
+    result.unlink()
+    assert [entry.status for entry in begun(tmp_path).entries()] == [PENDING, OK]
 
 
 def test_refuses_what_cannot_be_trained(tmp_path: Path) -> None:
@@ -198,19 +228,20 @@ def test_the_commands_for_other_machines_train_the_same(scored: Path, tmp_path: 
     lines = invoke("choose", scored, "--out", out, *options, "--commands").stdout.splitlines()
     assert len(lines) == 1
     assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == f"{lines[0]}\n"
-    for line in lines:
-        for command in line.split(" && "):
-            program, *words = shlex.split(command)
-            assert program == "ntkscore"
-            invoke(*words)
+    program, *words = shlex.split(lines[0])
+    assert program == "ntkscore"
+    there = invoke(*words, "--format", "csv").stdout
     assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == ""
+    assert invoke("choose", scored, "--out", out, *options, "--format", "csv").stdout == there
+    refused("expected an entry of the queue", *words, "--entry", 7)
     here = invoke("choose", scored, "--out", tmp_path / "here", *options, "--format", "csv").stdout
-    assert invoke("choose", scored, "--out", out, *options, "--format", "csv").stdout == here
+    assert here == there
 
 
 def test_the_command_refuses(scored: Path, tmp_path: Path) -> None:
     refused("held out of training to choose by", *stored(scored, tmp_path / "few"))
-    refused("held out of training", *stored(scored, tmp_path / "few", "--commands"))
+    refused("the test images must not", *stored(scored, tmp_path / "few", "--commands"))
     refused("expected networks of residual", *stored(scored, tmp_path / "few", "--space", "darts"))
+    refused("give --space residual", *stored(scored, tmp_path / "few", "--channels", 8))
     refused("a budget of at least 1 network", *stored(scored, tmp_path / "few", "--budget", 0))
     assert not (tmp_path / "few").exists()
