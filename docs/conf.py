@@ -48,6 +48,7 @@ PAGES = {
     "THEORY": "theory-run",
     "TRAINING": "training-run",
     "DARTS": "darts-run",
+    "PREDICTION": "prediction-run",
 }
 """Pages that `python -m experiments` writes, by their names on the site."""
 
