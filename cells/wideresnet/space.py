@@ -49,7 +49,7 @@ class WideResNet(StagedSpace):
     Example:
         >>> space = WideResNet(channels=4)
         >>> space.trained().costs(space.parse("WRN-28-10"))
-        {'params': 36479194, 'flops': 5245766016}
+        {'params': 36479194, 'flops': 5243328768}
     """
 
     name: ClassVar[str] = "wideresnet"

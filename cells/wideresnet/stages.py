@@ -151,7 +151,7 @@ class Stages:
 
         Example:
             >>> Stages.parse("WRN-28-10").structure()
-            {'layers': 29, 'depth': 26, 'field': 111, 'width': 30}
+            {'layers': 29, 'depth': 26, 'field': 109, 'width': 30}
         """
         stages = self.blocks(channels)
         blocks = [block for stage in stages for block in stage]
