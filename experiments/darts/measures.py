@@ -19,6 +19,7 @@ from scipy.stats import kendalltau, rankdata, spearmanr
 from cells.darts import Darts
 from cells.darts.counts import DILATED, POOLS, SEPARABLE
 from cells.darts.genotype import SKIP
+from cells.space import Space
 from experiments.ours.equal_counts import partials, with_interval
 from experiments.plotting import COLOURS, COLUMN, annotate, score_label
 from experiments.study import (
@@ -88,9 +89,9 @@ def accuracy_of(study: Study, cells: Sequence[Any], metric: str = METRIC) -> np.
     return table_of(study).accuracies(DATASET, metric, list(cells))
 
 
-def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the seeds of every measure, and costs and counts; a row per genotype."""
-    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+def by_cell(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
+    """Means over the seeds of every measure, and costs and counts; a row per network."""
+    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
 
 
 def with_normal(scores: pd.DataFrame) -> pd.DataFrame:

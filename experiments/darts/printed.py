@@ -7,6 +7,7 @@ it claims, so that τ above 0 means an order that is right.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +19,14 @@ from cells.cell_space import StagedSpace
 from cells.darts import Darts
 from cells.wideresnet import WideResNet
 from experiments.darts import printed_tables
-from experiments.darts.measures import interval_text, taus
+from experiments.darts.measures import by_cell, interval_text, taus
 from experiments.darts.printed_tables import GROUP, PGD20, SCALED
 from experiments.ours.equal_counts import with_interval
 from experiments.ours.measures import PUBLISHED
 from experiments.plotting import score_label
 from experiments.study import OURS, Finding, Outcome, Study
 from ntkscore.analysis.correlation import percentile_interval
-from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum
-from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
 
 POOLINGS = {"path_pools": "n_pool"}
@@ -89,12 +88,12 @@ LISTS = (
 )
 
 
+@cache
 def scored(study: Study, printed: Printed) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Means over the seeds of every measure, with counts; and what is printed; a row each."""
-    rows = study.rows(printed.recording)
-    rows = rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)]
     published = printed.networks(study.data_dir / printed.file)
-    return network_table(rows, printed.space).loc[published.index], published
+    scores = by_cell(study.rows(printed.recording), printed.space)
+    return scores.loc[published.index], published
 
 
 def orders(scores: pd.DataFrame, fewer: Sequence[str]) -> dict[str, np.ndarray]:

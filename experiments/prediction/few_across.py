@@ -28,7 +28,7 @@ from experiments.darts import measures as darts
 from experiments.darts.transfer import of_darts
 from experiments.ours.measures import recorded, with_counts
 from experiments.plotting import COLOURS, COLUMN, annotate
-from experiments.prediction.few_labels import by_process, spread
+from experiments.prediction.few_labels import by_process, order_of, spread
 from experiments.study import DATASET, OURS, Finding, Outcome, Study, sum_named
 from ntkscore.analysis.prediction import Inputs, Predictor
 from ntkscore.analysis.score_names import DEFAULT
@@ -84,7 +84,7 @@ def of_target(name: str, source: Known, target: Known, seed: int) -> Iterator[di
     for draw in range(DRAWS):
         elsewhere = learnt_elsewhere(source, target, 1000 * seed + draw)
         both = Predictor(target.scores.assign(**{ELSEWHERE: elsewhere}))
-        order = np.random.default_rng([seed, draw]).permutation(len(target.scores))
+        order = order_of(seed, draw, len(target.scores))
         testing = order[max(LABELS) :][:TESTED]
 
         def row(way: str, size: int, values: pd.Series, draw=draw, testing=testing) -> dict:

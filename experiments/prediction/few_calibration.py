@@ -21,6 +21,7 @@ from experiments.prediction.few_labels import (
     DRAWS,
     EVERYTHING,
     by_process,
+    order_of,
     parts,
     targets_of,
 )
@@ -53,7 +54,7 @@ def errors_of(predictor: Predictor, accuracy: Float[np.ndarray, " cells"], seed:
     """Predictions of the cells that gave no label, in every draw."""
     means, reaches = [], []
     for draw in range(DRAWS):
-        places = np.random.default_rng([seed, draw]).permutation(len(accuracy))[:SIZE]
+        places = order_of(seed, draw, len(accuracy))[:SIZE]
         found = by_process(predictor, places, accuracy[places])
         mean = found["mean"].to_numpy(copy=True)
         reach = (found["high"] - found["mean"]).to_numpy()

@@ -28,12 +28,12 @@ import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from scipy.stats import rankdata
 
 from cells import Cell
 from experiments.ours.measures import SUMS, recorded, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, annotate
 from experiments.study import DATASET, METRIC, OURS, Finding, Outcome, Study, sum_named
+from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import MEASURES
@@ -159,11 +159,14 @@ def ways(scores: pd.DataFrame) -> dict[str, Guess]:
     return found
 
 
-def pearson(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:
-    """Coefficient of correlation; 0 for a constant."""
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
+def order_of(seed: int, draw: int, count: int) -> Int[np.ndarray, " count"]:
+    """Places of networks in the random order of a draw: labels come first."""
+    return np.random.default_rng([seed, draw]).permutation(count)
+
+
+def agreed(mean: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> float:
+    """Spearman's coefficient; 0 for a constant. A network without a mean has −∞."""
+    return float(np.nan_to_num(spearman_of_codes(rank_codes(mean), rank_codes(true))))
 
 
 def worth(
@@ -174,8 +177,8 @@ def worth(
     mean = found["mean"].fillna(-np.inf).to_numpy()
     top = np.argsort(-true, kind="stable")[: round(TOP * len(true))]
     row = {
-        "spearman": pearson(rankdata(mean), rankdata(true)),
-        "top10": pearson(rankdata(mean[top]), rankdata(true[top])),
+        "spearman": agreed(mean, true),
+        "top10": agreed(mean[top], true[top]),
     }
     if "low" in found:
         low, high = found["low"].to_numpy(), found["high"].to_numpy()
@@ -193,7 +196,7 @@ def of_draw(
 ) -> Iterator[dict[str, object]]:
     """A row for each target, number of labels and way."""
     for target, (accuracy, sizes) in targets.items():
-        order = np.random.default_rng([seed, draw]).permutation(len(accuracy))
+        order = order_of(seed, draw, len(accuracy))
         for size in sizes:
             places, testing = order[:size], order[size:]
             for way, guess in found.items():

@@ -31,6 +31,7 @@ from experiments.prediction.few_labels import (
     FIXED,
     KERNELS_ADD,
     STRUCTURE,
+    order_of,
     parts,
     spread,
 )
@@ -95,8 +96,7 @@ def of_start(
 ) -> Iterator[dict[str, object]]:
     """A row for each data set and way: trainings until found, and the best after each."""
     for target, accuracy in targets.items():
-        rng = np.random.default_rng([seed, start])
-        order = accuracy.index[rng.permutation(len(accuracy))]
+        order = accuracy.index[order_of(seed, start, len(accuracy))]
         first = list(order[:FIRST])
         orders = {
             f"{name}, one by one": guided(one, accuracy, first, 1) for name, one in given.items()

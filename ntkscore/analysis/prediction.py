@@ -204,11 +204,12 @@ class Predictor:
         places = self.inputs.values.index.get_indexer(pd.Index(list(networks), dtype=object))
         x = self._x[places]
         moved = np.empty(x.shape)
-        mean = process.predict(x)
-        for place in range(x.shape[1]):
-            without = x.copy()
-            without[:, place] = 0
-            moved[:, place] = mean - process.predict(without)
+        with one_thread():
+            mean = process.predict(x)
+            for place in range(x.shape[1]):
+                without = x.copy()
+                without[:, place] = 0
+                moved[:, place] = mean - process.predict(without)
         moved[places < 0] = np.nan
         return pd.DataFrame(moved, list(networks), columns)
 
@@ -260,11 +261,11 @@ class Predictor:
         process, sign = self._process, -1 if self.minimise else 1
         best = (sign * self._told()).max()
         mean, deviation = self._moments(self._x[free], noise=False)
-        gain = _improvement(sign * mean, deviation, best)
-        free = free[np.argsort(-gain, kind="stable")[:CANDIDATES]]
+        some = np.argsort(-_improvement(sign * mean, deviation, best), kind="stable")[:CANDIDATES]
+        free = free[some]
         places = np.r_[begun, free]
         x, scale = self._x[places], float(process._y_train_std)
-        mean = sign * self._moments(x, noise=False)[0]
+        mean = sign * np.r_[process.predict(self._x[begun]) if len(begun) else [], mean[some]]
         kernel = process.kernel_.k1  # without the noise
         whitened = solve_triangular(process.L_, kernel(process.X_train_, x), lower=True)
         covariance = (kernel(x) - whitened.T @ whitened) * scale**2

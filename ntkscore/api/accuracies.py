@@ -50,10 +50,8 @@ def correlate(
                   score  spearman
         0  robust.trace       1.0
     """
-    if isinstance(source, pd.DataFrame):
-        scores = source
-    else:
-        scores, _ = comparison.scores_in(source, dataset, rho)
+    scores = comparison.scores_of(source, dataset, rho)
+    if not isinstance(source, pd.DataFrame):
         space = space or space_in(source)
     loaded = table if isinstance(table, Table) else load_table(Path(table), dataset)
     space = space or NASBench201()

@@ -18,7 +18,6 @@ from ntkscore.errors import InputError
 from ntkscore.paths import data_home, results_path
 from ntkscore.run import devices
 from ntkscore.spaces import space_class
-from ntkscore.text import parse_fraction
 
 
 def correlate(
@@ -51,8 +50,7 @@ def correlate(
 
     check_picture(plot)
     directory = results_path(directory)
-    radius = None if rho is None else parse_fraction(rho)
-    scores, source = comparison.scores_in(directory, dataset, radius)
+    scores, source = comparison.scores_in(directory, dataset, o.radius_of(rho))
     accuracies = ntkscore.load_table(table, dataset)
     where = space_in(directory, space_class(space) if space else None)
     frame = ntkscore.correlate(
@@ -123,7 +121,7 @@ def predict(
         dataset=dataset,
         minimise=minimise,
         space=space_in(results_path(directory), space_class(space)) if space else None,
-        rho=None if rho is None else parse_fraction(rho),
+        rho=o.radius_of(rho),
     )
     if top is None and format is Format.table and not suggest:
         top = 20
@@ -257,10 +255,8 @@ def explore(
         from ntkscore.api.runs import space_in
 
         where = space_in(places[0], cls) if cls else None
-        rho = None if score_rho is None else parse_fraction(score_rho)
-        campaign = Campaign.of(
-            places[0], predict_from, metric, dataset=dataset, space=where, rho=rho
-        )
+        how = {"dataset": dataset, "space": where, "rho": o.radius_of(score_rho)}
+        campaign = Campaign.of(places[0], predict_from, metric, **how)
         predicted = campaign.predictor.predict()
     elif metric is not None:
         raise InputError("expected --predict-from beside --metric, got none; name the file")

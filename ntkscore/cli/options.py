@@ -131,6 +131,11 @@ PANELS: dict[Any, str] = {
 """Types of parameters that stand for their fields, and the section of the help for these."""
 
 
+def radius_of(text: str | None) -> float | None:
+    """A radius from an option's text, such as 8/255; None where it is left out."""
+    return None if text is None else parse_fraction(text)
+
+
 def flag_of(field: Field) -> str:
     """The command line's name of a field, without the leading dashes."""
     return (field.metadata["flag"] or field.name).replace("_", "-")

@@ -15,7 +15,6 @@ from ntkscore.cli.display import Format, duration, interruptible, print_frame, s
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.run import devices
-from ntkscore.text import parse_fraction
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def choose(
     from ntkscore.training.few import CHOOSES, Entry, FewTrainings, train_few, train_one
     from ntkscore.training.fit import Moment
 
-    scored = Campaign.of(run, None, rho=None if score_rho is None else parse_fraction(score_rho))
+    scored = Campaign.of(run, None, rho=o.radius_of(score_rho))
     if type(space) is not type(scored.space):
         if space_name is not None or space != type(space)():
             raise InputError(
