@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ORACLES ?= .venv-oracles
+TARGETS ?= .venv-targets
 BIN = $(VENV)/bin
 # On a GPU EXTRAS=dev,cuda, on a TPU EXTRAS=dev,tpu; they count when the environment is made.
 EXTRAS ?= dev
@@ -11,7 +12,7 @@ OUT ?= runs/accelerator
 # Files of tests side by side; each process compiles, and takes up to 3 GB.
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: rank quick test thorough check oracles accelerator site dist clean
+.PHONY: rank quick test thorough check oracles fits targets accelerator site dist clean
 
 # Rank 64 random cells on the embedded images, at small fidelity.
 rank: $(VENV)/.installed
@@ -39,6 +40,15 @@ check: $(VENV)/.installed
 # compiled as users compile.
 oracles: $(ORACLES)/.installed
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(ORACLES)/bin/python -m pytest $(PARALLEL) -m oracle
+
+# The tests that compile for GPUs and TPUs that are not at hand; their compilers have an environment
+# of their own.
+fits: $(TARGETS)/.installed
+	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) -m target
+
+# Every program compiled for every target, into experiments/TARGETS.md: about an hour on two cores.
+targets: $(TARGETS)/.installed
+	$(TARGETS)/bin/python -m experiments.targets
 
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed
@@ -69,5 +79,10 @@ $(ORACLES)/.installed: pyproject.toml
 	$(ORACLES)/bin/python -m pip install --editable '.[oracles]'
 	touch $@
 
+$(TARGETS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(TARGETS)
+	$(TARGETS)/bin/python -m pip install --editable '.[test,targets]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(ORACLES) runs
+	rm -rf $(VENV) $(ORACLES) $(TARGETS) runs

@@ -23,6 +23,8 @@ from ntkscore.api.runs import recorded_scores as recorded_scores
 from ntkscore.api.runs import search as search
 from ntkscore.api.scoring import score as score
 from ntkscore.api.scoring import score_network as score_network
+from ntkscore.api.targets import fits as fits
+from ntkscore.api.targets import fits_network as fits_network
 from ntkscore.bridges import from_torch as from_torch
 from ntkscore.config import Config as Config
 from ntkscore.data.downloads import fetch as fetch

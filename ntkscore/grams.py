@@ -1,12 +1,13 @@
 """Per-image gradients of a convolution kernel, and the Gram matrices of per-image rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from functools import partial, wraps
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from jaxtyping import Float, Int
 
 from ntkscore.lazy import Array, jax, jnp, lax
+from ntkscore.platforms import platform
 
 Images = Float[Array, "m h w c"]
 Points = Float[Array, "m ..."]
@@ -25,6 +26,26 @@ CPU_IMAGES, CPU_COLUMNS = 10, 2304
 cache (`python -m experiments.benchmark layers`)."""
 CPU_BYTES = 2**25
 """Bytes of rows that a CPU multiplies as a whole."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:
+    """A function in which a network's products have all bits of their dtype.
+
+    A network that says nothing of its precision would be computed in fewer bits on accelerators. A
+    precision that a product itself or JAX's settings name stays.
+    """
+
+    @wraps(function)
+    def precise(*arguments: P.args, **named: P.kwargs) -> T:
+        chosen = getattr(jax.config, "jax_default_matmul_precision", None)
+        with jax.default_matmul_precision(chosen or PRECISION):
+            return function(*arguments, **named)
+
+    return precise
 
 
 def zero_taps(kinds: Sequence[str], points: Points, groups: int) -> dict[str, Gram]:
@@ -78,7 +99,7 @@ def square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
     """rows · rowsᵀ; of many rows, on a CPU, some columns at a time."""
     product = partial(jnp.matmul, precision=PRECISION)
     pieces = rows.shape[1] // CPU_COLUMNS
-    if jax.default_backend() != "cpu" or rows.nbytes <= CPU_BYTES or not pieces:
+    if platform() != "cpu" or rows.nbytes <= CPU_BYTES or not pieces:
         return product(rows, rows.T)
 
     def add(piece: Int[Array, ""], total: Array) -> Array:
@@ -91,7 +112,7 @@ def square(rows: Float[Array, "m p"]) -> Float[Array, "m m"]:
 
 def per_image(function: Callable[..., Array], *arrays: Array) -> Array:
     """A function of each image; on a CPU of a few images at a time."""
-    if jax.default_backend() != "cpu" or len(arrays[0]) <= CPU_IMAGES:
+    if platform() != "cpu" or len(arrays[0]) <= CPU_IMAGES:
         return jax.vmap(function)(*arrays)
     return lax.map(lambda each: function(*each), arrays, batch_size=CPU_IMAGES)
 

@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from ntkscore.lazy import PyTree, jax
+from ntkscore.platforms import is_foreign
 
 OURS = ("attacks", "cells", "ntkscore")
 LIBRARIES = ("jax", "jaxlib", "flax", "optax")
@@ -42,32 +43,54 @@ def compiled(
 ) -> Callable[..., Any]:
     """A function of a hashable value and of arrays, compiled once for each value and shapes.
 
+    Of programs for other machines no trace is kept; they can be traced as what `jax.jit` gives.
+
     Args:
         function: what to compile; its arrays and results lie in tuples, lists and dicts.
         described: what it depends on besides its arguments: plain values, and functions and
             dataclasses of these packages. With anything else among them, no trace is kept.
         options: for the compiler.
     """
-    plain = jax.jit(function, static_argnums=0, compiler_options=options)
     folder = _folder
-    if folder is None or jax.process_count() > 1:
-        return plain
-    programs: dict[Hashable, Callable[..., Any]] = {}
+    if folder is None or is_foreign() or jax.process_count() > 1:
+        return jax.jit(function, static_argnums=0, compiler_options=options)
+    return _Kept(function, described, options, folder)
 
-    def call(static: Hashable, *arrays: PyTree) -> Any:
+
+class _Kept:
+    """A function as `jax.jit` gives it, whose traces are kept in a folder."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        described: tuple[Any, ...],
+        options: dict[str, Any],
+        folder: Path,
+    ) -> None:
+        self._function, self._folder = function, folder
+        self._described, self._options = described, options
+        self._programs: dict[Hashable, Any] = {}
+
+    def __call__(self, static: Hashable, *arrays: PyTree) -> Any:
+        return self._program(static, arrays)(*arrays)
+
+    def trace(self, static: Hashable, *arrays: PyTree) -> Any:
+        """As the method of what `jax.jit` gives."""
+        return self._program(static, arrays).trace(*arrays)
+
+    def _program(self, static: Hashable, arrays: tuple[PyTree, ...]) -> Any:
         leaves, tree = jax.tree.flatten(arrays)
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
-        if (static, tree, shapes) not in programs:
-            program = partial(plain, static)
+        if (static, tree, shapes) not in self._programs:
+            own = partial(self._function, static)
+            program = jax.jit(own, compiler_options=self._options)
             # Not every program can be written to a file on every platform.
             with suppress(_NotOurs, ValueError, NotImplementedError):
-                name = _name((static, str(tree), shapes, described))
-                traced = _traced(folder / name, jax.jit(partial(function, static)), arrays)
-                program = jax.jit(traced, compiler_options=options)
-            programs[static, tree, shapes] = program
-        return programs[static, tree, shapes](*arrays)
-
-    return call
+                name = _name((static, str(tree), shapes, self._described))
+                traced = _traced(self._folder / name, jax.jit(own), arrays)
+                program = jax.jit(traced, compiler_options=self._options)
+            self._programs[static, tree, shapes] = program
+        return self._programs[static, tree, shapes]
 
 
 def _traced(file: Path, function: Any, arrays: tuple[PyTree, ...]) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ from cells.nasbench201.forward import CellRules, run
 from cells.nasbench201.network import Network
 from cells.rules import Outputs, TrainingRules, Weights
 from ntkscore.grams import PRECISION, Images, kernel_gradients
+from ntkscore.platforms import platform
 
 FEW_CHANNELS = 32
 """Largest number of output channels at which CPUs compute a 3×3 kernel's gradient fastest image by
@@ -102,7 +103,7 @@ def _forward(x: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Array, 
 
 def _backward(stride: int, residuals: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
     x, kernel = residuals
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         d_kernel = jax.vjp(lambda k: layers.convolve(x, k, stride), kernel)[1](g)[0]
     elif stride == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
         d_kernel = jnp.sum(kernel_gradients(x, g, (3, 3)), 0).transpose(0, 2, 1, 3)

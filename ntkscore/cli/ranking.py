@@ -53,6 +53,14 @@ def rank(
     top: o.Top = None,
     plot: o.Plot = None,
     batch: o.BatchSize = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Score nothing: compile for a100, h100, h200, v4, v5e or v6e, which need not be "
+            "at hand, and print whether it fits, in which groups, and how fast at best.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     processes: Processes,
     ordered: Ordered,
@@ -65,6 +73,9 @@ def rank(
     from ntkscore.explore.pictures import check_picture
 
     check_picture(plot)
+    if target is not None:
+        _print_fit(target, cells or "distinct", table, batch, ordered, config, space, format)
+        return
     if directory is not None:
         scoring = (out, batch, processes, ordered, config, space)
         if scoring != (None, None, Processes(), Ordered(by=ordered.by), Config(), type(space)()):
@@ -101,6 +112,36 @@ def rank(
         )
     if first and not ranking.frame.empty:
         _print_ranking(ranking, run.results, format, 20, top, plot)
+
+
+def _print_fit(
+    target: str,
+    cells: str,
+    table: Path | None,
+    batch: int | None,
+    ordered: Ordered,
+    config: Config,
+    space: Space,
+    format: Format,
+) -> None:
+    """Print whether a scoring fits on a device that need not be at hand."""
+    import jax
+
+    # The plugins of devices that are not at hand would otherwise be started, and complain.
+    jax.config.update("jax_platforms", "cpu")
+    from ntkscore.api.targets import fits
+
+    job = ordered.job(config, space)
+    accuracies = None if table is None else ntkscore.load_table(table, job.data.name)
+    chosen = job.select(cells, accuracies, ordered.seed)
+    how = {"space": job.space, "seeds": job.seeds, "batch": batch}
+    with stderr.status(f"compiling for {target}"):
+        frame = fits(target, chosen, job.data, config, **how)
+    note = (
+        "Compiled here, not run. at_best_seconds is arithmetic at the device's published rate; "
+        "launches and moved_gb are of the most expensive network."
+    )
+    print_frame(frame, format, f"Fit on {target}", note)
 
 
 def _finished(

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.grams import regroup, square, zero_taps
+from ntkscore.grams import in_full_precision, regroup, square, zero_taps
 from ntkscore.kernels.checks import (
     check_coupling,
     check_labels,
@@ -79,6 +79,7 @@ def _compiled(model, params, points, labels, output, parameters, implementation)
     return evaluate(model, points, labels, output, parameters, implementation).gram[0]
 
 
+@in_full_precision
 def ntk(
     model: Model,
     points: Float[Array | np.ndarray, "m ..."],

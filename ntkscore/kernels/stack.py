@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attacks import ATTACKS, Attack
 from ntkscore.errors import InputError
-from ntkscore.grams import regroup
+from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.checks import (
     check_coupling,
     check_labels,
@@ -40,6 +40,7 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     return lambda images: Pass(model, passes_of(model, images), images, labels).loss_gradient
 
 
+@in_full_precision
 def stack(
     model: Model,
     images: Images | Float[np.ndarray, "n ..."],

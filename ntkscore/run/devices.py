@@ -12,6 +12,7 @@ from ntkscore.errors import InputError
 from ntkscore.lazy import jax
 from ntkscore.memory import container_limit, free_memory
 from ntkscore.paths import cache_home
+from ntkscore.platforms import platform
 from ntkscore.program_cache import keep_traced
 
 GROUP = 16
@@ -20,7 +21,9 @@ GROUPS_PER_CALL = 4
 NETWORKS_PER_CORE = 4
 """Networks per core in one call; several, so that the cores' work evens out."""
 FRACTION = 0.6
-"""Fraction of free memory that a group may use; the rest covers what the estimate omits."""
+"""Fraction of a CPU's free memory that networks may use; the estimate omits the rest."""
+DEVICE_FRACTION = 0.9
+"""Fraction of an accelerator's free memory that a program may use, by its compiler's figure."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,25 @@ class Plan:
             return replace(self, group=self.group // 2, batch=max(self.batch // 2, 1))
         return replace(self, batch=self.batch // 2) if self.batch > 1 else None
 
+    def within(self, room: int, needed: int) -> "Plan | None":
+        """The plan to try next, given what this one's program needs; None if there is none.
+
+        None as well where the program has room. Smaller groups are taken to need in proportion.
+
+        Args:
+            room, needed: bytes of a device.
+
+        Example:
+            >>> Plan(("a device",), 16, 64).within(30, 100)
+            Plan(devices=('a device',), group=4, batch=16)
+        """
+        if needed <= room or self.group == 1:
+            return None
+        smaller = self
+        while smaller.group > 1 and (smaller is self or needed * smaller.group > room * self.group):
+            smaller = replace(smaller, group=smaller.group // 2, batch=max(smaller.batch // 2, 1))
+        return smaller
+
     def __str__(self) -> str:
         networks = "1 network" if self.batch == 1 else f"{self.batch} networks"
         together = "one after the other" if self.group == 1 else f"{self.group} side by side"
@@ -60,7 +82,6 @@ class Plan:
         )
 
 
-@lru_cache
 def compiler_options() -> dict[str, str]:
     """Options for programs of many convolutions on a device that has all cores to itself.
 
@@ -69,8 +90,11 @@ def compiler_options() -> dict[str, str]:
     computes the first four of 150 images wrongly (50 images, C = 16, jaxlib 0.10.2). Runs use the
     first in every layout, since the two round differently.
     """
-    if jax.default_backend() != "cpu" or jax.local_device_count() > 1:
-        return {}
+    return {} if platform() != "cpu" or jax.local_device_count() > 1 else _known()
+
+
+@lru_cache
+def _known() -> dict[str, str]:
     options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
     try:
         jax.jit(lambda: 0, compiler_options=options).lower().compile()
@@ -146,10 +170,11 @@ def plan(
 ) -> Plan:
     """The layout for these devices: one network after the other on CPUs, groups on accelerators.
 
-    CPUs share their memory, so that only as many of them take part as have room in it.
+    CPUs share their memory, so that only as many of them take part as have room in it. Whether a
+    group has room on an accelerator, its compiler says (`ntkscore.run.engine.fitting`).
 
     Args:
-        bytes_each: memory of one network; None where it is unknown, and then found by trying.
+        bytes_each: memory of one network on a CPU; None where it is unknown.
         batch: networks per device and call; chosen from the free memory if left out.
         devices: this process's own if left out.
 
@@ -158,20 +183,21 @@ def plan(
     """
     check_batch(batch)
     chosen = tuple(jax.local_devices() if devices is None else devices)
-    free = free_memory(chosen[0])
-    room = max(GROUP, len(chosen))
-    if free is not None and bytes_each is not None:
-        room = max(int(FRACTION * free / bytes_each), 1)
     if chosen[0].platform == "cpu":
-        chosen = chosen[:room]
+        free = free_memory(chosen[0])
+        if free is not None and bytes_each is not None:
+            chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
         return Plan(chosen, 1, batch or (1 if len(chosen) == 1 else NETWORKS_PER_CORE))
-    group = GROUP
-    while group > room:
-        group //= 2
     if batch is None:
-        return Plan(chosen, group, group * GROUPS_PER_CALL)
-    group = min(group, batch)
+        return Plan(chosen, GROUP, GROUP * GROUPS_PER_CALL)
+    group = min(GROUP, batch)
     return Plan(chosen, group, -(-batch // group) * group)
+
+
+def bytes_needed(program: Any) -> int:
+    """Bytes of a device that a compiled program needs, by its compiler: all of its arrays."""
+    size = program.memory_analysis()
+    return size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.lazy import jax
+from ntkscore.memory import free_memory
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
@@ -19,6 +20,7 @@ from ntkscore.run.devices import Plan
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
+    from ntkscore.run.scorer import Scorer
 
 AS_A_WHOLE = 4
 """Factor on a space's estimate of memory for an implementation that differentiates a network as a
@@ -133,13 +135,16 @@ def compute(
 
     space = job.space
     make = partial(Scorer, space, job.config, layout_independent=True)
-    scorer = make(plan)
+    scorer, known = make(plan), set()
     for seed in job.seeds:
         missing = [a for a in architectures if (space.key(a), seed) not in done]
         if not missing:
             continue
         images, labels = job.draws[seed]
         for shape, sharing in by_shape(space, missing).items():
+            if shape not in known:
+                known.add(shape)
+                scorer = fitting(make, scorer, sharing[0])
             queue = in_order(space, sharing, scorer.plan.group)
             batch = scorer.batch(images, labels, seed, shape)
             waiting: list[Architecture] = []
@@ -163,6 +168,33 @@ def compute(
                 queue, waiting, pending = queue[count:], chunk, started
                 if rows:
                     yield Computed(scorer.plan, rows)
+
+
+def fitting(
+    make: Callable[[Plan], "Scorer"],
+    scorer: "Scorer",
+    architecture: Architecture,
+    room: int | None = None,
+) -> "Scorer":
+    """The scorer with the largest groups that have room on its accelerators.
+
+    The compiler says what a program needs. CPUs compute one network after the other, in the memory
+    that the space estimates.
+
+    Args:
+        make: the scorer of a plan.
+        scorer: where to begin.
+        architecture: any of the shape.
+        room: bytes of a device; what it has left if left out.
+    """
+    device = scorer.plan.devices[0]
+    if room is None and device.platform != "cpu" and (free := free_memory(device)):
+        room = int(devices.DEVICE_FRACTION * free)
+    if room is None or scorer.space.piecewise:
+        return scorer
+    needed = devices.bytes_needed(scorer.trace(architecture).lower().compile())
+    smaller = scorer.plan.within(room, needed)
+    return scorer if smaller is None else fitting(make, make(smaller), architecture, room)
 
 
 def plan_for(

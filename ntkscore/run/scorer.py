@@ -30,7 +30,8 @@ from ntkscore.threads import one_thread
 from ntkscore.trace.blocks import forget_passes
 
 AXIS = "networks"
-Program = Callable[..., tuple[Any, ...]]
+Program = Any
+"""What `jax.jit` gives: a function of a shape, encodings, weights and the other arrays."""
 EVERYWHERE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
 
 
@@ -122,7 +123,7 @@ def _program(
     return program_cache.compiled(compute, (space, config, layout, registered), options)
 
 
-def _piecewise(space: Space, config: Config) -> Program:
+def _piecewise(space: Space, config: Config) -> Callable[..., tuple[Any, ...]]:
     """`_program` for one network, of which each pass is compiled by itself."""
     latest: list[Hashable] = []
 
@@ -217,11 +218,10 @@ class Scorer:
         # A program does not depend on what the host reads off.
         measured = tuple(replace(quantity, read=None) for quantity in quantities())
         registered = ATTACKS[config.attack], READOUTS[config.output], measured
-        self._compute = (
-            _piecewise(space, config.program)
-            if space.piecewise
-            else _program(space, config.program, self.plan, layout_independent, *registered)
+        self._whole = partial(
+            _program, space, config.program, self.plan, layout_independent, *registered
         )
+        self._compute = _piecewise(space, config.program) if space.piecewise else self._whole()
         mesh = Mesh(np.array(self.plan.devices), (AXIS,))
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 
@@ -290,6 +290,32 @@ class Scorer:
             )
         networks = [{**self.space.identity(a), "seed": batch.seed} for a in architectures]
         return Pending(networks, Stack(*computed), batch.labels, self.config)
+
+    def trace(self, architecture: Architecture) -> Any:
+        """The program of a call as JAX traces it (`jax.stages.Traced`); nothing is computed.
+
+        Of a space whose networks are computed piecewise, it is the program of all pieces.
+
+        Args:
+            architecture: any of the shape.
+        """
+        shape, dtype, config = self.space.shape(architecture), dtype_of(self.config), self.config
+        on = lambda array, sharding: jax.ShapeDtypeStruct(  # noqa: E731
+            array.shape, array.dtype, sharding=sharding
+        )
+        with precision(config):
+            codes = jax.tree.map(
+                lambda c: np.broadcast_to(c, (self.plan.per_call, *np.shape(c))),
+                self.space.encode(architecture),
+            )
+            images = jax.ShapeDtypeStruct((config.samples, *self.space.task.image_shape), dtype)
+            labels = jax.ShapeDtypeStruct((config.samples,), jnp.int32)
+            shared = (self.space.draw(shape, 0, dtype), images, labels, jax.random.key(0))
+            *arrays, key = jax.tree.map(lambda each: on(each, self._everywhere), shared)
+            # As in `start`, so that a call finds the program that was compiled from this trace.
+            rhos = jax.ShapeDtypeStruct((len(config.rhos),), dtype)
+            codes = jax.tree.map(lambda each: on(each, self._split), codes)
+            return self._whole().trace(shape, codes, *arrays, rhos, key)
 
     def __call__(self, architectures: Sequence[Architecture], batch: Batch) -> list[Rows]:
         """Score any number of networks: the rows of each."""

@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
 from ntkscore.trace import field, inside, moves
+from ntkscore.trace.arithmetic import multiply_adds
 from ntkscore.trace.program import Constant, Program
 from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
 
@@ -20,10 +21,6 @@ MOVING = frozenset({"broadcast_in_dim", "optimization_barrier", "mul", "div", "n
     *("convert_element_type", "stop_gradient"),
 }
 """Operations on a weight, and numbers that are none, after which it is the same layer's."""
-HIDDEN = {"pallas_call", "custom_call", "ffi_call", "pure_callback", "io_callback"} | {
-    "custom_linear_solve"
-}
-"""Operations whose inside a trace does not show."""
 
 
 def counts(program: Program) -> dict[str, float]:
@@ -292,7 +289,8 @@ class _Reader:
                 Known(shape, None, trained, False, source)
                 for shape, source in zip(step.shapes, sources, strict=True)
             ]
-        self.flops += _multiplications(step, given)
+        shapes = [each.shape for each in given]
+        self.flops += multiply_adds(step.name, step.options, shapes, step.shapes[0])
         points = [each for each in given if each.of_point]
         fewest = _least(each.fewest for each in points)
         most = -_least(-each.most for each in points)
@@ -334,19 +332,3 @@ def _least(numbers: Iterable[float]) -> float:
     """The least number, or NaN where one is."""
     found = [*numbers]
     return nan if any(map(isnan, found)) else min(found)
-
-
-def _multiplications(step: Step, given: Sequence[Known]) -> float:
-    """Multiply-adds of an equation."""
-    options = step.options
-    if step.name == "dot_general":
-        ((over, _), _) = options["dimension_numbers"]
-        return prod(step.shapes[0]) * prod(given[0].shape[axis] for axis in over)
-    if step.name == "conv_general_dilated":
-        _, (_, channels, *sides), _ = options["dimension_numbers"]
-        kernel = given[1].shape
-        taps = kernel[channels] * prod(kernel[axis] for axis in sides)
-        return prod(step.shapes[0]) * taps // prod(options["lhs_dilation"])
-    if step.name == "ragged_dot_general":
-        return prod(step.shapes[0]) * given[0].shape[-1]
-    return nan if step.name in HIDDEN else 0

@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ntkscore.grams import PRECISION, Gram, regroup, self_product
+from ntkscore.platforms import platform
 from ntkscore.trace.sites import Product
 
 CHUNK_BYTES = 2**29
@@ -98,7 +99,7 @@ def _sum_over_rows(
     uses = list(zip(products, values, cotangents, strict=True))
     first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
     size = count * first.products * first.before * first.after * dtype.itemsize
-    pieces = -(-size // (CPU_CHUNK_BYTES if jax.default_backend() == "cpu" else CHUNK_BYTES))
+    pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
     if pieces <= 1:
         rows = [product.rows(x, g) for product, x, g in uses]
         return visit(sum(rows[1:], rows[0]), jnp.zeros((), int))

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from ntkscore.errors import InputError
 from ntkscore.model import Trainable
+from ntkscore.platforms import platform
 from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.optimizer import optimizer
@@ -99,7 +100,7 @@ def fit(
     """
     per_epoch = -(-len(labels) // recipe.batch)
     steps = recipe.steps(len(labels))
-    advance = _compiled(networks[0], recipe, steps)
+    advance = compiled_step(networks[0], recipe, steps)
     checkpoints = Checkpoints(out, {**(described or {}), "seeds": list(seeds)})
     done, (state, history) = checkpoints.latest(untrained(networks, recipe))
     dtype = jax.tree.leaves(state.params)[0].dtype
@@ -146,10 +147,8 @@ def untrained(
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), blank
 
 
-def _compiled(
-    network: Trainable, recipe: Recipe, steps: int
-) -> Callable[..., tuple[State, Progress]]:
-    """One step of all seeds: side by side on accelerators, one after the other on CPUs."""
+def compiled_step(network: Trainable, recipe: Recipe, steps: int) -> Any:
+    """One step of all seeds, jitted: side by side on accelerators, one after the other on CPUs."""
     functions = network._replace(params=None, statistics=None)
     stepping = optimizer(recipe, steps)
 
@@ -165,7 +164,7 @@ def _compiled(
     ) -> tuple[State, Progress]:
         pixels = as_pixels(data[rows], jax.tree.leaves(state.params)[0].dtype)
         by_seed = (state, pixels, labels, keys)
-        if jax.default_backend() == "cpu":
+        if platform() == "cpu":
             return lax.map(lambda seed: one(seed[0], seed[1], seed[2], seed[3], beta), by_seed)
         return jax.vmap(one, in_axes=(0, 0, 0, 0, None))(*by_seed, beta)
 

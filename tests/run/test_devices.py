@@ -183,8 +183,8 @@ def test_plans() -> None:
         devices.plan(10**6, 0)
     large = devices.plan(10**9, devices=[accelerator(80 * 10**9)])
     assert (large.group, large.batch) == (16, 64)
-    small = devices.plan(10**9, devices=[accelerator(8 * 10**9)])
-    assert (small.group, small.batch) == (4, 16)
+    # On an accelerator the compiler says what has room, and not an estimate.
+    assert devices.plan(10**15, devices=[accelerator(8 * 10**9)]).group == 16
     assert devices.plan(10**9, 20, [accelerator(80 * 10**9)]).batch == 32
     assert str(large) == "1 × A GPU, 64 networks per call and device, 16 side by side"
 
@@ -218,14 +218,9 @@ def test_memory_is_estimated_on_the_safe_side_of_the_compilers_figure(
 
 
 def test_plans_where_nobody_knows_the_memory() -> None:
-    """Neither what a network takes nor what a device has: found by trying, from the usual plan."""
     cpu = jax.local_devices()[:1]
-    unknown = [
-        devices.plan(None, devices=[accelerator(8 * 10**9)]),
-        devices.plan(10**15, devices=[accelerator(None)]),
-        devices.plan(devices=[accelerator(None)]),
-    ]
-    assert {(plan.group, plan.batch) for plan in unknown} == {(16, 64)}
+    unknown = devices.plan(devices=[accelerator(None)])
+    assert (unknown.group, unknown.batch) == (16, 64)
     assert devices.plan(None, 3, [accelerator(None)]).batch == 3
     assert devices.plan(None, devices=40 * cpu) == Plan(tuple(40 * cpu), 1, 4)
     assert engine.plan_for(RESIDUAL, NETWORKS, CONFIG) == devices.plan(None)
@@ -333,7 +328,7 @@ def test_compiler_options_are_those_of_the_device(monkeypatch: pytest.MonkeyPatc
     # Whatever XLA knows of them, a program compiles.
     assert jax.jit(lambda: 1, compiler_options=devices.compiler_options())() == 1
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert devices.compiler_options.__wrapped__() == {}
+    assert devices.compiler_options() == {}
 
 
 @pytest.mark.thorough

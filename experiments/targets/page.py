@@ -1,0 +1,145 @@
+"""The page of targets, from the rows that the compilers left."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from cells.nasbench201.space import NASBench201
+from experiments.recordings import FULL_FIDELITY, SMALL
+from experiments.targets.programs import PROGRAMS
+from ntkscore.config import Config
+from ntkscore.run.fits import arithmetic, mean_cost
+from ntkscore.run.selection import select
+from ntkscore.run.targets import GIB, TARGETS
+
+COLUMNS = {
+    "program": "program",
+    "networks": "networks per call",
+    "compiled": "compiled, s",
+    "needs": "memory, GiB",
+    "gflop": "GFLOP",
+    "launches": "launches",
+    "moved": "GB read and written",
+    "convolutions": "convolutions",
+    "branches": "branches",
+    "generic": "gather, scatter, sort",
+    "communication": "communication",
+    "reduced": "in fewer bits",
+}
+INTRODUCTION = """# Programs compiled for GPUs and TPUs
+
+Made by `make targets` (`python -m experiments.targets`) on a machine with two CPU cores and no
+accelerator: JAX describes the devices, and their own compilers lay out the programs. Nothing here
+was run. What a compiler cannot show is the numerics, the speed, and which algorithm cuDNN picks.
+
+Columns: *memory* is what a program needs on a device, arguments, results and temporaries, by the
+compiler. *GFLOP*, *launches* and *GB read and written* are for a network, or for a training step.
+GFLOP counts convolutions and matrix products of a network with the most expensive operations.
+A launch is an operation that the device starts by itself. The bytes are those that launches read
+and write; a cache may spare the memory a part of them. Of branches the one that moves most counts.
+*in fewer bits* counts convolutions and products that the device may compute in fewer bits than
+float32 has."""
+
+
+def tables(rows: pd.DataFrame) -> Iterator[str]:
+    """A section for each target."""
+    for name, target in TARGETS.items():
+        of = rows[rows["target"] == name].set_index("program")
+        if of.empty:
+            continue
+        yield f"## {name}: {target.memory / GIB:.3g} GiB, {target.room / GIB:.3g} GiB for programs"
+        yield table(list(COLUMNS.values()), [line(of.loc[p], p) for p in PROGRAMS if p in of.index])
+
+
+def line(row: pd.Series, program: str) -> list[str]:
+    """The cells of a program's line."""
+    if row["failure"]:
+        return [program, str(PROGRAMS[program].networks), str(row["failure"]), *[""] * 9]
+    counted = {name: json.loads(row[name]) for name in ("generic", "communication")}
+    said = {k: ", ".join(f"{n} {c}" for c, n in v.items()) or "none" for k, v in counted.items()}
+    # Where the numbers decide how often a loop runs, a program's work is not known.
+    known = int(row["unknown_loops"]) == 0
+    return [
+        program,
+        str(PROGRAMS[program].networks),
+        f"{float(row['compiled_seconds']):.0f}",
+        f"{float(row['needs_bytes']) / GIB:.3g}",
+        f"{float(row['gflop']):.3g}",
+        f"{float(row['launches']):,.0f}" if known else "unknown",
+        f"{float(row['moved_gb']):.3g}" if known else "unknown",
+        str(row["convolutions"]),
+        str(row["branches"]),
+        said["generic"],
+        said["communication"],
+        str(row["reduced"]),
+    ]
+
+
+def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    rows = [columns, ["---"] * len(columns), *lines]
+    return "\n".join(f"| {' | '.join(each)} |" for each in rows)
+
+
+def bounds() -> Iterator[str]:
+    """A bound on the time of the whole space, for each target."""
+    yield "## The whole space, at best"
+    yield (
+        "The arithmetic of the 6,466 distinct cells at one seed, computed one by one, at each "
+        "device's published rate for float32 at full precision: a bound below any measurement, and "
+        "no measurement. TPUs multiply float32 numbers as six products of bfloat16 ones. "
+        "`make accelerator` prints the bound beside what it measures."
+    )
+    lines = []
+    for label, fidelity in (("full", FULL_FIDELITY), ("small", SMALL)):
+        sizes = {name: size for name, size in fidelity.items() if name != "samples"}
+        space, config = NASBench201(**sizes), Config(samples=fidelity["samples"])
+        cells = select("distinct", space)
+        work, mean = arithmetic(space, config, space.parse("333333")), mean_cost(space, cells)
+        for target in TARGETS.values():
+            seconds = work.seconds(target, len(cells), mean)
+            rate = f"{target.rate / 1e12:.3g}"
+            lines.append([label, target.name, rate, f"{seconds:.3g}", target.source])
+    yield table(["fidelity", "target", "TFLOP/s", "seconds at best", "rate after"], lines)
+
+
+def memory(rows: pd.DataFrame) -> Iterator[str]:
+    """What a space estimates beside what the compiler says."""
+    yield "## Memory: estimated, and by the compiler"
+    yield (
+        "Version 0.5 chose groups on accelerators by the space's own estimate. It is off by "
+        "more than 20 %, and in different directions on GPUs and TPUs, so the compiler's figure "
+        "replaced it: a run compiles its program, compares, and takes the largest group that has "
+        "room, before anything is computed. Only on CPUs the estimate still says how many cores "
+        "take part."
+    )
+    lines = []
+    for name, program in PROGRAMS.items():
+        group = program.networks // 4
+        if not name.startswith("NAS-Bench-201") or program.devices > 1 or "," in name[22:36]:
+            continue
+        fidelity = FULL_FIDELITY if "full" in name else SMALL
+        sizes = {key: size for key, size in fidelity.items() if key != "samples"}
+        estimate = group * NASBench201(**sizes).memory((), 3 * fidelity["samples"], 4)
+        for target in ("h100", "v5e"):
+            of = rows[(rows["target"] == target) & (rows["program"] == name)]
+            if of.empty or of["failure"].iloc[0]:
+                continue
+            needs = float(of["needs_bytes"].iloc[0])
+            lines.append(
+                [
+                    name,
+                    target,
+                    f"{estimate / GIB:.3g}",
+                    f"{needs / GIB:.3g}",
+                    f"{estimate / needs:.2f}",
+                ]
+            )
+    yield table(["program", "target", "estimated, GiB", "by the compiler, GiB", "ratio"], lines)
+
+
+def write(rows: pd.DataFrame) -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, *bounds(), *memory(rows), *tables(rows)]
+    return "\n\n".join(parts) + "\n"

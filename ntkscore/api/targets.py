@@ -1,0 +1,126 @@
+"""Whether a scoring fits on a GPU or TPU that is not at hand, and how fast it is at best."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import nan
+
+import numpy as np
+import pandas as pd
+
+from cells.space import Architecture, Space
+from ntkscore.config import Config
+from ntkscore.data.images import ImageSet
+from ntkscore.kernels.checks import checked_model
+from ntkscore.model import Model
+from ntkscore.run.fits import (
+    Arithmetic,
+    Compiled,
+    arithmetic,
+    compiled,
+    fit,
+    mean_cost,
+    trace_network,
+)
+from ntkscore.run.job import Job
+from ntkscore.run.scorer import dtype_of, precision
+from ntkscore.run.targets import GIB, Target, devices_of, target_named
+from ntkscore.trace.arithmetic import program_multiply_adds
+
+
+def fits(
+    target: str,
+    architectures: str | Sequence[Architecture] = "distinct",
+    data: ImageSet | str = "synthetic",
+    config: Config | None = None,
+    *,
+    space: Space | None = None,
+    seeds: int | Sequence[int] = 1,
+    batch: int | None = None,
+) -> pd.DataFrame:
+    """Compile what `rank` would run for a GPU or TPU, and say what it needs; nothing is run.
+
+    The program is that of the most expensive architecture's shape, in the largest group that has
+    room. Needs the target's compiler: `pip install 'ntkscore[targets]'`.
+
+    Args:
+        target: `a100`, `h100`, `h200`, `v4`, `v5e` or `v6e`.
+        architectures, data, config, space, seeds, batch: as for `rank`.
+
+    Returns:
+        One row: `target`; `fits`; `networks`, times seeds; `group`, networks side by side;
+        `needs_gib` and `has_gib`, memory by the compiler and what JAX takes of the device's by
+        default; `at_best_seconds`, the networks' arithmetic at the device's published rate for
+        float32, a bound below any measurement; `launches` for a network, operations that the device
+        starts one by one; `moved_gb` for a network, what these read and write, of which a cache may
+        spare the memory a part; `compiled_seconds` on this machine.
+
+    Raises:
+        InputError: if something does not fit, or the target's compiler is not installed.
+
+    Example:
+        >>> row = fits("h100", "random:64").iloc[0]  # doctest: +SKIP
+        >>> row["fits"], row["group"], round(row["needs_gib"], 1)  # doctest: +SKIP
+        (True, 16, 5.2)
+    """
+    device = target_named(target)
+    devices_of(device)
+    job = Job.of(data, config, space=space, seeds=seeds)
+    chosen = [job.space.parse(each) for each in job.select(architectures, None)]
+    dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))
+    found = fit(job.space, job.config, dearest, device, batch=batch)
+    work = arithmetic(job.space, job.config, dearest)
+    count = len(chosen) * len(job.seeds)
+    seconds = work.seconds(device, count, mean_cost(job.space, chosen))
+    return _row(device, found.program, count, found.plan.group, seconds, found.plan.batch)
+
+
+def fits_network(
+    target: str, model: Model, images: np.ndarray, config: Config | None = None
+) -> pd.DataFrame:
+    """Compile what `score_network` would run for a GPU or TPU as one program; nothing is run.
+
+    Args:
+        target: as for `fits`.
+        model: as for `score_network`.
+        images: (N, …), pixels in [0, 1], of which the shape alone counts.
+        config: how to score; `Config()` if left out.
+
+    Returns:
+        One row, as `fits` gives it. A network that is computed in blocks on the device needs less
+        memory than the one program.
+
+    Raises:
+        InputError: as for `fits`.
+
+    Example:
+        >>> linear = Model(lambda w, x: x @ w, np.ones((48, 10), "float32"))
+        >>> bool(fits_network("v5e", linear, np.zeros((4, 48))).fits[0])  # doctest: +SKIP
+        True
+    """
+    chosen, config = target_named(target), replace(config or Config(), samples=len(images))
+    (device, *_) = devices_of(chosen)
+    with chosen.traced():
+        with precision(config):
+            model = checked_model(model, dtype_of(config))
+        traced = trace_network(model, images.shape, config, device)
+        found = compiled(traced, chosen)
+    work = Arithmetic(2 * program_multiply_adds(traced.jaxpr.jaxpr), nan)
+    return _row(chosen, found, 1, 1, work.seconds(chosen, 1), 1)
+
+
+def _row(
+    target: Target, program: Compiled, count: int, group: int, seconds: float, batch: int
+) -> pd.DataFrame:
+    row = {
+        "target": target.name,
+        "fits": program.memory <= target.room,
+        "networks": count,
+        "group": group,
+        "needs_gib": program.memory / GIB,
+        "has_gib": target.room / GIB,
+        "at_best_seconds": seconds,
+        "launches": round(program.reading.work.launches / batch),
+        "moved_gb": program.reading.work.moved / batch / 1e9,
+        "compiled_seconds": program.seconds,
+    }
+    return pd.DataFrame([row])

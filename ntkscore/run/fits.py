@@ -1,0 +1,197 @@
+"""Programs compiled for a target: what they need, what they do, and how fast they are at best.
+
+Nothing is run. Numerics, speed and the choice of cuDNN's algorithms show only on the device.
+"""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import isnan, nan
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from cells.space import Architecture, Space
+from ntkscore.config import Config
+from ntkscore.model import Model
+from ntkscore.platforms import traced_for
+from ntkscore.run.devices import Plan, bytes_needed, plan
+from ntkscore.run.program_text import Reading, read
+from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
+from ntkscore.run.targets import Target, devices_of, options_for, placed
+from ntkscore.trace.arithmetic import program_multiply_adds
+
+
+class Compiled(NamedTuple):
+    """A program as a target's compiler left it.
+
+    Attributes:
+        seconds: of compilation, on this machine.
+        memory: bytes that it needs on a device: arguments, results and temporaries.
+        temporaries: bytes of these.
+        reading: what the compiled program does.
+        reduced: convolutions and products that the device may compute in fewer bits.
+    """
+
+    seconds: float
+    memory: int
+    temporaries: int
+    reading: Reading
+    reduced: int
+
+
+def compiled(traced: Any, target: Target) -> Compiled:
+    """Compile a traced program, whose arguments lie on `devices_of` the target."""
+    start = time.monotonic()
+    lowered = traced.lower(lowering_platforms=(target.platform,))
+    program = lowered.compile(options_for(target))
+    seconds = time.monotonic() - start
+    temporaries = program.memory_analysis().temp_size_in_bytes
+    return Compiled(
+        seconds, bytes_needed(program), temporaries, read(program.as_text()), reduced(lowered)
+    )
+
+
+def reduced(lowered: Any) -> int:
+    """How many convolutions and products of a lowered program may be computed in fewer bits.
+
+    Accelerators compute float32 products in fewer bits unless each one asks for all of them.
+    """
+    products = re.findall(r"stablehlo\.(?:convolution|dot_general).*", lowered.as_text())
+    return sum("HIGHEST" not in product for product in products)
+
+
+class Arithmetic(NamedTuple):
+    """Floating-point operations, twice the multiply-adds, of a network with the dearest operations.
+
+    Attributes:
+        network: of all that is computed of a network.
+        forward: of its forward pass, for an image.
+    """
+
+    network: float
+    forward: float
+
+    def seconds(self, target: Target, networks: int, mean_cost: float | None = None) -> float:
+        """A bound below the time of so many networks: this work at the device's published rate.
+
+        Args:
+            target: the device.
+            networks: how many, times seeds.
+            mean_cost: mean multiply-adds of their forward passes for an image (`Space.costs`);
+                those of the dearest network if left out.
+        """
+        part = 1.0 if mean_cost is None else min(2 * mean_cost / self.forward, 1.0)
+        return networks * part * self.network / target.rate
+
+
+def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arithmetic:
+    """The arithmetic of the networks of an architecture's shape, computed one by one."""
+    shape, dtype = space.shape(architecture), dtype_of(config)
+    with traced_for("gpu"):
+        whole = Scorer(space, config, layout_independent=True).trace(architecture).jaxpr
+    variables, code = space.draw(shape, 0, dtype), space.encode(architecture)
+    images = jax.ShapeDtypeStruct((config.samples, *space.task.image_shape), dtype)
+    counted: list[float] = []
+
+    def count(variables: Any, code: Any, images: Any) -> Any:
+        # A model may compute statistics when it is made; a pass is counted apart from that.
+        model = space.model(shape, variables, code, images)
+        jaxpr = jax.make_jaxpr(model.apply)(model.params, images)
+        counted.append(program_multiply_adds(jaxpr.jaxpr))
+        return images
+
+    with precision(config):
+        jax.eval_shape(count, variables, code, images)
+    return Arithmetic(2 * program_multiply_adds(whole.jaxpr), 2 * counted[0] / config.samples)
+
+
+class Fit(NamedTuple):
+    """How networks of a shape fit on a target.
+
+    Attributes:
+        target: the device.
+        plan: the layout with the largest group that has room, or the smallest there is.
+        program: its program, compiled.
+    """
+
+    target: Target
+    plan: Plan
+    program: Compiled
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program has room."""
+        return self.program.memory <= self.target.room
+
+
+def fit(
+    space: Space,
+    config: Config,
+    architecture: Architecture,
+    target: Target,
+    *,
+    count: int = 1,
+    batch: int | None = None,
+    report: Callable[[Plan], None] = lambda plan: None,
+) -> Fit:
+    """Compile the program of a run for a target, in the largest group that its memory holds.
+
+    Args:
+        space: of the networks.
+        config: how they are scored.
+        architecture: any of the shape.
+        target: the device.
+        count: devices, 1 or 8.
+        batch: networks per device and call; chosen if left out.
+        report: called before each compilation.
+
+    Raises:
+        InputError: if the target's compiler is not installed.
+    """
+    layout = plan(batch=batch, devices=devices_of(target, count))
+    if space.piecewise:
+        layout = replace(layout, group=1, batch=1)
+    with target.traced():
+        while True:
+            report(layout)
+            scorer = Scorer(space, config, layout, layout_independent=True)
+            program = compiled(scorer.trace(architecture), target)
+            smaller = layout.within(target.room, program.memory)
+            if smaller is None:
+                return Fit(target, layout, program)
+            layout = smaller
+
+
+def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Any) -> Any:
+    """The program that scores a network, as JAX traces it; nothing is computed.
+
+    Args:
+        model: the network.
+        shape: of the images.
+        config: how it is scored.
+        device: one of `devices_of` a target.
+    """
+    with precision(config):
+        dtype = dtype_of(config)
+        arrays = (
+            model.params,
+            jax.ShapeDtypeStruct(shape, dtype),
+            jax.ShapeDtypeStruct(shape[:1], np.int32),
+            jax.ShapeDtypeStruct((len(config.rhos),), dtype),
+            jax.random.key(0),
+        )
+
+        def program(params: Any, *others: Any) -> tuple[Any, ...]:
+            return tuple(kernels(model._replace(params=params), config, *others))
+
+        return jax.jit(program).trace(*placed(arrays, device))
+
+
+def mean_cost(space: Space, architectures: Sequence[Architecture]) -> float | None:
+    """Mean multiply-adds of the networks' forward passes for an image; None where not counted."""
+    costs = [space.costs(each).get("flops", nan) for each in architectures]
+    mean = sum(costs) / len(costs)
+    return None if isnan(mean) else mean

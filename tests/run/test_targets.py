@@ -1,0 +1,320 @@
+"""Programs for GPUs and TPUs: lowered here, compiled where their compilers are installed."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from jax import lax
+from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, invoke, refused
+
+import ntkscore
+from cells.darts import Darts
+from cells.nasbench201.space import NASBench201
+from cells.space import Space
+from ntkscore.config import Config
+from ntkscore.data.images import draw_images, load_images
+from ntkscore.errors import InputError
+from ntkscore.model import Model
+from ntkscore.platforms import platform, traced_for
+from ntkscore.run import engine
+from ntkscore.run.devices import Plan
+from ntkscore.run.fits import arithmetic, fit, mean_cost, reduced, trace_network
+from ntkscore.run.program_text import COMMUNICATION, Work, read
+from ntkscore.run.scorer import Scorer
+from ntkscore.run.selection import select
+from ntkscore.run.targets import TARGETS, devices_of, target_named
+from ntkscore.training.fit import compiled_step, untrained
+from ntkscore.training.recipe import Recipe
+
+DARTS = Darts(channels=4, layers=5)
+PLATFORMS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
+
+
+def ranked(space: Space, name: str, group: int = 1, **choices: Any) -> Callable[[], Any]:
+    """The trace of what `rank` computes of a few networks."""
+    config = Config(samples=4, **choices)
+
+    def trace() -> Any:
+        plan = Plan(tuple(jax.local_devices()[:1]), group, 2 * group)
+        return Scorer(space, config, plan, layout_independent=True).trace(space.parse(name))
+
+    return trace
+
+
+def own() -> Any:
+    """The trace of what `score_network` computes of a network."""
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        y = lax.conv_general_dilated(
+            x, params[0], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jnp.mean(jax.nn.relu(y), (1, 2)) @ params[1]
+
+    params = [jnp.ones((3, 3, 3, 8)), jnp.ones((8, 10))]
+    return trace_network(Model(apply, params), (4, 8, 8, 3), CONFIG, jax.local_devices()[0])
+
+
+def training() -> Any:
+    """The trace of a step of training."""
+    recipe = Recipe(batch=4, attack_steps=2)
+    network = SPACE.trainable(SPACE.parse("323133"))
+    state, _ = untrained([network], recipe)
+    rows, pixels = jnp.zeros((1, 4), jnp.int32), jnp.zeros((8, 32, 32, 3), jnp.uint8)
+    keys = jnp.stack([jax.random.key(0)])
+    return compiled_step(network, recipe, 2).trace(state, pixels, rows, rows, keys, jnp.zeros(()))
+
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "one by one": ranked(SPACE, "323133"),
+    "side by side": ranked(SPACE, "323133", 2),
+    "pgd": ranked(SPACE, "323133", attack="pgd"),
+    "all measures": ranked(SPACE, "323133", proxies=True),
+    "residual": ranked(RESIDUAL, str(select("all", RESIDUAL)[0])),
+    "darts": ranked(DARTS, "AdvRush"),
+    "own network": own,
+    "training": training,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", PLATFORMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.thorough if n == "darts" else ()) for n in PROGRAMS]
+)
+def test_programs_lower_for_every_platform_at_full_precision(name: str, backend: str) -> None:
+    """Without a call back to Python, and without a decomposition that devices do slowly."""
+    with traced_for(backend):
+        lowered = PROGRAMS[name]().lower(lowering_platforms=(PLATFORMS[backend],))
+    text = lowered.as_text()
+    assert "stablehlo.dot_general" in text
+    # Training is in the precision that the device has by default, as its PyTorch recipe is.
+    assert reduced(lowered) == 0 or name == "training"
+    called = set(re.findall(r"custom_call @(\w+)", text))
+    assert called <= {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}, called
+
+
+def test_a_product_in_fewer_bits_is_counted() -> None:
+    square = jax.ShapeDtypeStruct((4, 4), jnp.float32)
+    assert reduced(jax.jit(lambda a: a @ a).trace(square).lower()) == 1
+    precise = jax.jit(partial(jnp.matmul, precision="highest"))
+    assert reduced(precise.trace(square, square).lower()) == 0
+
+
+def test_a_networks_own_products_have_all_bits_unless_asked_otherwise() -> None:
+    with traced_for("gpu"):
+        assert reduced(own().lower(lowering_platforms=("cuda",))) == 0
+        with jax.default_matmul_precision("bfloat16"):
+            assert reduced(own().lower(lowering_platforms=("cuda",))) > 0
+
+
+def test_programs_for_a_cpu_and_for_others_are_kept_apart() -> None:
+    """Whatever of these was traced first."""
+    seen = jax.jit(lambda x: x + (1 if platform() == "cpu" else 2))
+    assert seen(0) == 1
+    with traced_for("gpu"):
+        assert platform() == "gpu"
+        assert seen(0) == 2
+    assert seen(0) == 1
+
+
+def test_a_programs_text_is_read() -> None:
+    """A loop counts as often as it runs; of branches the one that moves most."""
+    text = """HloModule m
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+%fused (p: f32[5,10], i: s32[]) -> f32[10] {
+  %p = f32[5,10]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %part = f32[10]{0} dynamic-slice(%p, %i), dynamic_slice_sizes={1,10}
+}
+%body (t: (s32[], f32[5,10])) -> (s32[], f32[5,10]) {
+  %t = (s32[], f32[5,10]{1,0}) parameter(0)
+  %k = s32[] get-tuple-element(%t), index=0
+  %x = f32[5,10]{1,0} get-tuple-element(%t), index=1
+  %row = f32[10]{0} fusion(%x, %k), kind=kLoop, calls=%fused
+  ROOT %r = (s32[], f32[5,10]{1,0}) tuple(%k, %x)
+}
+%until (t: (s32[], f32[5,10])) -> pred[] {
+  %t = (s32[], f32[5,10]{1,0}) parameter(0)
+  %k = s32[] get-tuple-element(%t), index=0
+  %n = s32[] constant(5)
+  ROOT %less = pred[] compare(%k, %n), direction=LT
+}
+%small (x: f32[5,10]) -> f32[5,10] {
+  ROOT %x = f32[5,10]{1,0} parameter(0)
+}
+%large (x: f32[5,10]) -> f32[5,10] {
+  %x = f32[5,10]{1,0} parameter(0)
+  ROOT %y = (f32[5,10]{1,0}, s8[4096]{0}) custom-call(%x), custom_call_target="__cudnn$convForward"
+}
+ENTRY %main (x: f32[5,10], q: pred[]) -> f32[] {
+  %x = f32[5,10]{1,0} parameter(0)
+  %q = pred[] parameter(1)
+  %z = s32[] constant(0)
+  %t = (s32[], f32[5,10]{1,0}) tuple(%z, %x)
+  %w = (s32[], f32[5,10]{1,0}) while(%t), condition=%until, body=%body
+  %y = f32[5,10]{1,0} conditional(%q, %x, %x), true_computation=%small, false_computation=%large
+  %all = f32[5,10]{1,0} all-reduce-start(%y), to_apply=%add
+  ROOT %g = f32[5,10]{1,0} all-reduce-done(%all)
+}
+"""
+    found = read(text)
+    # Five slices of ten numbers, in and out, and their place; a convolution; what is communicated.
+    assert found.work == Work(5 + 1 + 1, 5 * (40 + 40 + 4) + 2 * 200 + 2 * 200)
+    assert found.trips == (5,)
+    assert found.convolutions == 1
+    assert [found.count(name) for name in ("conditional", "all-reduce", "all-gather")] == [1, 1, 0]
+
+
+def test_the_text_of_a_compiled_program_is_read() -> None:
+    def program(a: jax.Array) -> jax.Array:
+        return lax.map(lambda row: jnp.sort(row @ a), a)
+
+    found = read(jax.jit(program).lower(jnp.ones((7, 7))).compile().as_text())
+    assert 7 in found.trips
+    assert found.operations["sort"] == 1
+    assert found.work.launches >= 7
+
+
+def test_arithmetic_is_that_of_the_networks() -> None:
+    """The forward pass as its space counts it, whatever statistics are computed beside it."""
+    dearest = SPACE.parse("333333")
+    for bn in ("calibrated", "init"):
+        space = NASBench201(channels=4, cells_per_stage=1, bn=bn)
+        assert arithmetic(space, CONFIG, dearest).forward == 2 * space.costs(dearest)["flops"]
+    found = arithmetic(SPACE, CONFIG, dearest)
+    # Forward and back at clean and attacked points, twice attacked; and the Gram matrix.
+    assert found.network > 3 * 2 * CONFIG.samples * found.forward
+    cells = select("random:8", SPACE)
+    mean = mean_cost(SPACE, cells)
+    assert mean is not None
+    h100 = TARGETS["h100"]
+    assert found.seconds(h100, 8, mean) < found.seconds(h100, 8)
+    assert found.seconds(h100, 16) == 2 * found.seconds(h100, 8)
+    assert found.seconds(h100, 8) == 8 * found.network / h100.rate
+
+
+def test_a_smaller_group_has_room() -> None:
+    plan = Plan(("a device",), 16, 64)
+    assert plan.within(100, 100) is None
+    sizes = [
+        (each.group, each.batch) for room in (99, 50, 24, 1) if (each := plan.within(room, 100))
+    ]
+    assert sizes == [(8, 32), (8, 32), (2, 8), (1, 4)]
+    assert Plan(("a device",), 1, 4).within(1, 100) is None
+
+
+@pytest.mark.slow
+def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
+    compiled: list[str] = []
+
+    def count(event: str, *_: object, **__: object) -> None:
+        compiled.extend([event] * event.endswith("backend_compile_duration"))
+
+    data = load_images("synthetic")
+    space, cell = SPACE.on(data.task), SPACE.parse("323133")
+    make = partial(Scorer, space, CONFIG, layout_independent=True)
+    pair = make(Plan(tuple(jax.local_devices()[:1]), 2, 4))
+    assert engine.fitting(make, pair, cell) is pair  # a CPU has no groups to choose
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        alone = engine.fitting(make, pair, cell, room=1)
+        assert (alone.plan.group, alone.plan.batch) == (1, 2)
+        batch = alone.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
+        compiled.clear()
+        rows = alone([cell], batch)
+        large = list(compiled)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    # The call ran the program that had been compiled to see what it needs.
+    assert len(large) <= 2
+    assert len(rows) == 1
+    assert engine.fitting(make, pair, cell, room=10**12) is pair
+
+
+def test_unknown_targets_are_refused() -> None:
+    with pytest.raises(InputError, match="expected a target of a100, h100"):
+        target_named("h1000")
+    refused("expected a target of a100", "rank", "--target", "h1000", *OPTIONS)
+
+
+def test_a_missing_compiler_is_named() -> None:
+    try:
+        devices_of(TARGETS["h100"])
+    except InputError as error:
+        assert "pip install 'ntkscore[targets]'" in str(error)
+        refused("expected the compiler for h100", "rank", "--target", "h100", *OPTIONS)
+    else:
+        pytest.skip("the compiler is installed here")
+
+
+def here(name: str, count: int = 1) -> Any:
+    """The devices of a target; skips where its compiler is not installed."""
+    try:
+        return devices_of(TARGETS[name], count)
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.target
+@pytest.mark.parametrize("name", ["a100", "h100", "h200"])
+def test_full_fidelity_fits_on_a_gpu_in_the_usual_groups(name: str) -> None:
+    here(name)
+    space = NASBench201(channels=16, cells_per_stage=5)
+    found = fit(space, Config(), space.parse("323133"), TARGETS[name])
+    reading = found.program.reading
+    assert found.fits
+    assert (found.plan.group, found.plan.batch) == (16, 64)
+    # The library's convolutions; XLA's own, which loops over everything, is nowhere.
+    assert reading.operations["__cudnn$convForward"] > 10
+    assert not reading.count("convolution", "sort")
+    assert found.program.reduced == 0
+    assert 0 not in reading.trips
+    assert 500 < reading.work.launches / found.plan.batch < 3000
+
+
+@pytest.mark.target
+def test_eight_gpus_tell_each_other_nothing() -> None:
+    here("h100", 8)
+    found = fit(SPACE, CONFIG, SPACE.parse("323133"), TARGETS["h100"], count=8, batch=4)
+    assert len(found.plan.devices) == 8
+    assert found.program.reading.count(*COMMUNICATION) == 0
+
+
+@pytest.mark.target
+def test_a_program_fits_on_a_tpu() -> None:
+    here("v5e")
+    found = fit(SPACE, CONFIG, SPACE.parse("323133"), TARGETS["v5e"], batch=1)
+    assert found.fits
+    assert found.program.reading.convolutions > 10
+    assert found.program.reduced == 0
+
+
+@pytest.mark.target
+def test_rank_says_what_fits() -> None:
+    here("h100")
+    printed = invoke(
+        "rank", "--target", "h100", "--cells", "random:64", *OPTIONS, "--format", "csv"
+    )
+    (row,) = pd.read_csv(StringIO(printed.stdout)).to_dict("records")
+    assert row["fits"] and row["networks"] == 64 and row["group"] == 16
+    assert 0 < row["needs_gib"] < row["has_gib"]
+    assert 0 < row["at_best_seconds"] < 1
+
+
+@pytest.mark.target
+def test_a_network_of_ones_own_fits() -> None:
+    here("h100")
+    linear = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((48, 10)))
+    (row,) = ntkscore.fits_network("h100", linear, np.zeros((4, 4, 4, 3))).to_dict("records")
+    assert row["fits"] and row["group"] == 1
