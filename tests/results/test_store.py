@@ -1,13 +1,8 @@
 """Results in a folder and in object storage: one contract, and refusals in a sentence."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -247,45 +242,6 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "fsspec", None)
         refused("run pip install 'ntkscore[cloud]'", "rank", "s3://b/run")
-
-
-# A server that speaks S3, on this machine.
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an empty bucket; its server is in the environment."""
-    for package in ("moto", "s3fs"):
-        pytest.importorskip(package, reason=f"{package} is not installed: see the extra `test`")
-    port = free_port()
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            assert server.poll() is None and time.monotonic() < deadline
-            with socket.socket() as there:
-                if there.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        fsspec.filesystem("s3").mkdir("bucket")
-        yield "s3://bucket/deep/run"
-    finally:
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
-        server.terminate()
-        server.wait()
 
 
 @pytest.mark.slow
