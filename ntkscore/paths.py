@@ -25,8 +25,8 @@ def place(path: str | os.PathLike[str]) -> Path | str:
     """A folder as a path, and a URL as a text, because a path keeps one of its two slashes.
 
     Example:
-        >>> place("runs/mine").as_posix(), place(Path("s3://bucket/run")), place("file:///a")
-        ('runs/mine', 's3://bucket/run', PosixPath('/a'))
+        >>> place("runs/mine").as_posix(), place(Path("s3://bucket/run"))
+        ('runs/mine', 's3://bucket/run')
     """
     if not is_url(path):
         return Path(path)

@@ -214,6 +214,8 @@ def test_commands_read_a_url(tmp_path: Path) -> None:
     assert f"in {out}" in " ".join(invoke(*correlate).stdout.replace("\n", "").split())
     predict = ("--accuracies", table, "--dataset", "cifar10")
     assert json.loads(invoke("predict", out, *predict, "--format", "json").stdout)
+    few = ("--out", tmp_path / "few", "--data", "synthetic", "--held-out", 300, "--commands")
+    assert f"ntkscore choose {out} --out" in invoke("choose", out, *few).stdout
     page = tmp_path / "page.html"
     invoke("explore", out, "--out", page)
     assert "<title>run" in page.read_text()

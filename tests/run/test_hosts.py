@@ -13,11 +13,23 @@ import jax
 import pandas as pd
 import pytest
 import yaml
-from tiny import OPTIONS, REPOSITORY, finish, rows_in, same_rows, start
+from tiny import (
+    OPTIONS,
+    REPOSITORY,
+    RESIDUAL_OPTIONS,
+    finish,
+    free_port,
+    invoke,
+    rows_in,
+    same_rows,
+    start,
+)
 
 from ntkscore.paths import place
+from ntkscore.results.atomic import writing_to
 from ntkscore.results.result_set import ResultSet
-from ntkscore.results.store import store_at
+from ntkscore.results.store import Bucket, Folder, store_at
+from ntkscore.run import engine
 
 SCRIPTS = REPOSITORY / "docs" / "clusters"
 FEW = ["--cells", "random:6", *OPTIONS]
@@ -86,6 +98,59 @@ def test_slurm_numbers_the_processes_that_jax_joins(tmp_path: Path, expected: pd
     for process in both:
         finish(process)
     same_rows(rows_in(out), expected)
+
+
+@pytest.mark.thorough
+def test_without_the_first_process_jax_ends_the_others(tmp_path: Path) -> None:
+    out, cells = tmp_path / "run", ["--cells", "random:60", *OPTIONS]
+    joined = [*cells, "--coordinator", f"127.0.0.1:{free_port()}", "--processes", 2]
+    both = [start("rank", "--out", out, *joined, "--process", i) for i in range(2)]
+    deadline = time.monotonic() + 300
+    while not (out.is_dir() and parts(out)):
+        assert time.monotonic() < deadline and both[0].poll() is None
+        time.sleep(0.02)
+    both[0].kill()
+    for process in both:
+        process.communicate(timeout=60)
+        assert process.returncode != 0
+    assert 0 < len(ResultSet.open(out).finished()) < 60
+    finish(start("rank", "--out", out, *cells))
+    assert len(ResultSet.open(out).finished()) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_a_store_may_be_full_or_slow(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that fails ends the run, which goes on later; one that takes long is waited for."""
+    monkeypatch.setattr(engine, "FLUSH_SECONDS", 0.0)
+    networks = ["--cells", "all", *RESIDUAL_OPTIONS, "--batch", "1"]
+    invoke("rank", "--out", tmp_path / "alone", *networks)
+    out = str(tmp_path / "run") if kind == "folder" else f"memory://{tmp_path.name}/run"
+    store = type(store_at(place(out)))
+    write, written = store.write, []
+
+    def full(self: Folder | Bucket, name: str, content: bytes) -> None:
+        if name.startswith("part-"):
+            written.append(name)
+        with self._reached() if isinstance(self, Bucket) else writing_to(self.place):
+            if len(written) > 1:
+                raise OSError(28, "No space left on device")
+        write(self, name, content)
+
+    def slow(self: Folder | Bucket, name: str, content: bytes) -> None:
+        time.sleep(0.5)
+        write(self, name, content)
+
+    monkeypatch.setattr(store, "write", full)
+    told = invoke("rank", "--out", out, *networks, code=2).stderr
+    assert f"but {out} cannot be" in told and "No space left on device" in told
+    total = len(ResultSet.open(tmp_path / "alone").finished())
+    assert 0 < len(ResultSet.open(out).finished()) < total
+    monkeypatch.setattr(store, "write", slow)
+    invoke("rank", "--out", out, *networks)
+    same_rows(rows_in(out), rows_in(tmp_path / "alone"))
 
 
 def on_a_cluster(script: str, bin: Path, **environment: str) -> None:
