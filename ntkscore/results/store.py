@@ -147,10 +147,11 @@ class Bucket:
 
             found, root = fsspec.url_to_fs(self.place)
         except ImportError as error:
-            package = {"s3": "'ntkscore[cloud]'", "gs": "gcsfs"}.get(scheme, "'ntkscore[cloud]'")
+            ours = scheme == "s3" or error.name == "fsspec"
+            how = "run pip install 'ntkscore[cloud]'" if ours else "install what it names"
             raise InputError(
                 f"expected the packages that {scheme}:// needs, but they are not installed "
-                f"({_line(error)}); run pip install {package}"
+                f"({_line(error)}); {how}"
             ) from error
         except ValueError as error:
             raise InputError(

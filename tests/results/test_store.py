@@ -234,16 +234,18 @@ def test_what_is_no_result_refuses_a_url(tmp_path: Path) -> None:
 
 def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     refused("got nowhere://b/run (Protocol not known: nowhere); write", "rank", "nowhere://b/run")
-    for url, package in (("s3://b/run", "'ntkscore[cloud]'"), ("gs://b/run", "gcsfs")):
+    ours = "run pip install 'ntkscore[cloud]'"
+    for url, how in (("s3://b/run", ours), ("gs://b/run", "install what it names")):
         with monkeypatch.context() as without:
             for module in ("s3fs", "gcsfs"):
                 without.setitem(sys.modules, module, None)
             known = sys.modules["fsspec.registry"].__dict__["_registry"]
             without.delitem(known, url[:2], raising=False)
-            refused(f"run pip install {package}", "rank", url)
+            refused(how, "rank", url)
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "fsspec", None)
-        refused("run pip install 'ntkscore[cloud]'", "rank", "s3://b/run")
+        for url in ("s3://b/run", "memory://run"):
+            refused(ours, "rank", url)
 
 
 @pytest.mark.slow
