@@ -302,8 +302,8 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     wanted = rows[full.identity[0]].isin([*map(space.key, cells)])
     wanted &= rows["seed"] < recording.seeds
     recorded.append(kept_rows(rows[wanted], recording.only))
-    (recorded.directory / LOCK).unlink(missing_ok=True)
-    return recorded.directory
+    (out / name / LOCK).unlink(missing_ok=True)
+    return out / name
 
 
 def ship(results: Path = RECORDED, out: Path = IN_PACKAGE) -> Path:

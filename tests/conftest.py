@@ -2,6 +2,9 @@
 
 import importlib.util
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -83,6 +86,39 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A URL in an empty bucket. A server on this machine holds it, and is in the environment."""
+    import fsspec
+    from tiny import free_port
+
+    for package in ("moto", "s3fs"):
+        pytest.importorskip(package, reason=f"{package} is not installed: see the extra `test`")
+    port = free_port()
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            assert server.poll() is None and time.monotonic() < deadline
+            with socket.socket() as there:
+                if there.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket/deep/run"
+    finally:
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        server.terminate()
+        server.wait()
 
 
 # Independent judges. A test that asks for one is an `oracle`: `make oracles` runs it.

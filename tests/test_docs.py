@@ -2,12 +2,15 @@
 
 import json
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from tiny import invoke
 from typer.main import get_command
 
@@ -21,6 +24,7 @@ from ntkscore.measures.kernel import KERNEL
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 NETWORKS = ROOT / "docs" / "networks.md"
+SCRIPTS = sorted((ROOT / "docs" / "clusters").iterdir())
 PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.[mi]*[db]")])
 
 
@@ -150,6 +154,50 @@ def test_commands_and_options_exist(page: Path) -> None:
         command = get_command(app_for(rest.split())).commands[name]  # type: ignore[attr-defined]
         known = {flag for parameter in command.params for flag in parameter.opts}
         assert set(re.findall(r"--[a-z][a-z-]+", rest)) <= {*known, "--help"}, line
+
+
+def script(path: Path) -> str:
+    """What a shell runs on the cluster."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".yaml":
+        (text,) = pod(path)["args"]
+    return text
+
+
+def pod(path: Path) -> dict[str, Any]:
+    """The container of a Kubernetes Job."""
+    job = yaml.safe_load(path.read_text(encoding="utf-8"))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_a_job_of_kubernetes_has_the_fields_that_it_needs() -> None:
+    (path,) = (path for path in SCRIPTS if path.suffix == ".yaml")
+    job = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
+    spec, container = job["spec"], pod(path)
+    # Only an Indexed Job numbers its pods, and a Job refuses pods that always restart.
+    assert spec["completionMode"] == "Indexed"
+    assert spec["template"]["spec"]["restartPolicy"] in ("Never", "OnFailure")
+    assert f"--processes {spec['completions']} --process" in script(path)
+    assert job["metadata"]["name"] and container["name"] and container["image"]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_valid_and_shown(path: Path) -> None:
+    subprocess.run(["bash", "-n"], input=script(path), text=True, check=True)
+    page = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    assert f"{{literalinclude}} clusters/{path.name}\n" in page
+    commands = re.findall(r"\bntkscore (\w+ .*)", script(path).replace("\\\n", " "))
+    assert commands
+    for line in commands:
+        # What a variable holds is a number, or a place, which any text is.
+        line = re.sub(r"\$\w+", "0", line.strip())
+        # The script hands the whole command on in quotes, of which this one is the last.
+        inside = any(line.count(quote) % 2 for quote in "'\"")
+        name, *words = shlex.split(line[:-1] if inside else line)
+        command = get_command(app_for(words)).commands[name]  # type: ignore[attr-defined]
+        command.make_context(name, words)
 
 
 def test_the_readme_is_short() -> None:

@@ -1,6 +1,7 @@
 """The smallest networks that the tests share, so that each program is compiled once."""
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -91,6 +92,13 @@ def printed_on_devices(count: int, program: str, **environment: str) -> str:
     return run.stdout
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def finish(process: subprocess.Popen) -> str:
     """Wait for a command that must succeed; what it said on stderr."""
     _, errors = process.communicate(timeout=300)
@@ -98,6 +106,6 @@ def finish(process: subprocess.Popen) -> str:
     return errors
 
 
-def rows_in(directory: Path) -> pd.DataFrame:
+def rows_in(directory: str | Path) -> pd.DataFrame:
     """The rows of a result directory."""
     return ResultSet.open(directory).read()

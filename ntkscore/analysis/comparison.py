@@ -16,7 +16,8 @@ from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import direction_of
-from ntkscore.results import RUN, ResultSet
+from ntkscore.paths import place
+from ntkscore.results import ResultSet
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
 ROBUST_MEAN = "robust_mean"
@@ -49,8 +50,10 @@ def scores_in(
         dataset: of a table's metrics.
         rho: radius, for results with several.
     """
-    path = Path(source)
-    if path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json"))):
+    path = place(source)
+    if isinstance(path, Path) and (
+        path.is_file() or (not ResultSet.exists(path) and any(path.glob("*.json")))
+    ):
         table = load_table(path)
         return table_scores(table, dataset), f"metrics of {table.name}"
     results = ResultSet.open(path)

@@ -18,7 +18,7 @@ from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.paths import results_path
-from ntkscore.results import RUN, ResultSet
+from ntkscore.results import ResultSet
 
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
@@ -54,9 +54,9 @@ class Campaign(NamedTuple):
     ) -> "Campaign":
         """Read scores and accuracies; arguments are those of `predict`, None for no accuracies."""
         source = source if isinstance(source, pd.DataFrame) else results_path(source)
-        if isinstance(source, Path):
+        if not isinstance(source, pd.DataFrame):
             space = space or space_in(source)
-            if dataset is None and (source / RUN).is_file():
+            if dataset is None and ResultSet.exists(source):
                 dataset = str(ResultSet.open(source).configuration["dataset"])
         space, dataset = space or NASBench201(), dataset or DATASET
         # Before the scores, which take seconds to read.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.paths import RECORDED, results_path
-from ntkscore.results import RUN, ResultSet
+from ntkscore.results import ResultSet
 from ntkscore.run.engine import Progress
 from ntkscore.run.job import Job, Step
 from ntkscore.run.search import Method, check
@@ -48,7 +47,7 @@ def rank(
         architectures: a list, or a specification such as `random:64` or `distinct` (see
             `ntkscore.run.selection.select`).
         data: images to draw from, or their name.
-        out: the result directory.
+        out: the result directory, or a URL of object storage such as `s3://bucket/run`.
         config: how to score; `Config()` if left out.
         space: where the architectures come from; `NASBench201()` if left out.
         seeds: how many, counted from 0, or which; each draws its own images and weights.
@@ -105,7 +104,7 @@ def search(
 
     Args:
         data: images to draw from, or their name.
-        out: the result directory.
+        out: the result directory, or a URL of object storage such as `s3://bucket/run`.
         config: how to score; `Config()` if left out. Of several radii the first counts.
         space: what is searched; `NASBench201()` if left out.
         method: `local`, which moves to the best neighbour and restarts where none is better, or
@@ -268,7 +267,7 @@ def percentiles(
 
 
 def open_results(directory: str | PathLike[str]) -> ResultSet:
-    """Open the result directory of a run, finished or not; `read` gives its rows.
+    """Open the result directory or URL of a run, finished or not; `read` gives its rows.
 
     Raises:
         InputError: if there is no result set there, or its record is damaged.
@@ -305,6 +304,6 @@ def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Spa
         source: a result directory, or anything else that scores can be read from.
         cls: the space's class, for one of your own.
     """
-    if not (Path(source) / RUN).is_file():
+    if not ResultSet.exists(source):
         return cls() if cls else None
     return space_of_run(ResultSet.open(source), cls)

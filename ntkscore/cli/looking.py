@@ -22,10 +22,11 @@ from ntkscore.spaces import space_class
 
 def correlate(
     directory: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A result directory, `recorded` for the package's own, or a table whose own "
-            "metrics to correlate."
+            help=f"{o.RUN}, `recorded` for the package's own, or a table whose own metrics to "
+            "correlate.",
+            metavar=o.PLACE,
         ),
     ],
     table: o.TablePath,
@@ -49,10 +50,10 @@ def correlate(
     from ntkscore.explore.pictures import agreement_picture, check_picture
 
     check_picture(plot)
-    directory = results_path(directory)
-    scores, source = comparison.scores_in(directory, dataset, o.radius_of(rho))
+    place = results_path(directory)
+    scores, source = comparison.scores_in(place, dataset, o.radius_of(rho))
     accuracies = ntkscore.load_table(table, dataset)
-    where = space_in(directory, space_class(space) if space else None)
+    where = space_in(place, space_class(space) if space else None)
     frame = ntkscore.correlate(
         scores, accuracies, dataset, metric, space=where, resamples=resamples
     )
@@ -79,8 +80,8 @@ def correlate(
 
 def predict(
     directory: Annotated[
-        Path,
-        typer.Argument(help="A result directory, or `recorded` for the package's own."),
+        str,
+        typer.Argument(help=f"{o.RUN}, or `recorded` for the package's own.", metavar=o.PLACE),
     ],
     accuracies: Annotated[
         Path,
@@ -212,10 +213,11 @@ def fetch(
 
 def explore(
     directories: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            help="Result directories of one space, one or more; `recorded` for the package's own.",
-            metavar="DIR…",
+            help="Result directories or URLs of one space, one or more; `recorded` for the "
+            "package's own.",
+            metavar=f"{o.PLACE}…",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page, an .html file.")],

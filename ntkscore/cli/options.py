@@ -18,6 +18,7 @@ from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.data.datasets import DATASETS
+from ntkscore.paths import local
 from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho, parse_fraction
 from ntkscore.training.recipe import Recipe
@@ -46,6 +47,9 @@ _DATA = f"Images: {', '.join(DATASETS)}, or an .npz file; synthetic ones need no
 _DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
 Data = Annotated[str, typer.Option(help=_DATA)]
 DataDir = Annotated[Path | None, typer.Option(help=_DATA_DIR)]
+RUN = "Result directory, or a URL of object storage such as s3://bucket/run"
+PLACE = "DIR|URL"
+"""How help shows the place of results. What is a `Path` is on this machine: a URL is refused."""
 Plot = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
 ]
@@ -83,7 +87,7 @@ class Drawn:
     data: str = option("synthetic", _DATA)
     data_dir: Path | None = option(None, _DATA_DIR)
     seed: int = option(0, "Random seed for images, weights and the choice of cells.")
-    reference: Path | None = option(
+    reference: str | None = option(
         None,
         "Result directory that was scored in the same way, such as that of a whole space, to rank "
         "among its networks; if left out, one in the package, where one fits.",
@@ -115,7 +119,7 @@ class Processes:
     """The processes that share a run."""
 
     distributed: bool = option(False, "Join the processes that JAX detects (SLURM, TPU…).")
-    coordinator: str | None = option(None, "HOST:PORT of the first process.")
+    coordinator: str | None = option(None, "HOST:PORT of the first process; not needed.")
     processes: int | None = option(None, "How many processes share the cells.")
     process: int | None = option(None, "Number of this process, from 0.")
 
@@ -229,6 +233,10 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
 
     def run(**values: Any) -> None:
         with input_errors():
+            for value in values.values():
+                for path in value if isinstance(value, list) else [value]:
+                    if isinstance(path, Path):
+                        local(path)
             arguments = {}
             for name, (cls, hints) in made.items():
                 choices = {field: _value(hint, values.pop(field)) for field, hint in hints.items()}

@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 
 def rank(
     directory: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             help="A finished run to rank as it is, or `recorded` for the package's own scores; "
             "nothing is computed then.",
             show_default=False,
+            metavar=o.PLACE,
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Result directory; continued if it exists.", show_default=False),
+        str | None,
+        typer.Option(help=f"{o.RUN}; continued if it exists.", show_default=False, metavar=o.PLACE),
     ] = None,
     cells: Annotated[
         str | None,
@@ -100,17 +101,18 @@ def rank(
     chosen = job.select(cells, accuracies, ordered.seed)
     job = job.ranked_by(ordered.by, ordered.reference, chosen[0])
     job.check(out, batch)
-    first = join(**asdict(processes))
+    share = join(**asdict(processes))
     devices.keep_compiled(alone=True)
     with interruptible(lambda: _on_disk(out)), progress_display() as report:
-        run = job.score(chosen, out, batch=batch, report=report, session={"cells": cells})
+        session = {"cells": cells}
+        run = job.score(chosen, out, batch=batch, report=report, session=session, share=share)
     ranking = job.ranking(run.results, chosen)
     if missing := job.missing(run.results, chosen):
         stderr.print(
             f"{missing} networks are left to other processes; when all have ended, the same "
             "command prints the whole ranking, or computes what one of them has lost"
         )
-    if first and not ranking.frame.empty:
+    if share.index == 0 and not ranking.frame.empty:
         _print_ranking(ranking, run.results, format, 20, top, plot)
 
 
@@ -145,7 +147,7 @@ def _print_fit(
 
 
 def _finished(
-    directory: Path, cells: str | None, by: str | None, table: Path | None, cls: type[Space] | None
+    directory: str, cells: str | None, by: str | None, table: Path | None, cls: type[Space] | None
 ) -> tuple["Ranking", "ResultSet"]:
     """The ranking of what a run holds, and the run."""
     from ntkscore.api.runs import ranking_of
@@ -158,7 +160,7 @@ def _finished(
 
 
 def search(
-    out: Annotated[Path, typer.Option(help="Result directory; continued if it exists.")],
+    out: Annotated[str, typer.Option(help=f"{o.RUN}; continued if it exists.", metavar=o.PLACE)],
     method: Annotated[
         str, typer.Option(help=f"How to go on from network to network: {' or '.join(METHODS)}.")
     ] = "local",
@@ -276,9 +278,9 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 
-def _on_disk(out: Path) -> str:
+def _on_disk(out: str) -> str:
     """The number of networks in a result directory, as the beginning of a sentence."""
-    from ntkscore.results import RUN, ResultSet
+    from ntkscore.results import ResultSet
 
-    finished = ResultSet.open(out).finished() if (out / RUN).exists() else ()
+    finished = ResultSet.open(out).finished() if ResultSet.exists(out) else ()
     return f"{len(finished)} networks are on disk"

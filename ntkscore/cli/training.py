@@ -14,6 +14,7 @@ from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, duration, interruptible, print_frame, stderr
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
+from ntkscore.paths import is_url
 from ntkscore.run import devices
 from ntkscore.training.recipe import Recipe
 
@@ -76,8 +77,12 @@ def train(
 
 def choose(
     run: Annotated[
-        Path,
-        typer.Argument(help="A run that scored the networks, or `recorded`.", show_default=False),
+        str,
+        typer.Argument(
+            help="A run that scored the networks, or `recorded`.",
+            show_default=False,
+            metavar=o.PLACE,
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the trainings; continued if it exists.")],
     budget: Annotated[int, typer.Option(help="How many networks to train in all.")] = 16,
@@ -130,7 +135,7 @@ def choose(
         flags += ["--space", space.name, *o.flags_of(space)]
         flags += [] if data_dir is None else ["--data-dir", str(data_dir.resolve())]
         flags += [] if score_rho is None else ["--score-rho", score_rho]
-        source = str(run.resolve() if run.exists() else run)
+        source = run if is_url(run) or not Path(run).exists() else str(Path(run).resolve())
         for each in few.next():
             place = ["--out", str(out.resolve()), "--entry", each.folder.name]
             print(shlex.join(["ntkscore", "choose", source, *place, *flags]))

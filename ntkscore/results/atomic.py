@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ntkscore.errors import InputError
+from ntkscore.paths import local
 
 try:
     import fcntl
@@ -61,7 +62,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Turn an error of the file system into a sentence about the directory."""
+    """Turn an error of the file system into a sentence about the directory; refuse a URL."""
+    local(directory)
     try:
         yield
     except OSError as error:

@@ -1,7 +1,6 @@
 """Parquet parts of a result set: their schema, written and read with checksums."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -97,29 +96,29 @@ def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
     return frame[part == first].sort_values([keys[0], *ORDER], kind="stable", ignore_index=True)
 
 
-def read_part(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Some columns of a part, its checksums verified; it may have others."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise InputError(
-            f"expected a readable part, but {path} cannot be read ({error.strerror}); mend its "
-            "permissions and run the same command again"
-        ) from error
+def read_part(content: bytes, columns: Sequence[str], name: str) -> pa.Table:
+    """Some columns of a part, its checksums verified; it may have others.
+
+    Args:
+        content: of the part.
+        columns: their names.
+        name: of the part, for a message.
+
+    Raises:
+        InputError: it is damaged.
+    """
     try:
         part = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         schema = part.schema_arrow
-        for name in (*columns, *VARYING):
-            if name not in schema.names or (
-                name in VARYING and schema.field(name).type != _TYPES[name]
+        for column in (*columns, *VARYING):
+            if column not in schema.names or (
+                column in VARYING and schema.field(column).type != _TYPES[column]
             ):
                 raise pa.ArrowInvalid("its columns are not those of a result set")
         return part.read(columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"expected a whole part, but {path} is damaged ({_line(error)}); delete it and run the "
+            f"expected a whole part, but {name} is damaged ({_line(error)}); delete it and run the "
             "same command again, which recomputes only its networks"
         ) from error
 

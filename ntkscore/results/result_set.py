@@ -1,8 +1,9 @@
-"""The result set on disk: a directory of Parquet parts in tidy rows beside one run.json."""
+"""The result set: Parquet parts in tidy rows beside one run.json, in a folder or under a URL."""
 
 import json
 import os
 import platform
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,11 +17,15 @@ import pandas as pd
 import pyarrow as pa
 
 from ntkscore.errors import InputError
-from ntkscore.results.atomic import LOCK, is_temporary, locked, publish, remove_stale, writing_to
+from ntkscore.paths import place
+from ntkscore.results.atomic import LOCK, is_temporary
 from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
 from ntkscore.results.rows import VARYING, constants, with_constants
+from ntkscore.results.store import Bucket, Folder, store_at
 
 RUN = "run.json"
+SESSION = "session-"
+"""How the name of a session's own file begins, where no lock guards the sessions in `run.json`."""
 # Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
 # compaction is still deleting what it merged.
 MERGED = "part-0-"
@@ -58,13 +63,13 @@ class ResultSet:
     rows share is joined from the configuration when they are read.
 
     Attributes:
-        directory: its folder.
+        directory: its folder, or its URL as a text.
         configuration: all that decides the numbers, as JSON types.
         sessions: the time, platform and versions of every session that computed rows.
         identity: names of the columns that identify a row's network, its key first.
     """
 
-    directory: Path
+    directory: Path | str
     configuration: dict[str, Any]
     sessions: tuple[dict[str, Any], ...]
     identity: tuple[str, ...] = CELL
@@ -89,23 +94,24 @@ class ResultSet:
         Raises:
             InputError: the directory is of another configuration, not ours or not writable.
         """
-        directory, configuration = Path(directory), _as_json(configuration)
-        result_set = cls(directory, configuration, (), tuple(identity))
-        with writing_to(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            _refuse_other_files(directory)
-            with locked(directory):
-                if (directory / RUN).exists():
-                    result_set = _load_run(directory)
-                _refuse_difference(directory, result_set.configuration, configuration)
-                remove_stale(directory)
-                sessions = (*result_set.sessions, _as_json(provenance))
-                # Equal to the stored configuration, but in today's order.
-                result_set = replace(result_set, configuration=configuration, sessions=sessions)
-                names = ("configuration", "identity", "sessions")
-                run = {name: getattr(result_set, name) for name in names}
-                publish(directory / RUN, json.dumps(run, indent=2).encode())
-        return result_set
+        store, configuration = store_at(place(directory)), _as_json(configuration)
+        new, session = cls(store.place, configuration, (), tuple(identity)), _as_json(provenance)
+        _refuse_other_files(store)
+        if isinstance(store, Bucket):
+            # Whoever writes it first, the same configuration is the same content.
+            store.create(RUN, new._run())
+            _refuse_difference(_load_run(store), configuration)
+            name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
+            store.write(name, json.dumps(session, indent=2).encode())
+            return replace(_load_run(store), configuration=configuration)
+        with store.locked():
+            found = _load_run(store) if RUN in store.names() else new
+            _refuse_difference(found, configuration)
+            # Equal to the stored configuration, but in today's order.
+            sessions = (*found.sessions, session)
+            found = replace(found, configuration=configuration, sessions=sessions)
+            store.write(RUN, found._run())
+        return found
 
     @staticmethod
     def check(directory: str | os.PathLike[str], configuration: Mapping[str, object]) -> None:
@@ -114,13 +120,14 @@ class ResultSet:
         Raises:
             InputError: the directory is of another configuration or not ours.
         """
-        directory = Path(directory)
-        if directory.is_dir():
-            with writing_to(directory):
-                _refuse_other_files(directory)
-        if (directory / RUN).exists():
-            stored = _load_run(directory).configuration
-            _refuse_difference(directory, stored, _as_json(configuration))
+        store = store_at(place(directory))
+        if RUN in _refuse_other_files(store):
+            _refuse_difference(_load_run(store), _as_json(configuration))
+
+    @staticmethod
+    def exists(directory: str | os.PathLike[str]) -> bool:
+        """Tell whether there is a result set."""
+        return RUN in store_at(place(directory)).names()
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
@@ -129,13 +136,12 @@ class ResultSet:
         Raises:
             InputError: there is no result set there, or its `run.json` is damaged.
         """
-        directory = Path(directory)
-        if not (directory / RUN).is_file():
+        if not cls.exists(directory):
             raise InputError(
-                f"expected a results directory with a {RUN}, but {directory} has none; give the "
-                "--out of an earlier run, or `recorded`"
+                f"expected a results directory with a {RUN}, but {place(directory)} has none; give "
+                "the --out of an earlier run, or `recorded`"
             )
-        return _load_run(directory)
+        return _load_run(store_at(place(directory)))
 
     def append(self, rows: pd.DataFrame | Iterable[Mapping[str, object]]) -> None:
         """Add rows as one new part that appears whole or not at all.
@@ -196,12 +202,16 @@ class ResultSet:
         tables = self._tables()
         if len(tables) > 1:
             self._write(merge(tables, self.unit), MERGED)
-            with writing_to(self.directory):
-                for name in tables:
-                    (self.directory / name).unlink(missing_ok=True)
+            store_at(self.directory).delete([*tables])
+
+    def _run(self) -> bytes:
+        """The content of `run.json`."""
+        names = ("configuration", "identity", "sessions")
+        return json.dumps({name: getattr(self, name) for name in names}, indent=2).encode()
 
     def _parts(self) -> list[str]:
-        return sorted(path.name for path in self.directory.glob("part-*.parquet"))
+        names = store_at(self.directory).names()
+        return sorted(n for n in names if n.startswith("part-") and n.endswith(".parquet"))
 
     def _tables(self, columns: Sequence[str] = ()) -> dict[str, pa.Table]:
         """Every part by name; reads again when another process compacts meanwhile."""
@@ -209,9 +219,13 @@ class ResultSet:
         for _ in range(READ_ATTEMPTS):
             names = self._parts()
             try:
-                tables = {name: read_part(self.directory / name, columns) for name in names}
+                contents = store_at(self.directory).read(names)
             except FileNotFoundError:
                 continue
+            tables = {
+                name: read_part(content, columns, f"{self.directory}/{name}")
+                for name, content in contents.items()
+            }
             # A listing taken during a compaction can miss both the merged part and its sources.
             if not any(name.startswith(MERGED) and name not in tables for name in self._parts()):
                 return tables
@@ -222,40 +236,45 @@ class ResultSet:
 
     def _write(self, frame: pd.DataFrame, prefix: str) -> None:
         content = to_bytes(frame, self.identity)
-        with writing_to(self.directory):
-            publish(self.directory / f"{prefix}{uuid.uuid4().hex}.parquet", content)
+        store_at(self.directory).write(f"{prefix}{uuid.uuid4().hex}.parquet", content)
 
 
 def _as_json(value: Mapping[str, object]) -> dict[str, Any]:
     return json.loads(json.dumps(value))
 
 
-def _load_run(directory: Path) -> ResultSet:
+def _load_run(store: Folder | Bucket) -> ResultSet:
+    """What `run.json` holds, and the sessions that have files of their own."""
+    files = [RUN, *sorted(name for name in store.names() if name.startswith(SESSION))]
+    run, *others = store.read(files).values()
     try:
-        run = json.loads((directory / RUN).read_text(encoding="utf-8"))
+        run = json.loads(run)
         configuration, sessions = run["configuration"], run["sessions"]
         if not (isinstance(configuration, dict) and isinstance(sessions, list)):
             raise TypeError("configuration or sessions have the wrong type")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        sessions += map(json.loads, others)
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"expected a run's configuration, but {directory / RUN} is damaged "
+            f"expected a run's configuration, but {store.place}/{RUN} is damaged "
             f"({type(error).__name__}: {error}); restore it or choose another --out"
         ) from error
     if not run.get("identity"):
         raise InputError(
-            f"expected results of version 0.2 or later, got older ones in {directory}; run the "
+            f"expected results of version 0.2 or later, got older ones in {store.place}; run the "
             "same command once with ntkscore 0.3, which brings them up to date"
         )
-    return ResultSet(directory, configuration, tuple(sessions), tuple(run["identity"]))
+    return ResultSet(store.place, configuration, tuple(sessions), tuple(run["identity"]))
 
 
-def _refuse_other_files(directory: Path) -> None:
-    names = os.listdir(directory)
+def _refuse_other_files(store: Folder | Bucket) -> list[str]:
+    """The names of the files; refuses those of somebody else."""
+    names = store.names()
     if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
         raise InputError(
-            f"expected a new or empty directory or one with a {RUN}, but {directory} has other "
+            f"expected a new or empty directory or one with a {RUN}, but {store.place} has other "
             "files; choose another --out"
         )
+    return names
 
 
 def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
@@ -268,10 +287,10 @@ def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> 
     ]
 
 
-def _refuse_difference(directory: Path, stored: dict[str, Any], current: dict[str, Any]) -> None:
-    if differing := differences(stored, current):
+def _refuse_difference(stored: ResultSet, current: Mapping[str, object]) -> None:
+    if differing := differences(stored.configuration, current):
         raise InputError(
-            f"{directory} holds results of another configuration ({'; '.join(differing)}); "
+            f"{stored.directory} holds results of another configuration ({'; '.join(differing)}); "
             "choose another --out"
         )
 

@@ -17,6 +17,7 @@ from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
+from ntkscore.run.processes import Share, jax_share
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
@@ -233,6 +234,7 @@ def run(
     session: Mapping[str, object] | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
     batch: int | None = None,
+    share: Share | None = None,
 ) -> Run:
     """Score architectures into a result directory, leaving out what is already there.
 
@@ -242,10 +244,11 @@ def run(
     Args:
         job: the space, images, seeds and choices.
         architectures: in the space's own form.
-        out: the result directory; continued if it exists.
+        out: the result directory or URL; continued if it exists.
         session: what else to record about this session.
         report: called after every call to the devices.
         batch: networks per device and call; chosen automatically if left out.
+        share: the networks of this process; those of JAX's processes divide them if left out.
 
     Raises:
         InputError: if something does not fit; nothing is written then.
@@ -267,8 +270,7 @@ def run(
         **(session or {}),
     }
     results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
-    # Processes of one run divide the architectures among them.
-    shared = architectures[jax.process_index() :: jax.process_count()]
+    shared = (share or jax_share()).of(architectures)
     plan = plan_for(space, shared, config, batch)
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
     # An earlier run may have left units that nobody asks for now; they are no progress.

@@ -25,6 +25,7 @@ from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.run import devices, engine
 from ntkscore.run.engine import Progress, Run
+from ntkscore.run.processes import Share
 from ntkscore.run.search import Method, visit
 from ntkscore.run.selection import select
 
@@ -177,22 +178,25 @@ class Job:
         batch: int | None = None,
         report: Callable[[Progress], None] = lambda progress: None,
         session: Mapping[str, object] | None = None,
+        share: Share | None = None,
     ) -> Run:
         """Score architectures into a directory, on all local devices, unless they are there.
 
         Args:
             architectures: in the space's own form.
-            out: the result directory; continued if it exists.
+            out: the result directory or URL; continued if it exists.
             batch: networks per device and call; chosen from the free memory if left out.
             report: called after every call to the devices.
             session: what else to record about this session.
+            share: the networks of this process, of several that share the run.
 
         Raises:
             InputError: if something does not fit; nothing is written then.
         """
         self.check(out, batch)
         devices.prepare()
-        return engine.run(self, architectures, out, session=session, report=report, batch=batch)
+        how = {"session": session, "report": report, "batch": batch, "share": share}
+        return engine.run(self, architectures, out, **how)
 
     def rank(
         self, architectures: Sequence[Architecture], out: str | PathLike[str], **how: Any

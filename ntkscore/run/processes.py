@@ -1,4 +1,7 @@
-"""Joining the processes that share a run."""
+"""The processes that share a run, and which networks each of them computes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax
@@ -6,6 +9,28 @@ from ntkscore.lazy import jax
 HEARTBEAT_SECONDS = 30
 """Seconds without a heartbeat after which a process counts as lost."""
 SHUTDOWN_SECONDS = 30 * 24 * 3600
+T = TypeVar("T")
+
+
+class Share(NamedTuple):
+    """The networks of one process: every `count`-th, from number `index` on.
+
+    Example:
+        >>> Share(1, 3).of(range(8))
+        range(1, 8, 3)
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, networks: Sequence[T]) -> Sequence[T]:
+        """Those of the networks that belong to this share."""
+        return networks[self.index :: self.count]
+
+
+def jax_share() -> Share:
+    """The share of this process among those that JAX has joined."""
+    return Share(jax.process_index(), jax.process_count())
 
 
 def join(
@@ -13,34 +38,38 @@ def join(
     coordinator: str | None = None,
     processes: int | None = None,
     process: int | None = None,
-) -> bool:
-    """Take part in a run of several processes, through `jax.distributed`.
+) -> Share:
+    """Take part in a run of several processes.
+
+    They need each other only to learn their numbers. Where these are given, no process waits for
+    another; else `jax.distributed` finds them, and on a TPU pod it also starts the devices.
 
     Args:
-        distributed: as JAX detects it (SLURM, Kubernetes, TPU pods, Open MPI).
-        coordinator, processes, process: explicitly: the first process's host:port, how many there
-            are, and which of them this is, from 0.
+        distributed: the processes are those that JAX detects (SLURM, TPU pods, Open MPI).
+        coordinator: host:port of the first process, to join them through JAX nevertheless.
+        processes, process: how many there are, and which of them this is, from 0.
 
     Returns:
-        Whether this process is the first, which prints for all.
+        The networks of this process; the first process prints for all.
 
     Raises:
-        InputError: if the explicit values are incomplete or contradict each other, or nothing is
-            detected.
+        InputError: if the values are incomplete or contradict each other, or nothing is detected.
     """
-    explicit = {"--coordinator": coordinator, "--processes": processes, "--process": process}
-    missing = [name for name, value in explicit.items() if value is None]
-    if len(missing) == len(explicit) and not distributed:
-        return True
-    if missing and len(missing) < len(explicit):
+    if (processes is None) != (process is None) or (processes is None and coordinator is not None):
+        missing = "--processes" if processes is None else "--process"
         raise InputError(
-            f"expected --coordinator, --processes and --process together, got no {missing[0]}; "
-            "add it, or give --distributed alone where JAX detects the cluster"
+            f"expected --processes and --process together, got no {missing}; add it, or give "
+            "--distributed alone where JAX detects the cluster"
         )
-    if processes is not None and process is not None and not 0 <= process < processes:
-        raise InputError(
-            f"expected --process from 0 to {processes - 1}, got {process}; count from 0"
-        )
+    if processes is not None and process is not None:
+        if not 0 <= process < processes:
+            raise InputError(
+                f"expected --process from 0 to {processes - 1}, got {process}; count from 0"
+            )
+        if coordinator is None and not distributed:
+            return Share(process, processes)
+    elif not distributed:
+        return Share()
     # The processes share no arrays, so that one goes on when another is lost; and one that ends
     # early waits for the others, because the first of them keeps the others' address book.
     jax.config.update("jax_enable_recoverability", True)
@@ -55,7 +84,6 @@ def join(
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"expected to join the other processes, got: {' '.join(str(error).split())}; "
-            "check the coordinator's address, or give all three of --coordinator, --processes "
-            "and --process"
+            "check the coordinator's address, or give --processes and --process alone"
         ) from error
-    return jax.process_index() == 0
+    return jax_share()

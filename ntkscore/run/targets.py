@@ -183,6 +183,8 @@ def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
     else:
         # The metadata server of Google's machines knows nothing of a described slice.
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+        # Without a TPU several processes may compile at a time.
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
         how = {"topology_name": f"{target.description}:{TOPOLOGIES[target.name][count]}"}
     try:
         with _silent():

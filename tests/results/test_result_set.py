@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntkscore.errors import InputError
-from ntkscore.results import result_set as results
 from ntkscore.results.parquet import ORDER, to_table
 from ntkscore.results.result_set import CELL, ResultSet, provenance
 from ntkscore.results.rows import VARYING
@@ -435,31 +434,3 @@ def test_compaction_killed_while_deleting_repeats_nothing(new, directory, monkey
     for path in list(saved)[deleted:]:
         path.write_bytes(saved[path])
     pd.testing.assert_frame_equal(new.read(), before)
-
-
-def test_a_read_survives_a_compaction_in_between(new, directory, monkeypatch):
-    for cell in (1, 2):
-        new.append(unit(cell))
-    before, read_part = new.read(), results.read_part
-
-    def compact_first(path, columns):
-        monkeypatch.setattr(results, "read_part", read_part)
-        new.compact()
-        return read_part(path, columns)
-
-    monkeypatch.setattr(results, "read_part", compact_first)
-    pd.testing.assert_frame_equal(new.read(), before)
-
-
-def test_a_listing_that_missed_the_merged_part_is_taken_again(new, monkeypatch):
-    for cell in (1, 2):
-        new.append(unit(cell))
-    new.compact()
-    listed = Path.glob
-    listings = iter([True, False, False, False])
-
-    def glob(path, pattern):
-        return iter([]) if next(listings) else listed(path, pattern)
-
-    monkeypatch.setattr(Path, "glob", glob)
-    assert new.finished() == {(1, 0), (2, 0)}

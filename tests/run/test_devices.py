@@ -1,7 +1,6 @@
 """However the networks are laid out, over devices and processes, the rows are the same."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import CONFIG, OPTIONS, RESIDUAL, RESIDUAL_OPTIONS, SPACE, finish, rows_in, same_rows
+from tiny import (
+    CONFIG,
+    OPTIONS,
+    RESIDUAL,
+    RESIDUAL_OPTIONS,
+    SPACE,
+    finish,
+    free_port,
+    rows_in,
+    same_rows,
+)
 from tiny import start as start_command
 
 import ntkscore
@@ -256,8 +265,19 @@ def test_plans_halve_to_the_end() -> None:
 def test_incomplete_process_options() -> None:
     with pytest.raises(InputError, match="got no --process; add it"):
         processes.join(coordinator="localhost:1", processes=2)
-    with pytest.raises(InputError, match="expected --process from 0 to 1, got 2"):
-        processes.join(coordinator="localhost:1", processes=2, process=2)
+    with pytest.raises(InputError, match="got no --processes; add it"):
+        processes.join(process=0)
+    with pytest.raises(InputError, match="got no --processes; add it"):
+        processes.join(coordinator="localhost:1")
+    for coordinator in (None, "localhost:1"):
+        with pytest.raises(InputError, match="expected --process from 0 to 1, got 2"):
+            processes.join(coordinator=coordinator, processes=2, process=2)
+
+
+def test_shares_divide_the_networks() -> None:
+    assert processes.join() == (0, 1) and processes.join(processes=3, process=1) == (1, 3)
+    shares = [processes.Share(i, 3).of(range(8)) for i in range(3)]
+    assert sorted(number for share in shares for number in share) == list(range(8))
 
 
 def rank(out: Path, cells: str, *options: object, **environment: str) -> subprocess.Popen:
@@ -292,9 +312,7 @@ def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
     assert "8 × cpu, 4 networks per call and device, one after the other" in told
     same_rows(rows_in(tmp_path / "eight"), expected)
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     out = tmp_path / "two"
     common = [*OPTIONS, "--coordinator", address, "--processes", "2"]
     both = [rank(out, "random:60", *common, "--process", i) for i in range(2)]
