@@ -49,6 +49,7 @@ PAGES = {
     "TRAINING": "training-run",
     "DARTS": "darts-run",
     "PREDICTION": "prediction-run",
+    "TARGETS": "targets-run",
 }
 """Pages that `python -m experiments` writes, by their names on the site."""
 

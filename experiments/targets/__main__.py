@@ -37,12 +37,14 @@ def row(target: str, program: str) -> dict[str, Any]:
         traced = made.trace(devices)
         found = compiled(traced, on)
     reading, networks = found.reading, made.networks
+    # A trace of what is split over devices is that of all of them.
+    share = networks * (made.devices if made.communicates else 1)
     communication = {n: reading.count(n) for n in COMMUNICATION if reading.count(n)}
     return {
         "compiled_seconds": round(found.seconds, 1),
         "needs_bytes": found.memory,
         "temporary_bytes": found.temporaries,
-        "gflop": 2 * program_multiply_adds(traced.jaxpr.jaxpr) / networks / made.devices / 1e9,
+        "gflop": 2 * program_multiply_adds(traced.jaxpr.jaxpr) / share / 1e9,
         "launches": reading.work.launches / networks,
         "moved_gb": reading.work.moved / networks / 1e9,
         "convolutions": reading.convolutions,
@@ -99,7 +101,8 @@ def main(
         for name in targets:
             devices_of(target_named(name))
     rows = pd.read_csv(ROWS, keep_default_na=False) if ROWS.is_file() else pd.DataFrame()
-    known = set() if rows.empty else set(zip(rows["target"], rows["program"], strict=True))
+    done = rows if rows.empty else rows[rows["failure"] == ""]
+    known = set() if rows.empty else set(zip(done["target"], done["program"], strict=True))
     for pair in wanted(targets, some):
         if pair in known and not again:
             continue

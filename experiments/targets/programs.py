@@ -73,10 +73,10 @@ def network(name: str, samples: int) -> Program:
     return Program(trace)
 
 
-def training(devices: Devices) -> Any:
+def training(devices: Devices, space: NASBench201 | None = None) -> Any:
     """A step of `ntkscore train`: 256 images, split over the devices."""
-    recipe, images = Recipe(), 2 * 256
-    network = NASBench201().trainable(NASBench201().parse("323133"))
+    recipe, images, space = Recipe(), 2 * 256, space or NASBench201()
+    network = space.trainable(space.parse("323133"))
     step = compiled_step(network, recipe, recipe.steps(images))
     state, _ = untrained([network], recipe)
     mesh = Mesh(np.array(devices), ("images",))

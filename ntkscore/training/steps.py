@@ -1,6 +1,5 @@
 """One step of multi-objective adversarial training, traced."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -46,9 +45,8 @@ class Progress(NamedTuple):
     robust: Float[Array, ""]
 
 
-Outcome = tuple[Array, Array, PyTree]
-"""Loss, number of correct answers, and new statistics of a pass."""
-Losses = tuple[Float[Array, ""], tuple[PyTree, Progress]]
+Outcome = tuple[PyTree, Float[Array, ""], Float[Array, ""], PyTree]
+"""Gradient, weighted loss, number of correct answers, and new statistics of a pass."""
 
 
 def as_pixels(images: Array | np.ndarray, dtype: Any) -> Float[Array, "..."]:
@@ -77,41 +75,53 @@ def augmented(key: Array, images: Images, pad: int) -> Images:
     return jnp.where(flipped, moved[:, :, ::-1], moved)
 
 
-def objective(
-    network: Trainable, recipe: Recipe, beta: Float[Array, ""], statistics: PyTree
-) -> Callable[..., Losses]:
-    """The objective as a function of (params, images, attacked, labels).
+def gradient(
+    network: Trainable,
+    recipe: Recipe,
+    beta: Float[Array, ""],
+    state: State,
+    x: Images,
+    attacked: Images,
+    y: Classes,
+) -> tuple[PyTree, PyTree, Progress]:
+    """The gradient of the objective (1−β) CE(x) + β CE(x̂), the new statistics and the progress.
 
-    It returns the loss, the new statistics and the `Progress`. The attacked pass is not run where β
-    is 0, nor the clean one where β is 1.
+    The attacked pass is not run where β is 0, nor the clean one where β is 1.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3.
     """
     right = lambda logits, y: jnp.sum(jnp.argmax(logits, 1) == y, dtype=logits.dtype)  # noqa: E731
 
-    def separate(params: PyTree, x: Images, attacked: Images, y: Classes) -> Losses:
-        def run_if(weighted: Array, statistics: PyTree, images: Images) -> Outcome:
-            def run(images: Images) -> Outcome:
-                logits, new = network.train(params, statistics, images)
-                return mean_loss(logits, y), right(logits, y), new
+    def run_if(weight: Array, statistics: PyTree, images: Images) -> Outcome:
+        def loss(params: PyTree) -> tuple[Array, tuple[Array, PyTree]]:
+            logits, new = network.train(params, statistics, images)
+            return weight * mean_loss(logits, y), (right(logits, y), new)
 
-            def skip(images: Images) -> Outcome:
-                return jnp.zeros((), x.dtype), jnp.full((), jnp.nan, x.dtype), statistics
+        def run() -> Outcome:
+            (value, (correct, new)), found = jax.value_and_grad(loss, has_aux=True)(state.params)
+            return found, value, correct, new
 
-            return lax.cond(weighted, run, skip, images)
+        def skip() -> Outcome:
+            none = jnp.zeros((), x.dtype)
+            return jax.tree.map(jnp.zeros_like, state.params), none, none * jnp.nan, statistics
 
-        clean, clean_right, new = run_if(beta < 1, statistics, x)
-        robust, robust_right, new = run_if(beta > 0, new, attacked)
-        loss = (1 - beta) * clean + beta * robust
-        return loss, (new, Progress(loss, clean_right, robust_right))
+        # The backward pass is in the branch too: activations that leave one are copied to every
+        # device of several.
+        return lax.cond(weight > 0, run, skip)
 
-    def joint(params: PyTree, x: Images, attacked: Images, y: Classes) -> Losses:
-        logits, new = network.train(params, statistics, jnp.concatenate([x, attacked]))
+    def joint(params: PyTree) -> tuple[Array, tuple[PyTree, Progress]]:
+        logits, new = network.train(params, state.statistics, jnp.concatenate([x, attacked]))
         clean, robust = logits[: len(x)], logits[len(x) :]
         loss = (1 - beta) * mean_loss(clean, y) + beta * mean_loss(robust, y)
         return loss, (new, Progress(loss, right(clean, y), right(robust, y)))
 
-    return joint if recipe.bn_train == "joint" else separate
+    if recipe.bn_train == "joint":
+        found, (new, progress) = jax.grad(joint, has_aux=True)(state.params)
+        return found, new, progress
+    of_clean, clean, clean_right, new = run_if(1 - beta, state.statistics, x)
+    of_robust, robust, robust_right, new = run_if(beta, new, attacked)
+    total = jax.tree.map(jnp.add, of_clean, of_robust)
+    return total, new, Progress(clean + robust, clean_right, robust_right)
 
 
 def step(
@@ -147,10 +157,7 @@ def step(
     attacked = lax.cond(
         beta > 0, lambda x: attack(jax.grad(loss_at), x, attack_key), lambda x: x, images
     )
-    loss = objective(network, recipe, beta, state.statistics)
-    gradient, (statistics, progress) = jax.grad(loss, has_aux=True)(
-        state.params, images, attacked, labels
-    )
+    found, statistics, progress = gradient(network, recipe, beta, state, images, attacked, labels)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.
-        updates, moments = optimizer.update(gradient, state.moments, state.params)
+        updates, moments = optimizer.update(found, state.moments, state.params)
     return State(optax.apply_updates(state.params, updates), statistics, moments), progress

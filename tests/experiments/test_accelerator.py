@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,13 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
         "`experiments.benchmark`: failed after 3 s; no luck.",
     ):
         assert text in page
+    assert "a bound below any measurement" not in page  # of a CPU no rate is published
+    h100 = SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3")
+    (one,), (two,) = (report.at_best(tmp_path, 6466, count * [h100]) for count in (1, 2))
+    seconds = [float(line.split(": ")[1].split(" s")[0]) for line in (one, two)]
+    assert "67 TFLOP/s of h100" in one
+    assert 0 < seconds[0] < 1
+    assert seconds[1] == pytest.approx(seconds[0] / 2, rel=0.01)
 
 
 @pytest.mark.parametrize(

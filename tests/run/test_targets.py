@@ -18,6 +18,7 @@ import ntkscore
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
+from experiments.targets import programs
 from ntkscore.config import Config
 from ntkscore.data.images import draw_images, load_images
 from ntkscore.errors import InputError
@@ -25,7 +26,7 @@ from ntkscore.model import Model
 from ntkscore.platforms import platform, traced_for
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
-from ntkscore.run.fits import arithmetic, fit, mean_cost, reduced, trace_network
+from ntkscore.run.fits import arithmetic, compiled, fit, mean_cost, reduced, trace_network
 from ntkscore.run.program_text import COMMUNICATION, Work, read
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.selection import select
@@ -94,8 +95,7 @@ def test_programs_lower_for_every_platform_at_full_precision(name: str, backend:
         lowered = PROGRAMS[name]().lower(lowering_platforms=(PLATFORMS[backend],))
     text = lowered.as_text()
     assert "stablehlo.dot_general" in text
-    # Training is in the precision that the device has by default, as its PyTorch recipe is.
-    assert reduced(lowered) == 0 or name == "training"
+    assert reduced(lowered) == 0
     called = set(re.findall(r"custom_call @(\w+)", text))
     assert called <= {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}, called
 
@@ -289,6 +289,15 @@ def test_eight_gpus_tell_each_other_nothing() -> None:
     found = fit(SPACE, CONFIG, SPACE.parse("323133"), TARGETS["h100"], count=8, batch=4)
     assert len(found.plan.devices) == 8
     assert found.program.reading.count(*COMMUNICATION) == 0
+
+
+@pytest.mark.target
+def test_eight_gpus_sum_their_gradients_and_gather_no_images() -> None:
+    devices = here("h100", 8)
+    with TARGETS["h100"].traced():
+        found = compiled(programs.training(devices, SPACE), TARGETS["h100"])
+    assert found.reading.count("all-reduce") > 0
+    assert found.reading.count(*COMMUNICATION) == found.reading.count("all-reduce")
 
 
 @pytest.mark.target
