@@ -34,6 +34,7 @@ from experiments.study import (
 )
 from ntkscore.analysis.correlation import draws
 from ntkscore.analysis.frames import network_table
+from ntkscore.analysis.paired import left_by
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
@@ -190,12 +191,11 @@ def chance(study: Study) -> float:
     scores, rng = by_cell(study.rows(TRAINED)), np.random.default_rng(study.seed)
     _, values, given = beside_counts(scores)
     ranks = rankdata(accuracy_of(study, scores.index))
-    others = rankdata(given, axis=0)
-    others -= others.mean(0)
-    design = np.column_stack([others, others**2, np.ones(len(ranks))])
-    explained = design @ np.linalg.lstsq(design, ranks, rcond=None)[0]
+    others = rankdata(given, axis=0).T
+    others -= others.mean(1, keepdims=True)
+    (left,) = left_by(others, ranks[None], squares=True)
     largest = [
-        np.abs(partials(values, explained + rng.permutation(ranks - explained), given)).max()
+        np.abs(partials(values, ranks - left + rng.permutation(left), given)).max()
         for _ in range(PERMUTATIONS)
     ]
     return float(np.quantile(largest, 0.95))

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy import linalg
 
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast
@@ -23,7 +22,7 @@ from ntkscore.analysis.correlation import (
     percentile_interval,
     rank_codes,
 )
-from ntkscore.analysis.paired import Difference
+from ntkscore.analysis.paired import Difference, left_by
 
 GROUPINGS = {
     "equal size": ("params", "layers", "path_pools"),
@@ -101,15 +100,10 @@ def partials(
     codes = [rank_codes(column) for column in columns]
     found = []
     for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed)):
-        ranks = np.stack([centred_ranks(one[cells]) for one in codes]) / len(cells)
-        asked, others = ranks[: 1 + values.shape[1]], ranks[1 + values.shape[1] :]
-        design = np.vstack([others, others**2, np.ones(len(cells))]).T
-        basis, triangle, _ = linalg.qr(design, mode="economic", pivoting=True)
-        sizes = np.abs(np.diag(triangle))
-        basis = basis[:, sizes > len(design) * np.finfo(float).eps * sizes[0]]
-        rest = asked - (asked @ basis) @ basis.T
+        ranks = np.stack([centred_ranks(one[cells]) for one in codes])
+        asked, others = np.split(ranks, [1 + values.shape[1]])
+        rest = left_by(others, asked, squares=True)
         lengths = np.linalg.norm(rest, axis=1)
-        lengths[lengths <= 1e-6 * np.linalg.norm(asked, axis=1)] = np.nan
         found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
     return np.stack(found)
 

@@ -48,7 +48,7 @@ def row(target: str, program: str) -> dict[str, Any]:
         "launches": reading.work.launches / networks,
         "moved_gb": reading.work.moved / networks / 1e9,
         "convolutions": reading.convolutions,
-        "branches": reading.count("conditional"),
+        "choices": reading.work.choices / networks,
         "unknown_loops": reading.trips.count(0),
         "generic": json.dumps({n: reading.count(n) for n in GENERIC if reading.count(n)}),
         "library": json.dumps({n: c for n, c in reading.operations.items() if "$" in n}),

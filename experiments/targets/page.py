@@ -22,7 +22,7 @@ COLUMNS = {
     "launches": "launches",
     "moved": "GB read and written",
     "convolutions": "convolutions",
-    "branches": "branches",
+    "choices": "choices",
     "generic": "gather, scatter, sort",
     "communication": "communication",
     "reduced": "in fewer bits",
@@ -34,12 +34,34 @@ accelerator: JAX describes the devices, and their own compilers lay out the prog
 was run. What a compiler cannot show is the numerics, the speed, and which algorithm cuDNN picks.
 
 Columns: *memory* is what a program needs on a device, arguments, results and temporaries, by the
-compiler. *GFLOP*, *launches* and *GB read and written* are for a network, or for a training step.
-GFLOP counts convolutions and matrix products of a network with the most expensive operations.
-A launch is an operation that the device starts by itself. The bytes are those that launches read
-and write; a cache may spare the memory a part of them. Of branches the one that moves most counts.
-*in fewer bits* counts convolutions and products that the device may compute in fewer bits than
-float32 has."""
+compiler. The columns after it are for a network, or for a training step. *GFLOP* counts
+convolutions and matrix products of a network with the most expensive operations. *launches* are
+operations that the device starts one by one. *GB read and written* is what these read and write;
+a cache may spare the memory a part of it. *choices* are branches that are chosen between; on a GPU
+the host reads each choice. Of branches the one that moves most counts. *in fewer bits* counts
+convolutions and products that the device may compute in fewer bits than float32 has. "unknown"
+stands where only the numbers decide how often a loop runs."""
+FOUND = """## What was found, and what was done
+
+- **A network of one's own was computed in fewer bits.** Its forward and backward passes left the
+  precision to the device: 230 convolutions and products of a ResNet-18, 609 of a ViT. Kernels and
+  attacks of such networks now ask for all bits, as those of the search spaces did before. Who sets
+  JAX's own `jax_default_matmul_precision` gets that.
+- **Training on eight devices gathered all activations on every device.** A branch handed them from
+  the forward pass to the backward pass, and 116 all-gathers copied them: 6.14 GiB where one device
+  needed 4.19. Now the backward pass is in the branch, and gradients and batch statistics alone are
+  summed.
+- **Groups on accelerators were chosen by an estimate.** The compiler's figure replaced it (below).
+- **One by one, a network is thousands of launches.** In groups of 16 they are a tenth. In groups of
+  64 they are a quarter of that, but a group computes every operation that one of its networks has:
+  1.17 times the arithmetic of 3 x 3 and 1 x 1 convolutions at 16, 1.53 times at 64. The group stays
+  at 16.
+- **No slow form was found** in the programs of the search spaces: no convolution that is not
+  cuDNN's on a GPU, no sort but that of an image's ten logits in the measures, no decomposition
+  (spectra are computed on the host), no call back to Python. The gathers and scatters pick logits
+  and encodings.
+- **Compiling for a TPU takes minutes** with the compiler's usual effort. With the least effort, as
+  here, the smallest program takes 59 s and not 149 s, and needs a tenth more memory."""
 
 
 def tables(rows: pd.DataFrame) -> Iterator[str]:
@@ -69,7 +91,7 @@ def line(row: pd.Series, program: str) -> list[str]:
         f"{float(row['launches']):,.0f}" if known else "unknown",
         f"{float(row['moved_gb']):.3g}" if known else "unknown",
         str(row["convolutions"]),
-        str(row["branches"]),
+        f"{float(row['choices']):,.0f}" if known else "unknown",
         said["generic"],
         said["communication"],
         str(row["reduced"]),
@@ -108,11 +130,11 @@ def memory(rows: pd.DataFrame) -> Iterator[str]:
     """What a space estimates beside what the compiler says."""
     yield "## Memory: estimated, and by the compiler"
     yield (
-        "Version 0.5 chose groups on accelerators by the space's own estimate. It is off by "
-        "more than 20 %, and in different directions on GPUs and TPUs, so the compiler's figure "
-        "replaced it: a run compiles its program, compares, and takes the largest group that has "
-        "room, before anything is computed. Only on CPUs the estimate still says how many cores "
-        "take part."
+        "Groups on accelerators were chosen by the space's own estimate. It is off by more than "
+        "20 %, and differently on GPUs and TPUs, so the compiler's figure replaced it: a run "
+        "compiles its program, asks what it needs, and takes the largest group that has room, "
+        "before anything is computed. Only on CPUs the estimate still says how many cores take "
+        "part."
     )
     lines = []
     for name, program in PROGRAMS.items():
@@ -141,5 +163,5 @@ def memory(rows: pd.DataFrame) -> Iterator[str]:
 
 def write(rows: pd.DataFrame) -> str:
     """The whole page."""
-    parts = [INTRODUCTION, *bounds(), *memory(rows), *tables(rows)]
+    parts = [INTRODUCTION, FOUND, *bounds(), *memory(rows), *tables(rows)]
     return "\n\n".join(parts) + "\n"

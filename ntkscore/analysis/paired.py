@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ntkscore.analysis.correlation import (
@@ -142,8 +143,6 @@ def partial_spearman(
         >>> round(partial_spearman([1, 3, 2, 4, 5], accuracy, params), 3)  # misleads beside size
         -0.579
     """
-    from scipy import linalg  # slow to import, and needed here alone
-
     given = np.asarray(given, np.float64)
     columns = np.stack(as_columns(values, accuracy, *(given.T if given.ndim == 2 else [given])))
     finite = columns[:, np.isfinite(columns).all(axis=0)]
@@ -152,17 +151,31 @@ def partial_spearman(
     ranks = np.stack([centred_ranks(rank_codes(column)) for column in finite])
     if (np.ptp(ranks, axis=1) == 0).any():
         return np.nan
-    explaining = ranks[2:] / len(ranks.T)
+    residuals = left_by(ranks[2:], ranks[:2], squares=squares)
+    if np.isnan(residuals).any():
+        return np.nan
+    return float(np.corrcoef(residuals)[0][1])
+
+
+def left_by(
+    given: Float[np.ndarray, "k cells"], ranks: Float[np.ndarray, "m cells"], *, squares: bool
+) -> Float[np.ndarray, "m cells"]:
+    """What a linear regression on other ranks, and on their squares if asked, leaves of ranks.
+
+    NaN where it leaves nothing but rounding.
+    """
+    from scipy import linalg  # slow to import, and needed here alone
+
+    explaining = given / given.shape[1]
     if squares:
         explaining = np.concatenate([explaining, explaining**2])
-    design = np.concatenate([explaining, np.ones((1, len(ranks.T)))]).T
+    design = np.concatenate([explaining, np.ones((1, given.shape[1]))]).T
     # The directions of the design, without those that the ones before them explain; a fifth of the
     # time of least squares.
     basis, triangle, _ = linalg.qr(design, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(triangle))
     basis = basis[:, sizes > len(design) * np.finfo(float).eps * sizes[0]]
-    residuals = ranks[:2] - (ranks[:2] @ basis) @ basis.T
-    # The residuals of a column that the others explain are rounding.
-    if (np.linalg.norm(residuals, axis=1) <= 1e-6 * np.linalg.norm(ranks[:2], axis=1)).any():
-        return np.nan
-    return float(np.corrcoef(residuals)[0][1])
+    left = ranks - (ranks @ basis) @ basis.T
+    rounding = np.linalg.norm(left, axis=1) <= 1e-6 * np.linalg.norm(ranks, axis=1)
+    left[rounding] = np.nan
+    return left

@@ -29,19 +29,21 @@ class Work(NamedTuple):
     Attributes:
         launches: operations that a device starts one by one.
         moved: bytes that they read and write.
+        choices: branches that are chosen between; on a GPU the host reads each choice.
     """
 
     launches: int = 0
     moved: int = 0
+    choices: int = 0
 
     def __add__(self, other: object) -> "Work":
         if not isinstance(other, Work):
             return NotImplemented
-        return Work(self.launches + other.launches, self.moved + other.moved)
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, count: int) -> "Work":
         """The work of so many runs."""
-        return Work(self.launches * count, self.moved * count)
+        return Work(*(count * each for each in self))
 
 
 class Reading(NamedTuple):
@@ -103,7 +105,7 @@ def read(text: str) -> Reading:
         ...   ROOT %sum = f32[2]{0} fusion(%a), kind=kInput, calls=%fused
         ... }'''
         >>> read(text).work
-        Work(launches=1, moved=32)
+        Work(launches=1, moved=32, choices=0)
     """
     computations, entry = _parsed(text)
     operations: Counter[str] = Counter()
@@ -124,7 +126,8 @@ def read(text: str) -> Reading:
             if each.operation in _FREE or each.operation.endswith(_STARTED):
                 continue
             if each.operation == "conditional":
-                total += max(map(work, each.called), key=lambda w: w.moved, default=Work())
+                largest = max(map(work, each.called), key=lambda w: w.moved, default=Work())
+                total += largest + Work(choices=1)
             elif each.operation == "while":
                 body = sum(map(work, each.called), Work())
                 total += body.times(_trips(each, computations) or 1)

@@ -170,7 +170,7 @@ ENTRY %main (x: f32[5,10], q: pred[]) -> f32[] {
 """
     found = read(text)
     # Five slices of ten numbers, in and out, and their place; a convolution; what is communicated.
-    assert found.work == Work(5 + 1 + 1, 5 * (40 + 40 + 4) + 2 * 200 + 2 * 200)
+    assert found.work == Work(5 + 1 + 1, 5 * (40 + 40 + 4) + 2 * 200 + 2 * 200, 1)
     assert found.trips == (5,)
     assert found.convolutions == 1
     assert [found.count(name) for name in ("conditional", "all-reduce", "all-gather")] == [1, 1, 0]
