@@ -95,7 +95,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     from tiny import free_port
 
     for package in ("moto", "s3fs"):
-        pytest.importorskip(package, reason=f"{package} is not installed: see the extra `test`")
+        pytest.importorskip(package, reason=f"{package} is not installed: see the extra `store`")
     port = free_port()
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
