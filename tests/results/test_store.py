@@ -6,10 +6,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import fsspec
 import pandas as pd
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 from results.test_result_set import CONFIGURATION, KERNELS, unit
 from tiny import invoke, refused
 
@@ -19,6 +17,9 @@ from ntkscore.paths import is_url, local, place
 from ntkscore.results.atomic import fcntl
 from ntkscore.results.result_set import ResultSet
 from ntkscore.results.store import Bucket, store_at
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: see the extra `cloud`")
+MemoryFileSystem = fsspec.filesystem("memory").__class__
 
 SMALL = SHIPPED / "small-synthetic"
 
