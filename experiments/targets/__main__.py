@@ -101,6 +101,10 @@ def main(
         for name in targets:
             devices_of(target_named(name))
     rows = pd.read_csv(ROWS, keep_default_na=False) if ROWS.is_file() else pd.DataFrame()
+    if not rows.empty:
+        listed = set(wanted([*TARGETS], ""))
+        pairs = zip(rows["target"], rows["program"], strict=True)
+        rows = rows[[pair in listed for pair in pairs]]
     done = rows if rows.empty else rows[rows["failure"] == ""]
     known = set() if rows.empty else set(zip(done["target"], done["program"], strict=True))
     for pair in wanted(targets, some):

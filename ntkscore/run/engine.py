@@ -193,7 +193,13 @@ def fitting(
         room = int(devices.DEVICE_FRACTION * free)
     if room is None or scorer.space.piecewise:
         return scorer
-    needed = devices.bytes_needed(scorer.trace(architecture).lower().compile())
+    try:
+        needed = devices.bytes_needed(scorer.trace(architecture).lower().compile())
+    except jax.errors.JaxRuntimeError as error:
+        # Compilers of TPUs refuse a program that has no room.
+        if not devices.out_of_memory(error):
+            raise
+        needed = 2 * room
     smaller = scorer.plan.within(room, needed)
     return scorer if smaller is None else fitting(make, make(smaller), architecture, room)
 

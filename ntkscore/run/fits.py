@@ -15,9 +15,10 @@ import numpy as np
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
+from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.platforms import traced_for
-from ntkscore.run.devices import Plan, bytes_needed, plan
+from ntkscore.run.devices import Plan, bytes_needed, out_of_memory, plan
 from ntkscore.run.program_text import Reading, read
 from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
 from ntkscore.run.targets import Target, devices_of, options_for, placed
@@ -149,7 +150,7 @@ def fit(
         report: called before each compilation.
 
     Raises:
-        InputError: if the target's compiler is not installed.
+        InputError: if the target's compiler is not installed, or refuses a network alone.
     """
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
@@ -158,10 +159,21 @@ def fit(
         while True:
             report(layout)
             scorer = Scorer(space, config, layout, layout_independent=True)
-            program = compiled(scorer.trace(architecture), target)
-            smaller = layout.within(target.room, program.memory)
-            if smaller is None:
-                return Fit(target, layout, program)
+            try:
+                program = compiled(scorer.trace(architecture), target)
+            except jax.errors.JaxRuntimeError as error:
+                # Compilers of TPUs refuse a program that has no room.
+                smaller = layout.halved() if out_of_memory(error) else None
+                if smaller is None:
+                    raise InputError(
+                        f"expected networks that {target.name} has room for, but its compiler "
+                        f"says: {str(error).splitlines()[0]}; score fewer images, or smaller "
+                        "networks"
+                    ) from error
+            else:
+                smaller = layout.within(target.room, program.memory)
+                if smaller is None:
+                    return Fit(target, layout, program)
             layout = smaller
 
 

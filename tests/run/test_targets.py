@@ -242,6 +242,29 @@ def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
     assert engine.fitting(make, pair, cell, room=10**12) is pair
 
 
+@pytest.mark.slow
+def test_a_program_that_a_compiler_refuses_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TPUs' compilers do where there is no room."""
+    refusals: list[Plan] = []
+
+    class Refused:
+        def __init__(self, plan: Plan) -> None:
+            self.plan = plan
+
+        def lower(self) -> "Refused":
+            return self
+
+        def compile(self) -> object:
+            refusals.append(self.plan)
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory on HBM")
+
+    monkeypatch.setattr(Scorer, "trace", lambda self, architecture: Refused(self.plan))
+    make = partial(Scorer, SPACE, CONFIG, layout_independent=True)
+    four = make(Plan(tuple(jax.local_devices()[:1]), 4, 8))
+    assert engine.fitting(make, four, SPACE.parse("323133"), room=10).plan.group == 1
+    assert [plan.group for plan in refusals] == [4, 2, 1]
+
+
 def test_unknown_targets_are_refused() -> None:
     with pytest.raises(InputError, match="expected a target of a100, h100"):
         target_named("h1000")
