@@ -33,8 +33,8 @@ Made by `make targets` (`python -m experiments.targets`) on a machine with two C
 accelerator: JAX describes the devices, and their own compilers lay out the programs. Nothing here
 was run. What a compiler cannot show is the numerics, the speed, and which algorithm cuDNN picks.
 
-Columns: *memory* is what a program needs on a device, arguments, results and temporaries, by the
-compiler. The columns after it are for a network, or for a training step. *GFLOP* counts
+Columns: *memory* is what a program needs on a device at its peak, arguments and results among it,
+by the compiler. The columns after it are for a network, or for a training step. *GFLOP* counts
 convolutions and matrix products of a network with the most expensive operations. *launches* are
 operations that the device starts one by one. *GB read and written* is what these read and write;
 a cache may spare the memory a part of it. *choices* are branches that are chosen between; on a GPU

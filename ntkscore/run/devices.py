@@ -195,9 +195,10 @@ def plan(
 
 
 def bytes_needed(program: Any) -> int:
-    """Bytes of a device that a compiled program needs, by its compiler: all of its arrays."""
+    """Bytes of a device that a compiled program needs at its peak, by its compiler."""
     size = program.memory_analysis()
-    return size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
+    every = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
+    return getattr(size, "peak_memory_in_bytes", 0) or every
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -30,7 +30,7 @@ class Compiled(NamedTuple):
 
     Attributes:
         seconds: of compilation, on this machine.
-        memory: bytes that it needs on a device: arguments, results and temporaries.
+        memory: bytes that it needs on a device at its peak, arguments and results among them.
         temporaries: bytes of these.
         reading: what the compiled program does.
         reduced: convolutions and products that the device may compute in fewer bits.
