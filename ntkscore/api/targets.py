@@ -12,9 +12,10 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.kernels.checks import checked_model
 from ntkscore.model import Model
+from ntkscore.run.devices import Plan
 from ntkscore.run.fits import (
     Arithmetic,
-    Compiled,
+    Fit,
     arithmetic,
     compiled,
     fit,
@@ -23,7 +24,7 @@ from ntkscore.run.fits import (
 )
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import dtype_of, precision
-from ntkscore.run.targets import GIB, Target, devices_of, target_named
+from ntkscore.run.targets import GIB, devices_of, target_named
 from ntkscore.trace.arithmetic import program_multiply_adds
 
 
@@ -71,7 +72,7 @@ def fits(
     work = arithmetic(job.space, job.config, dearest)
     count = len(chosen) * len(job.seeds)
     seconds = work.seconds(device, count, mean_cost(job.space, chosen))
-    return _row(device, found.program, count, found.plan.group, seconds, found.plan.batch)
+    return _row(found, count, seconds)
 
 
 def fits_network(
@@ -105,22 +106,23 @@ def fits_network(
         traced = trace_network(model, images.shape, config, device)
         found = compiled(traced, chosen)
     work = Arithmetic(2 * program_multiply_adds(traced.jaxpr.jaxpr), nan)
-    return _row(chosen, found, 1, 1, work.seconds(chosen, 1), 1)
+    return _row(Fit(chosen, Plan((device,), 1, 1), found), 1, work.seconds(chosen, 1))
 
 
-def _row(
-    target: Target, program: Compiled, count: int, group: int, seconds: float, batch: int
-) -> pd.DataFrame:
+def _row(found: Fit, count: int, seconds: float) -> pd.DataFrame:
+    """The row of a program: networks in all, and the least seconds that they take."""
+    target, plan, program = found
+    work = program.reading.work
     row = {
         "target": target.name,
-        "fits": program.memory <= target.room,
+        "fits": found.fits,
         "networks": count,
-        "group": group,
+        "group": plan.group,
         "needs_gib": program.memory / GIB,
         "has_gib": target.room / GIB,
         "at_best_seconds": seconds,
-        "launches": round(program.reading.work.launches / batch),
-        "moved_gb": program.reading.work.moved / batch / 1e9,
+        "launches": round(work.launches / plan.batch),
+        "moved_gb": work.moved / plan.batch / 1e9,
         "compiled_seconds": program.seconds,
     }
     return pd.DataFrame([row])

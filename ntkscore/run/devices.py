@@ -1,7 +1,7 @@
 """Layout of networks over devices: how many each computes in a call and side by side."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -199,6 +199,28 @@ def bytes_needed(program: Any) -> int:
     size = program.memory_analysis()
     every = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
     return getattr(size, "peak_memory_in_bytes", 0) or every
+
+
+def largest_with_room(layout: Plan, room: int, needed: Callable[[Plan], int]) -> Plan:
+    """The layout with the largest group whose program has room, or the smallest group there is.
+
+    Args:
+        layout: where to begin.
+        room: bytes of a device.
+        needed: the bytes that a layout's program needs, by its compiler. Compilers of TPUs refuse
+            a program that has no room, with an error.
+    """
+    while True:
+        try:
+            bytes_of = needed(layout)
+        except jax.errors.JaxRuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            bytes_of = 2 * room
+        smaller = layout.within(room, bytes_of)
+        if smaller is None:
+            return layout
+        layout = smaller
 
 
 def out_of_memory(error: Exception) -> bool:

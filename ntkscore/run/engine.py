@@ -193,15 +193,12 @@ def fitting(
         room = int(devices.DEVICE_FRACTION * free)
     if room is None or scorer.space.piecewise:
         return scorer
-    try:
-        needed = devices.bytes_needed(scorer.trace(architecture).lower().compile())
-    except jax.errors.JaxRuntimeError as error:
-        # Compilers of TPUs refuse a program that has no room.
-        if not devices.out_of_memory(error):
-            raise
-        needed = 2 * room
-    smaller = scorer.plan.within(room, needed)
-    return scorer if smaller is None else fitting(make, make(smaller), architecture, room)
+
+    def needed(layout: Plan) -> int:
+        return devices.bytes_needed(make(layout).trace(architecture).lower().compile())
+
+    layout = devices.largest_with_room(scorer.plan, room, needed)
+    return scorer if layout == scorer.plan else make(layout)
 
 
 def plan_for(

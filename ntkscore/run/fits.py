@@ -5,7 +5,7 @@ Nothing is run. Numerics, speed and the choice of cuDNN's algorithms show only o
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan, nan
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.platforms import traced_for
-from ntkscore.run.devices import Plan, bytes_needed, out_of_memory, plan
+from ntkscore.run.devices import Plan, bytes_needed, largest_with_room, plan
 from ntkscore.run.program_text import Reading, read
 from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
 from ntkscore.run.targets import Target, devices_of, options_for, placed
@@ -136,7 +136,6 @@ def fit(
     *,
     count: int = 1,
     batch: int | None = None,
-    report: Callable[[Plan], None] = lambda plan: None,
 ) -> Fit:
     """Compile the program of a run for a target, in the largest group that its memory holds.
 
@@ -147,7 +146,6 @@ def fit(
         target: the device.
         count: devices, 1 or 8.
         batch: networks per device and call; chosen if left out.
-        report: called before each compilation.
 
     Raises:
         InputError: if the target's compiler is not installed, or refuses a network alone.
@@ -155,26 +153,27 @@ def fit(
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
         layout = replace(layout, group=1, batch=1)
+    programs: dict[Plan, Compiled] = {}
+    said = ""
+
+    def needed(layout: Plan) -> int:
+        nonlocal said
+        scorer = Scorer(space, config, layout, layout_independent=True)
+        try:
+            programs[layout] = compiled(scorer.trace(architecture), target)
+        except jax.errors.JaxRuntimeError as error:
+            said = str(error).splitlines()[0]
+            raise
+        return programs[layout].memory
+
     with target.traced():
-        while True:
-            report(layout)
-            scorer = Scorer(space, config, layout, layout_independent=True)
-            try:
-                program = compiled(scorer.trace(architecture), target)
-            except jax.errors.JaxRuntimeError as error:
-                # Compilers of TPUs refuse a program that has no room.
-                smaller = layout.halved() if out_of_memory(error) else None
-                if smaller is None:
-                    raise InputError(
-                        f"expected networks that {target.name} has room for, but its compiler "
-                        f"says: {str(error).splitlines()[0]}; score fewer images, or smaller "
-                        "networks"
-                    ) from error
-            else:
-                smaller = layout.within(target.room, program.memory)
-                if smaller is None:
-                    return Fit(target, layout, program)
-            layout = smaller
+        layout = largest_with_room(layout, target.room, needed)
+    if layout not in programs:
+        raise InputError(
+            f"expected networks that {target.name} has room for, but its compiler says: {said}; "
+            "score fewer images, or smaller networks"
+        )
+    return Fit(target, layout, programs[layout])
 
 
 def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Any) -> Any:
