@@ -33,7 +33,7 @@ def row(target: str, program: str) -> dict[str, Any]:
     """What the compiler says of one program on one target."""
     made, on = PROGRAMS[program], target_named(target)
     devices = devices_of(on, made.devices)
-    with on.traced():
+    with on.traced(), jax.default_matmul_precision(made.products):
         traced = made.trace(devices)
         found = compiled(traced, on)
     reading, networks = found.reading, made.networks

@@ -52,7 +52,12 @@ FOUND = """## What was found, and what was done
   devices, 4.19 on one. Now the backward pass is in the branch, gradients and batch statistics alone
   are summed, and the step needs 0.32 GiB on each of eight and 2.06 on one.
 - **Groups on accelerators were chosen by an estimate.** The compiler's figure replaced it (below).
-  A v5e has no room for 16 networks at full fidelity: its compiler refuses them, and a run takes 8.
+- **Side by side, a TPU moves three times the bytes.** On a v5e a network at full fidelity reads and
+  writes 53 GB alone, 177 GB in groups of two and 184 GB in groups of eight. Runs took the largest
+  groups that had room, on TPUs as on GPUs. Now a TPU computes one network after the other.
+- **Memory limits these programs, not arithmetic** (below). Reads and writes at the published
+  bandwidth take two to seven times as long as the arithmetic at the published rate on a GPU, and
+  six times as long and more on a TPU. Products in fewer bits would save little.
 - **One by one, a network is thousands of launches.** In groups of 16 they are a tenth. In groups of
   64 they are a quarter of that, but a group computes every operation that one of its networks has:
   1.17 times the arithmetic of 3 x 3 and 1 x 1 convolutions at 16, 1.53 times at 64. The group stays
@@ -128,6 +133,30 @@ def bounds() -> Iterator[str]:
     yield table(["fidelity", "target", "TFLOP/s", "seconds at best", "rate after"], lines)
 
 
+def limits(rows: pd.DataFrame) -> Iterator[str]:
+    """Arithmetic beside reads and writes of a network, at a device's published rates."""
+    yield "## What limits a network"
+    yield (
+        "Milliseconds of the most expensive network's arithmetic at the published rate, and of "
+        "what its operations read and write at the published bandwidth, if a cache spares nothing. "
+        "The launches come on top: of each, a GPU may take a few microseconds."
+    )
+    lines = []
+    for name in [p for p in PROGRAMS if p.startswith("NAS-Bench-201") and PROGRAMS[p].devices == 1]:
+        for target in TARGETS.values():
+            of = rows[(rows["target"] == target.name) & (rows["program"] == name)]
+            if of.empty or of["failure"].iloc[0] or float(of["unknown_loops"].iloc[0]):
+                continue
+            gflop, moved, launches = (
+                float(of[column].iloc[0]) for column in ("gflop", "moved_gb", "launches")
+            )
+            arithmetic, traffic = 1e12 * gflop / target.rate, 1e12 * moved / target.bandwidth
+            lines.append(
+                [name, target.name, f"{arithmetic:.3g}", f"{traffic:.3g}", f"{launches:,.0f}"]
+            )
+    yield table(["program", "target", "arithmetic, ms", "reads and writes, ms", "launches"], lines)
+
+
 def memory(rows: pd.DataFrame) -> Iterator[str]:
     """What a space estimates beside what the compiler says."""
     yield "## Memory: estimated, and by the compiler"
@@ -165,5 +194,5 @@ def memory(rows: pd.DataFrame) -> Iterator[str]:
 
 def write(rows: pd.DataFrame) -> str:
     """The whole page."""
-    parts = [INTRODUCTION, FOUND, *bounds(), *memory(rows), *tables(rows)]
+    parts = [INTRODUCTION, FOUND, *bounds(), *limits(rows), *memory(rows), *tables(rows)]
     return "\n\n".join(parts) + "\n"

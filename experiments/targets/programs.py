@@ -36,6 +36,8 @@ class Program(NamedTuple):
         on: targets that it is compiled for; all of them if empty.
         devices: how many it runs on.
         communicates: whether its devices have something to tell each other.
+        products: precision of a network's own products, a value of JAX's
+            `jax_default_matmul_precision`; full if left out.
     """
 
     trace: Callable[[Devices], Any]
@@ -43,6 +45,7 @@ class Program(NamedTuple):
     on: tuple[str, ...] = ()
     devices: int = 1
     communicates: bool = False
+    products: str | None = None
 
 
 def ranking(space: Space, cell: str, samples: int, group: int = 1, **choices: Any) -> Program:
@@ -98,26 +101,34 @@ def training(devices: Devices, space: NASBench201 | None = None) -> Any:
 
 
 _FULL, _SMALL = partial(nasbench201, FULL_FIDELITY), partial(nasbench201, SMALL)
-GPUS, A_FEW = ("a100", "h100", "h200"), ("h100", "v5e")
+GPUS, TPUS, A_FEW = ("a100", "h100", "h200"), ("v4", "v5e", "v6e"), ("h100", "v5e")
+RESNET18, VIT = network("resnet18", 50), network("vit", 16)
 PROGRAMS: dict[str, Program] = {
     "NAS-Bench-201, small, group of 1": _SMALL(1),
-    "NAS-Bench-201, small, group of 16": _SMALL(16)._replace(on=GPUS),
+    "NAS-Bench-201, small, group of 16": _SMALL(16)._replace(on=(*GPUS, "v5e")),
     "NAS-Bench-201, small, group of 64": _SMALL(64)._replace(on=GPUS),
     "NAS-Bench-201, full, group of 1": _FULL(1),
-    "NAS-Bench-201, full, group of 16": _FULL(16)._replace(on=GPUS),
+    "NAS-Bench-201, full, group of 2": _FULL(2)._replace(on=("v5e",)),
     "NAS-Bench-201, full, group of 8": _FULL(8)._replace(on=("v5e",)),
+    "NAS-Bench-201, full, group of 16": _FULL(16)._replace(on=(*GPUS, "v6e")),
     "NAS-Bench-201, full, group of 64": _FULL(64)._replace(on=GPUS),
+    "NAS-Bench-201, full, PGD, group of 1": _FULL(1, attack="pgd")._replace(on=TPUS),
     "NAS-Bench-201, full, PGD, group of 16": _FULL(16, attack="pgd")._replace(on=GPUS),
+    "NAS-Bench-201, full, all measures, group of 1": _FULL(1, proxies=True)._replace(on=TPUS),
     "NAS-Bench-201, full, all measures, group of 16": _FULL(16, proxies=True)._replace(on=GPUS),
     "NAS-Bench-201, full, group of 16, eight devices": _FULL(16)._replace(on=("h100",), devices=8),
     "NAS-Bench-201, small, group of 1, eight devices": _SMALL(1)._replace(on=A_FEW, devices=8),
     "residual, depth 20, group of 1": ranking(Residual(depth=20), "1" * 18, 50),
     "DARTS, C = 8, 5 cells, group of 1": ranking(
         Darts(channels=8, layers=5), "AdvRush", 16
-    )._replace(on=GPUS),
+    )._replace(on=(*GPUS, "v5e")),
     "WRN-16-4, 16 images": ranking(WideResNet(), "WRN-16-4", 16)._replace(on=GPUS),
-    "own network, ResNet-18, 50 images": network("resnet18", 50)._replace(on=A_FEW),
-    "own network, ViT, 16 images": network("vit", 16)._replace(on=GPUS),
+    "own network, ResNet-18, 50 images": RESNET18._replace(on=A_FEW),
+    "own network, ResNet-18, 50 images, bfloat16 products": RESNET18._replace(
+        on=A_FEW, products="bfloat16"
+    ),
+    "own network, ViT, 16 images": VIT._replace(on=(*GPUS, "v5e")),
+    "own network, ViT, 16 images, bfloat16 products": VIT._replace(on=A_FEW, products="bfloat16"),
     "training step, 256 images": Program(training, on=A_FEW),
     "training step, eight devices": Program(training, on=("h100",), devices=8, communicates=True),
 }

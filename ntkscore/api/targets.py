@@ -51,9 +51,11 @@ def fits(
         One row: `target`; `fits`; `networks`, times seeds; `group`, networks side by side;
         `needs_gib` and `has_gib`, memory by the compiler and what JAX takes of the device's by
         default; `at_best_seconds`, the networks' arithmetic at the device's published rate for
-        float32, a bound below any measurement; `launches` for a network, operations that the device
-        starts one by one; `moved_gb` for a network, what these read and write, of which a cache may
-        spare the memory a part; `compiled_seconds` on this machine.
+        float32, a bound below any measurement; of the most expensive network, `launches`,
+        operations that the device starts one by one, and `moved_gb`, what these read and write;
+        `moved_seconds`, that for every network at the published bandwidth, of which a cache may
+        spare a part; `compiled_seconds` on this machine. What is moved is NaN where only the
+        numbers decide how often a loop runs.
 
     Raises:
         InputError: if something does not fit, or the target's compiler is not installed.
@@ -112,7 +114,9 @@ def fits_network(
 def _row(found: Fit, count: int, seconds: float) -> pd.DataFrame:
     """The row of a program: networks in all, and the least seconds that they take."""
     target, plan, program = found
-    work = program.reading.work
+    # Where only the numbers decide how often a loop runs, a program's work is not known.
+    each = nan if 0 in program.reading.trips else 1 / plan.batch
+    launches, moved = (each * total for total in program.reading.work[:2])
     row = {
         "target": target.name,
         "fits": found.fits,
@@ -121,8 +125,9 @@ def _row(found: Fit, count: int, seconds: float) -> pd.DataFrame:
         "needs_gib": program.memory / GIB,
         "has_gib": target.room / GIB,
         "at_best_seconds": seconds,
-        "launches": round(work.launches / plan.batch),
-        "moved_gb": work.moved / plan.batch / 1e9,
+        "launches": launches,
+        "moved_gb": moved / 1e9,
+        "moved_seconds": count * moved / target.bandwidth,
         "compiled_seconds": program.seconds,
     }
     return pd.DataFrame([row])

@@ -140,8 +140,9 @@ def _print_fit(
     with stderr.status(f"compiling for {target}"):
         frame = fits(target, chosen, job.data, config, **how)
     note = (
-        "Compiled here, not run. at_best_seconds is arithmetic at the device's published rate; "
-        "launches and moved_gb are of the most expensive network."
+        "Compiled here, not run. at_best_seconds: the arithmetic at the device's published rate. "
+        "launches, moved_gb: operations of the most expensive network, and what they read and "
+        "write. moved_seconds: that for every network at the published bandwidth, without a cache."
     )
     print_frame(frame, format, f"Fit on {target}", note)
 

@@ -16,7 +16,9 @@ from ntkscore.platforms import platform
 from ntkscore.program_cache import keep_traced
 
 GROUP = 16
-"""Networks whose operations run side by side on an accelerator, where memory allows it."""
+"""Networks whose operations run side by side on a GPU, where memory allows it. On a TPU one network
+runs after the other: side by side, their programs move three times the bytes and more (the page
+experiments/TARGETS.md)."""
 GROUPS_PER_CALL = 4
 NETWORKS_PER_CORE = 4
 """Networks per core in one call; several, so that the cores' work evens out."""
@@ -168,10 +170,10 @@ def plan(
     batch: int | None = None,
     devices: Sequence[Any] | None = None,
 ) -> Plan:
-    """The layout for these devices: one network after the other on CPUs, groups on accelerators.
+    """The layout for these devices: groups on GPUs, one network after the other on others.
 
     CPUs share their memory, so that only as many of them take part as have room in it. Whether a
-    group has room on an accelerator, its compiler says (`ntkscore.run.engine.fitting`).
+    group has room on a GPU, its compiler says (`ntkscore.run.engine.fitting`).
 
     Args:
         bytes_each: memory of one network on a CPU; None where it is unknown.
@@ -188,9 +190,8 @@ def plan(
         if free is not None and bytes_each is not None:
             chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
         return Plan(chosen, 1, batch or (1 if len(chosen) == 1 else NETWORKS_PER_CORE))
-    if batch is None:
-        return Plan(chosen, GROUP, GROUP * GROUPS_PER_CALL)
-    group = min(GROUP, batch)
+    batch = batch or GROUP * GROUPS_PER_CALL
+    group = 1 if chosen[0].platform == "tpu" else min(GROUP, batch)
     return Plan(chosen, group, -(-batch // group) * group)
 
 

@@ -175,9 +175,9 @@ def test_other_failures_and_the_smallest_batch_end_the_run(monkeypatch: pytest.M
         rows_by(here(1, 1))
 
 
-def accelerator(free: int | None) -> SimpleNamespace:
+def accelerator(free: int | None, platform: str = "gpu") -> SimpleNamespace:
     stats = None if free is None else {"bytes_limit": free + 10, "bytes_in_use": 10}
-    return SimpleNamespace(platform="gpu", device_kind="A GPU", memory_stats=lambda: stats)
+    return SimpleNamespace(platform=platform, device_kind="A GPU", memory_stats=lambda: stats)
 
 
 def test_plans() -> None:
@@ -195,6 +195,9 @@ def test_plans() -> None:
     # On an accelerator the compiler says what has room, and not an estimate.
     assert devices.plan(10**15, devices=[accelerator(8 * 10**9)]).group == 16
     assert devices.plan(10**9, 20, [accelerator(80 * 10**9)]).batch == 32
+    tpu = [accelerator(16 * 10**9, "tpu")]
+    assert devices.plan(10**9, devices=tpu) == Plan(tuple(tpu), 1, 64)
+    assert devices.plan(10**9, 20, tpu).batch == 20
     assert str(large) == "1 × A GPU, 64 networks per call and device, 16 side by side"
 
 

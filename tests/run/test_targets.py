@@ -342,6 +342,8 @@ def test_rank_says_what_fits() -> None:
     assert row["fits"] and row["networks"] == 64 and row["group"] == 16
     assert 0 < row["needs_gib"] < row["has_gib"]
     assert 0 < row["at_best_seconds"] < 1
+    bandwidth = TARGETS["h100"].bandwidth
+    assert np.isclose(row["moved_seconds"], 64 * row["moved_gb"] * 1e9 / bandwidth, rtol=1e-3)
 
 
 @pytest.mark.target
