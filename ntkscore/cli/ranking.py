@@ -93,7 +93,7 @@ def rank(
             "expected a folder for the results, got none; name one with --out, or a run to rank"
         )
 
-    from ntkscore.run.processes import join
+    from ntkscore.run.processes import join, wait_for_others
 
     job = ordered.job(config, space)
     accuracies = None if table is None else ntkscore.load_table(table, job.data.name)
@@ -106,6 +106,7 @@ def rank(
     with interruptible(lambda: _on_disk(out)), progress_display() as report:
         session = {"cells": cells}
         run = job.score(chosen, out, batch=batch, report=report, session=session, share=share)
+        wait_for_others()
     ranking = job.ranking(run.results, chosen)
     if missing := job.missing(run.results, chosen):
         stderr.print(

@@ -1,6 +1,7 @@
 """The processes that share a run, and which networks each of them computes."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from ntkscore.errors import InputError
@@ -70,8 +71,7 @@ def join(
             return Share(process, processes)
     elif not distributed:
         return Share()
-    # The processes share no arrays, so that one goes on when another is lost; and one that ends
-    # early waits for the others, because the first of them keeps the others' address book.
+    # The processes share no arrays, so that one goes on when another is lost.
     jax.config.update("jax_enable_recoverability", True)
     try:
         jax.distributed.initialize(
@@ -87,3 +87,19 @@ def join(
             "check the coordinator's address, or give --processes and --process alone"
         ) from error
     return jax_share()
+
+
+def wait_for_others() -> None:
+    """Wait until every process that JAX has joined is here or lost; the first leaves last.
+
+    It keeps the others' address book: JAX ends a process that can no longer reach the first one.
+    """
+    if not jax.distributed.is_initialized():
+        return
+    from jax.experimental.multihost_utils import ProcessFailureError, live_devices
+
+    for _ in range(1 if jax.process_index() else 2):
+        # The second time the first process waits until the others have left.
+        with suppress(ProcessFailureError), live_devices(jax.devices()):
+            pass
+    jax.distributed.shutdown()

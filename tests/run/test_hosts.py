@@ -100,6 +100,23 @@ def test_slurm_numbers_the_processes_that_jax_joins(tmp_path: Path, expected: pd
     same_rows(rows_in(out), expected)
 
 
+@pytest.mark.slow
+def test_the_first_process_leaves_last() -> None:
+    """JAX would end the other one, which takes longer."""
+    program = """
+import sys, time
+from ntkscore.run.processes import join, wait_for_others
+share = join(coordinator=sys.argv[1], processes=2, process=int(sys.argv[2]))
+time.sleep(2 * share.index)
+wait_for_others()
+"""
+    address = f"127.0.0.1:{free_port()}"
+    commands = [[sys.executable, "-c", program, address, str(i)] for i in range(2)]
+    both = [subprocess.Popen(each, stderr=subprocess.PIPE, text=True) for each in commands]
+    for process in both:
+        finish(process)
+
+
 @pytest.mark.thorough
 def test_without_the_first_process_jax_ends_the_others(tmp_path: Path) -> None:
     out, cells = tmp_path / "run", ["--cells", "random:60", *OPTIONS]

@@ -61,7 +61,8 @@ def test_the_steps_are_those_of_a_plain_loop_and_keep_the_regret_identity() -> N
         weights = jax.tree.map(lambda w, g: w - STEP * g, weights, gradient)
     assert dot(minus(got.params, weights), minus(got.params, weights)) < 1e-20
     np.testing.assert_allclose(np.stack([got.clean, got.robust], 1), seen, rtol=1e-9)
-    assert got.progressive == (np.mean(got.clean < 0), np.mean(got.robust < 0))
+    clean, robust = np.asarray(got.clean), np.asarray(got.robust)
+    assert got.progressive == (np.mean(clean < 0), np.mean(robust < 0))
     # For every W*: the sum of ⟨g, W − W*⟩ is the difference of squared distances, and the squares.
     other = network().params
     other = jax.tree.map(lambda w: w + 0.1, other)
