@@ -85,7 +85,7 @@ def terms(
 def trade(part: pd.DataFrame) -> tuple[bool, str]:
     """Judge that clean error rises and PGD error falls with β, up to two standard errors."""
     by_beta = part.groupby("beta")[["clean error", "PGD error"]]
-    means, errors = by_beta.mean(), by_beta.std() / np.sqrt(SEEDS)
+    means, errors = by_beta.mean(), by_beta.sem()
     slack = 2 * np.sqrt(errors**2 + errors.shift() ** 2)
     change, slack = means.diff().iloc[1:], slack.iloc[1:]
     rises = (change["clean error"] >= -slack["clean error"]).all()

@@ -82,7 +82,7 @@ def run(study: Study) -> Outcome:
         for i, (name, one) in enumerate(part.groupby("kernel", sort=False)):
             fitted = slope(one, "m", "deviation")
             widest = one[one["m"] == one["m"].max()]["trace"]
-            bias = abs(widest.mean()) / (widest.std() / np.sqrt(len(widest)))
+            bias = abs(widest.mean()) / widest.sem()
             row[str(name)] = f"{fitted.value:.2f}"
             findings.measure(
                 f"{label}: {name} approaches its limit as m^−1/2",
