@@ -128,6 +128,41 @@ def projected_descent(
     return Descent(params, *measured)
 
 
+def descend_until(
+    loss: Callable[[PyTree], Array],
+    params: PyTree,
+    step_size: float | Array,
+    enough: float | Array,
+    most: int | Array,
+) -> tuple[Array, PyTree, Array]:
+    """The number of steps of descent until a loss is low enough; weights, and the loss found last.
+
+    Args:
+        loss: of weights.
+        params: where it starts.
+        step_size: α.
+        enough: the loss at which it ends.
+        most: steps after which it ends anyway.
+
+    Example:
+        >>> length = lambda w: jnp.sum(w**2)
+        >>> t, w, loss = descend_until(length, jnp.ones(1), 0.25, enough=0.1, most=9)
+        >>> int(t), w.tolist(), float(loss)
+        (2, [0.25], 0.0625)
+    """
+
+    def step(run: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
+        t, w, _ = run
+        value, gradient = jax.value_and_grad(loss)(w)
+        # The loss is of the weights before the step, which are kept where it is low enough.
+        done = value <= enough
+        moved = jax.tree.map(lambda a, g: jnp.where(done, a, a - step_size * g), w, gradient)
+        return t + jnp.where(done, 0, 1), moved, value
+
+    start = (jnp.asarray(0), params, jnp.asarray(jnp.inf))
+    return lax.while_loop(lambda run: (run[0] < most) & (run[2] > enough), step, start)
+
+
 def regret(
     run: Descent, step_size: float, curvature: float | None = None, width: int = 1
 ) -> Regret:

@@ -56,7 +56,7 @@ def label_energy_binary(kernel: Kernel, y: Labels) -> Energy:
     return Energy(value, lower=value, upper=value)
 
 
-def margin_energy(kernel: Kernel, y: Labels, gap: float = GAP, steps: int = 20_000) -> Energy:
+def margin_energy(kernel: Kernel, y: Labels, steps: int = 20_000) -> Energy:
     """s = min ỹᵀ M⁻¹ ỹ over all ỹ with y_i ỹ_i ≥ 1, the squared norm of the hard-margin SVM.
 
     Found from its dual, max 2 Σa − aᵀQa over a ≥ 0 with Q = M ∘ yyᵀ, whose value is a lower bound
@@ -65,7 +65,6 @@ def margin_energy(kernel: Kernel, y: Labels, gap: float = GAP, steps: int = 20_0
     Args:
         kernel: M, positive semidefinite.
         y: labels 1 and −1.
-        gap: relative distance of the two bounds at which to stop.
         steps: of the optimiser, at most.
 
     Raises:
@@ -102,12 +101,12 @@ def margin_energy(kernel: Kernel, y: Labels, gap: float = GAP, steps: int = 20_0
         least = reached.min()
         if least > 0:
             upper = min(upper, float(a @ reached / least**2))
-        if upper - lower <= gap * lower:
+        if upper - lower <= GAP * lower:
             return Energy(lower / scale, "ok", lower / scale, upper / scale)
     return Energy(float("nan"), "not_converged", lower / scale, upper / scale)
 
 
-def stacked_energy(gram: Float[np.ndarray, "m m"], y: Labels, gap: float = GAP) -> Energy:
+def stacked_energy(gram: Float[np.ndarray, "m m"], y: Labels) -> Energy:
     """The margin energy of clean and attacked points together, each with its point's label.
 
     What the proof of theorem 1 would need for 0 < β < 1: a comparator that fits both, not their
@@ -115,9 +114,9 @@ def stacked_energy(gram: Float[np.ndarray, "m m"], y: Labels, gap: float = GAP) 
 
     Args:
         gram: 2n×2n, of X and X_ρ.
-        y, gap: as for `margin_energy`.
+        y: labels 1 and −1, of X.
     """
-    return margin_energy(gram, np.concatenate([y, y]), gap)
+    return margin_energy(gram, np.concatenate([y, y]))
 
 
 def leading_term(energy: float, layers: int, n: int) -> float:

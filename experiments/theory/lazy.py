@@ -8,10 +8,11 @@ Source: Wang et al. (2022), "Adversarial robustness is at odds with lazy trainin
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from experiments.theory.convergence import project_to_ball
 from experiments.theory.least_eigenvalue import Bound
 
 ROUNDING = 1e-12
@@ -90,13 +91,12 @@ def project_rows(
     Source: Wang et al. (2022), algorithm 1, line 11, after every step.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> project_rows(jnp.asarray([[3.0, 4.0], [0.5, 0.0]]), jnp.zeros((2, 2)), 2.5)
         Array([[1.5, 2. ],
                [0.5, 0. ]], dtype=float32)
     """
-    change = weights - start
-    lengths = jnp.linalg.norm(change, axis=1, keepdims=True)
-    return jnp.where(lengths > radius, start + change * (radius / lengths), weights)
+    return jax.vmap(project_to_ball, (0, 0, None))(weights, start, radius)
 
 
 def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, " d"], radius: float) -> float:

@@ -141,11 +141,8 @@ def defects(
 
 def on_the_boundary(key: PRNGKeyArray, centre: PyTree, tau: Array | float) -> PyTree:
     """Random weights of which every layer is at a distance τ from the centre's."""
-    leaves, form = jax.tree.flatten(centre)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [jax.random.normal(k, w.shape, w.dtype) for k, w in zip(keys, leaves, strict=True)]
-    moved = [w + tau * d / jnp.sqrt(jnp.sum(d**2)) for w, d in zip(leaves, drawn, strict=True)]
-    return jax.tree.unflatten(form, moved)
+    drawn = optax.tree.random_like(key, centre)
+    return jax.tree.map(lambda w, d: w + tau * d / jnp.sqrt(jnp.sum(d**2)), centre, drawn)
 
 
 def furthest(

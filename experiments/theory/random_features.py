@@ -10,10 +10,13 @@ networks", definition 5.1 and appendix C.
 
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import gammaln, roots_legendre
 
+from attacks import project_to_sphere
 from cells.residual.activations import ACTIVATIONS
 from experiments.theory.gaussian import moments
 
@@ -71,6 +74,43 @@ def eigenvalues(
         # (k + d − 2) P_{k+1} = (2k + d − 2) t P_k − k P_{k−1}
         before, now = now, ((2 * k + power) * t * now - k * before) / (k + power)
     return np.array(found)
+
+
+def random_sum(
+    dimension: int, points: int, terms: int
+) -> tuple[Float[Array, "n d"], Float[Array, "t d"], Float[Array, " t"]]:
+    """Uniform points, and uniform centres x_t and random signs a_t of a sum of kernel functions."""
+    first, second, third = jax.random.split(jax.random.key(dimension), 3)
+    return (
+        project_to_sphere(jax.random.normal(first, (points, dimension))),
+        project_to_sphere(jax.random.normal(second, (terms, dimension))),
+        jax.random.rademacher(third, (terms,), jnp.float32),
+    )
+
+
+def random_features(
+    key: PRNGKeyArray,
+    x: Float[Array, "n d"],
+    centres: Float[Array, "t d"],
+    signs: Float[Array, " t"],
+    count: int,
+    activation: str,
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """h_M(x) = 1/M Σ c(w_r)·x σ′(w_r·x) of one draw of M features, and the mean of ‖c(w_r)‖².
+
+    Args:
+        key: of the draw.
+        x, centres, signs: as `random_sum` has them.
+        count: M.
+        activation: σ.
+    """
+    w = jax.random.normal(key, (count, x.shape[1]))
+    if activation == SQUARED_RELU:
+        w, prime = x.shape[1] ** 0.5 * project_to_sphere(w), lambda z: 2 * jax.nn.relu(z)
+    else:
+        prime = jax.grad(lambda z: jnp.sum(ACTIVATIONS[activation](z)))
+    c = (prime(w @ centres.T) * signs) @ centres
+    return jnp.mean(prime(x @ w.T) * (x @ c.T), 1), jnp.mean(jnp.sum(c**2, 1))
 
 
 def mean_square_bound(norm_squared: float, dimension: int, count: int) -> float:

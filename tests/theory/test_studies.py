@@ -19,7 +19,7 @@ from experiments.study import Experiment, Study
 from experiments.theory.seeds import Interval, crossing, over_seeds
 from experiments.theory.studies import THEORY, filters, ranking
 from experiments.theory.studies.digits import split
-from experiments.theory.studies.setting import kernels_of, of_width
+from experiments.theory.studies.setting import kernels_of, on_points
 from experiments.theory.studies.statistics import Findings, agreement, positive, slope, within
 from experiments.theory.tasks import margin, on_sphere
 from ntkscore.errors import InputError
@@ -161,7 +161,7 @@ def test_every_pattern_of_ten_layers_is_a_network() -> None:
 
 def test_margins_that_overflow_are_wrong_and_counted() -> None:
     x, y = margin(20, 5, 0.25, np.random.default_rng(0))
-    space = of_width(Residual(output_scale="sqrt_width"), 16, x)
+    space = on_points(Residual(output_scale="sqrt_width", width=16), x)
     skips = space.parse("00")
     shape, gammas = space.shape(skips), np.array([1e-3, 1e30], np.float32)
     weights = space.draw(shape, 0, np.float32)

@@ -7,23 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray
 
 from attacks import project_to_sphere
 from cells.residual.activations import ACTIVATIONS
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
-from experiments.theory.convergence import Arcs, theorem51_width
+from experiments.theory.convergence import Arcs, descend_until, theorem51_width
 from experiments.theory.energies import margin_energy
 from experiments.theory.networks import draw_two_layer
 from experiments.theory.random_features import (
     SQUARED_RELU,
     eigenvalues,
     mean_square_bound,
+    random_features,
+    random_sum,
     tangent_kernel,
 )
 from experiments.theory.seeds import log_slope
-from experiments.theory.studies.setting import Rows, grid, lines
+from experiments.theory.studies.setting import Rows, grid, lines_by_group
 from experiments.theory.studies.statistics import Findings, holds, slope
 from experiments.theory.training import mean_loss
 from ntkscore.model import Model
@@ -41,42 +43,25 @@ ARCS = Arcs(radius=0.15, grid=11)
 FULL = {"DRAWS": 500, "GAPS": (0.4, 0.2, 0.1), "WIDTHS": (64, 256, 1024, 4096, 16384), "SEEDS": 10}
 
 
-@partial(jax.jit, static_argnames="count")
-def drawn(
-    key: PRNGKeyArray, x: Array, centres: Array, signs: Array, count: int
-) -> tuple[Array, Array]:
-    """h_M of M features of σ = relu² at the points, and M Σ ‖c_r‖²."""
-    d = x.shape[1]
-    w = d**0.5 * project_to_sphere(jax.random.normal(key, (count, d)))
-    prime = lambda z: 2 * jax.nn.relu(z)  # noqa: E731
-    c = (prime(w @ centres.T) * signs) @ centres
-    return jnp.mean(prime(x @ w.T) * (x @ c.T), 1), jnp.mean(jnp.sum(c**2, 1))
+drawn = jax.jit(random_features, static_argnames=("count", "activation"))
+"""`random_features`, compiled."""
 
 
 def feature_rows() -> Rows:
     """A row for each dimension, number of features and draw: errors and sizes of h_M."""
-    for d in DIMENSIONS:
-        first, second, third = jax.random.split(jax.random.key(d), 3)
-        x = project_to_sphere(jax.random.normal(first, (POINTS, d)))
-        centres = project_to_sphere(jax.random.normal(second, (TERMS, d)))
-        a = jax.random.rademacher(third, (TERMS,), jnp.float32)
-        at, signs = np.asarray(centres, float), np.asarray(a, float)
-        wanted = tangent_kernel(SQUARED_RELU, np.asarray(x, float) @ at.T) @ signs
-        norm_squared = float(signs @ tangent_kernel(SQUARED_RELU, at @ at.T) @ signs)
+    for case in grid(part=["features"], d=DIMENSIONS):
+        d = case["d"]
+        arrays = random_sum(d, POINTS, TERMS)
+        x, centres, signs = (np.asarray(each, float) for each in arrays)
+        wanted = tangent_kernel(SQUARED_RELU, x @ centres.T) @ signs
+        norm_squared = float(signs @ tangent_kernel(SQUARED_RELU, centres @ centres.T) @ signs)
         for draw in grid(M=FEATURES, seed=range(DRAWS)):
-            found, size = drawn(jax.random.key(draw["seed"]), x, centres, a, draw["M"])
+            key, count = jax.random.key(draw["seed"]), draw["M"]
+            found, size = drawn(key, *arrays, count, SQUARED_RELU)
             error = np.asarray(found, float) - wanted
-            yield (
-                {"part": "features", "d": d}
-                | draw
-                | {
-                    "error": float(np.abs(error).max()),
-                    "square / bound": float(
-                        np.mean(error**2) / mean_square_bound(norm_squared, d, draw["M"])
-                    ),
-                    "size / norm": float(size) / norm_squared,
-                }
-            )
+            square = np.mean(error**2) / mean_square_bound(norm_squared, d, count)
+            sizes = {"square / bound": float(square), "size / norm": float(size) / norm_squared}
+            yield case | draw | {"error": float(np.abs(error).max())} | sizes
 
 
 def degree_rows() -> Rows:
@@ -105,16 +90,10 @@ def steps_until(
     model = network(key, width, sigma)
     y = jnp.asarray(ARCS.y, jnp.float32)
 
-    def step(run: PyTree) -> PyTree:
-        t, w, _ = run
-        points = lax.stop_gradient(ARCS.worst(model, w))
-        loss, gradient = jax.value_and_grad(lambda w: mean_loss(model, w, points, y))(w)
-        # The loss is of the weights before the step, which are kept where it is low enough.
-        done = loss <= gap
-        return t + jnp.where(done, 0, 1), jnp.where(done, w, w - gap * gradient), loss
+    def robust_loss(w: Array) -> Array:
+        return mean_loss(model, w, ARCS.worst(model, lax.stop_gradient(w)), y)
 
-    start = (jnp.asarray(0), model.params, jnp.asarray(jnp.inf))
-    t, w, loss = lax.while_loop(lambda run: (run[0] < most) & (run[2] > gap), step, start)
+    t, w, loss = descend_until(robust_loss, model.params, gap, gap, most)
     return t, loss, jnp.linalg.norm(w - model.params)
 
 
@@ -130,16 +109,15 @@ def robust_norm(sigma: str, gap: float) -> float:
 
 def descent_rows() -> Rows:
     """A row for each activation, ε, width and seed: steps that descent takes."""
-    for case in grid(sigma=SIGMAS, gap=GAPS):
-        sigma, gap = case.values()
+    for case in grid(part=["descent"], sigma=SIGMAS, gap=GAPS):
+        _, sigma, gap = case.values()
         radius = robust_norm(sigma, gap)
         allowed = int(np.ceil(radius**2 / gap**2))
         for run in grid(m=WIDTHS, seed=range(SEEDS)):
             key, most = jax.random.key(run["seed"]), jnp.asarray(allowed)
             t, loss, way = steps_until(key, jnp.float32(gap), most, run["m"], sigma)
             yield (
-                {"part": "descent"}
-                | case
+                case
                 | run
                 | {
                     "R": radius,
@@ -239,17 +217,13 @@ def run(study: Study) -> Outcome:
     of_degrees(findings, degrees)
     of_descent(findings, descents)
     figure, axes = panels(3, 0.8)
-    for colour, (d, part) in enumerate(features.groupby("d")):
-        lines(axes[0], part, "M", "error", f"d = {d}", colour)
-        values = degrees[(degrees["d"] == d) & (degrees["k"] % 2 == 1)]
+    largest, steps = {"error": "largest error"}, {"steps": "steps to a loss of ε"}
+    lines_by_group(axes, features, ["d"], "M", largest, "d = {}".format, "features M")
+    for colour, (_, values) in enumerate(degrees[degrees["k"] % 2 == 1].groupby("d")):
         axes[1].loglog(values["k"], values["eigenvalue"], "o-", ms=3, color=COLOURS[colour])
-    axes[0].set(title="largest error", xlabel="features M")
     axes[1].set(title="eigenvalue of relu²", xlabel="degree k, odd")
-    for colour, ((sigma, gap), part) in enumerate(descents.groupby(["sigma", "gap"], sort=False)):
-        lines(axes[2], part, "m", "steps", f"{sigma}, ε = {gap:g}", colour)
-    axes[2].set(title="steps to a loss of ε", xlabel="width m")
-    axes[0].legend(fontsize="x-small")
-    axes[2].legend(fontsize="x-small")
+    label = "{}, ε = {:g}".format
+    lines_by_group(axes[2:], descents, ["sigma", "gap"], "m", steps, label, "width m")
     summary = descents.groupby(["sigma", "gap", "m"], sort=False)[
         ["R", "allowed", "steps", "reached", "way / R"]
     ].mean()

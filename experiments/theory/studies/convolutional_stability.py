@@ -152,20 +152,15 @@ def of_depth(findings: Findings, frame: pd.DataFrame) -> None:
         within([apart], 1, np.inf) if learned.drop("residual").all() else "not decidable",
         f"the ratio of L = {many} to {few} over that of fully connected networks, m = {WIDTHS[-1]}",
     )
-    width = over_seeds(widest_over_narrowest(frame), lambda drawn: float(np.divide(*drawn.mean(0))))
+    shallow = frame[(frame["kind"] == "residual") & (frame["L"] == few)]
+    by_width = shallow.pivot(index="seed", columns="m", values="end")
     findings.add(
         f"residual, L = {few}: a peak in the width (figure 8)",
         "an insignificant one",
-        f"{width} times the narrowest",
+        f"{ratio(by_width, WIDTHS[-1], WIDTHS[0])} times the narrowest",
         "not decidable",
         f"widths of {WIDTHS[0]} to {WIDTHS[-1]} against unnamed ones: shown, not judged",
     )
-
-
-def widest_over_narrowest(frame: pd.DataFrame) -> np.ndarray:
-    """Stability of the shallower residual networks of the largest and the smallest width."""
-    part = frame[(frame["kind"] == "residual") & (frame["L"] == LAYERS[0])]
-    return part.pivot(index="seed", columns="m", values="end")[[WIDTHS[-1], WIDTHS[0]]].to_numpy()
 
 
 def of_stopping(findings: Findings, frame: pd.DataFrame) -> None:
@@ -173,9 +168,7 @@ def of_stopping(findings: Findings, frame: pd.DataFrame) -> None:
     for width, layers in STOPPED:
         part = frame[(frame["m"] == width) & (frame["L"] == layers)]
         by = {of: part.pivot(index="seed", columns="epochs", values=of) for of in part.columns[5:]}
-        gain = over_seeds(
-            (by["accuracy"][LONG] - by["accuracy"][SHORT]).to_numpy(), lambda d: float(d.mean())
-        )
+        gain = over_seeds((by["accuracy"][LONG] - by["accuracy"][SHORT]).to_numpy(), np.mean)
         findings.add(
             f"fully connected, m = {width}, L = {layers}: flat after epoch {SHORT} (figure 6)",
             "accuracy and loss almost unchanged",

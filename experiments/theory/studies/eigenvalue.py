@@ -15,7 +15,7 @@ from experiments.study import Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.least_eigenvalue import KERNELS, lower_bound, lower_bound_at, printed_bound
 from experiments.theory.sphere import CapAttack, project_to_cap
-from experiments.theory.studies.setting import LABELS, Rows, of_width
+from experiments.theory.studies.setting import LABELS, Rows, on_points
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import margin, on_sphere
 from experiments.theory.training import input_gradient
@@ -41,7 +41,7 @@ def stacks(
     rng = np.random.default_rng(SEED)
     x, y = margin(n, d, 0.0, rng)
     directions = [margin(n, d, 0.0, rng).x for _ in range(2)]
-    space = of_width(Residual(activation=activation), WIDTH, x)
+    space = on_points(Residual(activation=activation, width=WIDTH), x)
     shape = (activation,) * (layers - 1)
     weights = space.draw(shape, SEED, jnp.float32)
     points, labels = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)

@@ -3,16 +3,14 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
 
-from attacks import project_to_sphere
 from cells.residual import ACTIVATIONS
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
-from experiments.theory.gaussian import moments
+from experiments.theory.random_features import random_features, random_sum, tangent_kernel
 from experiments.theory.studies.setting import Rows, grid, lines
 from experiments.theory.studies.statistics import Findings, slope
 
@@ -27,32 +25,17 @@ FULL = {"DRAWS": 1000, "FEATURES": (64, 256, 1024, 4096, 16384)}
 def drawn(
     key: PRNGKeyArray, x: Array, centres: Array, signs: Array, count: int, sigma: str
 ) -> Array:
-    """h_M(x) = 1/M Σ_r c(w_r)·x σ′(w_r·x), of one draw of M features."""
-    prime = jax.grad(lambda z: jnp.sum(ACTIVATIONS[sigma](z)))
-    w = jax.random.normal(key, (count, x.shape[1]))
-    c = (prime(w @ centres.T) * signs) @ centres
-    return jnp.sum(prime(x @ w.T) * (x @ c.T), 1) / count
-
-
-def exact(sigma: str, *arrays: Array) -> np.ndarray:
-    """h(x) = Σ_t a_t ⟨x, x_t⟩ E σ′(w·x) σ′(w·x_t)."""
-    x, centres, signs = (np.asarray(each, float) for each in arrays)
-    inner = np.clip(x @ centres.T, -1, 1)
-    _, slopes = moments(ACTIVATIONS[sigma], 1.0, 1.0, inner)
-    return (inner * slopes) @ signs
+    """h_M of one draw of M features."""
+    return random_features(key, x, centres, signs, count, sigma)[0]
 
 
 def rows() -> Rows:
     """A row for each activation, dimension, number of features and draw: the largest error."""
     for case in grid(sigma=SIGMAS, d=DIMENSIONS):
         sigma, d = case.values()
-        first, second, third = jax.random.split(jax.random.key(d), 3)
-        arrays = (
-            project_to_sphere(jax.random.normal(first, (POINTS, d))),
-            project_to_sphere(jax.random.normal(second, (TERMS, d))),
-            jax.random.rademacher(third, (TERMS,), jnp.float32),
-        )
-        wanted = exact(sigma, *arrays)
+        arrays = random_sum(d, POINTS, TERMS)
+        x, centres, signs = (np.asarray(each, float) for each in arrays)
+        wanted = tangent_kernel(sigma, x @ centres.T) @ signs
         for draw in grid(M=FEATURES, seed=range(DRAWS)):
             found = drawn(jax.random.key(draw["seed"]), *arrays, draw["M"], sigma)
             error = float(np.max(np.abs(np.asarray(found) - wanted)))

@@ -15,7 +15,7 @@ from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
-from experiments.theory.studies.setting import Rows, by_seed, grid, lines_by_group, of_width, pixels
+from experiments.theory.studies.setting import Rows, by_seed, grid, lines_by_group, pixels
 from experiments.theory.studies.statistics import Findings, holds
 from experiments.theory.training import mean_loss
 from ntkscore.model import Model
@@ -47,12 +47,8 @@ def largest_step(scale: float) -> Callable[[Model, Array, Array], Array]:
             def step(state: PyTree) -> PyTree:
                 done, _, before, w = state
                 value, gradient = jax.value_and_grad(loss)(w)
-                return (
-                    done + 1,
-                    before,
-                    value,
-                    jax.tree.map(lambda w, g: w - gamma * g, w, gradient),
-                )
+                w = jax.tree.map(lambda w, g: w - gamma * g, w, gradient)
+                return done + 1, before, value, w
 
             start = (0, jnp.inf, loss(model.params), model.params)
             done, before, value, _ = lax.while_loop(descends, step, start)
@@ -80,12 +76,12 @@ def measurements() -> Rows:
             filter_size=case["κ"],
             hidden_variance=case["variance"],
             output_scale="sqrt_width",
+            width=WIDTH,
         )
         kernels = [infinite_ntk(space, SKIPS, points.x) for points in tasks]
         largest = [float(np.linalg.eigvalsh(kernel)[-1]) for kernel in kernels]
-        wide = of_width(space, WIDTH, tasks[0].x)
         compute = largest_step(4 * N / (largest[0] * WIDTH))
-        for seed, step in enumerate(by_seed(wide, SKIPS, tasks, compute)):
+        for seed, step in enumerate(by_seed(space, SKIPS, tasks, compute)):
             y = tasks[seed].y
             yield case | {
                 "seed": seed,

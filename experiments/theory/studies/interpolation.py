@@ -12,10 +12,9 @@ from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
-from attacks import pgd
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
-from experiments.theory.studies.setting import Rows, grid
+from experiments.theory.studies.setting import Rows, ball_attack, grid
 from experiments.theory.studies.statistics import Findings, holds
 from experiments.theory.tasks import on_sphere
 from experiments.theory.training import input_gradient, margins, mean_loss
@@ -50,8 +49,7 @@ def fitted(keys: Key[Array, " n"], x: Array, y: Array, radius: Array, width: int
         adam = optax.adam(optax.cosine_decay_schedule(RATE, STEPS))
 
         def attacked(params: PyTree, steps: int) -> Array:
-            attack = pgd(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
-            return attack(input_gradient(model, params, y), x)
+            return ball_attack(radius, steps)(input_gradient(model, params, y), x)
 
         def step(carry: PyTree, _: None) -> tuple[PyTree, None]:
             params, moments = carry

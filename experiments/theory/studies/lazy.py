@@ -22,7 +22,6 @@ from experiments.theory.studies.setting import (
     linearisation,
     lines_by_group,
     numbers,
-    of_width,
 )
 from experiments.theory.studies.statistics import Findings, slope
 from experiments.theory.tasks import margin
@@ -72,11 +71,11 @@ def changes() -> Rows:
     """A row for each scale, activation, width and seed."""
     tasks = [margin(STEPS, DIMENSION, MU, np.random.default_rng(seed)) for seed in range(SEEDS)]
     for case in grid(scale=EXPECTED, activation=ACTIVATIONS, m=WIDTHS):
-        space = Residual(activation=case["activation"], output_scale=case["scale"])
+        scale, activation, m = case.values()
+        space = Residual(activation=activation, output_scale=scale, width=m)
         (diagonal,) = infinite_ntk(space, "1", tasks[0].x[:1])[0]
-        times = case["m"] if case["scale"] == "sqrt_width" else 1
-        wide = of_width(space, case["m"], tasks[0].x)
-        runs = by_seed(wide, "1", tasks, moved(FUNCTION_STEP / (diagonal * times)))
+        times = m if scale == "sqrt_width" else 1
+        runs = by_seed(space, "1", tasks, moved(FUNCTION_STEP / (diagonal * times)))
         for seed, found in enumerate(runs):
             yield case | {"seed": seed} | numbers(found)
 

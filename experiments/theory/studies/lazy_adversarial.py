@@ -15,7 +15,7 @@ from experiments.theory.ball import adversarial_training
 from experiments.theory.networks import two_layer
 from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.studies.digits import drawn, split
-from experiments.theory.studies.setting import Rows, curve
+from experiments.theory.studies.setting import Rows, ball_attack, curve, numbers
 from experiments.theory.studies.statistics import Findings, crossings
 from experiments.theory.tasks import Points
 from experiments.theory.training import input_gradient, margins
@@ -45,21 +45,16 @@ FULL = {
 }
 
 
-def attack_in(radius: Array, steps: int) -> Attack:
-    """Steps of equal lengths, which together reach two and a half times the radius."""
-    return Attack(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
-
-
 def training_attack(radius: Array) -> Attack:
     """The attack of the training points."""
-    return attack_in(radius, TRAIN_STEPS)
+    return ball_attack(radius, TRAIN_STEPS)
 
 
 @jax.jit
 def accuracies(w: Array, a: Array, x: Array, y: Array, radius: Array) -> tuple[Array, Array]:
     """Shares of points on their side: clean, and under PGD."""
     model = two_layer(w, a)
-    attacked = attack_in(radius, TEST_STEPS)(input_gradient(model, w, y), x)
+    attacked = ball_attack(radius, TEST_STEPS)(input_gradient(model, w, y), x)
     clean, robust = (jnp.mean(margins(model, w, z, y) > 0) for z in (x, attacked))
     return clean, robust
 
@@ -76,7 +71,7 @@ def defended(
         order, w, a, x, y, *sizes, training_attack, jnp.float32(RATE), **choices
     )
     clean, robust = accuracies(end.weights, a, z, labels, jnp.float32(radius))
-    return {"clean": float(clean), "robust": float(robust), "training": float(end.robust)}
+    return numbers({"clean": clean, "robust": robust, "training": end.robust})
 
 
 def rows(study: Study) -> Rows:

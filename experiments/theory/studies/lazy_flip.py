@@ -29,6 +29,7 @@ SKEWED = 0.5
 """Skewness of a histogram beyond which it is not called Gaussian."""
 QUANTITIES = {"length": ("‖δ‖", -0.5), "gradient": ("‖∇f‖", 0.5), "step": ("η", -1.0)}
 """An image's quantities: symbol, and the theory's slope in d."""
+SYMBOLS = {name: symbol for name, (symbol, _) in QUANTITIES.items()}
 SLACK = 0.1
 """How far an interval may reach from the theory's slope."""
 FULL = {
@@ -100,13 +101,12 @@ def label(scale: str, width: object) -> str:
 
 def of_histograms(findings: Findings, part: pd.DataFrame) -> None:
     """Figure 7: the distributions over the images, at the largest dimension and width."""
-    for name, (sign, *_) in QUANTITIES.items():
+    for name, sign in SYMBOLS.items():
         skews = part.groupby("seed")[name].skew().to_numpy()
-        found = over_seeds(skews, lambda drawn: float(drawn.mean()))
         findings.measure(
             f"the histogram of {sign} over the images is Gaussian (figure 7)",
             "Gaussian",
-            found,
+            over_seeds(skews, np.mean),
             -SKEWED,
             SKEWED,
             f"skewness, d = {part['d'].iloc[0]}, m = {part['m'].iloc[0]}; the paper has m = 10⁵",
@@ -171,8 +171,7 @@ def run(study: Study) -> Outcome:
     last = judged[(judged["d"] == judged["d"].max()) & (judged["m"] == WIDTHS[-1])]
     of_histograms(findings, last)
     figure, axes = panels(4, 0.75)
-    titles = {name: sign for name, (sign, *_) in QUANTITIES.items()}
-    lines_by_group(axes, frame, ["scale", "m"], "d", titles, label, "dimension d")
+    lines_by_group(axes, frame, ["scale", "m"], "d", SYMBOLS, label, "dimension d")
     first = judged[judged["m"] == WIDTHS[0]].groupby("d")
     for axis, (name, (*_, limit)) in zip(axes, QUANTITIES.items(), strict=False):
         means = first[name].mean()

@@ -6,7 +6,7 @@ import pandas as pd
 from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.seeds import over_seeds
-from experiments.theory.studies.lazy_flip import QUANTITIES, flip_rows
+from experiments.theory.studies.lazy_flip import SYMBOLS, flip_rows
 from experiments.theory.studies.setting import grid, lines_by_group
 from experiments.theory.studies.statistics import Findings
 
@@ -26,7 +26,7 @@ def run(study: Study) -> Outcome:
     cases = grid(scale=("unit",), side=SIDES, m=(WIDTH,), seed=range(SEEDS))
     frame = pd.concat(flip_rows(study, cases, DEVIATIONS, "sum", IMAGES), ignore_index=True)
     findings = Findings()
-    for name, (sign, *_) in QUANTITIES.items():
+    for name, sign in SYMBOLS.items():
         ratios = {}
         for d, part in frame.groupby("d"):
             by = part.pivot_table(index="seed", columns="C0", values=name).to_numpy()
@@ -42,8 +42,7 @@ def run(study: Study) -> Outcome:
             f"ratio of C₀ = {DEVIATIONS[-1]:g} to {DEVIATIONS[0]:g}, paired by seed",
         )
     figure, axes = panels(3, 0.8)
-    titles = {name: sign for name, (sign, *_) in QUANTITIES.items()}
-    lines_by_group(axes, frame, ["d"], "C0", titles, "d = {}".format, "C₀")
+    lines_by_group(axes, frame, ["d"], "C0", SYMBOLS, "d = {}".format, "C₀")
     runs = frame.groupby(["d", "C0", "seed"])[["reached", "left", "steps", "error"]].first()
     inside = int((runs["left"] == "inside").sum())
     means = frame.groupby(["d", "C0"])[["length", "gradient", "step", "over linear"]].mean()

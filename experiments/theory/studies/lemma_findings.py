@@ -1,6 +1,7 @@
 """Verdicts on the lemmas behind theorem 1 and corollary 1, from what `lemmas` measured (T7)."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,14 +34,18 @@ WORDS = {
 """Settings of bounds in words."""
 
 
+def by_lemma(frame: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    """The rows that have a bound, by lemma and setting, in the order of the lemmas."""
+    groups = frame[frame["bound"].notna()].groupby(["lemma", "setting"], sort=False)
+    return sorted(groups, key=lambda group: int(group[0][0].split()[0]))
+
+
 def of_bounds(findings: Findings, frame: pd.DataFrame) -> None:
     """Statements that are inequalities: how many are violated, and how far they are from tight."""
-    bounded = frame[frame["lemma"].str.fullmatch("[0-9]+") & frame["bound"].notna()]
-    groups = bounded.groupby(["lemma", "setting"], sort=False)
-    for (lemma, setting), part in sorted(groups, key=lambda group: int(group[0][0])):
+    for (lemma, setting), part in by_lemma(frame[frame["lemma"].str.fullmatch("[0-9]+")]):
         wrong, norms = int(part["above"].sum()), part["norm"].dropna()
         quantity = "‖W_l‖ ≤ 3" if lemma == "9" else "‖W̃ − W‖ ≤ (3 + τ)ρ"
-        what = WORDS.get(str(setting), f"{quantity}, {setting}")
+        what = WORDS.get(setting, f"{quantity}, {setting}")
         least = (part["bound"] / part["measured"]).min()
         findings.add(
             f"lemma {lemma}: {what}",
@@ -136,9 +141,8 @@ def of_orders(findings: Findings, frame: pd.DataFrame) -> None:
             f"slope in τ, τ < 1; {words}",
         )
     lazy = frame[frame["lemma"] == "7 for √m f"]
-    cases = [(0.0, "loss"), (0.5, "loss"), (1.0, "loss"), (0.0, "attacked loss")]
-    cases += [(0.5, "attacked loss"), (1.0, "attacked loss"), (0.5, "mixture")]
-    for beta, loss in cases:
+    cases = [*itertools.product(("loss", "attacked loss"), (0.0, 0.5, 1.0)), ("mixture", 0.5)]
+    for loss, beta in cases:
         part = lazy[(lazy["beta"] == beta) & (lazy["setting"] == loss)]
         widest = part[part["m"] == part["m"].max()]["measured"].mean()
         findings.measure(
@@ -184,8 +188,6 @@ def of_runs(findings: Findings, frame: pd.DataFrame) -> None:
 
 def summary_of(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each lemma and setting that have a bound: cases, violations, and tightness."""
-    bounded = frame[frame["bound"].notna() & (frame["lemma"] != "corollary 1")]
-    groups = bounded.groupby(["lemma", "setting"], sort=False)
     return pd.DataFrame(
         {
             "lemma": lemma,
@@ -196,7 +198,7 @@ def summary_of(frame: pd.DataFrame) -> pd.DataFrame:
             "measured, largest": f"{part['measured'].max():.3g}",
             "bound/measured, median": f"{tightness(part):.3g}",
         }
-        for (lemma, setting), part in sorted(groups, key=lambda each: int(each[0][0].split()[0]))
+        for (lemma, setting), part in by_lemma(frame[frame["lemma"] != "corollary 1"])
     ).replace("nan", "")
 
 

@@ -1,7 +1,7 @@
 """T7: both sides of the lemmas behind theorem 1 (1 to 8) and corollary 1 (9 to 14)."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,6 @@ import pandas as pd
 from jaxtyping import Array, PyTree
 from scipy.stats import binomtest
 
-from attacks import twice
-from cells import Task
 from cells.residual import ACTIVATIONS, Residual, ResidualConvolutional
 from cells.residual.networks import ResidualSpace, convolve
 from experiments.study import Outcome, Study
@@ -29,10 +27,10 @@ from experiments.theory.lemmas import (
 )
 from experiments.theory.sphere import CapAttack, project_to_cap
 from experiments.theory.studies.lemma_findings import drawn, findings_of, summary_of
-from experiments.theory.studies.setting import Rows, grid, of_width, pixels
+from experiments.theory.studies.setting import Rows, grid, numbers, on_points, pixels, start
 from experiments.theory.tasks import Points, margin, on_sphere, tradeoff
-from experiments.theory.training import algorithm_1, input_gradient
-from experiments.theory.trials import bound_terms
+from experiments.theory.training import algorithm_1
+from experiments.theory.trials import attacked_points, bound_terms
 
 DRAWS, SEEDS, POINTS, ASCENT, RHO = 1000, 3, 4, 15, 0.5
 DIMENSION, PIXELS, CHANNELS, MU = 10, 8, 3, 0.1
@@ -119,16 +117,6 @@ def matrices() -> Rows:
         yield share("9", "W_L", m, last > 3, 2 * PIXELS * np.exp(-m / 2), last)
 
 
-def start(
-    space: ResidualSpace, name: str, x: np.ndarray, seed: int
-) -> tuple[ResidualSpace, tuple[str, ...], PyTree, Array]:
-    """The space with one output, a network's activations, W^{[1]} in float64, and its skips."""
-    space = space.on(Task(x.shape[1:], 1))
-    skips = space.parse(name)
-    names = space.activations_of(skips)
-    return space, names, space.draw(names, seed, jnp.float64), jnp.asarray(space.encode(skips))
-
-
 @partial(jax.jit, static_argnames=("space", "names"))
 def layers_of(
     space: ResidualSpace, names: tuple[str, ...], weights: PyTree, x: Array, code: Array
@@ -141,7 +129,7 @@ def initial_features() -> Rows:
     """Rows of lemmas 3 and 10: lengths of first and last features, and the output, at W^{[1]}."""
 
     def row(space: ResidualSpace, name: str, x: np.ndarray, seed: int) -> dict[str, Any]:
-        of, names, weights, code = start(space, name, x, seed)
+        of, names, weights, code = start(space, name, x, seed, jnp.float64)
         layers = [np.ravel(f) for _, f in layers_of(of, names, weights, jnp.asarray(x), code)]
         found = {"first": np.linalg.norm(layers[0]), "measured": np.linalg.norm(layers[-1])}
         output = abs(layers[-1] @ np.ravel(weights[-1]))
@@ -166,7 +154,8 @@ def moved_inputs() -> Rows:
     for case in grid(d=INPUTS, tau=(0.1, 1.0), seed=range(SEEDS)):
         d, tau, seed = case.values()
         x = margin(1, d, 0.0, np.random.default_rng(seed)).x
-        space, names, weights, code = start(Residual(width=OF_INPUTS), "101", x, seed)
+        inputs = Residual(width=OF_INPUTS)
+        space, names, weights, code = start(inputs, "101", x, seed, jnp.float64)
         moved = on_the_boundary(jax.random.key(seed), weights, tau)
         stretched = jnp.linalg.svd(moved[0])[0][:, 0]
         attacked = project_to_cap(jnp.asarray(x) + 10 * stretched, jnp.asarray(x), RHO)
@@ -206,15 +195,17 @@ def out_of_reach(size: int, seed: int) -> float:
     return float(np.linalg.norm(patches[0] @ found - wanted) / np.linalg.norm(wanted))
 
 
-def around(space: ResidualSpace, name: str, points: Callable[[int], Points], **values: Any) -> Rows:
-    """What `neighbourhood` finds for each τ, β and seed, with the constants of the bounds."""
+def around(
+    space: ResidualSpace, name: str, points: Callable[[int], Points], **values: Any
+) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+    """Each τ, β and seed, and what `neighbourhood` finds there with the bounds' constants."""
     for case in grid(**values, seed=range(SEEDS)):
         x, y = points(case["seed"])
-        of, names, weights, code = start(space, name, x, case["seed"])
+        of, names, weights, code = start(space, name, x, case["seed"], jnp.float64)
         arrays = (jnp.asarray(each) for each in (x, y, case["tau"], case["beta"]))
         key = jax.random.key(case["seed"])
         found = neighbourhood(of, names, ATTACK, ASCENT, weights, code, *arrays, key)
-        yield case | {key: float(value) for key, value in found.items()}
+        yield case, numbers(found)
 
 
 def fully_connected_points(seed: int) -> Points:
@@ -240,9 +231,9 @@ def neighbourhoods() -> Rows:
         sizes = (space.filter_size, PIXELS) if of_pixels else ()
         names = space.activations_of(space.parse(name))
         lipschitz = max(ACTIVATIONS[each].lipschitz for each in names)
-        for found in around(space, name, points, tau=TAUS, beta=BETAS):
+        for case, found in around(space, name, points, tau=TAUS, beta=BETAS):
             constants = Constants(lipschitz, found["largest"], *sizes)
-            tau, beta = found["tau"], found["beta"]
+            tau, beta = case["tau"], case["beta"]
             loss = constants.loss(tau, beta)
             bounds = {
                 "features": constants.features(tau),
@@ -253,34 +244,20 @@ def neighbourhoods() -> Rows:
                 "spread": loss,
             }
             for quantity, bound in bounds.items():
-                yield {
-                    "lemma": LEMMAS[quantity][of_pixels],
-                    "setting": quantity,
-                    "network": what,
-                    "m": space.width,
-                    "tau": tau,
-                    "beta": beta,
-                    "seed": found["seed"],
-                    "measured": found[quantity],
-                    "bound": bound,
-                }
+                lemma = LEMMAS[quantity][of_pixels]
+                row = {"lemma": lemma, "setting": quantity, "network": what, "m": space.width}
+                yield row | case | {"measured": found[quantity], "bound": bound}
 
 
 def lazy_neighbourhoods() -> Rows:
     """Rows of √m f in the ball of radius R/√m, by width: what lemma 7 is used for."""
-    for activation, m in ((a, m) for a in ("relu", "tanh") for m in LAZY_WIDTHS):
+    for activation, m in itertools.product(("relu", "tanh"), LAZY_WIDTHS):
         space = Residual(activation=activation, width=m, output_scale="sqrt_width")
         tau = (RADIUS / m**0.5,)
-        for found in around(space, "1", fully_connected_points, tau=tau, beta=BETAS):
+        for case, found in around(space, "1", fully_connected_points, tau=tau, beta=BETAS):
             for quantity in ("loss", "attacked loss", "mixture"):
-                row = {key: found[key] for key in ("tau", "beta", "seed")}
-                yield row | {
-                    "lemma": "7 for √m f",
-                    "setting": quantity,
-                    "network": activation,
-                    "m": m,
-                    "measured": found[quantity],
-                }
+                row = {"lemma": "7 for √m f", "setting": quantity, "network": activation, "m": m}
+                yield row | case | {"measured": found[quantity]}
 
 
 @partial(jax.jit, static_argnames=("space", "names"))
@@ -302,32 +279,21 @@ def compared(
 
 def runs() -> Rows:
     """Rows of lemmas 8 and 14 for √m f: excess losses against the ends of two other runs."""
-    fully = Residual(activation="tanh", output_scale="sqrt_width")
-    pixelwise = ResidualConvolutional(activation="tanh", output_scale="sqrt_width")
-    cases = [("8", fully, (20,), *sizes) for sizes in RUNS]
-    cases += [("14", pixelwise, (5, 4), *RUNS[-1])]
-    for (lemma, space, form, m, n), seed in itertools.product(cases, range(SEEDS)):
+    cases = [("8", Residual, (20,), *sizes) for sizes in RUNS]
+    cases += [("14", ResidualConvolutional, (5, 4), *RUNS[-1])]
+    for (lemma, kind, form, m, n), seed in itertools.product(cases, range(SEEDS)):
         x, y = tradeoff(n, int(np.prod(form)), np.random.default_rng(seed))
         x = x.reshape(n, *form)
-        wide = of_width(space, m, x)
-        skips = wide.parse("1")
-        names = wide.activations_of(skips)
-        weights = wide.draw(names, seed, jnp.float32)
-        code, *points = (
-            jnp.asarray(wide.encode(skips)),
-            *(jnp.asarray(a, jnp.float32) for a in (x, y)),
-        )
-
-        def run(
-            others: list[PyTree],
-            beta: float,
-            fixed: tuple[Any, ...] = (wide, names, weights, code, *points),
-        ) -> Any:
-            return compared(*fixed, others, jnp.float32(beta))
-
-        ends = [run([weights, weights], beta)[0] for beta in (0.0, 1.0)]
+        space = kind(activation="tanh", output_scale="sqrt_width", width=m)
+        network = start(space, "1", x, seed)
+        weights, points = network[2], (jnp.float32(x), jnp.float32(y))
+        ends = [
+            compared(*network, *points, [weights, weights], jnp.float32(beta))[0]
+            for beta in (0.0, 1.0)
+        ]
         for beta in BETAS:
-            for against, one in zip(("clean", "robust"), run(ends, beta)[1], strict=True):
+            _, found = compared(*network, *points, ends, jnp.float32(beta))
+            for against, one in zip(("clean", "robust"), found, strict=True):
                 for loss in ("clean", "attacked", "mixture"):
                     yield {
                         "lemma": f"{lemma} for √m f",
@@ -346,13 +312,13 @@ def corollary() -> Rows:
     """Rows of corollary 1: errors at its step, with a root and without, beside √(L²q/N)."""
     for case in grid(κ=FILTERS, seed=(0,)):
         size, seed = case.values()
-        x, y = pixels(OF_COROLLARY, PIXELS, CHANNELS, MU, seed)
-        space = ResidualConvolutional(filter_size=size, output_scale="sqrt_width")
-        space = of_width(space, COROLLARY_WIDTH, x)
-        points, labels = (jnp.asarray(each, jnp.float32) for each in (x, y))
-        model = space.network("1", points, seed=seed)
-        attacked = twice(ATTACK, input_gradient(model, model.params, labels), points)
-        stack = on_sphere(np.concatenate([x, *(np.asarray(each, float) for each in attacked)]))
+        x, y = points = pixels(OF_COROLLARY, PIXELS, CHANNELS, MU, seed)
+        space = ResidualConvolutional(
+            filter_size=size, output_scale="sqrt_width", width=COROLLARY_WIDTH
+        )
+        space = on_points(space, x)
+        model = space.network("1", x, seed=seed)
+        stack = attacked_points(model, ATTACK, points)
         terms = bound_terms(infinite_ntk(space, "1", stack), y, 3, 0.5)
         q = min(float(terms[f"{error}_label_energy"]) for error in ("clean", "robust"))
         required = PIXELS * theorem1_width(len(y), 3, 0.5, size**0.5)

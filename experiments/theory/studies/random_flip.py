@@ -150,8 +150,8 @@ def run(study: Study) -> Outcome:
     medians = by_d["scaled"].median()
     fitted = slope(frame[frame["d"] >= LEAST], "d", "length")
     exact = WIDTH * erf(radius / 2**0.5)
-    counts = by_d["changes"].agg(["mean", "std"])
-    off = (counts["mean"] - exact).abs() / (counts["std"] / DRAWS**0.5)
+    counts = by_d["changes"].agg(["mean", "sem"])
+    off = (counts["mean"] - exact).abs() / counts["sem"]
     stuck = int((frame["status"] != "ok").sum())
     findings = Findings()
     findings.measure(

@@ -26,7 +26,7 @@ from experiments.study import OURS, Outcome, Study
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import Rows, grid, of_width, stacked
+from experiments.theory.studies.setting import Rows, grid, stacked, start
 from experiments.theory.studies.statistics import (
     Agreement,
     Findings,
@@ -149,15 +149,12 @@ def of_network(
 
     Patterns are data: networks of one depth and activation share a compiled program.
     """
-    space = Residual(activation=sigma, output_scale="sqrt_width")
-    wide = of_width(space, WIDTH, points[0].x)
-    skips, lipschitz = wide.parse(pattern), ACTIVATIONS[sigma].lipschitz
-    shape, code = wide.shape(skips), jnp.asarray(wide.encode(skips))
+    space = Residual(activation=sigma, output_scale="sqrt_width", width=WIDTH)
+    layers, lipschitz = space.parse(pattern).layers, ACTIVATIONS[sigma].lipschitz
     for seed, (x, y) in enumerate(points):
-        weights = wide.draw(shape, seed, jnp.float32)
-        network = (wide, shape, weights, code, jnp.float32(x), jnp.float32(y))
+        network = (*start(space, pattern, x, seed), jnp.float32(x), jnp.float32(y))
         gram = infinite_ntk(space, pattern, on_sphere(np.asarray(attacked(*network))))
-        found = bound_terms(gram, y, skips.layers, BETA)
+        found = bound_terms(gram, y, layers, BETA)
         gammas = [step_size(r, found, N, WIDTH, lipschitz, nu) for r, nu in factors.items()]
         errors = np.asarray(trained(*network, jnp.float32(gammas)), float)
         errors = np.where(np.isfinite(gammas), errors, np.nan)
@@ -165,7 +162,7 @@ def of_network(
             yield {
                 "network": f"{sigma} {pattern}",
                 MISSING: pattern.count("0"),
-                "depth": skips.layers,
+                "depth": layers,
                 "seed": seed,
                 "rule": rule,
                 "gamma": gamma,
@@ -237,22 +234,20 @@ def bounded(frame: pd.DataFrame) -> Findings:
     return findings
 
 
-def of_sizes() -> pd.DataFrame:
+def of_sizes() -> Rows:
     """q/N and s/N of growing samples, for the networks of three layers with their skip."""
-    found = []
     for case in grid(sigma=("relu", "swish"), seed=range(SEEDS), N=SIZES):
         sigma, seed, n = case.values()
         x, y = margin(n, DIMENSION, MU, np.random.default_rng(seed))
         kernel = infinite_ntk(Residual(activation=sigma, output_scale="sqrt_width"), "1", x)
         q, s = label_energy_binary(kernel, y).value, margin_energy(kernel, y).value
-        found.append(case | {"q/N": q / n, "s/N": s / n})
-    return pd.DataFrame(found)
+        yield case | {"q/N": q / n, "s/N": s / n}
 
 
 def falling() -> Findings:
     """Whether the terms fall with the number of points, and how fast."""
     findings = Findings()
-    for sigma, part in of_sizes().groupby("sigma", sort=False):
+    for sigma, part in pd.DataFrame(of_sizes()).groupby("sigma", sort=False):
         for name in ("s/N", "q/N"):
             found = slope(part, "N", name)
             what, why = f"{sigma}, one skip: {name} falls", f"slope in N, {SIZES[0]} to {SIZES[-1]}"
@@ -282,17 +277,17 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def distinct(study: Study, apart: float = 0.01) -> str:
+def distinct(study: Study) -> str:
     """How many of all patterns' kernels differ, up to their scale and by more than a share."""
     x = tasks(study)["margin"][0].x
     space, (above, right) = Residual(), np.triu_indices(len(x))
     kernels = np.array([infinite_ntk(space, p, x)[above, right] for _, p in populations()[EVERY]])
     scaled = kernels / kernels.max(1, keepdims=True)
     joined = linkage(scaled, "complete", "chebyshev")
-    groups = [fcluster(joined, each, "distance").max() for each in (1e-4, apart)]
+    groups = [fcluster(joined, each, "distance").max() for each in (1e-4, 0.01)]
     return (
         f"The {len(kernels)} patterns' kernels, each over its largest entry, form {groups[0]} "
-        f"groups whose entries agree to 0.0001, and {groups[1]} that agree to {apart:g}; their "
+        f"groups whose entries agree to 0.0001, and {groups[1]} that agree to 0.01; their "
         f"largest entries range from {kernels.max(1).min():.1e} to {kernels.max():.2g}."
     )
 

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from attacks import twice
+from attacks import Attack, twice
 from cells.residual.networks import ResidualSpace
 from cells.space import Task
 from experiments.plotting import COLOURS
@@ -41,10 +42,19 @@ def numbers(arrays: Mapping[str, SupportsFloat]) -> dict[str, float]:
     return {name: float(value) for name, value in arrays.items()}
 
 
-def of_width(space: ResidualSpace, width: int, points: np.ndarray) -> ResidualSpace:
-    """The space of networks of a width with one output, on points of this shape."""
-    choices: dict[str, Any] = space.choices() | {"width": width}
-    return type(space)(**choices).on(Task(points.shape[1:], 1))
+def on_points(space: ResidualSpace, points: np.ndarray) -> ResidualSpace:
+    """The space of networks with one output, on points of this shape."""
+    return space.on(Task(points.shape[1:], 1))
+
+
+def start(
+    space: ResidualSpace, name: str, points: np.ndarray, seed: int, dtype: DTypeLike = jnp.float32
+) -> tuple[ResidualSpace, tuple[str, ...], PyTree, Array]:
+    """The space on these points, a network's activations, W^{[1]}, and its skips."""
+    space = on_points(space, points)
+    skips = space.parse(name)
+    names = space.activations_of(skips)
+    return space, names, space.draw(names, seed, dtype), jnp.asarray(space.encode(skips))
 
 
 def pixels(count: int, places: int, channels: int, mu: float, seed: int) -> Points:
@@ -58,8 +68,9 @@ def by_seed(
 ) -> Iterator[Any]:
     """The results of a function of (model, x, y), compiled once, for each task, in float32.
 
-    A task's place is the seed of its weights. Tasks have equal numbers of points.
+    A task's place is the seed of its weights. Tasks have points of one shape, equally many.
     """
+    space = on_points(space, tasks[0].x)
     skips = space.parse(name)
     shape, code = space.shape(skips), jnp.asarray(space.encode(skips))
 
@@ -70,6 +81,11 @@ def by_seed(
     for seed, task in enumerate(tasks):
         arrays = (jnp.asarray(each, jnp.float32) for each in task)
         yield jax.tree.map(np.asarray, program(space.draw(shape, seed, jnp.float32), *arrays))
+
+
+def ball_attack(radius: Array, steps: int) -> Attack:
+    """PGD in the Euclidean ball, whose steps together reach two and a half times the radius."""
+    return Attack(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
 
 
 def stacked(attack: CapAttack, model: Model, params: PyTree, x: Array, y: Array) -> Array:

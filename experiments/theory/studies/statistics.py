@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
-from experiments.study import Finding, Verdict
+from experiments.study import Finding, Verdict, verdict
 from experiments.theory.seeds import Interval, crossing, log_slope, over_seeds
+from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.paired import partial_spearman
 
 Truth = bool | np.bool_
@@ -19,9 +19,9 @@ RESAMPLES = 300
 class Findings(list[Finding]):
     """Statements of a paper beside what was measured, in the order in which they were added."""
 
-    def add(self, what: str, paper: str, ours: str, verdict: Verdict | Truth, why: str) -> None:
+    def add(self, what: str, paper: str, ours: str, decided: Verdict | Truth, why: str) -> None:
         """Add one that has no interval; for its fields see `Finding`."""
-        known = verdict if isinstance(verdict, str) else holds(verdict)
+        known = decided if isinstance(decided, str) else holds(decided)
         self.append(Finding(what, paper, ours, known, why))
 
     def measure(
@@ -46,8 +46,8 @@ class Findings(list[Finding]):
         several = isinstance(found, Mapping)
         intervals = list(found.values()) if several else [found]
         ours = "; ".join(f"{name}: {one}" for name, one in found.items()) if several else str(found)
-        verdict = within(intervals, low, high)
-        self.append(Finding(what, paper, ours, verdict, f"{why}; must lie {range_text(low, high)}"))
+        why = f"{why}; must lie {range_text(low, high)}"
+        self.add(what, paper, ours, within(intervals, low, high), why)
 
 
 def range_text(low: float, high: float) -> str:
@@ -62,11 +62,9 @@ def range_text(low: float, high: float) -> str:
     return f"below {high:g}" if np.isinf(low) else f"from {low:g} to {high:g}"
 
 
-def holds(right: Truth, wrong: Truth | None = None) -> Verdict:
+def holds(right: Truth, wrong: Truth = True) -> Verdict:
     """The verdict on a statement that is right, wrong or neither; not right is wrong by default."""
-    if right:
-        return "reproduced"
-    return "not reproduced" if wrong is None or wrong else "not decidable"
+    return verdict(right, "not reproduced" if wrong else "not decidable")
 
 
 class Agreement(NamedTuple):
@@ -156,13 +154,10 @@ def agreement(
     controls = frame.groupby("network")[control].first().to_numpy() if control else None
 
     def by_seed(rows: np.ndarray) -> np.ndarray:
-        if controls is not None:
-            pairs = zip(ours[rows].T, theirs[rows].T, strict=True)
-            return np.array([partial_spearman(p, m, controls[rows]) for p, m in pairs])
-        a, b = (rankdata(each[rows], axis=0) for each in (ours, theirs))
-        a, b = a - a.mean(0), b - b.mean(0)
-        with np.errstate(invalid="ignore"):  # Networks drawn may all be alike.
-            return (a * b).sum(0) / np.sqrt((a**2).sum(0) * (b**2).sum(0))
+        pairs = zip(ours[rows].T, theirs[rows].T, strict=True)
+        if controls is None:
+            return np.array([spearman(p, m) for p, m in pairs])
+        return np.array([partial_spearman(p, m, controls[rows]) for p, m in pairs])
 
     rng = np.random.default_rng(0)
     drawn = [by_seed(rng.choice(chosen, len(chosen))).mean() for _ in range(RESAMPLES)]

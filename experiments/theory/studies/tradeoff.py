@@ -13,7 +13,7 @@ from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import Rows, by_seed, curve, numbers, of_width, stacked
+from experiments.theory.studies.setting import Rows, by_seed, curve, numbers, stacked
 from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import Points, on_sphere, tradeoff
 from experiments.theory.training import input_gradient, margins, steps
@@ -59,12 +59,11 @@ def outcomes() -> Rows:
     rngs = map(np.random.default_rng, range(SEEDS))
     tasks = [tradeoff(STEPS + TEST, DIMENSION, rng) for rng in rngs]
     for label, (activation, name) in NETWORKS.items():
-        space = Residual(activation=activation, output_scale="sqrt_width")
+        space = Residual(activation=activation, output_scale="sqrt_width", width=WIDTH)
         ((diagonal,),) = infinite_ntk(space, name, tasks[0].x[:1])
         gamma = 4 * np.sqrt(0.1 / diagonal) / WIDTH
-        wide = of_width(space, WIDTH, tasks[0].x)
         for beta in BETAS:
-            for seed, found in enumerate(by_seed(wide, name, tasks, trained(gamma, beta))):
+            for seed, found in enumerate(by_seed(space, name, tasks, trained(gamma, beta))):
                 errors = {"clean error": found["clean"], "PGD error": found["robust"]}
                 row = {"network": label, "beta": beta, "seed": seed} | numbers(errors)
                 yield row | terms(space, name, tasks[seed], found["stacks"], beta)
@@ -86,7 +85,7 @@ def terms(
 def trade(part: pd.DataFrame) -> tuple[bool, str]:
     """Judge that clean error rises and PGD error falls with β, up to two standard errors."""
     by_beta = part.groupby("beta")[["clean error", "PGD error"]]
-    means, errors = by_beta.mean(), by_beta.std() / np.sqrt(SEEDS)
+    means, errors = by_beta.mean(), by_beta.sem()
     slack = 2 * np.sqrt(errors**2 + errors.shift() ** 2)
     change, slack = means.diff().iloc[1:], slack.iloc[1:]
     rises = (change["clean error"] >= -slack["clean error"]).all()

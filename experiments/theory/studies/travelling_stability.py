@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import lax
 from jaxtyping import Array, PyTree
 
 from experiments.plotting import COLOURS, panels
 from experiments.study import Outcome, Study
+from experiments.theory.convergence import descend_until
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.seeds import over_seeds
 from experiments.theory.stability import TwoLayer, expected_hidden_kernel, least_norm, travel
@@ -36,25 +36,13 @@ FULL = {"WIDTHS": tuple(2**i for i in range(3, 16, 2)), "POINTS": 12_665}
 @partial(jax.jit, static_argnames="steps")
 def trained(
     weights: PyTree, x: Array, y: Array, alpha: Array, steps: int
-) -> tuple[PyTree, Array, Array]:
-    """Weights after full-batch descent, until the loss is low or the steps are over."""
+) -> tuple[Array, PyTree, Array]:
+    """Full-batch descent until the loss is low or the steps are over, as `descend_until`."""
 
     def loss(w: PyTree) -> Array:
         return jnp.mean((fully_connected(w, x)[:, 0] / alpha - y) ** 2) / 2
 
-    def step(run: PyTree) -> PyTree:
-        i, w, _ = run
-        value, gradient = jax.value_and_grad(loss)(w)
-        # The loss is of the weights before the step, which are kept where it is low enough.
-        keep = value <= DONE
-        new = jax.tree.map(lambda a, g: jnp.where(keep, a, a - RATE * g), w, gradient)
-        return i + jnp.where(keep, 0, 1), new, value
-
-    def on(run: PyTree) -> Array:
-        return (run[0] < steps) & (run[2] > DONE)
-
-    i, end, value = lax.while_loop(on, step, (jnp.asarray(0), weights, jnp.asarray(jnp.inf)))
-    return end, i, value
+    return descend_until(loss, weights, RATE, DONE, steps)
 
 
 def rows(study: Study) -> Rows:
@@ -72,7 +60,7 @@ def rows(study: Study) -> Rows:
         sizes = TwoLayer(POINTS, width, std, std, float(np.linalg.eigvalsh(kernel)[0]), alpha)
         residual = float(jnp.linalg.norm(model.apply(model.params, x)[:, 0] - y))
         for when, steps in (("start", 0), ("early", EARLY), ("end", MOST)):
-            w, taken, value = trained(model.params, x, y, jnp.float32(alpha), steps)
+            taken, w, value = trained(model.params, x, y, jnp.float32(alpha), steps)
             moved = displacements(partial(model.apply, w), jnp.float32(test.x), ball)
             layers = hidden, output = travel(model.params, w)
             largest = float(jnp.max(jnp.abs(model.apply(w, x))))

@@ -1,5 +1,7 @@
 """T1: kernels of finite width approach those of infinite width, at attacked points too."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
@@ -16,7 +18,6 @@ from experiments.theory.studies.setting import (
     kernel,
     kernels_of,
     lines,
-    of_width,
     pixels,
     stacked,
 )
@@ -55,8 +56,7 @@ def deviations() -> Rows:
             for seed in range(SEEDS)
         ]
         for width in widths:
-            wide = of_width(space, width, tasks[0].x)
-            runs = by_seed(wide, name, tasks, measured)
+            runs = by_seed(replace(space, width=width), name, tasks, measured)
             for seed, (stack, gram) in enumerate(runs):
                 limit = kernels_of(infinite_ntk(space, name, on_sphere(stack)), N, BETA)
                 found = kernels_of(gram.astype(float), N, BETA)
@@ -82,7 +82,7 @@ def run(study: Study) -> Outcome:
         for i, (name, one) in enumerate(part.groupby("kernel", sort=False)):
             fitted = slope(one, "m", "deviation")
             widest = one[one["m"] == one["m"].max()]["trace"]
-            bias = abs(widest.mean()) / (widest.std() / np.sqrt(len(widest)))
+            bias = abs(widest.mean()) / widest.sem()
             row[str(name)] = f"{fitted.value:.2f}"
             findings.measure(
                 f"{label}: {name} approaches its limit as m^−1/2",
