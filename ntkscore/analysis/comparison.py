@@ -17,7 +17,7 @@ from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import direction_of
 from ntkscore.paths import place
-from ntkscore.results import ResultSet
+from ntkscore.results import RUN, ResultSet
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
 ROBUST_MEAN = "robust_mean"
@@ -52,7 +52,7 @@ def scores_in(
     """
     path = place(source)
     if isinstance(path, Path) and (
-        path.is_file() or (not ResultSet.exists(path) and any(path.glob("*.json")))
+        path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json")))
     ):
         table = load_table(path)
         return table_scores(table, dataset), f"metrics of {table.name}"

@@ -138,7 +138,7 @@ def predict(
     if campaign.unknown:
         note += f"; {campaign.unknown} accuracies are of networks that are not in {directory}"
     if plot is not None:
-        prediction_picture(campaign.predictions(), campaign.metric, plot)
+        prediction_picture(campaign.predictions, campaign.metric, plot)
         stderr.print(f"drawn in {plot}", soft_wrap=True)
     heading = f"To train next, of {campaign.metric}" if suggest else f"Predicted {campaign.metric}"
     print_frame(frame, format, heading, note)
