@@ -60,13 +60,12 @@ def train(
         except Diverged as error:
             stderr.print(f"[red]diverged:[/red] {error}", soft_wrap=True)
             raise typer.Exit(1) from None
-    history = trained.history
-    if format is not Format.table:
-        print_frame(history, format)
-        return
-    last = history[history["epoch"] == history["epoch"].max()]
+    frame = trained.history
+    if format is Format.table:
+        frame = frame[frame["epoch"] == frame["epoch"].max()]
+        frame = frame.drop(columns="string", errors="ignore")
     print_frame(
-        last.drop(columns="string", errors="ignore"),
+        frame,
         format,
         f"Trained for {recipe.epochs} epochs on {images.name}, recipe {recipe.recipe}, "
         f"β = {recipe.beta:g}",
