@@ -4,7 +4,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from ntkscore.analysis import comparison
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
 from ntkscore.data.benchmarks import metric_name
-from ntkscore.data.tables import Table, load_table
+from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.paths import results_path
 from ntkscore.results import ResultSet
@@ -154,14 +153,12 @@ def _known(
     accuracies: Accuracies, metric: str | None, dataset: str, space: Space
 ) -> tuple[pd.Series, str]:
     """Accuracies by the space's keys, where they are names of its own, and what they are."""
-    if isinstance(accuracies, str | PathLike):
-        accuracies = load_table(Path(accuracies), dataset)
-    if not isinstance(accuracies, Table):
+    if not isinstance(accuracies, Table | str | PathLike):
         by_key = pd.Series({space.key(space.parse(n)): v for n, v in dict(accuracies).items()})
         if len(by_key) < len(accuracies):
             raise InputError("expected each network once, got two names of one; leave one out")
         return by_key.astype(float), metric or "accuracy"
-    table = comparison.in_keys_of(space, accuracies)
+    table = comparison.in_keys_of(space, accuracies, dataset)
     columns = table.metrics(dataset)
     if metric is None and len(columns) > 1:
         raise InputError(
