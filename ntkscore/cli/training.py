@@ -27,7 +27,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the run; continued if it exists.")],
     data: o.Data = "synthetic",
     data_dir: o.DataDir = None,
-    seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
+    seed: o.Seed = 0,
     seeds: Annotated[
         int, typer.Option(help="How many seeds to train side by side, from --seed on.")
     ] = 1,
@@ -104,7 +104,7 @@ def choose(
     ] = None,
     data: o.Data = "cifar10",
     data_dir: o.DataDir = None,
-    seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
+    seed: o.Seed = 0,
     *,
     recipe: Recipe,
     space_name: o.SpaceName = None,
