@@ -1,4 +1,4 @@
-"""Numbers as people write them."""
+"""Numbers and messages as people read them."""
 
 import math
 from fractions import Fraction
@@ -24,3 +24,8 @@ def format_rho(rho: float) -> str:
     """A radius in grey levels where it is a whole number of them."""
     levels = rho * 255
     return f"{round(levels)}/255" if math.isclose(levels, round(levels)) else f"{rho:g}"
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error without its line breaks."""
+    return " ".join(str(error).split())

@@ -28,10 +28,10 @@ from experiments.study import (
     Outcome,
     Study,
 )
-from ntkscore.analysis.comparison import correlate
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.paired import partial_spearman
+from ntkscore.api.accuracies import correlate
 from ntkscore.text import format_rho
 
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
@@ -52,7 +52,8 @@ def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
     params = cost_table(means.index, SPACE)["params"]
     for metric in METRICS:
         accuracy = scores.study.table.accuracies(DATASET, metric, list(means.index))
-        frame = correlate(means, scores.study.table, DATASET, metric, SPACE, resamples=RESAMPLES)
+        how = {"space": SPACE, "resamples": RESAMPLES}
+        frame = correlate(means, scores.study.table, DATASET, metric, **how)
         single = pd.DataFrame(
             [{name: spearman(table[name], accuracy) for name in table} for table in scores.by_seed]
         )

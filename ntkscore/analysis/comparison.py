@@ -1,23 +1,18 @@
 """Comparison of scores with measured accuracies, and the reading of both."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
-from cells.space import Architecture, Space
-from ntkscore.analysis.agreement import agreement_table
-from ntkscore.analysis.correlation import FEWEST
-from ntkscore.analysis.frames import cost_table, pick_rho, score_table
-from ntkscore.analysis.score_names import default_sum
-from ntkscore.data.benchmarks import metric_name
+from cells.space import Space
+from ntkscore.analysis.frames import pick_rho, score_table
 from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.measures.declaration import direction_of
 from ntkscore.paths import place
-from ntkscore.results import ResultSet
+from ntkscore.results import RUN, ResultSet
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
 ROBUST_MEAN = "robust_mean"
@@ -52,7 +47,7 @@ def scores_in(
     """
     path = place(source)
     if isinstance(path, Path) and (
-        path.is_file() or (not ResultSet.exists(path) and any(path.glob("*.json")))
+        path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json")))
     ):
         table = load_table(path)
         return table_scores(table, dataset), f"metrics of {table.name}"
@@ -77,12 +72,21 @@ def trained_on(space: Space, dataset: str) -> Space:
     return space.trained().on(facts.task) if facts else space.trained()
 
 
-def in_keys_of(space: Space, table: Table) -> Table:
+def in_keys_of(
+    space: Space, table: Table | str | PathLike[str], dataset: str | None = None
+) -> Table:
     """The table with the space's keys in place of any names of its architectures.
 
     A row that is no architecture of the space keeps its name. A published table keeps its indices:
     10 is a cell there, and no skip pattern.
+
+    Args:
+        space: of the architectures.
+        table: with the accuracies, or its path.
+        dataset: of a file's columns that do not name theirs.
     """
+    if not isinstance(table, Table):
+        table = load_table(Path(table), dataset)
     if not table.by_any_name:
         return table
 
@@ -93,81 +97,3 @@ def in_keys_of(space: Space, table: Table) -> Table:
             return name
 
     return table.renamed(key)
-
-
-def correlate(
-    scores: pd.DataFrame,
-    table: Table,
-    dataset: str,
-    metric: str,
-    space: Space,
-    *,
-    resamples: int = 1000,
-) -> pd.DataFrame:
-    """Agreement of every score with a column of a table; see `ntkscore.correlate`.
-
-    Returns:
-        A row per score, the default, costs and counts last: the fields of `Agreement`, and the
-        best-scored network's short names.
-    """
-    table = in_keys_of(space, table)
-    table.metrics(dataset)
-    measured = [key for key in scores.index if table.has(key)]
-    if len(measured) < FEWEST:
-        absent = [str(key) for key in scores.index if not table.has(key)]
-        raise InputError(
-            f"expected at least {FEWEST} networks that {table.name} has results for, got "
-            f"{len(measured)} of {len(scores)}, none for {', '.join(absent[:3])}"
-            f"{' and others' if len(absent) > 3 else ''}; use a table of the same architectures"
-        )
-    scores = scores.loc[measured]
-    accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
-    costs = cost_table(scores.index, trained_on(space, dataset))
-    costs.index = scores.index
-    default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
-    directions = {
-        str(name): direction_of(str(name), space.fewer)
-        for name in [*scores.columns, *costs.columns]
-    }
-    if set(default.terms) & set(scores.columns):
-        scores = scores.assign(**{str(default): default.of(scores.join(costs))})
-        directions[str(default)] = +1
-    frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
-    frame = frame.reset_index()
-    best = frame["best_cell"].dropna()
-    short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)
-    place = list(frame.columns).index("best_cell") + 1
-    for name in short.columns[1:]:
-        column = short[name].reindex(frame.index).astype(object)
-        frame.insert(place, f"best_{name}", column.where(column.notna(), None))
-    return frame
-
-
-def lookup(
-    architectures: Sequence[Architecture],
-    table: Table,
-    space: Space,
-    dataset: str | None = None,
-    seed: int | None = None,
-) -> pd.DataFrame:
-    """Accuracies of networks in the space's own form; see `ntkscore.lookup`."""
-    table = in_keys_of(space, table)
-    datasets = table.datasets if dataset is None else (dataset_name(dataset),)
-    rows = []
-    for architecture in architectures:
-        key = space.key(architecture)
-        for name in datasets:
-            accuracies = {
-                metric_name(metric): table.accuracy(key, name, metric, seed)
-                for metric in table.metrics(name)
-            }
-            rows.append(
-                {
-                    **space.names(architecture),
-                    "results of": table.representative(key),
-                    "dataset": name,
-                    **accuracies,
-                    **trained_on(space, name).costs(architecture),
-                }
-            )
-    return pd.DataFrame(rows)

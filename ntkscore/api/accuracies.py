@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space
-from ntkscore.analysis import comparison
+from ntkscore.analysis.agreement import agreement_table
+from ntkscore.analysis.comparison import in_keys_of, scores_of, trained_on
+from ntkscore.analysis.correlation import FEWEST
+from ntkscore.analysis.frames import cost_table
+from ntkscore.analysis.score_names import default_sum
 from ntkscore.api.runs import space_in
-from ntkscore.data.tables import Table, load_table
+from ntkscore.data.benchmarks import metric_name
+from ntkscore.data.datasets import dataset_name
+from ntkscore.data.tables import Table
+from ntkscore.errors import InputError
+from ntkscore.measures.declaration import direction_of
 
 
 def correlate(
@@ -50,12 +57,41 @@ def correlate(
                   score  spearman
         0  robust.trace       1.0
     """
-    scores = comparison.scores_of(source, dataset, rho)
+    scores = scores_of(source, dataset, rho)
     if not isinstance(source, pd.DataFrame):
         space = space or space_in(source)
-    loaded = table if isinstance(table, Table) else load_table(Path(table), dataset)
     space = space or NASBench201()
-    return comparison.correlate(scores, loaded, dataset, metric, space, resamples=resamples)
+    table = in_keys_of(space, table, dataset)
+    table.metrics(dataset)
+    measured = [key for key in scores.index if table.has(key)]
+    if len(measured) < FEWEST:
+        absent = [str(key) for key in scores.index if not table.has(key)]
+        raise InputError(
+            f"expected at least {FEWEST} networks that {table.name} has results for, got "
+            f"{len(measured)} of {len(scores)}, none for {', '.join(absent[:3])}"
+            f"{' and others' if len(absent) > 3 else ''}; use a table of the same architectures"
+        )
+    scores = scores.loc[measured]
+    accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
+    costs = cost_table(scores.index, trained_on(space, dataset))
+    costs.index = scores.index
+    default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
+    directions = {
+        str(name): direction_of(str(name), space.fewer)
+        for name in [*scores.columns, *costs.columns]
+    }
+    if set(default.terms) & set(scores.columns):
+        scores = scores.assign(**{str(default): default.of(scores.join(costs))})
+        directions[str(default)] = +1
+    frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
+    frame = frame.reset_index()
+    best = frame["best_cell"].dropna()
+    short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)
+    place = list(frame.columns).index("best_cell") + 1
+    for name in short.columns[1:]:
+        column = short[name].reindex(frame.index).astype(object)
+        frame.insert(place, f"best_{name}", column.where(column.notna(), None))
+    return frame
 
 
 def lookup(
@@ -89,5 +125,23 @@ def lookup(
     """
     space = space or NASBench201()
     names = architectures if isinstance(architectures, list | tuple) else [architectures]
-    loaded = table if isinstance(table, Table) else load_table(Path(table), dataset)
-    return comparison.lookup([space.parse(n) for n in names], loaded, space, dataset, seed)
+    table = in_keys_of(space, table, dataset)
+    datasets = table.datasets if dataset is None else (dataset_name(dataset),)
+    rows = []
+    for architecture in [space.parse(name) for name in names]:
+        key = space.key(architecture)
+        for name in datasets:
+            accuracies = {
+                metric_name(metric): table.accuracy(key, name, metric, seed)
+                for metric in table.metrics(name)
+            }
+            rows.append(
+                {
+                    **space.names(architecture),
+                    "results of": table.representative(key),
+                    "dataset": name,
+                    **accuracies,
+                    **trained_on(space, name).costs(architecture),
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,9 +1,9 @@
 """Accuracies of a run's networks, predicted from those of a few that were trained."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,19 +13,20 @@ from cells.space import Space
 from ntkscore.analysis import comparison
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
-from ntkscore.api.runs import space_in
 from ntkscore.data.benchmarks import metric_name
-from ntkscore.data.tables import Table, load_table
+from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.paths import results_path
 from ntkscore.results import ResultSet
+from ntkscore.spaces import space_of_run
 
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
 Accuracies = Table | str | PathLike[str] | Mapping[Hashable, float] | pd.Series
 
 
-class Campaign(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Campaign:
     """Networks that a run scored, and what is known of their accuracies.
 
     Attributes:
@@ -53,11 +54,11 @@ class Campaign(NamedTuple):
         rho: float | None = None,
     ) -> "Campaign":
         """Read scores and accuracies; arguments are those of `predict`, None for no accuracies."""
-        source = source if isinstance(source, pd.DataFrame) else results_path(source)
         if not isinstance(source, pd.DataFrame):
-            space = space or space_in(source)
-            if dataset is None and ResultSet.exists(source):
-                dataset = str(ResultSet.open(source).configuration["dataset"])
+            source = results_path(source)
+            if run := ResultSet.find(source):
+                space = space or space_of_run(run)
+                dataset = dataset or str(run.configuration["dataset"])
         space, dataset = space or NASBench201(), dataset or DATASET
         # Before the scores, which take seconds to read.
         known = None if accuracies is None else _known(accuracies, metric, dataset, space)
@@ -79,6 +80,7 @@ class Campaign(NamedTuple):
         predictor.tell(here)
         return cls(predictor, space, metric, len(values) - len(here))
 
+    @cached_property
     def predictions(self) -> pd.DataFrame:
         """Predictions of all networks by key, best first."""
         found = self.predictor.predict()
@@ -88,7 +90,7 @@ class Campaign(NamedTuple):
 
     def frame(self, suggest: int = 0, top: int | None = None) -> pd.DataFrame:
         """The first rows of all predictions, or of those to train next; see `predict`."""
-        found, space = self.predictions(), self.space
+        found, space = self.predictions, self.space
         found = found.loc[self.predictor.ask(suggest)] if suggest else found
         found = found.head(len(found) if top is None else top)
         names = pd.DataFrame([space.names(space.parse(key)) for key in found.index], found.index)
@@ -151,14 +153,12 @@ def _known(
     accuracies: Accuracies, metric: str | None, dataset: str, space: Space
 ) -> tuple[pd.Series, str]:
     """Accuracies by the space's keys, where they are names of its own, and what they are."""
-    if isinstance(accuracies, str | PathLike):
-        accuracies = load_table(Path(accuracies), dataset)
-    if not isinstance(accuracies, Table):
+    if not isinstance(accuracies, Table | str | PathLike):
         by_key = pd.Series({space.key(space.parse(n)): v for n, v in dict(accuracies).items()})
         if len(by_key) < len(accuracies):
             raise InputError("expected each network once, got two names of one; leave one out")
         return by_key.astype(float), metric or "accuracy"
-    table = comparison.in_keys_of(space, accuracies)
+    table = comparison.in_keys_of(space, accuracies, dataset)
     columns = table.metrics(dataset)
     if metric is None and len(columns) > 1:
         raise InputError(

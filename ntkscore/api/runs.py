@@ -304,6 +304,6 @@ def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Spa
         source: a result directory, or anything else that scores can be read from.
         cls: the space's class, for one of your own.
     """
-    if not ResultSet.exists(source):
-        return cls() if cls else None
-    return space_of_run(ResultSet.open(source), cls)
+    if run := ResultSet.find(source):
+        return space_of_run(run, cls)
+    return cls() if cls else None

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -181,8 +181,5 @@ def progress_display() -> Iterator[Callable[["RunProgress"], None]]:
             last_line = time.monotonic()
             print(describe(progress), file=sys.stderr, flush=True)
 
-    if stderr.is_terminal:
-        with bar:
-            yield report
-    else:
+    with bar if stderr.is_terminal else nullcontext():
         yield report

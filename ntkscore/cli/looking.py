@@ -37,7 +37,7 @@ def correlate(
             help="Accuracy to correlate with: clean, fgsm3, pgd8, autoattack, or a table's name."
         ),
     ] = "val_pgd_8_acc",
-    rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
+    rho: o.Rho = None,
     top: o.Top = None,
     plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
@@ -103,7 +103,7 @@ def predict(
     suggest: Annotated[
         int, typer.Option(help="How many networks to train next to print, instead of all.")
     ] = 0,
-    rho: Annotated[str | None, typer.Option(help="Radius, for runs with several.")] = None,
+    rho: o.Rho = None,
     top: o.Top = None,
     plot: o.Plot = None,
     space: o.SpaceName = None,
@@ -138,7 +138,7 @@ def predict(
     if campaign.unknown:
         note += f"; {campaign.unknown} accuracies are of networks that are not in {directory}"
     if plot is not None:
-        prediction_picture(campaign.predictions(), campaign.metric, plot)
+        prediction_picture(campaign.predictions, campaign.metric, plot)
         stderr.print(f"drawn in {plot}", soft_wrap=True)
     heading = f"To train next, of {campaign.metric}" if suggest else f"Predicted {campaign.metric}"
     print_frame(frame, format, heading, note)

@@ -53,6 +53,8 @@ PLACE = "DIR|URL"
 Plot = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
 ]
+Rho = Annotated[str | None, typer.Option(help="Radius, for runs with several.")]
+Seed = Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")]
 Top = Annotated[
     int | None,
     typer.Option(

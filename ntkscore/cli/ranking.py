@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ntkscore
-from cells.space import Space
+from cells.space import Architecture, Space
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, interruptible, print_frame, progress_display, stderr
 from ntkscore.cli.options import Ordered, Processes
@@ -27,6 +27,7 @@ from ntkscore.spaces import from_record, known_space
 if TYPE_CHECKING:
     from ntkscore.analysis.ranking import Ranking
     from ntkscore.results import ResultSet
+    from ntkscore.run.job import Job
 
 
 def rank(
@@ -75,7 +76,15 @@ def rank(
 
     check_picture(plot)
     if target is not None:
-        _print_fit(target, cells or "distinct", table, batch, ordered, config, space, format)
+        for name, given in (("run to rank", directory), ("--out", out), ("--plot", plot)):
+            if given is not None:
+                raise InputError(
+                    f"expected no {name} beside --target, which only compiles, got {given}; leave "
+                    "one of the two out"
+                )
+        job = ordered.job(config, space)
+        chosen = _select(job, cells or "distinct", table, ordered.seed)
+        _print_fit(target, job, chosen, batch, format)
         return
     if directory is not None:
         scoring = (out, batch, processes, ordered, config, space)
@@ -96,9 +105,8 @@ def rank(
     from ntkscore.run.processes import join, wait_for_others
 
     job = ordered.job(config, space)
-    accuracies = None if table is None else ntkscore.load_table(table, job.data.name)
     cells = cells or "distinct"
-    chosen = job.select(cells, accuracies, ordered.seed)
+    chosen = _select(job, cells, table, ordered.seed)
     job = job.ranked_by(ordered.by, ordered.reference, chosen[0])
     job.check(out, batch)
     share = join(**asdict(processes))
@@ -117,15 +125,14 @@ def rank(
         _print_ranking(ranking, run.results, format, 20, top, plot)
 
 
+def _select(job: "Job", cells: str, table: Path | None, seed: int) -> tuple[Architecture, ...]:
+    """The networks that --cells names, perhaps by a table."""
+    accuracies = None if table is None else ntkscore.load_table(table, job.data.name)
+    return job.select(cells, accuracies, seed)
+
+
 def _print_fit(
-    target: str,
-    cells: str,
-    table: Path | None,
-    batch: int | None,
-    ordered: Ordered,
-    config: Config,
-    space: Space,
-    format: Format,
+    target: str, job: "Job", chosen: Sequence[Architecture], batch: int | None, format: Format
 ) -> None:
     """Print whether a scoring fits on a device that need not be at hand."""
     import jax
@@ -134,12 +141,9 @@ def _print_fit(
     jax.config.update("jax_platforms", "cpu")
     from ntkscore.api.targets import fits
 
-    job = ordered.job(config, space)
-    accuracies = None if table is None else ntkscore.load_table(table, job.data.name)
-    chosen = job.select(cells, accuracies, ordered.seed)
     how = {"space": job.space, "seeds": job.seeds, "batch": batch}
     with stderr.status(f"compiling for {target}"):
-        frame = fits(target, chosen, job.data, config, **how)
+        frame = fits(target, chosen, job.data, job.config, **how)
     note = (
         "Compiled here, not run. at_best_seconds: the arithmetic at the device's published rate. "
         "launches, moved_gb: operations of the most expensive network, and what they read and "
@@ -284,5 +288,5 @@ def _on_disk(out: str) -> str:
     """The number of networks in a result directory, as the beginning of a sentence."""
     from ntkscore.results import ResultSet
 
-    finished = ResultSet.open(out).finished() if ResultSet.exists(out) else ()
-    return f"{len(finished)} networks are on disk"
+    run = ResultSet.find(out)
+    return f"{len(run.finished()) if run else 0} networks are on disk"

@@ -27,7 +27,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the run; continued if it exists.")],
     data: o.Data = "synthetic",
     data_dir: o.DataDir = None,
-    seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
+    seed: o.Seed = 0,
     seeds: Annotated[
         int, typer.Option(help="How many seeds to train side by side, from --seed on.")
     ] = 1,
@@ -60,13 +60,12 @@ def train(
         except Diverged as error:
             stderr.print(f"[red]diverged:[/red] {error}", soft_wrap=True)
             raise typer.Exit(1) from None
-    history = trained.history
-    if format is not Format.table:
-        print_frame(history, format)
-        return
-    last = history[history["epoch"] == history["epoch"].max()]
+    frame = trained.history
+    if format is Format.table:
+        frame = frame[frame["epoch"] == frame["epoch"].max()]
+        frame = frame.drop(columns="string", errors="ignore")
     print_frame(
-        last.drop(columns="string", errors="ignore"),
+        frame,
         format,
         f"Trained for {recipe.epochs} epochs on {images.name}, recipe {recipe.recipe}, "
         f"β = {recipe.beta:g}",
@@ -105,7 +104,7 @@ def choose(
     ] = None,
     data: o.Data = "cifar10",
     data_dir: o.DataDir = None,
-    seed: Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")] = 0,
+    seed: o.Seed = 0,
     *,
     recipe: Recipe,
     space_name: o.SpaceName = None,

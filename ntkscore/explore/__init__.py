@@ -12,7 +12,7 @@ from ntkscore.errors import InputError
 from ntkscore.explore.content import Content as Content
 from ntkscore.explore.content import content_of as content_of
 from ntkscore.explore.markup import document as document
-from ntkscore.results.atomic import publish, writing_to
+from ntkscore.results.atomic import make_folder, publish, writing_to
 
 
 def write_page(
@@ -53,7 +53,6 @@ def write_page(
         raise InputError(f"expected a page that ends in .html, got {path.name}; rename --out")
     names = " and ".join(Path(each).resolve().name for each in directories)
     page = document(content_of(directories, table, space, predicted), title or names)
-    with writing_to(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with writing_to(path):
         publish(path, page.encode())

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
@@ -61,11 +62,8 @@ def _filled(content: Content, title: str) -> str:
         "content": json.dumps(_encoded(content), ensure_ascii=False).replace("<", "\\u003c"),
         "script": read("statistics.js") + read("view.js"),
     }
-    # Split first, so that nothing is put into what was put in before.
-    pieces = read("page.html").split("{{")
-    return pieces[0] + "".join(
-        parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
-    )
+    # In one pass, so that nothing is put into what was put in before.
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], read("page.html"))
 
 
 def _encoded(content: Content) -> dict[str, object]:

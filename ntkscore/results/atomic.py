@@ -49,9 +49,16 @@ def remove_stale(directory: Path) -> None:
                 path.unlink()
 
 
+def make_folder(directory: Path) -> None:
+    """Make a directory and those above it, where they are missing."""
+    with writing_to(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Let one process at a time into this block."""
+    """Make a directory, and let one process at a time into this block."""
+    make_folder(directory)
     with (directory / LOCK).open("ab") as file:
         if fcntl is not None:
             # Some network file systems have no locks; there a lost update is the risk.

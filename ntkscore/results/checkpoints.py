@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax, jnp
-from ntkscore.results.atomic import publish, writing_to
+from ntkscore.results.atomic import make_folder, publish, writing_to
 
 Tree = TypeVar("Tree", bound=PyTree)
 RUN, STATE = "run.json", "state.npz"
@@ -36,8 +36,8 @@ class Checkpoints:
             return
         folder = self._folder = Path(folder)
         settings = json.dumps(described, indent=2)
+        make_folder(folder)
         with writing_to(folder):
-            folder.mkdir(parents=True, exist_ok=True)
             if (folder / RUN).exists():
                 _refuse_other(folder, json.loads(settings))
             publish(folder / RUN, settings.encode())

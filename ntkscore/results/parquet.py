@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from ntkscore.errors import InputError
 from ntkscore.results.rows import VARYING
+from ntkscore.text import one_line
 
 _TYPES = {
     "cell": pa.int64(),
@@ -51,7 +52,7 @@ def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"column {name} must hold {type_}, but holds something else "
-                f"({_line(error)}); convert it first"
+                f"({one_line(error)}); convert it first"
             ) from error
         if array.null_count and name != "beta":
             raise InputError(
@@ -118,10 +119,6 @@ def read_part(content: bytes, columns: Sequence[str], name: str) -> pa.Table:
         return part.read(columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"expected a whole part, but {name} is damaged ({_line(error)}); delete it and run the "
-            "same command again, which recomputes only its networks"
+            f"expected a whole part, but {name} is damaged ({one_line(error)}); delete it and run "
+            "the same command again, which recomputes only its networks"
         ) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -100,12 +100,12 @@ class ResultSet:
         if isinstance(store, Bucket):
             # Whoever writes it first, the same configuration is the same content.
             store.create(RUN, new._run())
-            _refuse_difference(_load_run(store), configuration)
+            _refuse_difference(_load_run(store, ()), configuration)
             name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
             store.write(name, json.dumps(session, indent=2).encode())
-            return replace(_load_run(store), configuration=configuration)
+            return replace(cls.open(directory), configuration=configuration)
         with store.locked():
-            found = _load_run(store) if RUN in store.names() else new
+            found = cls.find(directory) or new
             _refuse_difference(found, configuration)
             # Equal to the stored configuration, but in today's order.
             sessions = (*found.sessions, session)
@@ -121,13 +121,19 @@ class ResultSet:
             InputError: the directory is of another configuration or not ours.
         """
         store = store_at(place(directory))
-        if RUN in _refuse_other_files(store):
-            _refuse_difference(_load_run(store), _as_json(configuration))
+        if RUN in (names := _refuse_other_files(store)):
+            _refuse_difference(_load_run(store, names), _as_json(configuration))
 
     @staticmethod
-    def exists(directory: str | os.PathLike[str]) -> bool:
-        """Tell whether there is a result set."""
-        return RUN in store_at(place(directory)).names()
+    def find(directory: str | os.PathLike[str]) -> "ResultSet | None":
+        """The result set of a directory, for reading; None where there is none.
+
+        Raises:
+            InputError: its `run.json` is damaged.
+        """
+        store = store_at(place(directory))
+        names = store.names()
+        return _load_run(store, names) if RUN in names else None
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
@@ -136,12 +142,12 @@ class ResultSet:
         Raises:
             InputError: there is no result set there, or its `run.json` is damaged.
         """
-        if not cls.exists(directory):
-            raise InputError(
-                f"expected a results directory with a {RUN}, but {place(directory)} has none; give "
-                "the --out of an earlier run, or `recorded`"
-            )
-        return _load_run(store_at(place(directory)))
+        if found := cls.find(directory):
+            return found
+        raise InputError(
+            f"expected a results directory with a {RUN}, but {place(directory)} has none; give "
+            "the --out of an earlier run, or `recorded`"
+        )
 
     def append(self, rows: pd.DataFrame | Iterable[Mapping[str, object]]) -> None:
         """Add rows as one new part that appears whole or not at all.
@@ -243,9 +249,9 @@ def _as_json(value: Mapping[str, object]) -> dict[str, Any]:
     return json.loads(json.dumps(value))
 
 
-def _load_run(store: Folder | Bucket) -> ResultSet:
-    """What `run.json` holds, and the sessions that have files of their own."""
-    files = [RUN, *sorted(name for name in store.names() if name.startswith(SESSION))]
+def _load_run(store: Folder | Bucket, names: Sequence[str]) -> ResultSet:
+    """What `run.json` holds, and the sessions that have files of their own among these names."""
+    files = [RUN, *sorted(name for name in names if name.startswith(SESSION))]
     run, *others = store.read(files).values()
     try:
         run = json.loads(run)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ntkscore.errors import InputError
 from ntkscore.results.atomic import locked, publish, remove_stale, writing_to
+from ntkscore.text import one_line
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,9 @@ class Folder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let one process at a time into this block."""
-        with writing_to(self.place):
-            self.place.mkdir(parents=True, exist_ok=True)
-            with locked(self.place):
-                yield
-                remove_stale(self.place)
+        with writing_to(self.place), locked(self.place):
+            yield
+            remove_stale(self.place)
 
     @staticmethod
     def _read(path: Path) -> bytes:
@@ -151,12 +150,12 @@ class Bucket:
             how = "run pip install 'ntkscore[cloud]'" if ours else "install what it names"
             raise InputError(
                 f"expected the packages that {scheme}:// needs, but they are not installed "
-                f"({_line(error)}); {how}"
+                f"({one_line(error)}); {how}"
             ) from error
         except ValueError as error:
             raise InputError(
                 f"expected a folder or a URL that fsspec knows, got {self.place} "
-                f"({_line(error)}); write for example s3://bucket/run"
+                f"({one_line(error)}); write for example s3://bucket/run"
             ) from error
         return found, root.rstrip("/")
 
@@ -170,8 +169,8 @@ class Bucket:
         except Exception as error:  # Each store has errors of its own.
             raise InputError(
                 f"expected storage that can be reached, but {self.place} cannot be "
-                f"({_line(error) or type(error).__name__}); check its name, your credentials and "
-                "the network, and run the same command again"
+                f"({one_line(error) or type(error).__name__}); check its name, your credentials "
+                "and the network, and run the same command again"
             ) from error
 
 
@@ -183,7 +182,3 @@ def store_at(place: Path | str) -> Folder | Bucket:
         'runs/mine'
     """
     return Bucket(place) if isinstance(place, str) else Folder(place)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -240,16 +241,18 @@ def _input_gradient(network: Network, y: Array) -> Network:
     return jax.grad(lambda x: mean_loss(network(x), y))
 
 
+@dataclass(frozen=True, eq=False)
 class _Classifier:
     """Decides batch by batch which images a network classifies correctly.
 
     Radii are data, so that one program serves all radii of an attack.
     """
 
-    def __init__(self, model: Model, images: np.ndarray, labels: np.ndarray, seed: int) -> None:
-        self.model, self.images, self.labels, self.seed = model, images, labels, seed
-        self.dtype = jax.tree.leaves(model.params)[0].dtype
-        self.programs: dict[Answer, Callable[..., Any]] = {}
+    model: Model
+    images: np.ndarray
+    labels: np.ndarray
+    seed: int
+    programs: dict[Answer, Callable[..., Any]] = field(default_factory=dict)
 
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images that are classified correctly by the logits of an `Answer`."""
@@ -260,6 +263,7 @@ class _Classifier:
 
         if answer not in self.programs:
             self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
+        dtype = jax.tree.leaves(self.model.params)[0].dtype
         found = []
         for start in range(0, len(self.labels), BATCH):
             rows = np.arange(start, min(start + BATCH, len(self.labels)))
@@ -267,10 +271,10 @@ class _Classifier:
             filled = np.resize(rows, min(BATCH, len(self.labels)))
             mask = self.programs[answer](
                 self.model.params,
-                as_pixels(self.images[filled], self.dtype),
+                as_pixels(self.images[filled], dtype),
                 jnp.asarray(self.labels[filled], jnp.int32),
                 jax.random.fold_in(jax.random.key(self.seed), start),
-                jnp.asarray(rho, self.dtype),
+                jnp.asarray(rho, dtype),
             )
             found.append(np.asarray(mask)[: len(rows)])
         return np.concatenate(found)
@@ -296,7 +300,7 @@ def _corrupted(
                 f"expected uint8 of shape {wanted} in {folder / name}.npy, got {images.dtype} of "
                 f"shape {images.shape}; get the official file again"
             )
-        right = _Classifier(classify.model, images, labels, classify.seed)(_clean)
+        right = replace(classify, images=images, labels=labels)(_clean)
         for severity, part in enumerate(right.reshape(SEVERITIES, count), 1):
             row = {"metric": name, "rho": np.nan, "severity": severity, "class": -1}
             yield {**row, "value": float(part.mean())}

@@ -1,7 +1,6 @@
 """Training of a few networks, each chosen by the accuracies that those before it reached."""
 
 import csv
-import io
 import json
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass
@@ -10,11 +9,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cells.space import Space
+from cells.space import Space, check_least
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
-from ntkscore.results.atomic import locked, publish, writing_to
+from ntkscore.results.atomic import locked, publish
 from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.training.evaluation import evaluate
 from ntkscore.training.fit import Diverged, Moment, split
@@ -77,9 +76,7 @@ class FewTrainings:
     batch: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("budget", "batch"):
-            if (value := getattr(self, name)) < 1:
-                raise InputError(f"expected a {name} of at least 1 network, got {value}; raise it")
+        check_least(self, budget=1, batch=1)
 
     def begin(self, images: ImageSet, recipe: Recipe, seed: int) -> None:
         """Record what decides the accuracies.
@@ -105,7 +102,7 @@ class FewTrainings:
         if not path.is_file():
             return []
         try:
-            names = [row[0] for row in list(csv.reader(io.StringIO(path.read_text("utf-8"))))[1:]]
+            names = [row[0] for row in csv.reader(path.read_text("utf-8").splitlines()[1:])]
         except (ValueError, IndexError, csv.Error) as error:
             raise _damaged(path, error) from None
         known = {str(key): key for key in self.predictor.inputs.values.index}
@@ -124,8 +121,6 @@ class FewTrainings:
 
         The predictor is told what is done.
         """
-        with writing_to(self.out):
-            self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out):
             found = self.entries()
             self._write(found)
@@ -142,20 +137,21 @@ class FewTrainings:
 
     def accuracies(self) -> pd.DataFrame:
         """`clean` and `pgd8` of the trained networks, by key, in the order of training."""
-        done = [entry for entry in self.entries() if entry.accuracies is not None]
-        rows = [entry.accuracies for entry in done]
-        return pd.DataFrame(rows, [entry.key for entry in done], columns=[CLEAN, CHOOSES])
+        return _accuracies(self.entries())
 
     def _write(self, entries: list[Entry]) -> None:
         """Write queue and accuracies, and tell the predictor."""
         if not entries:
             return
         name = next(iter(self.space.identity(self.space.parse(entries[0].key))))
-        done = {e.key: e.accuracies for e in entries if e.accuracies is not None}
-        self.predictor.tell({key: row[CHOOSES] for key, row in done.items()})
-        rows = [(name, CLEAN, CHOOSES), *((k, a[CLEAN], a[CHOOSES]) for k, a in done.items())]
-        _publish(self.out / ACCURACIES, rows)
-        _publish(self.out / QUEUE, [(name, "status"), *((e.key, e.status) for e in entries)])
+        done = _accuracies(entries)
+        self.predictor.tell(done[CHOOSES])
+        queue = pd.DataFrame({"status": {entry.key: entry.status for entry in entries}})
+        for file, frame in ((ACCURACIES, done), (QUEUE, queue)):
+            content = frame.to_csv(index_label=name, lineterminator="\n").encode()
+            path = self.out / file
+            if not path.is_file() or path.read_bytes() != content:
+                publish(path, content)
 
 
 def train_few(
@@ -200,8 +196,6 @@ def train_one(
     Returns:
         The network with its status and accuracies.
     """
-    with writing_to(entry.folder):
-        entry.folder.mkdir(parents=True, exist_ok=True)
     with locked(entry.folder):
         if (entry := _read(entry)).status != PENDING:
             return entry
@@ -238,17 +232,15 @@ def _read(entry: Entry) -> Entry:
     return entry._replace(status=OK, accuracies=accuracies)
 
 
+def _accuracies(entries: list[Entry]) -> pd.DataFrame:
+    """Accuracies of the networks that are trained, by key."""
+    done = [entry for entry in entries if entry.accuracies is not None]
+    rows = [entry.accuracies for entry in done]
+    return pd.DataFrame(rows, [entry.key for entry in done], columns=[CLEAN, CHOOSES])
+
+
 def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(
         f"expected a file that `choose` left, but {path} is damaged ({type(error).__name__}); "
         "delete it, or choose another folder"
     )
-
-
-def _publish(path: Path, rows: list[tuple]) -> None:
-    """Write rows as a .csv file, whole or not at all, where they differ from what is there."""
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    content = text.getvalue().encode()
-    if not path.is_file() or path.read_bytes() != content:
-        publish(path, content)

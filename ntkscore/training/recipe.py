@@ -86,12 +86,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, low, high in (("beta", 0, 1), ("rho", 0, 1)):
-            if not low <= getattr(self, name) <= high:
-                raise InputError(
-                    f"expected {name} from {low} to {high}, got {getattr(self, name):g}; "
-                    + ("0 is training without attacks" if name == "beta" else "write 8/255")
-                )
+        for name, value, hint in (
+            ("beta", self.beta, "0 is training without attacks"),
+            ("rho", self.rho, "write 8/255"),
+        ):
+            if not 0 <= value <= 1:
+                raise InputError(f"expected {name} from 0 to 1, got {value:g}; {hint}")
         check_least(self, epochs=1, batch=1, attack_steps=1, held_out=0)
         for name, value in (("peak", self.peak), ("attack_step", self.attack_step)):
             if not value > 0:

@@ -8,7 +8,8 @@ import pytest
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore.analysis.comparison import correlate, in_keys_of, lookup
+from ntkscore.analysis.comparison import in_keys_of
+from ntkscore.api.accuracies import correlate, lookup
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.run.selection import select
@@ -34,10 +35,10 @@ def scores() -> pd.DataFrame:
 
 
 def test_a_table_may_use_any_name_of_a_network(table: Table, scores: pd.DataFrame) -> None:
-    frame = correlate(scores, table, "cifar10", "pgd8", SPACE, resamples=10)
+    frame = correlate(scores, table, "cifar10", "pgd8", space=SPACE, resamples=10)
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
     assert select("table", SPACE, table) == tuple(CELLS)
-    assert lookup(CELLS[:1], table, SPACE)["val_pgd_8_acc"].item() == 0.2
+    assert lookup(CELLS[:1], table, space=SPACE)["val_pgd_8_acc"].item() == 0.2
 
 
 def test_digits_alone_are_digits_and_indices_are_indices() -> None:
@@ -55,14 +56,14 @@ def test_two_names_of_one_network_are_refused(scores: pd.DataFrame) -> None:
         r"one: keep one row$"
     )
     with pytest.raises(InputError, match=message):
-        lookup(CELLS, twice, SPACE)
+        lookup(CELLS, twice, space=SPACE)
     with pytest.raises(InputError, match=message):
-        correlate(scores, twice, "cifar10", "pgd8", SPACE)
+        correlate(scores, twice, "cifar10", "pgd8", space=SPACE)
 
 
 def test_networks_without_results_are_left_out(table: Table, scores: pd.DataFrame) -> None:
     more = pd.concat([scores, pd.DataFrame({"robust.trace": [0.0, np.nan]}, index=[7, 8])])
-    frame = correlate(more, table, "cifar10", "pgd8", SPACE, resamples=10)
+    frame = correlate(more, table, "cifar10", "pgd8", space=SPACE, resamples=10)
     assert frame.loc[0, ["n", "excluded", "spearman"]].tolist() == [4, 0, 1]
     with pytest.raises(
         InputError,
@@ -70,7 +71,11 @@ def test_networks_without_results_are_left_out(table: Table, scores: pd.DataFram
     ):
         other = pd.DataFrame({"pgd8": [0.4, 0.3, 0.1]}, index=["0", "1", "01"])
         correlate(
-            scores, Table.from_frame(other, dataset="cifar10"), "cifar10", "pgd8", Residual(width=8)
+            scores,
+            Table.from_frame(other, dataset="cifar10"),
+            "cifar10",
+            "pgd8",
+            space=Residual(width=8),
         )
 
 
@@ -85,8 +90,8 @@ def test_the_indices_of_a_published_table_are_no_skip_patterns(data_dir: Path) -
     table = load_table(data_dir / "nas-robbench-201")
     patterns = pd.DataFrame({"robust.trace": [1.0, 2.0, 3.0, 4.0]}, index=["0", "1", "10", "101"])
     with pytest.raises(InputError, match=r"has results for, got 0 of 4, none for 0"):
-        correlate(patterns, table, "cifar10", "pgd8", Residual(width=8))
+        correlate(patterns, table, "cifar10", "pgd8", space=Residual(width=8))
     own = pd.DataFrame({"pgd8": [0.1, 0.2, 0.3, 0.4]}, index=[0, 1, 10, 101])
     named = Table.from_frame(own, dataset="cifar10")
-    frame = correlate(patterns, named, "cifar10", "pgd8", Residual(width=8), resamples=10)
+    frame = correlate(patterns, named, "cifar10", "pgd8", space=Residual(width=8), resamples=10)
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]

@@ -172,14 +172,6 @@ def test_provenance_names_versions_and_platform():
     json.dumps(record)
 
 
-def test_resume_goes_on_and_records_the_session(new, directory):
-    new.append(unit(1))
-    again = ResultSet.create_or_resume(directory, CONFIGURATION, {"host": "b"})
-    assert again.finished() == {(1, 0)}
-    assert again.sessions == ({"host": "a"}, {"host": "b"})
-    assert ResultSet.open(directory) == again
-
-
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     whole = ResultSet.create_or_resume(tmp_path / "whole", CONFIGURATION, {})
     whole.append([row for cell in (5, 1, 9) for row in unit(cell)])
@@ -207,16 +199,6 @@ def test_another_configuration_is_refused_with_every_difference(new, directory):
         "attack.steps: stored nothing, asked 1); choose another --out"
     )
     assert (directory / "run.json").read_bytes() == before
-
-
-def test_a_directory_of_somebody_else_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("")
-    message = "expected a new or empty directory or one with a run.json, but .* has other files"
-    with pytest.raises(InputError, match=message):
-        ResultSet.create_or_resume(tmp_path, CONFIGURATION, {})
-    with pytest.raises(InputError, match=message):
-        ResultSet.check(tmp_path, CONFIGURATION)
-    assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
 def test_a_directory_that_fits_is_left_alone(new, directory):

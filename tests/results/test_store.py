@@ -68,7 +68,7 @@ def test_files_are_listed_read_replaced_and_deleted(out: str) -> None:
 
 
 def test_a_run_is_made_continued_read_and_compacted(out: str) -> None:
-    assert not ResultSet.exists(out)
+    assert ResultSet.find(out) is None
     ResultSet.check(out, CONFIGURATION)
     with pytest.raises(InputError, match=r"expected a results directory with a run\.json, but "):
         ResultSet.open(out)
@@ -76,7 +76,7 @@ def test_a_run_is_made_continued_read_and_compacted(out: str) -> None:
     for cell in (2, 1):
         new.append(unit(cell))
     again = ResultSet.create_or_resume(out, CONFIGURATION, {"host": "b"})
-    assert again == ResultSet.open(out) and ResultSet.exists(out)
+    assert again == ResultSet.open(out) == ResultSet.find(out)
     assert again.sessions == ({"host": "a"}, {"host": "b"})
     assert again.finished() == {(1, 0), (2, 0)}
     before = again.read()

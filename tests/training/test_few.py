@@ -179,7 +179,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, trainings: list[str]) -> None:
 
 
 def test_refuses_what_cannot_be_trained(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a batch of at least 1 network, got 0"):
+    with pytest.raises(InputError, match="expected batch to be at least 1, got 0"):
         begun(tmp_path, batch=0)
     with pytest.raises(InputError, match="held out of training to choose by, got none"):
         next(train_few(begun(tmp_path), images(), replace(RECIPE, held_out=0)))
@@ -243,5 +243,7 @@ def test_the_command_refuses(scored: Path, tmp_path: Path) -> None:
     refused("the test images must not", *stored(scored, tmp_path / "few", "--commands"))
     refused("expected networks of residual", *stored(scored, tmp_path / "few", "--space", "darts"))
     refused("give --space residual", *stored(scored, tmp_path / "few", "--channels", 8))
-    refused("a budget of at least 1 network", *stored(scored, tmp_path / "few", "--budget", 0))
+    refused(
+        "expected budget to be at least 1, got 0", *stored(scored, tmp_path / "few", "--budget", 0)
+    )
     assert not (tmp_path / "few").exists()
