@@ -166,7 +166,8 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         ) from error
     if found is None:
         raise InputError(
-            f"expected a space of ours, got {described['space']}; give the space that it is of"
+            f"expected a known space in {folder}, got {described['space']}; give its space, in a "
+            "command by --space with the Python file that defines it"
         )
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
     chosen = found.parse(next(iter(described["identity"].values())))

@@ -13,6 +13,7 @@ from cells.space import Space
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.model import Model
+from ntkscore.spaces import SPACES
 from ntkscore.training.runs import TrainedNetwork, open_trained
 
 
@@ -40,14 +41,15 @@ def trained_networks(
     Args:
         source: the folder or the file.
         cell: of a state dict.
-        space: with the sizes of a state dict's network.
+        space: with the sizes of a state dict's network; that of a run, if it is one of your own.
         images: returns the images for a state dict's network; a run has its own.
 
     Raises:
         InputError: if there is no such source, or it is of another cell or size.
     """
     if source.is_dir():
-        run = open_trained(source)
+        # A space of the library is read from the run, whatever its options are here.
+        run = open_trained(source, None if type(space) in SPACES.values() else space)
         identity = run.space.identity(run.architecture)
         if cell is not None and run.space.parse(cell) != run.architecture:
             raise InputError(

@@ -12,6 +12,7 @@ import pytest
 from tiny import invoke, refused
 
 from attacks.square import SquareAttack
+from cells.nasbench201.cell import Cell
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model
@@ -144,6 +145,15 @@ def test_corrupted_images_are_told_by_severity(tmp_path: Path) -> None:
 
 OPTIONS = "--channels 2 --cells-per-stage 1 --epochs 1 --batch-size 20 --held-out 960 "
 OPTIONS += "--attack-steps 1"
+OWN_SPACE = """
+from dataclasses import dataclass
+from typing import ClassVar
+import ntkscore
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(ntkscore.NASBench201):
+    name: ClassVar[str] = "mine"
+"""
 
 
 @pytest.mark.thorough
@@ -174,6 +184,19 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
         ),
     ):
         assert sentence in " ".join(invoke(*arguments, code=2).stderr.split())
+
+
+@pytest.mark.thorough
+def test_a_network_of_ones_own_space_is_evaluated(tmp_path: Path) -> None:
+    file, run = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(OWN_SPACE)
+    invoke("train", "300000", "--space", file, "--out", run, *OPTIONS.split())
+    refused("expected a known space in", "evaluate", run, "--rows", "10")
+    shown = invoke("evaluate", run, "--space", file, "--rows", "10", "--format", "json")
+    assert {row["cell"] for row in json.loads(shown.stdout)} == {Cell.parse("300000").index}
+    asked = ("score", "300000", "--space", file, "--weights", run, "--samples", "4")
+    scored = invoke(*asked, "--format", "json")
+    assert {row["trained_seed"] for row in json.loads(scored.stdout)} == {0}
 
 
 @pytest.mark.thorough
