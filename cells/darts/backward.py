@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from cells.choice import add_at, at, choose
+from cells.choice import add_at, at, choose, zeros_of
 from cells.darts.forward import (
     BOTH,
     STEP,
@@ -139,19 +139,13 @@ def _add_nodes(cotangents: Places, first: Any, g: Outputs) -> Places:
     return lax.dynamic_update_slice_in_dim(cotangents, now + split(g), first, 0)
 
 
-def _like(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Zeros of the shapes of a function's outputs."""
-    shapes = jax.eval_shape(function, *arguments)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-
 def filled(rules: CellRules, index: int, stride: int, visitor: Visitor) -> Callable[..., Any]:
     """`back_operation` with zeros for the layers that it has fewer than a separable convolution."""
     pull, most = (back_operation(rules, k, stride, visitor) for k in (index, SEP_3))
 
     def pull_filled(*given: Any) -> Any:
         dx, visited = pull(*given)
-        _, zeros = _like(most, *given)
+        _, zeros = zeros_of(most, *given)
         return dx, visited + zeros[len(visited) :]
 
     return pull_filled
@@ -203,7 +197,7 @@ def stage_pullback(
             cotangents, total = carry
             compute = partial(of_input, k, t, layer)
             if skip and k == 0:
-                none = lambda c, compute=compute: (c, _like(compute, c)[1])  # noqa: E731
+                none = lambda c, compute=compute: (c, zeros_of(compute, c)[1])  # noqa: E731
                 cotangents, visited = lax.cond(t == 0, none, compute, cotangents)
             else:
                 cotangents, visited = compute(cotangents)

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.choice import add_at, at, choose
+from cells.choice import add_at, at, choose, zeros_of
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
     NODES,
@@ -153,8 +153,7 @@ def cell_pullback(
                 of_conv = weights[OPERATIONS[operation]]
                 return back_relu_conv_norm(rules, x, g, of_conv, statistics, visitor, z=z)
             edge = source, cotangents, target, weights, statistics, convolved
-            _, shapes = jax.eval_shape(branch(next(iter(KERNEL_SIZES))), *edge)
-            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            _, zeros = zeros_of(branch(next(iter(KERNEL_SIZES))), *edge)
             if operation == NONE:
                 return jnp.zeros_like(g), zeros
             return (g if operation == SKIP else layers.pull_average_pool_3x3(g)), zeros

@@ -10,14 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
 from cells import layers
-from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
-from cells.nasbench201.forward import CellRules, run
-from cells.nasbench201.network import Network
+from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
+from cells.nasbench201.forward import CellRules
 from cells.rules import Outputs, TrainingRules, Weights
 from ntkscore.grams import PRECISION, Images, kernel_gradients
 from ntkscore.platforms import platform
@@ -25,25 +23,6 @@ from ntkscore.platforms import platform
 FEW_CHANNELS = 32
 """Largest number of output channels at which CPUs compute a 3×3 kernel's gradient fastest image by
 image."""
-
-
-def logits(
-    network: Network, cell: Cell, params: Weights, statistics: Weights, images: Images, train: bool
-) -> tuple[Float[Array, "m o"], Weights]:
-    """Logits of a batch of images, and the running statistics after it.
-
-    Args:
-        network: width, depth, classes and the images' normaliser.
-        cell: the architecture.
-        params, statistics: as in the network's variables.
-        images: pixels in [0, 1].
-        train: normalise by the batch's own mean and biased variance, differentiated through, and
-            move the running mean and variance, unbiased, by a tenth towards them; else normalise
-            by the running ones, and leave them.
-    """
-    rules = Training.of(network, np.array(cell.operations), measure=train)
-    y, _, new = run(rules, params, statistics, images)
-    return y, new
 
 
 class Training(TrainingRules, CellRules):
