@@ -6,12 +6,13 @@ there. Both are imported when a module comes, not before.
 
 import copy
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, PyTree
 
 from ntkscore.errors import InputError
@@ -68,12 +69,12 @@ def from_torch(
     constants = {
         name: _array(torchax, name, tensor) for name, tensor in fixed.items() if name not in trained
     }
-    params = _nested({name: _array(torchax, name, tensor) for name, tensor in trained.items()})
+    leaves = {name: _array(torchax, name, tensor) for name, tensor in trained.items()}
+    params = unflatten_dict(leaves, sep=".")
     environment = torchax.default_env()
-    names = [*trained]
 
     def apply(params: PyTree, points: Array) -> Array:
-        states = {**constants, **{name: _leaf(params, name) for name in names}}
+        states = {**constants, **flatten_dict(params, sep=".")}
         if channels_last and points.ndim == 4:
             points = points.transpose(0, 3, 1, 2)
         # PyTorch promotes dtypes, and so do torchax's operations, whatever the user set for JAX.
@@ -159,24 +160,6 @@ def _array(torchax: Any, name: str, tensor: Any) -> Array:
             "jax.config.update('jax_enable_x64', True), or give module.float()"
         )
     return array
-
-
-def _nested(leaves: Mapping[str, Array]) -> dict[str, Any]:
-    """A dict of dicts, from names with dots."""
-    tree: dict[str, Any] = {}
-    for name, leaf in leaves.items():
-        *path, last = name.split(".")
-        inner = tree
-        for each in path:
-            inner = inner.setdefault(each, {})
-        inner[last] = leaf
-    return tree
-
-
-def _leaf(tree: Any, name: str) -> Array:
-    for each in name.split("."):
-        tree = tree[each]
-    return tree
 
 
 def _logits(torch: Any, environment: Any, out: Any, count: int) -> Array:

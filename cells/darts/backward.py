@@ -66,13 +66,7 @@ def back(
     def collect(visited: Visited) -> None:
         nonlocal total
         total, outputs = visitor.collect(total, visited)
-        everything.extend(jax.tree.map(lambda leaf: leaf[None], each) for each in outputs)
-
-    def keep(outputs: Visited) -> None:
-        everything.extend(
-            jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[OUTER:]), each)
-            for each in outputs
-        )
+        everything.extend(jax.tree.map(lambda leaf: leaf[None], outputs))
 
     head = params["head"]
     kernel, gain = head["kernel"], rules.gain(head["kernel"])
@@ -91,7 +85,8 @@ def back(
         for k, of_output in ((0, last), (1, previous)):
             cotangents = _add_nodes(cotangents, places - NODES - k * STEP, of_output)
         (cotangents, total), outputs = lax.scan(pull, (cotangents, total), cells, reverse=True)
-        keep(outputs)
+        # Of a stage's cells, and of the edges of each or one input.
+        everything.extend(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs))
         entering = merged(cotangents, 0)
         if not stage:
             break
@@ -104,7 +99,7 @@ def back(
         (inputs, total), outputs = pull_reduction(
             rules, params, stored, residuals, stage, visitor, split(entering), total
         )
-        keep([jax.tree.map(lambda leaf: leaf[None], each) for each in outputs])
+        everything.extend(outputs)
         cotangent_before = []
         for k, x in enumerate(outputs_before):
             layer = params[cell][f"input_{k}"], stored[cell][f"input_{k}"], visitor
@@ -117,10 +112,6 @@ def back(
     g, visited = back_conv_norm(rules, images, g, params["stem"], stored["stem"], visitor)
     collect(visited)
     return g, total, everything
-
-
-OUTER = 2
-"""Axes of a visitor's outputs in a stage: its cells, and the edges or one."""
 
 
 def residuals_before(residuals: Sequence[Residuals], stage: int) -> tuple[Images, Images]:
@@ -203,7 +194,7 @@ def stage_pullback(
                 cotangents, visited = compute(cotangents)
             total, visited = visitor.collect(total, visited)
             carry = cotangents, total
-            everything = everything + [jax.tree.map(lambda a: a[None], each) for each in visited]
+            everything = everything + jax.tree.map(lambda leaf: leaf[None], visited)
         return carry, everything
 
     name = f"stage_{stage}"
@@ -236,12 +227,15 @@ def pull_reduction(
         pull = filled(rules, index, stride + 1, visitor)
         sets, beyond = (inputs, 0) if stride else (nodes, INPUTS)
 
-        def add(both: tuple[Array, Array], source: Array, g: Array, *layer: Any) -> Any:
+        def add(
+            both: tuple[Array, Array], source: Array, middle: Array, g: Array, *layer: Any
+        ) -> Any:
             x = jnp.concatenate([at(each, source - beyond) for each in sets])
-            dx, visited = pull(x, layer[0], g, *layer[1:])
-            k = 0 if stride else 1
-            changed = add_at(both[k], source - beyond, dx)
-            return ((changed, both[1]) if stride else (both[0], changed)), visited
+            dx, visited = pull(x, middle, g, *layer)
+            of_inputs, of_nodes = both
+            if stride:
+                return (add_at(of_inputs, source, dx), of_nodes), visited
+            return (of_inputs, add_at(of_nodes, source - INPUTS, dx)), visited
 
         return add
 
@@ -251,7 +245,7 @@ def pull_reduction(
         both, total = carry
         place, source, target, middles, *layer = given
         g, middle = at(both[1], target - INPUTS), jnp.concatenate(middles)
-        both, visited = choose(place, branches, both, source, g, middle, *layer)
+        both, visited = choose(place, branches, both, source, middle, g, *layer)
         total, visited = visitor.collect(total, visited)
         return (both, total), visited
 

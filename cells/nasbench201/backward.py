@@ -80,9 +80,8 @@ def back(
             name = f"reduction_{stage}"
             x = jnp.concatenate([each.nodes[stage - 1][-1] for each in residuals])
             middle = jnp.concatenate([each.middles[stage - 1] for each in residuals])
-            g, of_layers = back_reduce(rules, x, middle, g, params[name], stored[name], visitor)
-            for visited in of_layers:
-                collect(visited)
+            g, visited = back_reduce(rules, x, middle, g, params[name], stored[name], visitor)
+            collect(visited)
     images = jnp.concatenate([each.images for each in residuals])
     g, visited = back_conv_norm(rules, images, g, params["stem"]["conv"], stored["stem"], visitor)
     collect(visited)
@@ -212,11 +211,11 @@ def back_reduce(
     weights: Weights,
     stored: Any,
     visitor: Visitor,
-) -> tuple[Images, list[Visited]]:
+) -> tuple[Images, Visited]:
     """The cotangent of a reduction block's input, and outputs at its three convolutions."""
     a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
     inner, second = back_relu_conv_norm(rules, middle, g, b, stored["conv_b"], visitor)
     dx, first = back_relu_conv_norm(rules, x, inner, a, stored["conv_a"], visitor, stride=2)
     pooled = layers.average_pool_2x2(x)
     shortcut, third = back_conv_norm(rules, pooled, g, weights["downsample"], None, visitor)
-    return dx + layers.pull_average_pool_2x2(shortcut), [first, second, third]
+    return dx + layers.pull_average_pool_2x2(shortcut), first + second + third
