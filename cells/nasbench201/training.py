@@ -98,18 +98,10 @@ def by_shifts(
 
     XLA's version is a convolution over images, which CPUs run slowly inside of loops.
     """
-    pad, (height, width) = size // 2, g.shape[1:3]
-    padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    flat = g.reshape(-1, g.shape[-1])
-
-    def product(i: int, j: int) -> Array:
-        rows = slice(i, i + stride * (height - 1) + 1, stride)
-        columns = slice(j, j + stride * (width - 1) + 1, stride)
-        shifted = padded[:, rows, columns].reshape(-1, x.shape[-1])
-        return jnp.matmul(shifted.T, flat, precision=PRECISION)
-
-    products = [product(i, j) for i in range(size) for j in range(size)]
-    return jnp.stack(products).reshape(size, size, x.shape[-1], -1)
+    flat, channels = g.reshape(-1, g.shape[-1]), x.shape[-1]
+    shifted = (z.reshape(-1, channels) for z in layers.windows(x, size, stride))
+    products = [jnp.matmul(z.T, flat, precision=PRECISION) for z in shifted]
+    return jnp.stack(products).reshape(size, size, channels, -1)
 
 
 convolve.defvjp(_forward, _backward)
