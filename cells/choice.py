@@ -60,11 +60,6 @@ def choose(digit: Place, branches: Sequence[Callable[..., PyTree]], *operands: A
     return chosen
 
 
-def zeros_of(function: Callable[..., PyTree], *arguments: Any) -> PyTree:
-    """Zeros of the shapes of a function's outputs; nothing is computed."""
-    return jax.tree.map(jnp.zeros_like, jax.eval_shape(function, *arguments))
-
-
 def scan_edges(
     step: Callable[[Any, Any], tuple[Any, PyTree]], carry: Any, given: Any
 ) -> tuple[Any, PyTree]:

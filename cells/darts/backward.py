@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from cells.choice import add_at, at, choose, zeros_of
+from cells.choice import add_at, at, choose
 from cells.darts.forward import (
     BOTH,
     STEP,
@@ -128,6 +128,11 @@ def _add_nodes(cotangents: Places, first: Any, g: Outputs) -> Places:
     """Add the cotangent of four nodes side by side to theirs."""
     now = lax.dynamic_slice_in_dim(cotangents, first, NODES)
     return lax.dynamic_update_slice_in_dim(cotangents, now + split(g), first, 0)
+
+
+def zeros_of(function: Callable[..., PyTree], *arguments: Any) -> PyTree:
+    """Zeros of the shapes of a function's outputs; nothing is computed."""
+    return jax.tree.map(jnp.zeros_like, jax.eval_shape(function, *arguments))
 
 
 def filled(rules: CellRules, index: int, stride: int, visitor: Visitor) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
-from cells.choice import add_at, at, choose, zeros_of
+from cells.choice import add_at, at, choose
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
     NODES,
@@ -152,7 +152,8 @@ def cell_pullback(
                 of_conv = weights[OPERATIONS[operation]]
                 return back_relu_conv_norm(rules, x, g, of_conv, statistics, visitor, z=z)
             edge = source, cotangents, target, weights, statistics, convolved
-            _, zeros = zeros_of(branch(next(iter(KERNEL_SIZES))), *edge)
+            _, shapes = jax.eval_shape(branch(next(iter(KERNEL_SIZES))), *edge)
+            zeros = jax.tree.map(jnp.zeros_like, shapes)
             if operation == NONE:
                 return jnp.zeros_like(g), zeros
             return (g if operation == SKIP else layers.pull_average_pool_3x3(g)), zeros
