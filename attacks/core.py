@@ -118,10 +118,9 @@ class Attack:
             key: for the random start.
             slope: the gradient at x if it is known, which saves a pass.
         """
-        if self.random_start and key is None:
-            raise ValueError("expected a key for the random start, got None; pass key=…")
-
         if self.random_start:
+            if key is None:
+                raise ValueError("expected a key for the random start, got None; pass key=…")
             z, done = self.constrain(x + self._noise(key, x), x), 0
         else:
             z, done = self.advance(gradient(x) if slope is None else slope, x, x), 1
@@ -142,9 +141,8 @@ class Attack:
         """One step of the attack on x, from z, along a given gradient."""
         return self.constrain(z + self.step_size * direction(slope, self.norm), x)
 
-    def _noise(self, key: Array | None, x: Images) -> Images:
+    def _noise(self, key: Array, x: Images) -> Images:
         """A uniform draw from the ball around zero."""
-        assert key is not None
         if self.norm == "linf":
             return jax.random.uniform(key, x.shape, x.dtype, -self.rho, self.rho)
         return self.rho * uniform_in_ball(key, x.shape, x.dtype)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -56,8 +56,10 @@ class StagedSpace(Space):
         channels: width C of the first stage; the others have 2C and 4C.
         init: how weights are drawn, a name in `INITIALIZERS`.
         bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
+        title: the space's name in sentences.
     """
 
+    title: ClassVar[str]
     channels: int
     init: str
     bn: str
@@ -82,10 +84,9 @@ class StagedSpace(Space):
                 f"twice, got {sides[0]}×{sides[1]}; crop or pad the sides"
             )
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """The space's name in sentences."""
+    def trained(self) -> Space:
+        """The networks of the benchmarks and papers, whose sizes are the fields' defaults."""
+        return type(self)(task=self.task)
 
     @abstractmethod
     def logits(self, variables: Variables, code: Any, points: Array) -> Any:

@@ -14,10 +14,6 @@ from ntkscore.lazy import Array, jax
 Draw = Callable[[Array, tuple[int, ...], Any], Array]
 
 
-def _fan_in(shape: tuple[int, ...]) -> int:
-    return math.prod(shape[:-1])
-
-
 @dataclass(frozen=True)
 class Initializer:
     """A scheme that draws kernels and the linear bias, and scales kernels in the forward pass.
@@ -41,10 +37,6 @@ def _scaling(scale: float, mode: str, distribution: str) -> Draw:
     return draw
 
 
-def _normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    return jax.random.normal(key, shape, dtype)
-
-
 INITIALIZERS = {
     "torch": Initializer(
         _scaling(1 / 3, "fan_in", "uniform"), bias_bound=lambda fan_in: 1 / math.sqrt(fan_in)
@@ -52,7 +44,10 @@ INITIALIZERS = {
     "he": Initializer(_scaling(2.0, "fan_in", "normal")),
     "he_fan_out": Initializer(_scaling(2.0, "fan_out", "normal")),
     "xavier": Initializer(_scaling(1.0, "fan_avg", "uniform")),
-    "ntk": Initializer(_normal, gain=lambda fan_in: 1 / math.sqrt(fan_in)),
+    "ntk": Initializer(
+        lambda key, shape, dtype: jax.random.normal(key, shape, dtype),
+        gain=lambda fan_in: 1 / math.sqrt(fan_in),
+    ),
 }
 """Schemes by name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; Xavier uniform;
 and the NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""
@@ -60,7 +55,7 @@ and the NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pas
 
 def gain(init: str, shape: tuple[int, ...]) -> float:
     """The factor on a kernel of this shape in the forward pass."""
-    return INITIALIZERS[init].gain(_fan_in(shape))
+    return INITIALIZERS[init].gain(math.prod(shape[:-1]))
 
 
 def bias_init(init: str, fan_in: int) -> Draw:

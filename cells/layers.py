@@ -253,6 +253,16 @@ def pull_average_pool_2x2(g: Float[Array, "m h2 w2 c"]) -> Images:
     return jnp.repeat(jnp.repeat(g / 4, 2, 1), 2, 2)
 
 
+def untrained_norm(*shape: int) -> dict[str, Array]:
+    """A normalisation's weights before training: scales of one and shifts of zero."""
+    return {"scale": jnp.ones(shape, jnp.float32), "shift": jnp.zeros(shape, jnp.float32)}
+
+
+def unmeasured(*shape: int) -> dict[str, Array]:
+    """Statistics that nothing has measured: means of zero and variances of one."""
+    return {"mean": jnp.zeros(shape, jnp.float32), "var": jnp.ones(shape, jnp.float32)}
+
+
 def neutral(statistics: PyTree) -> PyTree:
     """Statistics that leave images as they are: mean 0, and a variance that ε completes to 1."""
     values = {"mean": 0.0, "var": 1 - EPSILON}

@@ -1,6 +1,6 @@
 """Computations of layers, by initialiser and normalisation mode, and their backward passes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,11 @@ class Rules:
         z = self.convolve(x, weights["kernel"], stride)
         return *self.normalize(z, weights, statistics), z
 
+    def dense(self, x: Float[Array, "m c"], weights: Weights) -> Float[Array, "m o"]:
+        """A linear layer by a stored kernel times its gain, and its bias."""
+        kernel = weights["kernel"]
+        return layers.dense(x, self.gain(kernel) * kernel, weights["bias"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRules(Rules):
@@ -117,6 +122,32 @@ class TrainingRules(NetworkRules):
         follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
         new = jax.tree.map(follow, statistics, measured)
         return self.norm(weights, {"mean": mean, "var": var})(z), new
+
+
+def trained_logits(
+    run: Callable[..., tuple[Any, ...]],
+    kind: type[TrainingRules],
+    rules: NetworkRules,
+    params: Weights,
+    statistics: Weights,
+    images: Images,
+    train: bool,
+) -> tuple[Float[Array, "m o"], Weights]:
+    """Logits of a batch of images in training, and the running statistics after it.
+
+    Args:
+        run: the forward pass, of (rules, params, statistics, images); its first output are the
+            logits, its last one the statistics.
+        kind: the network's rules in training.
+        rules: of a known architecture's network.
+        params, statistics: as in the network's variables.
+        images: pixels in [0, 1].
+        train: normalise by the batch's own mean and biased variance, differentiated through, and
+            move the running mean and variance, unbiased, by a tenth towards them; else normalise
+            by the running ones, and leave them.
+    """
+    logits, *_, new = run(kind(**{**vars(rules), "measure": train}), params, statistics, images)
+    return logits, new
 
 
 def back_conv_norm(

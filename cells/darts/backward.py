@@ -66,13 +66,7 @@ def back(
     def collect(visited: Visited) -> None:
         nonlocal total
         total, outputs = visitor.collect(total, visited)
-        everything.extend(jax.tree.map(lambda leaf: leaf[None], each) for each in outputs)
-
-    def keep(outputs: Visited) -> None:
-        everything.extend(
-            jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[OUTER:]), each)
-            for each in outputs
-        )
+        everything.extend(jax.tree.map(lambda leaf: leaf[None], outputs))
 
     head = params["head"]
     kernel, gain = head["kernel"], rules.gain(head["kernel"])
@@ -91,7 +85,8 @@ def back(
         for k, of_output in ((0, last), (1, previous)):
             cotangents = _add_nodes(cotangents, places - NODES - k * STEP, of_output)
         (cotangents, total), outputs = lax.scan(pull, (cotangents, total), cells, reverse=True)
-        keep(outputs)
+        # Of a stage's cells, and of the edges of each or one input.
+        everything.extend(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs))
         entering = merged(cotangents, 0)
         if not stage:
             break
@@ -104,7 +99,7 @@ def back(
         (inputs, total), outputs = pull_reduction(
             rules, params, stored, residuals, stage, visitor, split(entering), total
         )
-        keep([jax.tree.map(lambda leaf: leaf[None], each) for each in outputs])
+        everything.extend(outputs)
         cotangent_before = []
         for k, x in enumerate(outputs_before):
             layer = params[cell][f"input_{k}"], stored[cell][f"input_{k}"], visitor
@@ -117,10 +112,6 @@ def back(
     g, visited = back_conv_norm(rules, images, g, params["stem"], stored["stem"], visitor)
     collect(visited)
     return g, total, everything
-
-
-OUTER = 2
-"""Axes of a visitor's outputs in a stage: its cells, and the edges or one."""
 
 
 def residuals_before(residuals: Sequence[Residuals], stage: int) -> tuple[Images, Images]:
@@ -139,10 +130,9 @@ def _add_nodes(cotangents: Places, first: Any, g: Outputs) -> Places:
     return lax.dynamic_update_slice_in_dim(cotangents, now + split(g), first, 0)
 
 
-def _like(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Zeros of the shapes of a function's outputs."""
-    shapes = jax.eval_shape(function, *arguments)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+def zeros_of(function: Callable[..., PyTree], *arguments: Any) -> PyTree:
+    """Zeros of the shapes of a function's outputs; nothing is computed."""
+    return jax.tree.map(jnp.zeros_like, jax.eval_shape(function, *arguments))
 
 
 def filled(rules: CellRules, index: int, stride: int, visitor: Visitor) -> Callable[..., Any]:
@@ -151,7 +141,7 @@ def filled(rules: CellRules, index: int, stride: int, visitor: Visitor) -> Calla
 
     def pull_filled(*given: Any) -> Any:
         dx, visited = pull(*given)
-        _, zeros = _like(most, *given)
+        _, zeros = zeros_of(most, *given)
         return dx, visited + zeros[len(visited) :]
 
     return pull_filled
@@ -203,13 +193,13 @@ def stage_pullback(
             cotangents, total = carry
             compute = partial(of_input, k, t, layer)
             if skip and k == 0:
-                none = lambda c, compute=compute: (c, _like(compute, c)[1])  # noqa: E731
+                none = lambda c, compute=compute: (c, zeros_of(compute, c)[1])  # noqa: E731
                 cotangents, visited = lax.cond(t == 0, none, compute, cotangents)
             else:
                 cotangents, visited = compute(cotangents)
             total, visited = visitor.collect(total, visited)
             carry = cotangents, total
-            everything = everything + [jax.tree.map(lambda a: a[None], each) for each in visited]
+            everything = everything + jax.tree.map(lambda leaf: leaf[None], visited)
         return carry, everything
 
     name = f"stage_{stage}"
@@ -242,12 +232,15 @@ def pull_reduction(
         pull = filled(rules, index, stride + 1, visitor)
         sets, beyond = (inputs, 0) if stride else (nodes, INPUTS)
 
-        def add(both: tuple[Array, Array], source: Array, g: Array, *layer: Any) -> Any:
+        def add(
+            both: tuple[Array, Array], source: Array, middle: Array, g: Array, *layer: Any
+        ) -> Any:
             x = jnp.concatenate([at(each, source - beyond) for each in sets])
-            dx, visited = pull(x, layer[0], g, *layer[1:])
-            k = 0 if stride else 1
-            changed = add_at(both[k], source - beyond, dx)
-            return ((changed, both[1]) if stride else (both[0], changed)), visited
+            dx, visited = pull(x, middle, g, *layer)
+            of_inputs, of_nodes = both
+            if stride:
+                return (add_at(of_inputs, source, dx), of_nodes), visited
+            return (of_inputs, add_at(of_nodes, source - INPUTS, dx)), visited
 
         return add
 
@@ -257,7 +250,7 @@ def pull_reduction(
         both, total = carry
         place, source, target, middles, *layer = given
         g, middle = at(both[1], target - INPUTS), jnp.concatenate(middles)
-        both, visited = choose(place, branches, both, source, g, middle, *layer)
+        both, visited = choose(place, branches, both, source, middle, g, *layer)
         total, visited = visitor.collect(total, visited)
         return (both, total), visited
 

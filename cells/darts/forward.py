@@ -16,7 +16,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from cells import layers
 from cells.choice import add_at, at, choose, scan_edges
 from cells.darts.genotype import OPERATIONS, TARGETS
 from cells.darts.network import (
@@ -28,7 +27,7 @@ from cells.darts.network import (
     factorized_reduce,
     operation,
 )
-from cells.rules import NetworkRules, Outputs, Weights
+from cells.rules import NetworkRules, Outputs, TrainingRules, Weights
 from ntkscore.grams import Images
 
 STEP = INPUTS + NODES
@@ -76,6 +75,10 @@ class CellRules(NetworkRules):
         """ReLU, 1×1 convolution and normalisation."""
         y, statistics, _ = self.conv_norm(jax.nn.relu(x), weights, stored)
         return y, statistics
+
+
+class Training(TrainingRules, CellRules):
+    """Rules in training for a genotype that is known: unused operations are not computed."""
 
 
 def merged(nodes: Places, first: int | Int[Array, ""]) -> Outputs:
@@ -250,6 +253,5 @@ def run(
         middles.append(middle)
         previous, last = (merged(nodes, len(nodes) - k * STEP - NODES) for k in (1, 0))
     features = jnp.mean(last, (1, 2))
-    head = params["head"]
-    logits = layers.dense(features, rules.gain(head["kernel"]) * head["kernel"], head["bias"])
-    return logits, Residuals(normalised, stages, middles, inputs, halves, features), new
+    kept = Residuals(normalised, stages, middles, inputs, halves, features)
+    return rules.dense(features, params["head"]), kept, new

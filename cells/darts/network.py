@@ -10,6 +10,7 @@ Source: Liu et al. (2019), "DARTS: Differentiable architecture search", and its 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -29,6 +30,7 @@ from cells.darts.genotype import (
     TARGETS,
 )
 from cells.initializers import INITIALIZERS, bias_init
+from cells.layers import unmeasured, untrained_norm
 from cells.rules import Outputs, Rules, Visited, Weights, back_conv_norm, back_relu
 from cells.space import IMAGE_CHANNELS
 from cells.visitors import Visitor
@@ -220,40 +222,6 @@ def back_operation(rules: Rules, index: int, stride: int, visitor: Visitor) -> C
 POOLS = {MAX_POOL: layers.max_pool_3x3, AVG_POOL: layers.average_pool_3x3}
 
 
-@dataclass(frozen=True)
-class Draw:
-    """Draws the weights of layers, each from a key of its own.
-
-    Args:
-        init_name: a name in `INITIALIZERS`.
-        key: of all weights.
-    """
-
-    init_name: str
-    key: PRNGKeyArray
-
-    def kernel(
-        self, place: tuple[int, ...], count: tuple[int, ...], shape: tuple[int, ...]
-    ) -> Float[Array, "..."]:
-        """Kernels of a shape, as many as `count` says, each from the key at its place."""
-        key = self.key
-        for number in place:
-            key = jax.random.fold_in(key, number)
-        draw = INITIALIZERS[self.init_name].kernel
-        keys = jax.random.split(key, prod(count))
-        return jax.vmap(lambda k: draw(k, shape, DTYPE))(keys).reshape(*count, *shape)
-
-
-def norm(count: tuple[int, ...], width: int) -> dict[str, Array]:
-    """Scales of one and shifts of zero."""
-    return {"scale": jnp.ones((*count, width), DTYPE), "shift": jnp.zeros((*count, width), DTYPE)}
-
-
-def unmeasured(count: tuple[int, ...], width: int) -> dict[str, Array]:
-    """Means of zero and variances of one."""
-    return {"mean": jnp.zeros((*count, width), DTYPE), "var": jnp.ones((*count, width), DTYPE)}
-
-
 def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
     """Untrained weights of all genotypes of a shape, and statistics that nothing has measured.
 
@@ -263,12 +231,21 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
     Returns:
         Parameters and statistics: of the stem, each reduction and each stage, and the linear head.
     """
-    draws = Draw(init_name, key)
+    kernel_of = INITIALIZERS[init_name].kernel
+
+    def drawn(
+        place: tuple[int, ...], count: tuple[int, ...], shape: tuple[int, ...]
+    ) -> Float[Array, "..."]:
+        """Kernels of a shape, as many as `count` says, each from the key at its place."""
+        own = reduce(jax.random.fold_in, place, key)
+        keys = jax.random.split(own, prod(count))
+        return jax.vmap(lambda k: kernel_of(k, shape, DTYPE))(keys).reshape(*count, *shape)
+
     stem = STEM * shape.channels
     params: dict[str, Any] = {
-        "stem": {"kernel": draws.kernel((0,), (), (3, 3, IMAGE_CHANNELS, stem))} | norm((), stem)
+        "stem": {"kernel": drawn((0,), (), (3, 3, IMAGE_CHANNELS, stem))} | untrained_norm(stem)
     }
-    statistics: dict[str, Any] = {"stem": unmeasured((), stem)}
+    statistics: dict[str, Any] = {"stem": unmeasured(stem)}
 
     def edges(place: int, count: tuple[int, ...], width: int, reduction: bool) -> tuple[dict, dict]:
         count = (*count, EDGES)
@@ -277,24 +254,24 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
             weights[OPERATIONS[index]] = {
                 name: {
                     "depthwise": {
-                        "kernel": draws.kernel(
+                        "kernel": drawn(
                             (place, index, k, 0), count, (SIZES[index], SIZES[index], 1, width)
                         )
                     },
                     "pointwise": {
-                        "kernel": draws.kernel((place, index, k, 1), count, (1, 1, width, width))
+                        "kernel": drawn((place, index, k, 1), count, (1, 1, width, width))
                     }
-                    | norm(count, width),
+                    | untrained_norm(*count, width),
                 }
                 for k, name in enumerate(HALVES[: len(halves_of(index, 1))])
             }
         if reduction:
             weights[OPERATIONS[SKIP]] = factorized((place, SKIP), count, width, width)
-        return weights, {name: unmeasured(count, width) for name in HALVES}
+        return weights, {name: unmeasured(*count, width) for name in HALVES}
 
     def factorized(place: tuple, count: tuple[int, ...], before: int, width: int) -> dict:
-        return norm(count, width) | {
-            name: {"kernel": draws.kernel((*place, k), count, (1, 1, before, width // 2))}
+        return untrained_norm(*count, width) | {
+            name: {"kernel": drawn((*place, k), count, (1, 1, before, width // 2))}
             for k, name in enumerate(HALVES)
         }
 
@@ -303,9 +280,9 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
         kernels = [
             jnp.pad(kernel, ((0, 0), (0, 0), (0, before - size), (0, 0)))
             for k, size in enumerate(rows)
-            for kernel in [draws.kernel((*place, k), (), (1, 1, size, width))]
+            for kernel in [drawn((*place, k), (), (1, 1, size, width))]
         ]
-        return {"kernel": jnp.stack(kernels)} | norm((count,), width)
+        return {"kernel": jnp.stack(kernels)} | untrained_norm(count, width)
 
     for stage, cells in enumerate(shape.normal_cells):
         width = shape.width(stage)
@@ -322,7 +299,7 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
                 for k, each in enumerate(inputs)
             } | {"edges": of_cell}
             statistics[f"reduction_{stage}"] = {
-                f"input_{k}": unmeasured((), width) for k in range(INPUTS)
+                f"input_{k}": unmeasured(width) for k in range(INPUTS)
             } | {"edges": of_edges}
         place, before = 10 * stage + 1, NODES * width
         of_cell, of_edges = edges(place, (cells,), width, False)
@@ -334,13 +311,13 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
             stems = 0 if stage else min(count, INPUTS - k)
             if count:
                 of_stage[f"input_{k}"] = preprocess((place, 20 + k), count, before, width, stems)
-                of_norms[f"input_{k}"] = unmeasured((count,), width)
+                of_norms[f"input_{k}"] = unmeasured(count, width)
         if stage:
             of_stage["halving"] = factorized((place, 22), (), NODES * width // 2, width)
-            of_norms["halving"] = unmeasured((), width)
+            of_norms["halving"] = unmeasured(width)
         params[f"stage_{stage}"], statistics[f"stage_{stage}"] = of_stage, of_norms
     features = NODES * shape.width(2)
-    head = draws.kernel((30,), (), (features, shape.num_classes))
+    head = drawn((30,), (), (features, shape.num_classes))
     bias = bias_init(init_name, features)
     key = jax.random.fold_in(key, 31)
     params["head"] = {"kernel": head, "bias": bias(key, (shape.num_classes,), DTYPE)}

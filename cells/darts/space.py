@@ -24,12 +24,13 @@ from cells.space import option
 from ntkscore.lazy import Array, Lazy
 
 if TYPE_CHECKING:
-    from cells.darts import forward, network, passes, training
+    from cells import rules
+    from cells.darts import forward, network, passes
 else:  # These import JAX.
     forward = Lazy("cells.darts.forward")
     network = Lazy("cells.darts.network")
     passes = Lazy("cells.darts.passes")
-    training = Lazy("cells.darts.training")
+    rules = Lazy("cells.rules")
 
 # Estimated from these, memory is 1.0 to 1.5 times what XLA allots on a CPU (`CompiledMemoryStats`,
 # tests/run/test_devices.py).
@@ -63,6 +64,7 @@ class Darts(CellSpace):
     """
 
     name: ClassVar[str] = "darts"
+    title: ClassVar[str] = "DARTS"
     fewer: ClassVar[tuple[str, ...]] = counts.FEWER
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all", "published")
 
@@ -74,11 +76,6 @@ class Darts(CellSpace):
 
     def __post_init__(self) -> None:
         self.check(layers=LEAST_LAYERS)
-
-    @property
-    def title(self) -> str:
-        """The space's name in papers."""
-        return "DARTS"
 
     def parse(self, text: Any) -> Genotype:
         """A genotype from a paper's string, its digits or a published name."""
@@ -108,10 +105,6 @@ class Darts(CellSpace):
     def structure(self, architecture: Genotype) -> dict[str, float]:
         """Layers of the network, and counts on the genotype's operations and paths."""
         return counts.structure(architecture, self.layers)
-
-    def trained(self) -> "Darts":
-        """The networks of Tiny-RobustBench: C = 16, eight cells."""
-        return Darts(task=self.task)
 
     def architectures(self, which: str) -> Sequence[Genotype]:
         """Genotypes of a named set: `published`, those with a name; `all`; or `distinct`.
@@ -189,4 +182,5 @@ class Darts(CellSpace):
 
     def training(self, architecture: Genotype) -> Callable[..., tuple[Array, Any]]:
         """A known genotype's logits and new statistics."""
-        return partial(training.logits, self.rules(self.encode(architecture)))
+        known = self.rules(self.encode(architecture))
+        return partial(rules.trained_logits, forward.run, forward.Training, known)

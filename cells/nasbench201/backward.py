@@ -80,9 +80,8 @@ def back(
             name = f"reduction_{stage}"
             x = jnp.concatenate([each.nodes[stage - 1][-1] for each in residuals])
             middle = jnp.concatenate([each.middles[stage - 1] for each in residuals])
-            g, of_layers = back_reduce(rules, x, middle, g, params[name], stored[name], visitor)
-            for visited in of_layers:
-                collect(visited)
+            g, visited = back_reduce(rules, x, middle, g, params[name], stored[name], visitor)
+            collect(visited)
     images = jnp.concatenate([each.images for each in residuals])
     g, visited = back_conv_norm(rules, images, g, params["stem"]["conv"], stored["stem"], visitor)
     collect(visited)
@@ -154,7 +153,7 @@ def cell_pullback(
                 return back_relu_conv_norm(rules, x, g, of_conv, statistics, visitor, z=z)
             edge = source, cotangents, target, weights, statistics, convolved
             _, shapes = jax.eval_shape(branch(next(iter(KERNEL_SIZES))), *edge)
-            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            zeros = jax.tree.map(jnp.zeros_like, shapes)
             if operation == NONE:
                 return jnp.zeros_like(g), zeros
             return (g if operation == SKIP else layers.pull_average_pool_3x3(g)), zeros
@@ -213,11 +212,11 @@ def back_reduce(
     weights: Weights,
     stored: Any,
     visitor: Visitor,
-) -> tuple[Images, list[Visited]]:
+) -> tuple[Images, Visited]:
     """The cotangent of a reduction block's input, and outputs at its three convolutions."""
     a, b = (weights[name]["conv"] for name in ("conv_a", "conv_b"))
     inner, second = back_relu_conv_norm(rules, middle, g, b, stored["conv_b"], visitor)
     dx, first = back_relu_conv_norm(rules, x, inner, a, stored["conv_a"], visitor, stride=2)
     pooled = layers.average_pool_2x2(x)
     shortcut, third = back_conv_norm(rules, pooled, g, weights["downsample"], None, visitor)
-    return dx + layers.pull_average_pool_2x2(shortcut), [first, second, third]
+    return dx + layers.pull_average_pool_2x2(shortcut), first + second + third

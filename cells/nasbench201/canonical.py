@@ -68,7 +68,7 @@ def _describe(
     output: Counter[Term], convolutions: Convolutions, order: tuple[int, ...]
 ) -> tuple[tuple, ...]:
     """The output and every convolution, each named by its place in an order."""
-    rank = {0: 0, **{name: place for place, name in enumerate(order, 1)}}
+    rank = {name: place for place, name in enumerate((0, *order))}
     parts = ((convolutions[n][0], _rename(convolutions[n][1], rank)) for n in order)
     return (_rename(output, rank), *parts)
 

@@ -8,13 +8,14 @@ training) is dropped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, OPERATIONS, Cell, CellError
 from cells.nasbench201.network import STATISTICS, Network, abstract_variables, fresh_variables
@@ -131,9 +132,7 @@ def _fill(target: Params, state: dict[str, Any], places: Iterable[Any], cell: Ce
                 f"expected the entry {name!r} for cell {cell.digits}, got a state dict without it; "
                 "check the cell and the number of cells per stage"
             )
-        leaf: Any = target
-        for key in path:
-            leaf = leaf[key]
+        leaf: Any = reduce(getitem, path, target)
         leaf = leaf if place is None else leaf[place]
         value = _to_jax(np.asarray(state.pop(name)))
         if value.shape != leaf.shape:
@@ -154,9 +153,7 @@ def write_state_dict(
     state = {}
     for collection, places in wanted:
         for name, path, place in places:
-            leaf: Array = variables[collection]
-            for key in path:
-                leaf = leaf[key]
+            leaf: Any = reduce(getitem, path, variables[collection])
             state[name] = _to_torch(np.asarray(leaf if place is None else leaf[place]))
     return state
 

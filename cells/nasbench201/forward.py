@@ -145,5 +145,5 @@ def run(
     head = params["head"]
     y, new["head"] = rules.normalize(x, head, stored["head"])
     features = jnp.mean(jax.nn.relu(y), (1, 2))
-    logits = layers.dense(features, rules.gain(head["kernel"]) * head["kernel"], head["bias"])
-    return logits, Residuals(normalised, nodes, middles, features, convolved), new
+    kept = Residuals(normalised, nodes, middles, features, convolved)
+    return rules.dense(features, head), kept, new

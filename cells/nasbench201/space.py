@@ -23,11 +23,13 @@ from cells.space import option
 from ntkscore.lazy import Array, Lazy
 
 if TYPE_CHECKING:
+    from cells import rules
     from cells.nasbench201 import forward, network, passes, training
 else:  # These import JAX and flax.
     forward = Lazy("cells.nasbench201.forward")
     network = Lazy("cells.nasbench201.network")
     passes = Lazy("cells.nasbench201.passes")
+    rules = Lazy("cells.rules")
     training = Lazy("cells.nasbench201.training")
 
 # Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
@@ -64,6 +66,7 @@ class NASBench201(CellSpace):
     """
 
     name: ClassVar[str] = "nasbench201"
+    title: ClassVar[str] = "NAS-Bench-201"
     fewer: ClassVar[tuple[str, ...]] = paths.FEWER
 
     channels: int = channels_option()
@@ -73,11 +76,6 @@ class NASBench201(CellSpace):
 
     def __post_init__(self) -> None:
         self.check(cells_per_stage=1)
-
-    @property
-    def title(self) -> str:
-        """The benchmark's name."""
-        return "NAS-Bench-201"
 
     def parse(self, text: Any) -> Cell:
         """A cell from its index, its six digits or its genotype string."""
@@ -103,10 +101,6 @@ class NASBench201(CellSpace):
     def structure(self, architecture: Cell) -> dict[str, float]:
         """Layers of the network, and counts on the cell's paths from input to output."""
         return paths.structure(architecture, self.cells_per_stage)
-
-    def trained(self) -> "NASBench201":
-        """The benchmark's networks: C = 16, five cells per stage."""
-        return NASBench201(task=self.task)
 
     def architectures(self, which: str) -> Sequence[Cell]:
         """Cells of a named set: `all`, or `distinct`, one for each function that they compute."""
@@ -154,7 +148,8 @@ class NASBench201(CellSpace):
 
     def training(self, architecture: Cell) -> Callable[..., tuple[Array, Any]]:
         """A known cell's logits and new statistics."""
-        return partial(training.logits, self.flax_network, architecture)
+        known = forward.CellRules.of(self.flax_network, self.encode(architecture))
+        return partial(rules.trained_logits, forward.run, training.Training, known)
 
     def memory(self, shape: Any, points: int, width: int) -> int:
         """Bytes for one network, estimated from the residuals of its passes."""

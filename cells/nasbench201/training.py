@@ -10,14 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
 from cells import layers
-from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP, Cell
-from cells.nasbench201.forward import CellRules, run
-from cells.nasbench201.network import Network
+from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
+from cells.nasbench201.forward import CellRules
 from cells.rules import Outputs, TrainingRules, Weights
 from ntkscore.grams import PRECISION, Images, kernel_gradients
 from ntkscore.platforms import platform
@@ -25,25 +23,6 @@ from ntkscore.platforms import platform
 FEW_CHANNELS = 32
 """Largest number of output channels at which CPUs compute a 3×3 kernel's gradient fastest image by
 image."""
-
-
-def logits(
-    network: Network, cell: Cell, params: Weights, statistics: Weights, images: Images, train: bool
-) -> tuple[Float[Array, "m o"], Weights]:
-    """Logits of a batch of images, and the running statistics after it.
-
-    Args:
-        network: width, depth, classes and the images' normaliser.
-        cell: the architecture.
-        params, statistics: as in the network's variables.
-        images: pixels in [0, 1].
-        train: normalise by the batch's own mean and biased variance, differentiated through, and
-            move the running mean and variance, unbiased, by a tenth towards them; else normalise
-            by the running ones, and leave them.
-    """
-    rules = Training.of(network, np.array(cell.operations), measure=train)
-    y, _, new = run(rules, params, statistics, images)
-    return y, new
 
 
 class Training(TrainingRules, CellRules):
@@ -119,18 +98,10 @@ def by_shifts(
 
     XLA's version is a convolution over images, which CPUs run slowly inside of loops.
     """
-    pad, (height, width) = size // 2, g.shape[1:3]
-    padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    flat = g.reshape(-1, g.shape[-1])
-
-    def product(i: int, j: int) -> Array:
-        rows = slice(i, i + stride * (height - 1) + 1, stride)
-        columns = slice(j, j + stride * (width - 1) + 1, stride)
-        shifted = padded[:, rows, columns].reshape(-1, x.shape[-1])
-        return jnp.matmul(shifted.T, flat, precision=PRECISION)
-
-    products = [product(i, j) for i in range(size) for j in range(size)]
-    return jnp.stack(products).reshape(size, size, x.shape[-1], -1)
+    flat, channels = g.reshape(-1, g.shape[-1]), x.shape[-1]
+    shifted = (z.reshape(-1, channels) for z in layers.windows(x, size, stride))
+    products = [jnp.matmul(z.T, flat, precision=PRECISION) for z in shifted]
+    return jnp.stack(products).reshape(size, size, channels, -1)
 
 
 convolve.defvjp(_forward, _backward)

@@ -7,17 +7,16 @@ Source: Zagoruyko and Komodakis (2016), "Wide residual networks"; one width and 
 stage as in Huang et al. (2023), "Revisiting residual networks for adversarial robustness".
 """
 
-from dataclasses import fields
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from cells import layers
 from cells.cell_space import STATISTICS, Variables
 from cells.initializers import INITIALIZERS, bias_init
-from cells.rules import NetworkRules, TrainingRules, Weights
+from cells.layers import unmeasured, untrained_norm
+from cells.rules import NetworkRules, Weights
 from cells.space import IMAGE_CHANNELS
 from cells.wideresnet.stages import Block
 from ntkscore.grams import Images
@@ -48,8 +47,7 @@ def run(
     head = params["head"]
     x, new["head"] = rules.normalize(x, head, statistics["head"])
     features = jnp.mean(jax.nn.relu(x), (1, 2))
-    kernel = rules.gain(head["kernel"]) * head["kernel"]
-    return layers.dense(features, kernel, head["bias"]), new
+    return rules.dense(features, head), new
 
 
 def block(
@@ -87,9 +85,9 @@ def draw(
         first, second, third = jax.random.split(key, 3)
         before, after = sizes.before, sizes.after
         weights = {
-            "norm1": norm(before),
+            "norm1": untrained_norm(before),
             "conv1": conv(first, 3, before, after),
-            "norm2": norm(after),
+            "norm2": untrained_norm(after),
             "conv2": conv(second, 3, after, after),
         }
         return weights | ({"shortcut": conv(third, 1, before, after)} if sizes.projects else {})
@@ -103,7 +101,7 @@ def draw(
             [of_block(jax.random.fold_in(key, place), sizes) for place, sizes in enumerate(blocks)]
             for key, blocks in zip(keys, stages, strict=True)
         ],
-        "head": norm(width)
+        "head": untrained_norm(width)
         | {
             "kernel": kernel(linear, (width, num_classes), jnp.float32),
             "bias": bias_init(init_name, width)(bias, (num_classes,), jnp.float32),
@@ -117,27 +115,3 @@ def draw(
         "head": unmeasured(width),
     }
     return {"params": params, STATISTICS: statistics}
-
-
-def norm(width: int) -> dict[str, Array]:
-    """Scales of one and shifts of zero."""
-    return {"scale": jnp.ones(width, jnp.float32), "shift": jnp.zeros(width, jnp.float32)}
-
-
-def unmeasured(width: int) -> dict[str, Array]:
-    """Means of zero and variances of one."""
-    return {"mean": jnp.zeros(width, jnp.float32), "var": jnp.ones(width, jnp.float32)}
-
-
-def trained_logits(
-    rules: NetworkRules, params: Weights, statistics: Weights, images: Images, train: bool
-) -> tuple[Float[Array, "m o"], Weights]:
-    """Logits of a batch in training, and the running statistics after it.
-
-    Args:
-        rules, params, statistics, images: as for `run`.
-        train: normalise by the batch's own statistics, and move the running ones towards them; else
-            normalise by the running ones, and leave them.
-    """
-    given: dict[str, Any] = {field.name: getattr(rules, field.name) for field in fields(rules)}
-    return run(TrainingRules(**{**given, "measure": train}), params, statistics, images)

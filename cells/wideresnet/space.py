@@ -53,6 +53,7 @@ class WideResNet(StagedSpace):
     """
 
     name: ClassVar[str] = "wideresnet"
+    title: ClassVar[str] = "a wide residual network"
     piecewise: ClassVar[bool] = True
 
     channels: int = option(16, "Channels of the stem; the first stage has W times it.")
@@ -61,11 +62,6 @@ class WideResNet(StagedSpace):
 
     def __post_init__(self) -> None:
         self.check()
-
-    @property
-    def title(self) -> str:
-        """What the networks are called."""
-        return "a wide residual network"
 
     def parse(self, text: Any) -> Stages:
         """A network from depths and widths such as `4-4-4x10-10-10`, or from `WRN-28-10`."""
@@ -87,10 +83,6 @@ class WideResNet(StagedSpace):
     def structure(self, architecture: Stages) -> dict[str, float]:
         """Layers, depth, receptive field, and the sum of the widening factors."""
         return architecture.structure(self.channels)
-
-    def trained(self) -> "WideResNet":
-        """The networks of the papers: C = 16."""
-        return WideResNet(task=self.task)
 
     def architectures(self, which: str) -> Sequence[Stages]:
         """All networks of the depths and widths that Huang et al. vary, for `all` and `distinct`.
@@ -138,4 +130,4 @@ class WideResNet(StagedSpace):
 
     def training(self, architecture: Stages) -> Callable[..., tuple[Array, Any]]:
         """A network's logits and new statistics."""
-        return partial(network.trained_logits, self.rules)
+        return partial(rules.trained_logits, network.run, rules.TrainingRules, self.rules)

@@ -19,19 +19,16 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
-from ntkscore.grams import Gram, Taps, zero_taps
-from ntkscore.kernels.readouts import READOUTS
+from ntkscore.grams import PRECISION, Gram, Taps, zero_taps
+from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.parameters import PARAMETER_SETS, join_parameters, split_parameters
 from ntkscore.trace.passes import passes_of
 
-Labels = Int[Array, " m"]
 Kernel = Callable[[Logits], Float[Array, "m m"]]
 """The kernel of a cotangent of the logits."""
-# Accelerators would otherwise multiply float32 in fewer bits.
-PRECISION = "highest"
 COLUMNS = 8
 """Columns of the kernel that `ntvp` computes at once."""
 

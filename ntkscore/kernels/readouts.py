@@ -5,8 +5,8 @@ from collections.abc import Callable
 from jaxtyping import Float, Int
 
 from ntkscore.lazy import Array, jax, jnp
+from ntkscore.model import Logits
 
-Logits = Float[Array, "m o"]
 Labels = Int[Array, " m"]
 Cotangents = Float[Array, "k m o"]
 """The cotangents s of the logits whose pullbacks are the per-point gradients of the kernel: the

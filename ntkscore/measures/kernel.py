@@ -4,14 +4,14 @@ A matrix that cannot be measured gives NaN and a named status, never a stand-in 
 docs/definitions.md, section 8.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
-from ntkscore.kernels.joint import ASYMMETRIC, KERNELS
+from ntkscore.kernels.joint import ASYMMETRIC, KERNELS, Kernel
 from ntkscore.measures.declaration import (
     CONSTANT,
     NOT_FINITE,
@@ -22,8 +22,6 @@ from ntkscore.measures.declaration import (
     declare,
     measures_of,
 )
-
-Kernel = Float[np.ndarray, "n n"]
 
 ROUNDING = 32
 """Tolerance for negative eigenvalues, in units of ε·λ_max; ε is float32's."""
@@ -164,7 +162,6 @@ def measure(
     kernel: Kernel,
     labels: Int[np.ndarray, " n"],
     symmetric: bool = True,
-    definitions: Mapping[str, Measure] | None = None,
 ) -> dict[str, Measurement]:
     """Every score of a kernel.
 
@@ -172,7 +169,6 @@ def measure(
         kernel: N×N, of any real dtype; a symmetric one is symmetrised against rounding.
         labels: classes of the N images, for `label_energy`.
         symmetric: False for a kernel between two sets of points.
-        definitions: the scores; those of a neural tangent kernel if left out.
 
     Returns:
         Measurements by score. A kernel that is not finite fails every score; one that is not
@@ -183,10 +179,9 @@ def measure(
         >>> measure(np.diag([1.0, 2.0, 5.0]), labels=np.arange(3))["lambda_max"]
         Measurement(value=5.0, status='ok')
     """
-    if definitions is None:
-        definitions = scores_of((SYMMETRIC if symmetric else ASYMMETRIC)[0])
+    scores = scores_of((SYMMETRIC if symmetric else ASYMMETRIC)[0])
     found = spectrum_of(kernel, labels, symmetric)
-    return {name: score(found) for name, score in definitions.items()}
+    return {name: score(found) for name, score in scores.items()}
 
 
 def add_score(

@@ -97,10 +97,11 @@ class Anatomy:
         return own / (sum(part.size for part in parameters) or 1)
 
     def __repr__(self) -> str:
+        others = {name: each for name, each in self.counts.items() if name != "rectifiers"}
         inside = f"{self.rectifiers} rectifiers, {self.blocks} blocks"
         shares = [f"{rule} {self.share(rule):.1%}" for rule in RULES if self.share(rule)]
         lines = [
-            ", ".join(f"{name} {_text(number)}" for name, number in self._others),
+            ", ".join(f"{name} {_text(number)}" for name, number in others.items()),
             f"{inside}; parameters by rule: {', '.join(shares)}",
             "",
         ]
@@ -114,10 +115,6 @@ class Anatomy:
             cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines)
-
-    @property
-    def _others(self) -> list[tuple[str, float]]:
-        return [(name, number) for name, number in self.counts.items() if name != "rectifiers"]
 
     def _rows(self) -> list[tuple[str, ...]]:
         """Leaves that differ in nothing but the numbers on their path, together."""

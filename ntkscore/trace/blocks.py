@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
-from itertools import count
+from itertools import accumulate, count
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -165,9 +165,7 @@ class BlockPasses:
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
         sizes = [each.size for each in kept]
-        cotangents = [
-            cotangent[end - n : end] for n, end in zip(sizes, np.cumsum(sizes), strict=True)
-        ]
+        cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         sets = list(zip(kept, cotangents, strict=True))
         if not taps:
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}

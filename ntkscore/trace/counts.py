@@ -13,13 +13,11 @@ from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
 from ntkscore.trace import field, inside, moves
 from ntkscore.trace.arithmetic import multiply_adds
+from ntkscore.trace.contributions import UNCHANGED
 from ntkscore.trace.program import Constant, Program
 from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
 
-MOVING = frozenset({"broadcast_in_dim", "optimization_barrier", "mul", "div", "neg"}) | {
-    *("reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p"),
-    *("convert_element_type", "stop_gradient"),
-}
+MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
 """Operations on a weight, and numbers that are none, after which it is the same layer's."""
 
 

@@ -5,10 +5,10 @@ in these zeros leaves the cotangent of each, from which the kernel, the weights'
 gradient in the points follow. No equation runs twice.
 """
 
-import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -229,11 +229,8 @@ class TracedPasses:
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
         sizes = tuple(len(each.points) for each in kept)
-        ends = itertools.accumulate(sizes)
-        pairs = [
-            self.factors(params, each, cotangent[end - size : end])
-            for each, size, end in zip(kept, sizes, ends, strict=True)
-        ]
+        cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
+        pairs = [self.factors(params, *each) for each in zip(kept, cotangents, strict=True)]
         total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
         for share in self.shares if taps else ():
             sets = [[share.factors(factors)] for _, factors in pairs]

@@ -1,6 +1,7 @@
 """The pixels of a network's point that the entries of a value depend on, or see."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,10 +99,7 @@ def joined(found: Sequence[View], shape: Shape) -> View | None:
     for sees, _ in found:
         sizes = sees.shape[2:] or [1] * len(shape)
         every.append(sees.reshape(*sees.shape[:2], *sizes))
-    sees = every[0]
-    for each in every[1:]:
-        sees = np.minimum(sees, each)
-    return made(sees, all_runs(found), shape)
+    return made(reduce(np.minimum, every), all_runs(found), shape)
 
 
 def all_runs(found: Sequence[View]) -> list[frozenset[int]]:

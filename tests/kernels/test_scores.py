@@ -26,13 +26,13 @@ from ntkscore.measures.declaration import (
 from ntkscore.measures.forward import LOSS
 from ntkscore.measures.inside import STATES
 from ntkscore.measures.kernel import add_score, measure, scores_of
+from ntkscore.measures.reading import read
 from ntkscore.measures.slopes import SLOPES
 
 VALUES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 LABELS = np.array([2, 0, 2, 1, 0, 2])
 N = len(VALUES)
 SCORES, ASYMMETRIC_SCORES = scores_of("clean"), scores_of("cross")
-SLOPE_SCORES, STATE_SCORES = measures_of(SLOPES), measures_of(STATES)
 SPECTRAL = set(SCORES) - {"label_energy", "gradient_norm"}
 DIVIDE = {"condition", "label_energy"}
 
@@ -89,7 +89,7 @@ def test_scores_of_input_gradients() -> None:
     """Against the formulas as they are published, on a batch of gradients."""
     gradients = np.random.default_rng(3).normal(size=(N, 40)) + np.linspace(-2, 2, 40)
     matrix, labels = np.corrcoef(gradients), np.array([0, 0, 0, 4, 4, 9])
-    got = measure(matrix, labels, definitions=SLOPE_SCORES)
+    got = read(SLOPES, matrix, labels)
     eigenvalues = np.linalg.eigvals(matrix).real
     jacov = -np.sum(np.log(eigenvalues + 1e-5) + 1 / (eigenvalues + 1e-5))
     assert got["jacov"].value == pytest.approx(jacov, rel=1e-9)
@@ -97,9 +97,9 @@ def test_scores_of_input_gradients() -> None:
     epe = sum(abs(np.log(np.abs(part) + 1e-5).sum()) for part in parts)
     assert got["epe_nas"].value == pytest.approx(epe, rel=1e-9)
     # Unlike gradients are better than like ones.
-    independent = measure(np.eye(N), labels, definitions=SLOPE_SCORES)
+    independent = read(SLOPES, np.eye(N), labels)
     assert independent["jacov"].value > got["jacov"].value
-    for score in measure(np.zeros((N, N)), labels, definitions=SLOPE_SCORES).values():
+    for score in read(SLOPES, np.zeros((N, N)), labels).values():
         assert_failed(score, CONSTANT)
 
 
@@ -236,11 +236,11 @@ def test_more_images_than_parameters_make_a_kernel_singular_and_not_negative() -
 def test_the_state_score_is_the_log_determinant() -> None:
     on = np.random.default_rng(4).uniform(size=(N, 50)) < 0.5
     same = (on[:, None] == on).sum(2)
-    got = measure(same.astype(float), LABELS, definitions=STATE_SCORES)["naswot"]
+    got = read(STATES, same.astype(float), LABELS)["naswot"]
     assert got == (pytest.approx(np.linalg.slogdet(same)[1]), OK)
     # Two images that no rectifier tells apart.
     twin = same[:, [0, 0, *range(1, N)]][[0, 0, *range(1, N)]]
-    failed = measure(twin.astype(float), np.zeros(N + 1, int), definitions=STATE_SCORES)["naswot"]
+    failed = read(STATES, twin.astype(float), np.zeros(N + 1, int))["naswot"]
     assert_failed(failed, SINGULAR)
 
 
@@ -279,7 +279,7 @@ def test_every_score_declares_a_direction_and_a_formula() -> None:
         assert definition.direction in ((-1, 1) if name != LOSS else (0,))
         assert definition.direction == direction_of(name) == direction_of(f"robust.{name}")
         assert definition.formula
-        assert definition.inverts == (name in DIVIDE | set(STATE_SCORES))
+        assert definition.inverts == (name in DIVIDE | set(measures_of(STATES)))
         assert definition.source or name == LOSS or name in {**SCORES, **ASYMMETRIC_SCORES}
     assert direction_of(LOSS) == direction_of(f"clean.{LOSS}") == 0
     assert direction_of("accuracy") == direction_of("params") == 1

@@ -13,7 +13,6 @@ from jax import lax
 from cells.nasbench201.network import STATISTICS, blank_inputs
 from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
-from cells.nasbench201.training import logits
 from ntkscore.trace.counts import counts
 from ntkscore.trace.program import Program
 
@@ -149,12 +148,12 @@ def test_resnet_18() -> None:
 
 def count_cell(space: NASBench201, digits: str) -> dict[str, float]:
     """Of a cell's network as it is trained, of which no weights are drawn."""
-    network, cell = space.flax_network, space.parse(digits)
-    shapes = jax.eval_shape(network.init, jax.random.key(0), *blank_inputs())
+    run = space.training(space.parse(digits))
+    shapes = jax.eval_shape(space.flax_network.init, jax.random.key(0), *blank_inputs())
     fixed = jax.tree.map(lambda each: np.ones(each.shape, each.dtype), shapes[STATISTICS])
 
     def apply(params: Any, x: Array) -> Array:
-        return logits(network, cell, params, fixed, x, train=False)[0]
+        return run(params, fixed, x, train=False)[0]
 
     return count(apply, shapes["params"], *IMAGE)
 
