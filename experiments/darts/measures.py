@@ -30,7 +30,9 @@ from experiments.study import (
     Finding,
     Outcome,
     Study,
+    interval,
     single_seeds,
+    verdict,
 )
 from ntkscore.analysis.correlation import draws
 from ntkscore.analysis.frames import network_table
@@ -155,10 +157,11 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
         accuracy = accuracy_of(study, scores.index)
         measures, asked, given = beside_counts(scores)
         beside = partials(asked, accuracy, given, RESAMPLES, study.seed)
-        seeds = [by_cell(part) for part in single_seeds(rows).values()]
+        seeds = [by_cell(part) for part in single_seeds(rows)]
         for name in map(str, scores):
             values = scores[name].to_numpy(float)
             tau, low, high = with_interval(taus(values, accuracy, study.seed))
+            alone = [kendalltau(one[name], accuracy)[0] for one in seeds]
             near, near_low, near_high = within_tenths(
                 values, accuracy, scores["params"].to_numpy(), study.seed
             )
@@ -170,8 +173,8 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
                 "low": low,
                 "high": high,
                 "spearman": float(spearmanr(values, accuracy)[0]),
-                "least_seed": min(kendalltau(one[name], accuracy)[0] for one in seeds),
-                "most_seed": max(kendalltau(one[name], accuracy)[0] for one in seeds),
+                "least_seed": min(alone),
+                "most_seed": max(alone),
                 "equal_size": near,
                 "equal_size_low": near_low,
                 "equal_size_high": near_high,
@@ -179,7 +182,7 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
             if name in measures:
                 place = measures.index(name)
                 part = with_interval(beside[:, place])
-                row |= dict(zip(("beside", "beside_low", "beside_high"), part, strict=True))
+                row |= zip(("beside", "beside_low", "beside_high"), part, strict=True)
             yield row
 
 
@@ -207,13 +210,12 @@ def leading(frame: pd.DataFrame) -> list[str]:
     return list(part.set_index("measure")["kendall"].abs().sort_values(ascending=False).index)
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The leading measures and the printed ones: a row each."""
     parts = {
         label: frame[frame["networks"] == label].set_index("measure") for label in SIZES.values()
     }
     first, names = parts[SIZES[TRAINED]], leading(frame)
-    rows = []
     for name in [*names[:SHOWN], *(name for name in PRINTED if name not in names[:SHOWN])]:
         one = first.loc[name]
         row: dict[str, object] = {
@@ -230,14 +232,13 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
             one, "equal_size", "equal_size_low", "equal_size_high"
         )
         row["printed τ"] = f"{PRINTED[name]:.3f}" if name in PRINTED else ""
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def interval_text(row: Any, *columns: str) -> str:
     """A value and its interval, from three columns of a row; "" where it is not a number."""
-    value, low, high = (float(row[column]) for column in columns)
-    return "" if np.isnan(value) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    numbers = [float(row[column]) for column in columns]
+    return "" if np.isnan(numbers[0]) else interval(*numbers)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -265,48 +266,38 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def findings(frame: pd.DataFrame, study: Study) -> tuple[Finding, ...]:
+def findings(frame: pd.DataFrame, study: Study) -> Iterator[Finding]:
     """What the authors of the table print, beside ours; and whether anything beats counting."""
     part = frame[frame["networks"] == SIZES[TRAINED]].set_index("measure")
-    rows = []
     for name, printed in PRINTED.items():
         one = part.loc[name]
         low, high = (float(one[end]) for end in ("least_seed", "most_seed"))
         sure = float(one["low"]) > 0 or float(one["high"]) < 0
         near = low - TOLERANCE <= printed <= high + TOLERANCE
         outside = not float(one["low"]) <= printed <= float(one["high"])
-        rows.append(
-            Finding(
-                f"Kendall's τ of {score_label(name)} with PGD-7 accuracy",
-                f"{printed:.3f}",
-                f"{interval_text(one, 'kendall', 'low', 'high')}; seeds {low:.3f} to {high:.3f}",
-                "reproduced"
-                if near and sure
-                else "not reproduced"
-                if outside and not near
-                else "not decidable",
-                f"reproduced within {TOLERANCE} of the range of our three seeds where our interval "
-                "leaves 0 out; not reproduced outside of both range and interval",
-            )
+        yield Finding(
+            f"Kendall's τ of {score_label(name)} with PGD-7 accuracy",
+            f"{printed:.3f}",
+            f"{interval_text(one, 'kendall', 'low', 'high')}; seeds {low:.3f} to {high:.3f}",
+            verdict(near and sure, wrong=outside and not near),
+            f"reproduced within {TOLERANCE} of the range of our three seeds where our interval "
+            "leaves 0 out; not reproduced outside of both range and interval",
         )
     bound, beside = chance(study), part["beside"].dropna()
     best = str(beside.abs().idxmax())
     one = part.loc[best]
     sure = (part["beside_low"] > 0) | (part["beside_high"] < 0)
     largest = interval_text(one, "beside", "beside_low", "beside_high")
-    rows.append(
-        Finding(
-            "some measure agrees with accuracy beside counts",
-            OURS,
-            f"largest: {score_label(best)}, {largest}; {int(sure.sum())} of {len(beside)} "
-            f"intervals leave 0 out, about {len(beside) / 20:.0f} would by chance",
-            "reproduced" if abs(float(one["beside"])) > bound else "not reproduced",
-            f"reproduced where the largest of the {len(beside)} exceeds {bound:.3f}, the 95th "
-            f"percentile of the largest over {PERMUTATIONS} permutations of what the counts leave "
-            "of the accuracies' ranks",
-        )
+    yield Finding(
+        "some measure agrees with accuracy beside counts",
+        OURS,
+        f"largest: {score_label(best)}, {largest}; {int(sure.sum())} of {len(beside)} "
+        f"intervals leave 0 out, about {len(beside) / 20:.0f} would by chance",
+        verdict(abs(float(one["beside"])) > bound),
+        f"reproduced where the largest of the {len(beside)} exceeds {bound:.3f}, the 95th "
+        f"percentile of the largest over {PERMUTATIONS} permutations of what the counts leave "
+        "of the accuracies' ranks",
     )
-    return tuple(rows)
 
 
 def reversed_signs(frame: pd.DataFrame) -> str:
@@ -341,7 +332,7 @@ def run(study: Study) -> Outcome:
             "of each tenth.",
             reversed_signs(frame),
         ),
-        findings=findings(frame, study),
-        summary=table(frame),
+        findings=tuple(findings(frame, study)),
+        summary=pd.DataFrame(table(frame)),
         kept=True,
     )

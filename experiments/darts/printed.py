@@ -24,7 +24,7 @@ from experiments.darts.printed_tables import GROUP, PGD20, SCALED
 from experiments.ours.equal_counts import with_interval
 from experiments.ours.measures import PUBLISHED
 from experiments.plotting import score_label
-from experiments.study import OURS, Finding, Outcome, Study
+from experiments.study import OURS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.correlation import percentile_interval
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum
 from ntkscore.measures.declaration import direction_of
@@ -120,10 +120,9 @@ def within_groups(
     right = pairs = 0
     for group in dict.fromkeys(groups):
         (members,) = np.nonzero(np.array(groups) == group)
-        for k, one in enumerate(members):
-            for other in members[k + 1 :]:
-                right += (values[one] - values[other]) * (accuracy[one] - accuracy[other]) > 0
-                pairs += 1
+        for one, other in itertools.combinations(members, 2):
+            right += (values[one] - values[other]) * (accuracy[one] - accuracy[other]) > 0
+            pairs += 1
     return int(right), pairs
 
 
@@ -171,9 +170,8 @@ def largest_by_chance(study: Study, printed: Printed) -> float:
     return float(np.quantile(largest, 0.95))
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The counts, sums and scores that are shown: a row each."""
-    rows = []
     for one in frame[frame["order"].isin([*SHOWN])].to_dict("records"):
         name = str(one["order"])
         row: dict[str, object] = {
@@ -188,8 +186,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         row["pairs right within equal FLOPs"] = (
             f"{one['right']:.0f} of {one['pairs']:.0f}" if grouped else ""
         )
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def better(label: str, row: Mapping[str, Any]) -> Finding:
@@ -204,7 +201,7 @@ def better(label: str, row: Mapping[str, Any]) -> Finding:
         f"{label} orders the {row['n']} {row['networks']} better than their parameter count",
         OURS,
         ours,
-        "reproduced" if low > 0 else "not reproduced" if high < 0 else "not decidable",
+        verdict(low > 0, wrong=high < 0),
         "τ less that of the parameters: reproduced where all its intervals lie above 0, not "
         "reproduced where they lie below",
     )
@@ -217,10 +214,9 @@ def run(study: Study) -> Outcome:
     frame = pd.concat(parts.values(), ignore_index=True)
     tested = {str(DEFAULT): "the default", **PUBLISHED}
     findings = [
-        better(label, one)
+        better(tested[one["order"]], one)
         for one in frame.to_dict("records")
-        for name, label in tested.items()
-        if one["order"] == name
+        if one["order"] in tested
     ]
     remarks = []
     for printed, part in zip(LISTS, (wide, genotypes), strict=True):
@@ -267,5 +263,5 @@ def run(study: Study) -> Outcome:
             "and 75.3M parameters).",
         ),
         findings=tuple(findings),
-        summary=table(frame),
+        summary=pd.DataFrame(table(frame)),
     )
