@@ -240,17 +240,15 @@ def spread(values: pd.Series, digits: int = 3) -> str:
     return interval(values.median(), low, high, f".{digits}f")
 
 
-def table(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+def table(frame: pd.DataFrame, target: str) -> Iterator[dict[str, object]]:
     """Spearman of each way by the number of labels, in the top tenth and over all."""
     part = frame[frame["target"] == target]
-    rows = []
     for way, of in part.groupby("way", sort=False):
         by_size = of.groupby("labels")
-        row: dict[str, object] = {"way": way}
+        row: dict[str, object] = {DATASET_LABELS.get(target, target): way}
         row |= {f"{size} labels": spread(values) for size, values in by_size["spearman"]}
         row |= {f"{n}, top 10 %": f"{top:.2f}" for n, top in by_size["top10"].median().items()}
-        rows.append(row)
-    return pd.DataFrame(rows).rename(columns={"way": DATASET_LABELS.get(target, target)})
+        yield row
 
 
 def calibration(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -361,9 +359,9 @@ def run(study: Study) -> Outcome:
             "fixed sums, which need no label, are above FLAN at 16 labels too.",
         ),
         findings=tuple(reached(frame)),
-        summary=table(frame, "imagenet16-120"),
+        summary=pd.DataFrame(table(frame, "imagenet16-120")),
         more=(
-            *(table(frame, target) for target in (DATASET, "cifar100", CLEAN)),
+            *(pd.DataFrame(table(frame, target)) for target in (DATASET, "cifar100", CLEAN)),
             pd.DataFrame(leave_outs(frame)),
             pd.DataFrame(calibration(frame)),
         ),

@@ -23,6 +23,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from cells import SIZE
 from experiments.ours.measures import recorded, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, annotate
 from experiments.prediction.few_labels import (
@@ -74,15 +75,9 @@ def guided(
 
 def searched(method: str, accuracy: pd.Series, seed: int) -> list[float]:
     """Accuracies in the order in which a search visits cells; cells that the table lacks are 0."""
-    known = accuracy.to_dict()
-    visited: list[Any] = []
-
-    def evaluate(new: Sequence[Any]) -> dict[Any, float]:
-        visited.extend(SPACE.key(cell) for cell in new)
-        return {key: known.get(key, 0.0) for key in visited}
-
-    visit(method, SPACE, evaluate, MOST, np.random.default_rng(seed))
-    return [known[key] for key in visited if key in known]
+    values = {**dict.fromkeys(range(SIZE), 0.0), **accuracy.to_dict()}
+    visited = visit(method, SPACE, lambda new: values, MOST, np.random.default_rng(seed))
+    return [values[key] for key in map(SPACE.key, visited) if key in accuracy.index]
 
 
 def until_found(order: Sequence[float], accuracy: pd.Series) -> float:

@@ -47,7 +47,8 @@ def test_what_the_accuracies_follow_is_learnt(scores: pd.DataFrame, accuracy: np
     assert by_way["spearman"].abs().max() <= 1
     again = pd.DataFrame(few_labels.of_draw(ways, targets, 0, 0))
     pd.testing.assert_frame_equal(rows, again)
-    assert len(few_labels.table(rows, "cifar10")) and [*few_labels.calibration(rows)]
+    for part in (few_labels.table(rows, "cifar10"), few_labels.calibration(rows)):
+        assert len([*part])
 
 
 def test_a_label_does_not_test(scores: pd.DataFrame) -> None:
