@@ -19,8 +19,8 @@ from scipy.stats import kendalltau, rankdata, spearmanr
 from cells.darts import Darts
 from cells.darts.counts import DILATED, POOLS, SEPARABLE
 from cells.darts.genotype import SKIP
-from cells.space import Space
 from experiments.ours.equal_counts import partials, with_interval
+from experiments.ours.measures import with_counts
 from experiments.plotting import COLOURS, COLUMN, annotate, score_label
 from experiments.study import (
     DARTS_TABLE,
@@ -35,11 +35,9 @@ from experiments.study import (
     verdict,
 )
 from ntkscore.analysis.correlation import draws
-from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import left_by
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
 
 SPACE = Darts()
@@ -90,11 +88,6 @@ def table_of(study: Study) -> Table:
 def accuracy_of(study: Study, cells: Sequence[Any], metric: str = METRIC) -> np.ndarray:
     """Accuracies of genotypes."""
     return table_of(study).accuracies(DATASET, metric, list(cells))
-
-
-def by_cell(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
-    """Means over the seeds of every measure, and costs and counts; a row per network."""
-    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
 
 
 def with_normal(scores: pd.DataFrame) -> pd.DataFrame:
@@ -152,12 +145,12 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
     """A row for each size of network and measure."""
     for recording, label in SIZES.items():
         rows = study.rows(recording)
-        scores = by_cell(rows)
+        scores = with_counts(rows, SPACE)
         refuse_missing(scores)
         accuracy = accuracy_of(study, scores.index)
         measures, asked, given = beside_counts(scores)
         beside = partials(asked, accuracy, given, RESAMPLES, study.seed)
-        seeds = [by_cell(part) for part in single_seeds(rows)]
+        seeds = [with_counts(part, SPACE) for part in single_seeds(rows)]
         for name in map(str, scores):
             values = scores[name].to_numpy(float)
             tau, low, high = with_interval(taus(values, accuracy, study.seed))
@@ -191,7 +184,7 @@ def chance(study: Study) -> float:
 
     What the counts leave of the accuracies' ranks is permuted; what they explain stays.
     """
-    scores, rng = by_cell(study.rows(TRAINED)), np.random.default_rng(study.seed)
+    scores, rng = with_counts(study.rows(TRAINED), SPACE), np.random.default_rng(study.seed)
     _, values, given = beside_counts(scores)
     ranks = rankdata(accuracy_of(study, scores.index))
     others = rankdata(given, axis=0).T

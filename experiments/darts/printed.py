@@ -6,8 +6,9 @@ it claims, so that τ above 0 means an order that is right.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +16,13 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import kendalltau
 
-from cells.cell_space import StagedSpace
-from cells.darts import Darts
-from cells.wideresnet import WideResNet
 from experiments.darts import printed_tables
-from experiments.darts.measures import by_cell, interval_text, taus
+from experiments.darts.measures import interval_text, taus
 from experiments.darts.printed_tables import GROUP, PGD20, SCALED
 from experiments.ours.equal_counts import with_interval
-from experiments.ours.measures import PUBLISHED
+from experiments.ours.measures import PUBLISHED, with_counts
 from experiments.plotting import score_label
+from experiments.recordings import PRINTED
 from experiments.study import OURS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.correlation import percentile_interval
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum
@@ -57,42 +56,27 @@ class Printed(NamedTuple):
 
     Attributes:
         label: what they are.
-        recording: of their scores.
-        space: where they come from.
-        file: with the accuracies, in the data folder.
-        networks: reads it.
+        recording: of their scores; a name in `PRINTED`.
+        networks: reads the file with their accuracies.
     """
 
     label: str
     recording: str
-    space: StagedSpace
-    file: str
-    networks: Any
+    networks: Callable[[Path], pd.DataFrame]
 
 
 LISTS = (
-    Printed(
-        "wide residual networks",
-        "printed/wide",
-        WideResNet(),
-        printed_tables.WIDE,
-        printed_tables.wide_networks,
-    ),
-    Printed(
-        "named DARTS genotypes",
-        "printed/genotypes",
-        Darts(),
-        printed_tables.GENOTYPES,
-        printed_tables.named_genotypes,
-    ),
+    Printed("wide residual networks", "printed/wide", printed_tables.wide_networks),
+    Printed("named DARTS genotypes", "printed/genotypes", printed_tables.named_genotypes),
 )
 
 
 @cache
 def scored(study: Study, printed: Printed) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Means over the seeds of every measure, with counts; and what is printed; a row each."""
-    published = printed.networks(study.data_dir / printed.file)
-    scores = by_cell(study.rows(printed.recording), printed.space)
+    recording = PRINTED[printed.recording]
+    published = printed.networks(study.data_dir / recording.table)
+    scores = with_counts(study.rows(printed.recording), recording.space)
     return scores.loc[published.index], published
 
 
@@ -141,7 +125,7 @@ def examine(study: Study, printed: Printed) -> Iterator[dict[str, object]]:
     """A row for each order: τ and that less the parameters', and pairs within equal FLOPs."""
     scores, published = scored(study, printed)
     accuracy = published[PGD20].to_numpy(float)
-    found = orders(scores, printed.space.fewer)
+    found = orders(scores, PRINTED[printed.recording].of.fewer)
     base = found[BASELINE]
     of_base = taus(base, accuracy, study.seed)
     for name, values in found.items():

@@ -68,7 +68,7 @@ FEW = 1500
 
 def of_darts(study: Study) -> pd.DataFrame:
     """Measures and counts of the DARTS cells, the counts by the names that NAS-Bench-201 has."""
-    scores = darts.by_cell(study.rows(darts.TRAINED))
+    scores = benchmark.with_counts(study.rows(darts.TRAINED), darts.SPACE)
     darts.refuse_missing(scores)
     scores = scores.drop(columns=[name for name in scores if name in TWINS and TWINS[name] != name])
     return scores.rename(columns={twin: name for name, twin in TWINS.items()})

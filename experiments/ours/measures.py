@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell
+from cells.space import Space
 from experiments.plotting import (
     COLOURS,
     COLUMN,
@@ -83,9 +84,9 @@ SHOWN = 24
 """Measures in the report's table and in the figure."""
 
 
-def with_counts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the seeds in the rows of every measure, and costs and counts; a row per cell."""
-    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+def with_counts(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
+    """Means over the seeds of every measure, and costs and counts; a row per network."""
+    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
 
 
 def settings(study: Study) -> dict[str, object]:

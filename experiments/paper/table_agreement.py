@@ -31,7 +31,7 @@ PAPER = dict(zip(combinations((*METRICS, *OLDER_METRICS), 2), chain(*_ROWS), str
 def accuracies(study: Study) -> pd.DataFrame:
     """Accuracies of cells with results of their own; the older table's have an asterisk."""
     cells = study.table.own
-    newer = {k: study.table.accuracies(DATASET, m, cells) for k, m in METRICS.items()}
+    newer = {k: study.accuracy(cells, m) for k, m in METRICS.items()}
     older = {k: study.older.accuracies(DATASET, m, cells) for k, m in OLDER_METRICS.items()}
     return pd.DataFrame(newer | older, index=pd.Index(cells, name="cell"))
 
