@@ -133,6 +133,11 @@ class Study:
         """The older table: the same cells, trained without attacks."""
         return load_table(self.data_dir / OLDER)
 
+    @cached_property
+    def darts(self) -> Table:
+        """Tiny-RobustBench: DARTS cells, trained adversarially."""
+        return load_table(self.data_dir / DARTS_TABLE)
+
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the tables' and the recordings' files, by path inside their folders."""
         digests = {}

@@ -6,7 +6,6 @@ pairs of cells of the same tenth, whose bootstrap resamples the cells of each te
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from experiments.ours.equal_counts import partials, with_interval
 from experiments.ours.measures import with_counts
 from experiments.plotting import COLOURS, COLUMN, annotate, score_label
 from experiments.study import (
-    DARTS_TABLE,
     DATASET,
     METRIC,
     OURS,
@@ -36,7 +34,6 @@ from experiments.study import (
 )
 from ntkscore.analysis.correlation import draws
 from ntkscore.analysis.paired import left_by
-from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import direction_of
 
@@ -79,15 +76,9 @@ LAST = "val_pgd_8_acc_last"
 SHOWN = 30
 
 
-@cache
-def table_of(study: Study) -> Table:
-    """Tiny-RobustBench."""
-    return load_table(study.data_dir / DARTS_TABLE)
-
-
 def accuracy_of(study: Study, cells: Sequence[Any], metric: str = METRIC) -> np.ndarray:
     """Accuracies of genotypes."""
-    return table_of(study).accuracies(DATASET, metric, list(cells))
+    return study.darts.accuracies(DATASET, metric, cells)
 
 
 def with_normal(scores: pd.DataFrame) -> pd.DataFrame:
@@ -313,7 +304,7 @@ def run(study: Study) -> Outcome:
     return Outcome(
         frame,
         draw(frame),
-        {"recordings": study.configurations(SIZES), "table": table_of(study).name}
+        {"recordings": study.configurations(SIZES), "table": study.darts.name}
         | {"held_equal": HELD_EQUAL, "resamples": RESAMPLES, "permutations": PERMUTATIONS},
         (
             f"{len(cells)} genotypes of Tiny-RobustBench, means of three seeds of weights and "

@@ -86,18 +86,16 @@ def of_target(name: str, source: Known, target: Known, seed: int) -> Iterator[di
         both = Predictor(target.scores.assign(**{ELSEWHERE: elsewhere}))
         order = order_of(seed, draw, len(target.scores))
         testing = order[max(LABELS) :][:TESTED]
-
-        def row(way: str, size: int, values: pd.Series, draw=draw, testing=testing) -> dict:
+        orders = {(way, 0): values for way, values in without.items()}
+        orders[f"learnt {ELSEWHERE}", 0] = elsewhere
+        for size in LABELS:
+            places = order[:size]
+            for way, predictor in ((OWN, own), (BOTH, both)):
+                orders[way, size] = by_process(predictor, places, accuracy[places])["mean"]
+        for (way, size), values in orders.items():
             found = values.fillna(-np.inf).to_numpy()[testing]  # what failed comes last
             tau = kendalltau(found, accuracy[testing])[0]
-            return {"target": name, "draw": draw, "way": way, "labels": size, "kendall": tau}
-
-        for way, values in {**without, f"learnt {ELSEWHERE}": elsewhere}.items():
-            yield row(way, 0, values)
-        for size in LABELS:
-            for way, predictor in ((OWN, own), (BOTH, both)):
-                places = order[:size]
-                yield row(way, size, by_process(predictor, places, accuracy[places])["mean"])
+            yield {"target": name, "draw": draw, "way": way, "labels": size, "kendall": tau}
 
 
 def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
