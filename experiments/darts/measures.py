@@ -221,8 +221,8 @@ def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def interval_text(row: Any, *columns: str) -> str:
     """A value and its interval, from three columns of a row; "" where it is not a number."""
-    numbers = [float(row[column]) for column in columns]
-    return "" if np.isnan(numbers[0]) else interval(*numbers)
+    value, low, high = (float(row[column]) for column in columns)
+    return "" if np.isnan(value) else interval(value, low, high)
 
 
 def draw(frame: pd.DataFrame) -> Figure:

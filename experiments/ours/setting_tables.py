@@ -24,7 +24,7 @@ def of_column(row: pd.Series, column: str, joined: str = "_") -> str:
     return interval(row[column], row[f"{column}{joined}low"], row[f"{column}{joined}high"])
 
 
-def beta_table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
+def beta_table(frame: pd.DataFrame) -> Iterator[dict[str, str]]:
     """Joint kernels at three β: a row for each kernel and score."""
     by_name = frame.set_index("setting")
     for kernel, label in LABELS.items():

@@ -130,7 +130,7 @@ def examine(
                     }
 
 
-def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, str]]:
     """A row for each kind and size of pool and metric: counts, and the others less counts."""
     ends = frame["networks"].isin((min(SIZES), max(SIZES)))
     shown = frame[(frame["rival"] == COUNTS) & (ends | (frame["dataset"] == DATASET))]

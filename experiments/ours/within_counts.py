@@ -53,7 +53,7 @@ def leading(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in means.sort_values(ascending=False).index]
 
 
-def table(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, object]]:
+def table(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, str]]:
     """A row for each measure, groupings and data sets side by side."""
     found = frame.set_index(["measure", "grouping", "dataset"])
     for name in names:

@@ -102,7 +102,7 @@ def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Kendall's τ of each way."""
     for (target, way), part in frame.groupby(["target", "way"], sort=False):
         by_size = {n: spread(of["kendall"]) for n, of in part.groupby("labels")}
-        first = {"tested on": target, "way": way, "no label": by_size.get(0, "")}
+        first: dict[str, object] = {"tested on": target, "way": way, "no label": by_size.get(0, "")}
         yield first | {f"{n} labels": by_size.get(n, "") for n in LABELS}
 
 
