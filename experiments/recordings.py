@@ -294,30 +294,29 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     }
     if not rate and (out / name).is_dir():
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
-    for old in (out / name).glob("*"):
-        old.unlink()
-    kept = full.configuration, session, full.identity
-    recorded = ResultSet.create_or_resume(out / name, *kept)
     rows = full.read()
     wanted = rows[full.identity[0]].isin([*map(space.key, cells)])
     wanted &= rows["seed"] < recording.seeds
-    recorded.append(kept_rows(rows[wanted], recording.only))
-    (out / name / LOCK).unlink(missing_ok=True)
-    return out / name
+    return replaced(out / name, full, session, kept_rows(rows[wanted], recording.only))
 
 
-def ship(results: Path = RECORDED, out: Path = IN_PACKAGE) -> Path:
+def replaced(folder: Path, like: ResultSet, session: dict[str, Any], rows: pd.DataFrame) -> Path:
+    """Write a result directory anew, of the configuration of another."""
+    for old in folder.glob("*"):
+        old.unlink()
+    kept = ResultSet.create_or_resume(folder, like.configuration, session, like.identity)
+    kept.append(rows)
+    (folder / LOCK).unlink(missing_ok=True)
+    return folder
+
+
+def ship() -> Path:
     """Put the recorded scores of all cells into the package, joint kernels at β = 0.5 alone."""
-    parts = [ResultSet.open(results / name) for name in ("space", *PROXIES)]
+    parts = [ResultSet.open(RECORDED / name) for name in ("space", *PROXIES)]
     rows = pd.concat([part.read() for part in parts], ignore_index=True)
     rows = rows[rows["beta"].isna() | (rows["beta"] == SHIPPED_BETA)]
     (session,) = parts[0].sessions
-    for old in out.glob("*"):
-        old.unlink()
-    shipped = ResultSet.create_or_resume(out, parts[0].configuration, session, parts[0].identity)
-    shipped.append(rows)
-    (out / LOCK).unlink(missing_ok=True)
-    return out
+    return replaced(IN_PACKAGE, parts[0], session, rows)
 
 
 def seconds_per_cell(results: ResultSet) -> float:

@@ -258,17 +258,13 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
     """
     sections, statements, times = run_all(study, experiments, page)
     counts = verdict_counts(statements)
-    head = [HEADS[name], counts] if statements else [HEADS[name]]  # questions of ours are none
-    parts = [*head, *sections, "## Time", times]
+    before = [counts] if statements else []  # questions of ours are none
+    after = ["## Time", times]
     if name == "report":
-        before = [
-            HEADS[name],
-            *three_findings([row for rows in statements.values() for row in rows]),
-            counts,
-            MEANS,
-        ]
+        rows = [row for rows in statements.values() for row in rows]
+        before = [*three_findings(rows), counts, MEANS]
         note = "Of this report's own run, start-up left out."
-        parts = [*before, *sections, *recordings(study, NASBench201), "## Time", note, times]
+        after = [*recordings(study, NASBench201), "## Time", note, times]
     if name == "darts":
-        parts = [HEADS[name], *sections, *recordings(study, Darts), "## Time", times]
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        before, after = [], [*recordings(study, Darts), *after]
+    page.write_text("\n\n".join([HEADS[name], *before, *sections, *after]) + "\n", encoding="utf-8")

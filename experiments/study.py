@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
-from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
 from ntkscore.data.tables import Table, load_table
@@ -70,11 +69,6 @@ SPACE = NASBench201()
 """The networks that the benchmark trained."""
 
 
-def with_costs(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores by cell, and as further columns costs and counts of the networks that were trained."""
-    return scores.join(cost_table(scores.index, SPACE))
-
-
 def sum_named(name: str) -> ScoreSum:
     """The score, cost or count that a text names, or the sum of several; joint ones at β = 0.5."""
     found = sum_asked(name, SPACE, SPACE.parse(0), Config(proxies=True))
@@ -125,6 +119,10 @@ class Study:
         """NAS-RobBench-201: adversarially trained networks."""
         return load_table(self.data_dir / BENCHMARK)
 
+    def accuracy(self, cells: Iterable[object], metric: str = METRIC) -> np.ndarray:
+        """Accuracies of cells on CIFAR-10."""
+        return self.table.accuracies(DATASET, metric, [int(str(cell)) for cell in cells])
+
     def accuracies(self, cells: Iterable[object]) -> dict[str, np.ndarray]:
         """Robust accuracies of cells, by data set."""
         wanted = [int(str(cell)) for cell in cells]
@@ -134,6 +132,11 @@ class Study:
     def older(self) -> Table:
         """The older table: the same cells, trained without attacks."""
         return load_table(self.data_dir / OLDER)
+
+    @cached_property
+    def darts(self) -> Table:
+        """Tiny-RobustBench: DARTS cells, trained adversarially."""
+        return load_table(self.data_dir / DARTS_TABLE)
 
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the tables' and the recordings' files, by path inside their folders."""
@@ -152,9 +155,9 @@ class Study:
         return digests
 
 
-def single_seeds(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
-    """The rows of every seed, by seed."""
-    return {int(str(seed)): part for seed, part in rows.groupby("seed")}
+def single_seeds(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each seed."""
+    return [part for _, part in rows.groupby("seed")]
 
 
 @dataclass(frozen=True)
@@ -276,9 +279,14 @@ def read_record(record: Path, data_dir: Path) -> tuple[str, Study, dict[str, str
         ) from None
 
 
-def verdict(holds: object, otherwise: Verdict = "not reproduced") -> Verdict:
-    """Reproduced where a statement holds."""
-    return "reproduced" if holds else otherwise
+def verdict(right: object, wrong: object = True) -> Verdict:
+    """The verdict on a statement that is right, wrong or neither; not right is wrong by default."""
+    return "reproduced" if right else "not reproduced" if wrong else "not decidable"
+
+
+def interval(value: float, low: float, high: float, form: str = ".3f") -> str:
+    """A number with its interval: "0.500 [0.400, 0.600]"."""
+    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -17,6 +17,7 @@ from experiments.study import BENCHMARK, DATASET
 from ntkscore import InputError, load_images, load_table, rank
 from ntkscore.cli.display import progress_display
 from ntkscore.paths import data_home
+from ntkscore.results.atomic import publish
 from ntkscore.run.engine import Progress
 
 SIZES = {
@@ -39,9 +40,7 @@ def read_json(path: Path) -> Any:
 
 def write_json(path: Path, content: Any) -> None:
     """Replace a file atomically."""
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    draft.replace(path)
+    publish(path, json.dumps(content, indent=1).encode())
 
 
 def clock(path: Path) -> Callable[[Progress], None]:

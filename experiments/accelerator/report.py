@@ -9,7 +9,7 @@ import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from experiments.accelerator.ranking import read_json
-from experiments.study import BENCHMARK, DATASET, METRIC
+from experiments.study import BENCHMARK, DATASET, METRIC, interval
 from ntkscore import InputError, correlate, load_table, open_results
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
@@ -129,10 +129,11 @@ def scores(folder: Path, data: Path) -> Iterator[str]:
     # The default goes without terms that the run lacks, and then has another name.
     shown = frame["score"].str.contains("+", regex=False) | (frame["score"] == "params")
     for row in frame[shown].to_dict("records"):
+        found = interval(row["spearman"], row["spearman_low"], row["spearman_high"])
         yield (
             f"Spearman of `{row['score']}` with {METRIC} on {DATASET}, {row['n']:,} cells on "
-            f"{rows['dataset'].iloc[0]} images: {row['spearman']:.3f} [{row['spearman_low']:.3f}, "
-            f"{row['spearman_high']:.3f}], in the top 10 % {row['spearman_top10']:.3f}"
+            f"{rows['dataset'].iloc[0]} images: {found}, in the top 10 % "
+            f"{row['spearman_top10']:.3f}"
         )
 
 

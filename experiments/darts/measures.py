@@ -6,7 +6,6 @@ pairs of cells of the same tenth, whose bootstrap resamples the cells of each te
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,25 +18,23 @@ from scipy.stats import kendalltau, rankdata, spearmanr
 from cells.darts import Darts
 from cells.darts.counts import DILATED, POOLS, SEPARABLE
 from cells.darts.genotype import SKIP
-from cells.space import Space
 from experiments.ours.equal_counts import partials, with_interval
+from experiments.ours.measures import with_counts
 from experiments.plotting import COLOURS, COLUMN, annotate, score_label
 from experiments.study import (
-    DARTS_TABLE,
     DATASET,
     METRIC,
     OURS,
     Finding,
     Outcome,
     Study,
+    interval,
     single_seeds,
+    verdict,
 )
 from ntkscore.analysis.correlation import draws
-from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import left_by
-from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
 
 SPACE = Darts()
@@ -79,20 +76,9 @@ LAST = "val_pgd_8_acc_last"
 SHOWN = 30
 
 
-@cache
-def table_of(study: Study) -> Table:
-    """Tiny-RobustBench."""
-    return load_table(study.data_dir / DARTS_TABLE)
-
-
 def accuracy_of(study: Study, cells: Sequence[Any], metric: str = METRIC) -> np.ndarray:
     """Accuracies of genotypes."""
-    return table_of(study).accuracies(DATASET, metric, list(cells))
-
-
-def by_cell(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
-    """Means over the seeds of every measure, and costs and counts; a row per network."""
-    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
+    return study.darts.accuracies(DATASET, metric, cells)
 
 
 def with_normal(scores: pd.DataFrame) -> pd.DataFrame:
@@ -150,15 +136,16 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
     """A row for each size of network and measure."""
     for recording, label in SIZES.items():
         rows = study.rows(recording)
-        scores = by_cell(rows)
+        scores = with_counts(rows, SPACE)
         refuse_missing(scores)
         accuracy = accuracy_of(study, scores.index)
         measures, asked, given = beside_counts(scores)
         beside = partials(asked, accuracy, given, RESAMPLES, study.seed)
-        seeds = [by_cell(part) for part in single_seeds(rows).values()]
+        seeds = [with_counts(part, SPACE) for part in single_seeds(rows)]
         for name in map(str, scores):
             values = scores[name].to_numpy(float)
             tau, low, high = with_interval(taus(values, accuracy, study.seed))
+            alone = [kendalltau(one[name], accuracy)[0] for one in seeds]
             near, near_low, near_high = within_tenths(
                 values, accuracy, scores["params"].to_numpy(), study.seed
             )
@@ -170,8 +157,8 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
                 "low": low,
                 "high": high,
                 "spearman": float(spearmanr(values, accuracy)[0]),
-                "least_seed": min(kendalltau(one[name], accuracy)[0] for one in seeds),
-                "most_seed": max(kendalltau(one[name], accuracy)[0] for one in seeds),
+                "least_seed": min(alone),
+                "most_seed": max(alone),
                 "equal_size": near,
                 "equal_size_low": near_low,
                 "equal_size_high": near_high,
@@ -179,7 +166,7 @@ def examine(study: Study) -> Iterator[dict[str, object]]:
             if name in measures:
                 place = measures.index(name)
                 part = with_interval(beside[:, place])
-                row |= dict(zip(("beside", "beside_low", "beside_high"), part, strict=True))
+                row |= zip(("beside", "beside_low", "beside_high"), part, strict=True)
             yield row
 
 
@@ -188,7 +175,7 @@ def chance(study: Study) -> float:
 
     What the counts leave of the accuracies' ranks is permuted; what they explain stays.
     """
-    scores, rng = by_cell(study.rows(TRAINED)), np.random.default_rng(study.seed)
+    scores, rng = with_counts(study.rows(TRAINED), SPACE), np.random.default_rng(study.seed)
     _, values, given = beside_counts(scores)
     ranks = rankdata(accuracy_of(study, scores.index))
     others = rankdata(given, axis=0).T
@@ -207,13 +194,12 @@ def leading(frame: pd.DataFrame) -> list[str]:
     return list(part.set_index("measure")["kendall"].abs().sort_values(ascending=False).index)
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The leading measures and the printed ones: a row each."""
     parts = {
         label: frame[frame["networks"] == label].set_index("measure") for label in SIZES.values()
     }
     first, names = parts[SIZES[TRAINED]], leading(frame)
-    rows = []
     for name in [*names[:SHOWN], *(name for name in PRINTED if name not in names[:SHOWN])]:
         one = first.loc[name]
         row: dict[str, object] = {
@@ -230,14 +216,13 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
             one, "equal_size", "equal_size_low", "equal_size_high"
         )
         row["printed τ"] = f"{PRINTED[name]:.3f}" if name in PRINTED else ""
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def interval_text(row: Any, *columns: str) -> str:
     """A value and its interval, from three columns of a row; "" where it is not a number."""
     value, low, high = (float(row[column]) for column in columns)
-    return "" if np.isnan(value) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return "" if np.isnan(value) else interval(value, low, high)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -265,48 +250,38 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def findings(frame: pd.DataFrame, study: Study) -> tuple[Finding, ...]:
+def findings(frame: pd.DataFrame, study: Study) -> Iterator[Finding]:
     """What the authors of the table print, beside ours; and whether anything beats counting."""
     part = frame[frame["networks"] == SIZES[TRAINED]].set_index("measure")
-    rows = []
     for name, printed in PRINTED.items():
         one = part.loc[name]
         low, high = (float(one[end]) for end in ("least_seed", "most_seed"))
         sure = float(one["low"]) > 0 or float(one["high"]) < 0
         near = low - TOLERANCE <= printed <= high + TOLERANCE
         outside = not float(one["low"]) <= printed <= float(one["high"])
-        rows.append(
-            Finding(
-                f"Kendall's τ of {score_label(name)} with PGD-7 accuracy",
-                f"{printed:.3f}",
-                f"{interval_text(one, 'kendall', 'low', 'high')}; seeds {low:.3f} to {high:.3f}",
-                "reproduced"
-                if near and sure
-                else "not reproduced"
-                if outside and not near
-                else "not decidable",
-                f"reproduced within {TOLERANCE} of the range of our three seeds where our interval "
-                "leaves 0 out; not reproduced outside of both range and interval",
-            )
+        yield Finding(
+            f"Kendall's τ of {score_label(name)} with PGD-7 accuracy",
+            f"{printed:.3f}",
+            f"{interval_text(one, 'kendall', 'low', 'high')}; seeds {low:.3f} to {high:.3f}",
+            verdict(near and sure, wrong=outside and not near),
+            f"reproduced within {TOLERANCE} of the range of our three seeds where our interval "
+            "leaves 0 out; not reproduced outside of both range and interval",
         )
     bound, beside = chance(study), part["beside"].dropna()
     best = str(beside.abs().idxmax())
     one = part.loc[best]
     sure = (part["beside_low"] > 0) | (part["beside_high"] < 0)
     largest = interval_text(one, "beside", "beside_low", "beside_high")
-    rows.append(
-        Finding(
-            "some measure agrees with accuracy beside counts",
-            OURS,
-            f"largest: {score_label(best)}, {largest}; {int(sure.sum())} of {len(beside)} "
-            f"intervals leave 0 out, about {len(beside) / 20:.0f} would by chance",
-            "reproduced" if abs(float(one["beside"])) > bound else "not reproduced",
-            f"reproduced where the largest of the {len(beside)} exceeds {bound:.3f}, the 95th "
-            f"percentile of the largest over {PERMUTATIONS} permutations of what the counts leave "
-            "of the accuracies' ranks",
-        )
+    yield Finding(
+        "some measure agrees with accuracy beside counts",
+        OURS,
+        f"largest: {score_label(best)}, {largest}; {int(sure.sum())} of {len(beside)} "
+        f"intervals leave 0 out, about {len(beside) / 20:.0f} would by chance",
+        verdict(abs(float(one["beside"])) > bound),
+        f"reproduced where the largest of the {len(beside)} exceeds {bound:.3f}, the 95th "
+        f"percentile of the largest over {PERMUTATIONS} permutations of what the counts leave "
+        "of the accuracies' ranks",
     )
-    return tuple(rows)
 
 
 def reversed_signs(frame: pd.DataFrame) -> str:
@@ -329,7 +304,7 @@ def run(study: Study) -> Outcome:
     return Outcome(
         frame,
         draw(frame),
-        {"recordings": study.configurations(SIZES), "table": table_of(study).name}
+        {"recordings": study.configurations(SIZES), "table": study.darts.name}
         | {"held_equal": HELD_EQUAL, "resamples": RESAMPLES, "permutations": PERMUTATIONS},
         (
             f"{len(cells)} genotypes of Tiny-RobustBench, means of three seeds of weights and "
@@ -341,7 +316,7 @@ def run(study: Study) -> Outcome:
             "of each tenth.",
             reversed_signs(frame),
         ),
-        findings=findings(frame, study),
-        summary=table(frame),
+        findings=tuple(findings(frame, study)),
+        summary=pd.DataFrame(table(frame)),
         kept=True,
     )

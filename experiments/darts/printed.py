@@ -6,8 +6,9 @@ it claims, so that τ above 0 means an order that is right.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +16,14 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import kendalltau
 
-from cells.cell_space import StagedSpace
-from cells.darts import Darts
-from cells.wideresnet import WideResNet
 from experiments.darts import printed_tables
-from experiments.darts.measures import by_cell, interval_text, taus
+from experiments.darts.measures import interval_text, taus
 from experiments.darts.printed_tables import GROUP, PGD20, SCALED
 from experiments.ours.equal_counts import with_interval
-from experiments.ours.measures import PUBLISHED
+from experiments.ours.measures import PUBLISHED, with_counts
 from experiments.plotting import score_label
-from experiments.study import OURS, Finding, Outcome, Study
+from experiments.recordings import PRINTED
+from experiments.study import OURS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.correlation import percentile_interval
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum
 from ntkscore.measures.declaration import direction_of
@@ -57,42 +56,27 @@ class Printed(NamedTuple):
 
     Attributes:
         label: what they are.
-        recording: of their scores.
-        space: where they come from.
-        file: with the accuracies, in the data folder.
-        networks: reads it.
+        recording: of their scores; a name in `PRINTED`.
+        networks: reads the file with their accuracies.
     """
 
     label: str
     recording: str
-    space: StagedSpace
-    file: str
-    networks: Any
+    networks: Callable[[Path], pd.DataFrame]
 
 
 LISTS = (
-    Printed(
-        "wide residual networks",
-        "printed/wide",
-        WideResNet(),
-        printed_tables.WIDE,
-        printed_tables.wide_networks,
-    ),
-    Printed(
-        "named DARTS genotypes",
-        "printed/genotypes",
-        Darts(),
-        printed_tables.GENOTYPES,
-        printed_tables.named_genotypes,
-    ),
+    Printed("wide residual networks", "printed/wide", printed_tables.wide_networks),
+    Printed("named DARTS genotypes", "printed/genotypes", printed_tables.named_genotypes),
 )
 
 
 @cache
 def scored(study: Study, printed: Printed) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Means over the seeds of every measure, with counts; and what is printed; a row each."""
-    published = printed.networks(study.data_dir / printed.file)
-    scores = by_cell(study.rows(printed.recording), printed.space)
+    recording = PRINTED[printed.recording]
+    published = printed.networks(study.data_dir / recording.table)
+    scores = with_counts(study.rows(printed.recording), recording.space)
     return scores.loc[published.index], published
 
 
@@ -120,10 +104,9 @@ def within_groups(
     right = pairs = 0
     for group in dict.fromkeys(groups):
         (members,) = np.nonzero(np.array(groups) == group)
-        for k, one in enumerate(members):
-            for other in members[k + 1 :]:
-                right += (values[one] - values[other]) * (accuracy[one] - accuracy[other]) > 0
-                pairs += 1
+        for one, other in itertools.combinations(members, 2):
+            right += (values[one] - values[other]) * (accuracy[one] - accuracy[other]) > 0
+            pairs += 1
     return int(right), pairs
 
 
@@ -142,7 +125,7 @@ def examine(study: Study, printed: Printed) -> Iterator[dict[str, object]]:
     """A row for each order: τ and that less the parameters', and pairs within equal FLOPs."""
     scores, published = scored(study, printed)
     accuracy = published[PGD20].to_numpy(float)
-    found = orders(scores, printed.space.fewer)
+    found = orders(scores, PRINTED[printed.recording].of.fewer)
     base = found[BASELINE]
     of_base = taus(base, accuracy, study.seed)
     for name, values in found.items():
@@ -171,9 +154,8 @@ def largest_by_chance(study: Study, printed: Printed) -> float:
     return float(np.quantile(largest, 0.95))
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The counts, sums and scores that are shown: a row each."""
-    rows = []
     for one in frame[frame["order"].isin([*SHOWN])].to_dict("records"):
         name = str(one["order"])
         row: dict[str, object] = {
@@ -188,8 +170,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         row["pairs right within equal FLOPs"] = (
             f"{one['right']:.0f} of {one['pairs']:.0f}" if grouped else ""
         )
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def better(label: str, row: Mapping[str, Any]) -> Finding:
@@ -204,7 +185,7 @@ def better(label: str, row: Mapping[str, Any]) -> Finding:
         f"{label} orders the {row['n']} {row['networks']} better than their parameter count",
         OURS,
         ours,
-        "reproduced" if low > 0 else "not reproduced" if high < 0 else "not decidable",
+        verdict(low > 0, wrong=high < 0),
         "τ less that of the parameters: reproduced where all its intervals lie above 0, not "
         "reproduced where they lie below",
     )
@@ -217,10 +198,9 @@ def run(study: Study) -> Outcome:
     frame = pd.concat(parts.values(), ignore_index=True)
     tested = {str(DEFAULT): "the default", **PUBLISHED}
     findings = [
-        better(label, one)
+        better(tested[one["order"]], one)
         for one in frame.to_dict("records")
-        for name, label in tested.items()
-        if one["order"] == name
+        if one["order"] in tested
     ]
     remarks = []
     for printed, part in zip(LISTS, (wide, genotypes), strict=True):
@@ -267,5 +247,5 @@ def run(study: Study) -> Outcome:
             "and 75.3M parameters).",
         ),
         findings=tuple(findings),
-        summary=table(frame),
+        summary=pd.DataFrame(table(frame)),
     )

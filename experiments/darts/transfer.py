@@ -38,7 +38,7 @@ from experiments.ours.default_score import (
 )
 from experiments.ours.equal_counts import with_interval
 from experiments.plotting import COLOURS, COLUMN, score_label
-from experiments.study import DATASET, OURS, Finding, Outcome, Study, sum_named
+from experiments.study import OURS, Finding, Outcome, Study, sum_named, verdict
 from ntkscore.analysis.score_names import DEFAULT
 
 TWINS = {
@@ -68,7 +68,7 @@ FEW = 1500
 
 def of_darts(study: Study) -> pd.DataFrame:
     """Measures and counts of the DARTS cells, the counts by the names that NAS-Bench-201 has."""
-    scores = darts.by_cell(study.rows(darts.TRAINED))
+    scores = benchmark.with_counts(study.rows(darts.TRAINED), darts.SPACE)
     darts.refuse_missing(scores)
     scores = scores.drop(columns=[name for name in scores if name in TWINS and TWINS[name] != name])
     return scores.rename(columns={twin: name for name, twin in TWINS.items()})
@@ -116,7 +116,7 @@ def tested(
 ) -> Iterator[dict[str, object]]:
     """A row for each sum: τ on the DARTS cells and on NAS-Bench-201, and against parameters."""
     there = benchmark.measured(study)
-    far = study.accuracies(there.index)[DATASET]
+    far = study.accuracy(there.index)
     rng = np.random.default_rng(study.seed)
     few = rng.permutation(len(there))[:FEW]  # τ of all 6,466 resampled takes minutes a sum
     for name in dict.fromkeys([*FIXED, chosen]):
@@ -144,9 +144,8 @@ def chosen_on(name: str, chosen: str) -> str:
     return "NAS-Bench-201" if name in benchmark.SUMS else "–"
 
 
-def table(frame: pd.DataFrame, halves: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame, halves: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Chosen here, tested there."""
-    rows = []
     medians = halves.groupby("way")["kendall"].median()
     for one in frame.to_dict("records"):
         name = str(one["sum"])
@@ -160,8 +159,7 @@ def table(frame: pd.DataFrame, halves: pd.DataFrame) -> pd.DataFrame:
             )
         own = medians[name] if name in medians else medians[CHOSEN]
         row["median of the testing halves, DARTS"] = f"{own:.3f}"
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -197,7 +195,7 @@ def better(label: str, here: str, there: str, row: pd.Series) -> Finding:
         f"the sum chosen on {here}, {label}, orders {there} better than the parameter count",
         OURS,
         "it is the parameter count itself" if label == BASELINE else gap,
-        "reproduced" if low > 0 else "not reproduced" if high <= 0 else "not decidable",
+        verdict(low > 0, wrong=high <= 0),
         "τ less that of the parameters: reproduced where its interval lies above 0, not reproduced "
         "where it does not reach above 0",
     )
@@ -235,5 +233,5 @@ def run(study: Study) -> Outcome:
             better("the default", "NAS-Bench-201", "DARTS", by_sum.loc[str(DEFAULT)]),
             better(f"{score_label(chosen)}", "DARTS", "NAS-Bench-201", by_sum.loc[chosen]),
         ),
-        summary=table(frame, tested_halves),
+        summary=pd.DataFrame(table(frame, tested_halves)),
     )

@@ -58,7 +58,6 @@ class ResNet(nn.Module):
     filters: int
     norm: Norm
     stages: tuple[int, ...] = STAGES
-    classes: int = CLASSES
 
     @nn.compact
     def __call__(self, x):
@@ -66,8 +65,7 @@ class ResNet(nn.Module):
         x = nn.relu(self.norm(name="norm_init")(x))
         for times, stride in blocks_of(self.stages):
             x = ResNetBlock(self.filters * times, self.norm, (stride, stride))(x)
-        x = jnp.mean(x, axis=(1, 2))
-        return nn.Dense(self.classes)(x)
+        return nn.Dense(CLASSES)(jnp.mean(x, axis=(1, 2)))
 
 
 class WideBlock(nn.Module):
@@ -98,7 +96,6 @@ class WideResNet(nn.Module):
     stages: int
     blocks: int
     norm: Norm
-    classes: int = CLASSES
 
     @nn.compact
     def __call__(self, x):
@@ -106,7 +103,7 @@ class WideResNet(nn.Module):
         for times, stride in blocks_of((self.blocks,) * self.stages):
             x = WideBlock(self.filters * times, self.norm, (stride, stride))(x)
         x = nn.relu(self.norm(name="norm_final")(x))
-        return nn.Dense(self.classes)(jnp.mean(x, axis=(1, 2)))
+        return nn.Dense(CLASSES)(jnp.mean(x, axis=(1, 2)))
 
 
 class NnxBlock(nnx.Module):

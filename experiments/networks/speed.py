@@ -20,9 +20,8 @@ import pandas as pd
 
 from experiments.benchmark.work import in_turns
 from experiments.networks.residual import stages_of
-from experiments.networks.setting import CLASSES, Scale
+from experiments.networks.setting import Scale
 from experiments.networks.table import error, markdown, plain_kernel
-from experiments.networks.tokens import PATCH
 from experiments.networks.zoo import NETWORKS
 from ntkscore import ntk
 
@@ -44,17 +43,15 @@ def torch_kernel(name: str, scale: Scale) -> Callable[[], Any]:
     weights = {".".join(e.key for e in path): np.asarray(leaf) for path, leaf in leaves}
     if name == "resnet18":
         filters = weights["conv_init.kernel"].shape[-1]
-        network = torch_networks.ResNet(filters, stages_of(scale), CLASSES)
+        network = torch_networks.ResNet(filters, stages_of(scale))
     elif name == "wide-resnet":
         filters = 2 * weights["conv_init.kernel"].shape[-1]
         stages = (scale.layers(4),) * scale.stages(3)
-        network = torch_networks.WideResNet(filters, stages, CLASSES)
+        network = torch_networks.WideResNet(filters, stages)
     else:
         width, tokens = weights["cls"].shape[-1], weights["pos_embedding"].shape[1] - 1
         heads = weights["encoderblock_0.MultiHeadDotProductAttention_0.query.bias"].shape[0]
-        network = torch_networks.VisionTransformer(
-            width, scale.layers(6), heads, PATCH, tokens, CLASSES
-        )
+        network = torch_networks.VisionTransformer(width, scale.layers(6), heads, tokens)
     torch_networks.load(network, weights)
     images = torch.tensor(np.asarray(points)).permute(0, 3, 1, 2).contiguous()
     return lambda: torch_reference.kernel(network, images).numpy()

@@ -10,6 +10,10 @@ import torch  # type: ignore[import-not-found]
 from torch import nn  # type: ignore[import-not-found]
 from torch.nn import functional as F  # type: ignore[import-not-found]
 
+from experiments.networks.residual import blocks_of
+from experiments.networks.setting import CLASSES
+from experiments.networks.tokens import PATCH
+
 EPSILON = 1e-6
 """Flax's, beside a variance."""
 
@@ -60,23 +64,21 @@ def staged(
         before, groups: channels of the input, and groups of the normalisations.
     """
     blocks: OrderedDict[str, nn.Module] = OrderedDict()
-    for stage, count in enumerate(stages):
-        for block in range(count):
-            after, stride = filters * 2**stage, 2 if stage > 0 and block == 0 else 1
-            blocks[f"{make.__name__}_{len(blocks)}"] = make(before, after, stride, groups)
-            before = after
+    for block, (times, stride) in enumerate(blocks_of(stages)):
+        blocks[f"{make.__name__}_{block}"] = make(before, filters * times, stride, groups)
+        before = filters * times
     return nn.Sequential(blocks)
 
 
 class ResNet(nn.Module):
     """ResNet with a stem for CIFAR."""
 
-    def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
+    def __init__(self, filters: int, stages: tuple[int, ...]) -> None:
         super().__init__()
         groups = min(32, filters // 2)
         self.conv_init, self.norm_init = convolution(3, filters, 3), norm(filters, groups)
         self.blocks = staged(ResNetBlock, filters, stages, filters, groups)
-        self.Dense_0 = nn.Linear(filters * 2 ** (len(stages) - 1), classes)
+        self.Dense_0 = nn.Linear(filters * 2 ** (len(stages) - 1), CLASSES)
 
     def forward(self, x: Any) -> Any:
         x = self.blocks(F.relu(self.norm_init(self.conv_init(x))))
@@ -103,14 +105,14 @@ class WideBlock(nn.Module):
 class WideResNet(nn.Module):
     """WideResNet."""
 
-    def __init__(self, filters: int, stages: tuple[int, ...], classes: int) -> None:
+    def __init__(self, filters: int, stages: tuple[int, ...]) -> None:
         super().__init__()
         first = filters // 2
         groups = min(32, first // 2)
         self.conv_init = convolution(3, first, 3)
         self.blocks = staged(WideBlock, filters, stages, first, groups)
         last = filters * 2 ** (len(stages) - 1)
-        self.norm_final, self.Dense_0 = norm(last, groups), nn.Linear(last, classes)
+        self.norm_final, self.Dense_0 = norm(last, groups), nn.Linear(last, CLASSES)
 
     def forward(self, x: Any) -> Any:
         x = self.blocks(self.conv_init(x))
@@ -162,16 +164,14 @@ class EncoderBlock(nn.Module):
 class VisionTransformer(nn.Module):
     """Patches, a class token, positions and encoder blocks."""
 
-    def __init__(
-        self, width: int, depth: int, heads: int, patch: int, tokens: int, classes: int
-    ) -> None:
+    def __init__(self, width: int, depth: int, heads: int, tokens: int) -> None:
         super().__init__()
-        self.embed = nn.Conv2d(3, width, patch, patch)
+        self.embed = nn.Conv2d(3, width, PATCH, PATCH)
         self.cls = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embedding = nn.Parameter(torch.zeros(1, tokens + 1, width))
         layers = {f"encoderblock_{i}": EncoderBlock(width, heads) for i in range(depth)}
         self.blocks = nn.Sequential(OrderedDict(layers))
-        self.encoder_norm, self.head = nn.LayerNorm(width, EPSILON), nn.Linear(width, classes)
+        self.encoder_norm, self.head = nn.LayerNorm(width, EPSILON), nn.Linear(width, CLASSES)
 
     def forward(self, x: Any) -> Any:
         x = self.embed(x).flatten(2).transpose(1, 2)

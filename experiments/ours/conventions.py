@@ -49,7 +49,7 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
         for score in SCORES:
             both = pd.concat([scores[score], base[score]], axis=1).dropna()
             values, usual = both.to_numpy().T
-            accuracy = study.table.accuracies(DATASET, METRIC, [int(cell) for cell in both.index])
+            accuracy = study.accuracy(both.index)
             yield {
                 "convention": convention,
                 "preset": convention in PRESETS,

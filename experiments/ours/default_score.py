@@ -225,16 +225,15 @@ def over_all(
 
 def on_all_cells(study: Study, scores: pd.DataFrame, sums: Candidates) -> dict[str, str]:
     """The simplest sum of every family, chosen on all cells by the folds of all seeds."""
-    means = over_all(study, sums, study.accuracies(scores.index)[DATASET])
+    means = over_all(study, sums, study.accuracy(scores.index))
     return {
         family: sums.name(simplest(sums, sums.of(terms), means))
         for family, terms in FAMILIES.items()
     }
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Medians over the halves that chose nothing, a row for each way of choosing."""
-    rows = []
     for way, part in frame.groupby("way", sort=False):
         by_dataset = dict(tuple(part.groupby("dataset")))
         near = by_dataset[DATASET]
@@ -251,8 +250,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
             row[f"{label}: top 10 %"] = f"{one['top10'].median():.3f}"
         row["rank of the pick"] = f"{near['best_rank'].median():.0f}"
         row["mean of the first ten"] = f"{near['first_ten'].median():.4f}"
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -298,5 +296,5 @@ def run(study: Study) -> Outcome:
             f"Chosen on all cells by the same rule: {chosen}. The second is the default; "
             f"{same} of the {len(halves_of)} halves chose this very sum.",
         ),
-        summary=table(frame),
+        summary=pd.DataFrame(table(frame)),
     )

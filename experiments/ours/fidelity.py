@@ -11,9 +11,10 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from experiments.ours.measures import with_counts
 from experiments.plotting import COLUMN, annotate, metric_label, score_label
 from experiments.recordings import FIDELITIES, seconds_per_cell
-from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, single_seeds, with_costs
+from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, interval, single_seeds
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.frames import score_table
@@ -35,13 +36,13 @@ TICKS = (0.2, 0.5, 1, 2)
 
 def values(rows: pd.DataFrame) -> pd.DataFrame:
     """The scores of `SCORES`, means over the seeds in the rows, a row per cell."""
-    scores = with_costs(score_table(rows))
+    scores = with_counts(rows)
     return scores.assign(**{str(DEFAULT): DEFAULT.of(scores)})[list(SCORES)]
 
 
 def between_seeds(rows: pd.DataFrame) -> dict[str, float]:
     """Mean agreement between the rankings of two single seeds, by score."""
-    alone = [values(part) for part in single_seeds(rows).values()]
+    alone = [values(part) for part in single_seeds(rows)]
     pairs = list(combinations(alone, 2))
     return {
         name: float(np.mean([spearman(a[name], b[name]) for a, b in pairs])) if pairs else np.nan
@@ -56,7 +57,7 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
     for recording in FIDELITIES:
         result_set = study.result_set(recording)
         rows, configuration = study.rows(recording), result_set.configuration
-        seeds = sorted(single_seeds(rows))
+        seeds = sorted(rows["seed"].unique())
         cost = seconds_per_cell(result_set)
         for count in range(1, len(seeds) + 1):
             means = values(rows[rows["seed"].isin(seeds[:count])])
@@ -65,7 +66,7 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
                 both = pd.concat([scores, full[name]], axis=1).dropna().to_numpy()
                 # Full fidelity takes the place of the accuracy.
                 ranking = agreement(both[:, 0], both[:, 1], resamples=RESAMPLES, seed=study.seed)
-                accuracy = study.table.accuracies(DATASET, METRIC, [int(c) for c in scores.index])
+                accuracy = study.accuracy(scores.index)
                 result = agreement(scores, accuracy, direction_of(name), seed=study.seed)
                 yield {
                     "setting": recording.removeprefix("fidelity/"),
@@ -120,16 +121,15 @@ def remarks(frame: pd.DataFrame) -> Iterator[str]:
         part = frame[(frame["score"] == score) & (frame["setting"] != BASE)]
         full = frame[(frame["score"] == score) & (frame["setting"] == BASE)]
         good = part[(part["agreement"] >= ENOUGH) & part["seconds"].notna()]
-        best = part.loc[part["agreement"].idxmax()]
         between = part["between_seeds"].iloc[0]
-        one = good.loc[good["seconds"].idxmin()] if len(good) else best
-        reach = f"cheapest with at least {ENOUGH}:", f", {one['seconds']:.2f} s per cell"
-        if not len(good):
-            reach = f"no cheaper setting reaches {ENOUGH}; the nearest is", ""
-        setting_text = (
-            f"{reach[0]} {one['setting']}, {one['seeds']} seeds{reach[1]} ({one['agreement']:.3f} "
-            f"[{one['agreement_low']:.3f}, {one['agreement_high']:.3f}])"
-        )
+        if len(good):
+            one = good.loc[good["seconds"].idxmin()]
+            reach, cost = f"cheapest with at least {ENOUGH}:", f", {one['seconds']:.2f} s per cell"
+        else:
+            one = part.loc[part["agreement"].idxmax()]
+            reach, cost = f"no cheaper setting reaches {ENOUGH}; the nearest is", ""
+        agreed = interval(*one[["agreement", "agreement_low", "agreement_high"]])
+        setting_text = f"{reach} {one['setting']}, {one['seeds']} seeds{cost} ({agreed})"
         signs = part[part["seeds"] == most]
         side = np.sign(full["spearman"].iloc[-1])
         wrong = signs[(signs[["spearman_low", "spearman_high"]] * side < 0).all(axis=1)]
@@ -150,14 +150,13 @@ def sign_at_small_fidelity(study: Study) -> str:
     )
     small = small.dropna()
     cells = small.index.intersection(deep.dropna().index)
-    accuracy = study.table.accuracies(DATASET, METRIC, list(cells))
+    accuracy = study.accuracy(cells)
     one, five = (
-        agreement(scores[cells].to_numpy(), accuracy, resamples=RESAMPLES, seed=study.seed)
+        agreement(scores[cells], accuracy, resamples=RESAMPLES, seed=study.seed)
         for scores in (small, deep)
     )
     at_one, at_five = (
-        f"{of.spearman:+.3f} [{of.spearman_low:+.3f}, {of.spearman_high:+.3f}]"
-        for of in (one, five)
+        interval(of.spearman, of.spearman_low, of.spearman_high, "+.3f") for of in (one, five)
     )
     return (
         f"On {len(cells)} cells {NTK_SCORE} has Spearman {at_one} with {metric_label(METRIC)} "

@@ -22,7 +22,7 @@ from experiments.ours.equal_counts import (
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast
 from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS
-from experiments.study import DATASET, KERNELS, METRIC, Study, single_seeds
+from experiments.study import KERNELS, Study, single_seeds
 from ntkscore.analysis.frames import score_table
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
@@ -108,7 +108,7 @@ def read(study: Study, recordings: Sequence[str], measured: Sequence[pd.DataFram
         rows = rows[rows["score"].isin(SCORES) & rows["kernel"].isin(kernels)]
         rows = with_shape(rows)
         seeds = single_seeds(rows)
-        alone = [*seeds.values()] if len(seeds) > 1 else []
+        alone = seeds if len(seeds) > 1 else []
         by_place.append([settings_of(part, recording) for part in (rows, *alone)])
     tables = [pd.concat(parts, axis=1) for parts in zip(*by_place, strict=True)]
     references = measured if len(tables) > 1 else measured[1:2]  # one seed beside the same seed
@@ -117,7 +117,7 @@ def read(study: Study, recordings: Sequence[str], measured: Sequence[pd.DataFram
         [table.loc[cells] for table in tables],
         [table.loc[cells, list(REFERENCES)] for table in references],
         measured[0].loc[cells, list(HELD_EQUAL)],
-        np.array(study.table.accuracies(DATASET, METRIC, list(cells))),
+        study.accuracy(cells),
     )
 
 
@@ -133,16 +133,11 @@ def examine(found: Settings, sample: str, seed: int) -> Iterator[dict[str, objec
     for place, name in enumerate(names):
         row: dict[str, object] = {"sample": sample, "setting": name, "cells": len(found.accuracy)}
         for column, numbers in (("beside", of[:, place]), ("gain", of[:, place] - of[:, 0])):
-            row |= dict(
-                zip(
-                    (column, f"{column}_low", f"{column}_high"), with_interval(numbers), strict=True
-                )
-            )
+            ends = (column, f"{column}_low", f"{column}_high")
+            row |= zip(ends, with_interval(numbers), strict=True)
         for grouping, groups in pairs.items():
             tau = with_interval(taus(values[place], found.accuracy, groups))
-            row |= dict(
-                zip((f"{grouping}{end}" for end in ("", ": low", ": high")), tau, strict=True)
-            )
+            row |= zip((f"{grouping}{end}" for end in ("", ": low", ": high")), tau, strict=True)
             row[f"{grouping}: pairs"] = len(groups.group)
         yield row
 

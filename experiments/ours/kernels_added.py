@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from experiments.ours import kernel_settings, small_pools
 from experiments.ours.equal_counts import (
@@ -24,7 +24,7 @@ from experiments.ours.kernel_settings import KERNEL, REFERENCES
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast, contrast
 from experiments.plotting import DATASET_LABELS
-from experiments.study import DATASET, OURS, Finding, Study, sum_named
+from experiments.study import DATASET, OURS, Finding, Study, interval, sum_named
 from ntkscore.analysis.paired import Difference
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import direction_of
@@ -66,15 +66,19 @@ SCARCE = "Of a few networks, λ_min/trace beside four counts orders better"
 ELSEWHERE = "At another β, radius, fidelity or convention a kernel knows more beside counts"
 
 
+def best_tenth(accuracy: Float[np.ndarray, " cells"]) -> Int[np.ndarray, " some"]:
+    """Places of the most accurate cells."""
+    return np.argsort(-accuracy)[: round(TOP * len(accuracy))]
+
+
 def beside(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     """A row for each of `ASKED`: its partial Spearman coefficient given more and more.
 
     Given the eight counts; these in the best tenth by accuracy; these and `OF_FEATURES`, a
     measure's own kind left out; these and VKDNW; counts and `KERNEL`.
     """
-    accuracy = study.accuracies(scores.index)[DATASET]
-    best = np.argsort(-accuracy)[: round(TOP * len(scores))]
-    whole = np.arange(len(scores))
+    accuracy = study.accuracy(scores.index)
+    best, whole = best_tenth(accuracy), np.arange(len(accuracy))
     for measure in ASKED:
         kind = measure.split(".")[1]
         features = [name for name in OF_FEATURES if name.split(".")[1] != kind]
@@ -91,30 +95,21 @@ def beside(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
             values = scores[[measure]].to_numpy()[cells] * (direction_of(measure) or 1)
             held = scores[[*HELD_EQUAL, *names]].to_numpy()[cells]
             of = partials(values, accuracy[cells], held, kernel_settings.RESAMPLES, study.seed)
-            yield {
-                "measure": measure,
-                "given": given,
-                **dict(zip(("beside", "low", "high"), with_interval(of[:, 0]), strict=True)),
-            }
+            value, low, high = with_interval(of[:, 0])
+            yield {"measure": measure, "given": given, "beside": value, "low": low, "high": high}
 
 
 def beside_table(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each measure: its partial coefficients."""
-    texts = [f"{r.beside:.3f} [{r.low:.3f}, {r.high:.3f}]" for r in frame.itertuples()]
+    texts = [interval(row.beside, row.low, row.high) for row in frame.itertuples()]
     wide = frame.assign(text=texts).pivot(index="measure", columns="given", values="text")
     wide = wide.loc[frame["measure"].unique(), frame["given"].unique()].fillna("")
     return wide.add_prefix("given ").reset_index().rename(columns={"measure": "partial Spearman"})
 
 
-def found(what: str, of: str, gap: Contrast) -> Finding:
-    """A difference as a finding; the paper says nothing of it."""
-    verdict, why = gap.verdict
-    return Finding(what, OURS, str(gap), verdict, why, of)
-
-
 def without_kernels(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
     """`KERNEL` less each reference that needs no kernel: τ at equal counts, then beside counts."""
-    accuracy, counts = study.accuracies(tables[0].index)[DATASET], tables[0][list(HELD_EQUAL)]
+    accuracy, counts = study.accuracy(tables[0].index), tables[0][list(HELD_EQUAL)]
     values = [one[list(REFERENCES)].to_numpy() for one in tables]
     of = {
         (ORDERS, f"τ, {name}"): taus_of(values, accuracy, pairs_of(counts, terms, 500, study.seed))
@@ -129,15 +124,15 @@ def without_kernels(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Fi
         for k, name in enumerate(REFERENCES[1:], 1):
             by_seed = [one[0] - one[k] for one in seeds]
             gap = contrast_of(means[:, 0], means[:, k], by_seed, len(accuracy))
-            yield found(f"{KERNEL} above {name}: {statistic}", statement, gap)
+            yield gap.finding(f"{KERNEL} above {name}: {statistic}", OURS, statement)
 
 
 def left_over(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
     """`KERNEL` beside counts, features and VKDNW: its partial coefficient less 0."""
-    accuracy = study.accuracies(tables[0].index)[DATASET]
-    best = np.argsort(-accuracy)[: round(TOP * len(accuracy))]
+    accuracy = study.accuracy(tables[0].index)
     given = [*HELD_EQUAL, *OF_FEATURES, "clean.vkdnw"]
-    for where, cells in (("all cells", np.arange(len(accuracy))), ("the best tenth", best)):
+    places = {"all cells": np.arange(len(accuracy)), "the best tenth": best_tenth(accuracy)}
+    for where, cells in places.items():
         first, *alone = (
             partials(
                 one[[KERNEL]].to_numpy()[cells],
@@ -149,7 +144,8 @@ def left_over(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]
             for place, one in enumerate(tables)
         )
         gap = contrast_of(first, 0 * first, [one[0] for one in alone], len(cells))
-        yield found(f"{KERNEL} given counts, features and VKDNW, above 0: {where}", LEFT, gap)
+        what = f"{KERNEL} given counts, features and VKDNW, above 0: {where}"
+        yield gap.finding(what, OURS, LEFT)
 
 
 def taus_of(
@@ -166,8 +162,7 @@ def taus_of(
 def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
     """`KERNEL` in a sum less `FEATURE` in its place, and less the sum without either."""
     accuracies = study.accuracies(tables[0].index)
-    best = np.argsort(-accuracies[DATASET])[: round(TOP * len(tables[0]))]
-    everywhere = np.arange(len(tables[0]))
+    best, everywhere = best_tenth(accuracies[DATASET]), np.arange(len(tables[0]))
     cases = [
         *((FORMER, f"+{FEATURE}", name, everywhere, "all cells") for name in accuracies),
         (small_pools.COUNTS, f"+{FEATURE}", DATASET, everywhere, "all cells"),
@@ -192,7 +187,7 @@ def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
         gap = contrast(first[0], second[0], by_seed, study.seed)
         rival = other[1:] or "nothing"
         what = f"{terms} with {KERNEL} above {rival}: {where}, {DATASET_LABELS[dataset]}"
-        yield found(what, IN_SUMS, gap)
+        yield gap.finding(what, OURS, IN_SUMS)
 
 
 def in_pools(pools: pd.DataFrame) -> Iterator[Finding]:
@@ -204,7 +199,7 @@ def in_pools(pools: pd.DataFrame) -> Iterator[Finding]:
         gap = Contrast(Difference("ok", row.networks, 0, *numbers), row.by_seed)
         rival = "nothing" if row.rival == small_pools.COUNTS else FEATURE
         of = f"{row.networks} of {row.where}, {DATASET_LABELS[row.dataset]}"
-        yield found(f"{KERNEL} above {rival}: {of}", SCARCE, gap)
+        yield gap.finding(f"{KERNEL} above {rival}: {of}", OURS, SCARCE)
 
 
 def findings(
@@ -216,16 +211,19 @@ def findings(
 ) -> tuple[Finding, ...]:
     """What kernels add, each difference with its verdict."""
     elsewhere = (
-        found(f"{sample}: {name} of one half, above {reference} on the other", ELSEWHERE, gap)
+        gap.finding(
+            f"{sample}: {name} of one half, above {reference} on the other", OURS, ELSEWHERE
+        )
         for sample, (name, gaps) in chosen.items()
         for reference, gap in gaps.items()
         if reference in (KERNEL, FEATURE)
     )
+    shape = f"K̃_all at β = 1 above K at β = 0, both {kernel_settings.SHAPE}"
     return (
         *without_kernels(study, tables),
         *left_over(study, tables),
         *in_sums(study, tables),
         *in_pools(pools),
-        found(f"K̃_all at β = 1 above K at β = 0, both {kernel_settings.SHAPE}", ELSEWHERE, trained),
+        trained.finding(shape, OURS, ELSEWHERE),
         *elsewhere,
     )

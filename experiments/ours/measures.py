@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell
+from cells.space import Space
 from experiments.plotting import (
     COLOURS,
     COLUMN,
@@ -28,12 +29,12 @@ from experiments.study import (
     SPACE,
     Outcome,
     Study,
+    interval,
     single_seeds,
     sum_named,
-    with_costs,
 )
 from ntkscore.analysis.agreement import agreement_table
-from ntkscore.analysis.frames import score_table
+from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
@@ -83,9 +84,9 @@ SHOWN = 24
 """Measures in the report's table and in the figure."""
 
 
-def with_counts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the seeds in the rows of every measure, and costs and counts; a row per cell."""
-    return with_costs(score_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)]))
+def with_counts(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
+    """Means over the seeds of every measure, and costs and counts; a row per network."""
+    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
 
 
 def settings(study: Study) -> dict[str, object]:
@@ -100,15 +101,18 @@ def recorded(study: Study) -> pd.DataFrame:
 
 def measured(study: Study) -> pd.DataFrame:
     """Means over the seeds of every measure, costs and counts, and all sums; a row per cell."""
-    scores = with_counts(recorded(study))
-    return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
+    return with_sums(with_counts(recorded(study)))
 
 
 def measured_by_seed(study: Study) -> list[pd.DataFrame]:
     """Every measure, costs, counts and sums: means over the seeds, then every seed alone."""
     rows = recorded(study)
-    tables = [with_counts(part) for part in (rows, *single_seeds(rows).values())]
-    return [one.assign(**{name: sum_named(name).of(one) for name in LABELS}) for one in tables]
+    return [with_sums(with_counts(part)) for part in (rows, *single_seeds(rows))]
+
+
+def with_sums(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores by cell, and all sums as further columns."""
+    return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
 
 
 def examine(
@@ -183,20 +187,18 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The leading measures: a row each, the data sets side by side."""
     part = frame[frame["metric"] == METRIC].set_index(["measure", "dataset"])
-    rows = []
     for name in leading(frame)[:SHOWN]:
         row: dict[str, object] = {"measure": name}
         for dataset, label in DATASET_LABELS.items():
             one = part.loc[(name, dataset)]
-            row[label] = f"{one['spearman']:.3f} [{one['low']:.3f}, {one['high']:.3f}]"
+            row[label] = interval(*one[["spearman", "low", "high"]])
             row[f"{label}: top 10 %"] = f"{one['top10']:.3f}"
             partial = one["beside_counts"]
             row[f"{label}: beside counts"] = "" if np.isnan(partial) else f"{partial:.3f}"
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def run(study: Study) -> Outcome:
@@ -215,6 +217,6 @@ def run(study: Study) -> Outcome:
             "Beside counts: the partial Spearman given the ranks of "
             f"{', '.join(HELD_EQUAL)}, and their squares. It is empty for counts themselves.",
         ),
-        summary=table(frame),
+        summary=pd.DataFrame(table(frame)),
         kept=True,
     )

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 
 from experiments.ours.kernel_settings import KERNEL
 from experiments.plotting import DATASET_LABELS
-from experiments.study import DATASET, sum_named
+from experiments.study import DATASET, interval, sum_named
 from ntkscore.analysis.correlation import percentile_interval
 
 SIZES = (10, 20, 50, 100)
@@ -130,12 +130,11 @@ def examine(
                     }
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, str]]:
     """A row for each kind and size of pool and metric: counts, and the others less counts."""
     ends = frame["networks"].isin((min(SIZES), max(SIZES)))
     shown = frame[(frame["rival"] == COUNTS) & (ends | (frame["dataset"] == DATASET))]
     shown = shown.sort_values("dataset", kind="stable")
-    rows = []
     keys = ["dataset", "where", "networks", "metric"]
     for (dataset, where, size, metric), part in shown.groupby(keys, sort=False):
         by_way = part.set_index("way")
@@ -146,6 +145,5 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         }
         for way, label in WAYS.items():
             value, low, high = factor * by_way.loc[way, ["gap", "low", "high"]].astype(float)
-            row[label] = f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
-        rows.append(row)
-    return pd.DataFrame(rows)
+            row[label] = interval(value, low, high, f"+.{digits}f")
+        yield row

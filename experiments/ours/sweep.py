@@ -38,7 +38,7 @@ def surface(study: Study, rows: pd.DataFrame) -> Iterator[dict[str, str | float]
     cells = pd.concat(by_rho, axis=1).dropna().index
     betas = sorted(rows["beta"].dropna().unique())
     for metric, kernel in KERNEL_OF.items():
-        accuracy = study.table.accuracies(DATASET, metric, [int(cell) for cell in cells])
+        accuracy = study.accuracy(cells, metric)
         for rho, scores in by_rho.items():
             for beta in betas:
                 for score in SCORES:
@@ -122,7 +122,7 @@ def joint_rows(study: Study, recording: str) -> pd.DataFrame:
 def over_the_space(study: Study, rows: pd.DataFrame) -> Iterator[str]:
     """Sentences on the best β at the one radius that all cells have: of means and single seeds."""
     means = peaks(pd.DataFrame(surface(study, rows)))
-    alone = [peaks(pd.DataFrame(surface(study, part))) for part in single_seeds(rows).values()]
+    alone = [peaks(pd.DataFrame(surface(study, part))) for part in single_seeds(rows)]
     for place, peak in means.iterrows():
         seeds = ", ".join(str(single.loc[place, "at β"]) for single in alone)
         yield (

@@ -105,9 +105,8 @@ def examine(study: Study, scores: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(rank=[1 + int((own > reached).sum()) for reached in frame[DATASET]])
 
 
-def table_of(frame: pd.DataFrame, seconds: float) -> pd.DataFrame:
+def table_of(frame: pd.DataFrame, seconds: float) -> Iterator[dict[str, object]]:
     """A row per way of choosing: its cost, and means over the starts of what it chose."""
-    rows = []
     ways = frame.groupby(["method", "scored", "queries"], sort=False)
     for (method, scored, queries), part in ways:
         row: dict[str, object] = {
@@ -121,8 +120,7 @@ def table_of(frame: pd.DataFrame, seconds: float) -> pd.DataFrame:
         low, high = part[DATASET].quantile([0.025, 0.975])
         row["95 % of starts"] = f"{low:.4f} to {high:.4f}"
         row["median rank"] = f"{part['rank'].median():.0f}"
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -159,5 +157,5 @@ def run(study: Study) -> Outcome:
             f"{cost:.2f} s a cell and its {seeds} seeds on the recording's devices.",
             f"The paper's local search ends at {PAPER_LOCAL} after 150 accuracies (its Table 2).",
         ),
-        summary=table_of(frame, cost),
+        summary=pd.DataFrame(table_of(frame, cost)),
     )

@@ -17,7 +17,7 @@ from experiments.ours.equal_counts import GROUPINGS, pairs_of, taus, with_interv
 from experiments.ours.kernel_settings import ENOUGH, KERNEL, SAMPLES
 from experiments.ours.measures import HELD_EQUAL, LABELS, RECORDINGS, measured_by_seed
 from experiments.plotting import COLUMN, DATASET_LABELS, annotate, metric_label, score_label
-from experiments.study import DATASET, METRIC, Outcome, Study
+from experiments.study import DATASET, METRIC, Outcome, Study, interval
 from ntkscore.measures.declaration import direction_of
 
 DATASETS = (DATASET, "imagenet16-120")
@@ -53,19 +53,17 @@ def leading(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in means.sort_values(ascending=False).index]
 
 
-def table(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+def table(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, str]]:
     """A row for each measure, groupings and data sets side by side."""
     found = frame.set_index(["measure", "grouping", "dataset"])
-    rows = []
     for name in names:
         row = {"measure": name}
         for grouping in GROUPINGS:
             for dataset in DATASETS:
                 one = found.loc[(name, grouping, dataset)]
-                text = f"{one['tau']:.3f} [{one['low']:.3f}, {one['high']:.3f}]"
-                row[f"{grouping}: {DATASET_LABELS[dataset]}"] = "" if np.isnan(one["tau"]) else text
-        rows.append(row)
-    return pd.DataFrame(rows)
+                text = "" if np.isnan(one["tau"]) else interval(*one[["tau", "low", "high"]])
+                row[f"{grouping}: {DATASET_LABELS[dataset]}"] = text
+        yield row
 
 
 def draw(frame: pd.DataFrame, names: Sequence[str]) -> Figure:
@@ -120,13 +118,13 @@ def run(study: Study) -> Outcome:
         | {"groupings": GROUPINGS, "resamples": RESAMPLES, "pools": small_pools.DRAWS},
         tuple(remarks(names, settings)),
         kernels_added.findings(study, common, pools, chosen, *trained),
-        table(frame, [*names[:SHOWN], KERNEL, "robust.frobenius"]),
+        pd.DataFrame(table(frame, [*names[:SHOWN], KERNEL, "robust.frobenius"])),
         (
             kernels_added.beside_table(partial),
-            small_pools.table(pools),
-            setting_tables.beta_table(settings["all β"]),
-            setting_tables.recordings_table(pd.concat(settings.values())),
-            setting_tables.summary(settings, chosen),
+            pd.DataFrame(small_pools.table(pools)),
+            pd.DataFrame(setting_tables.beta_table(settings["all β"])),
+            pd.DataFrame(setting_tables.recordings_table(pd.concat(settings.values()))),
+            pd.DataFrame(setting_tables.summary(settings, chosen)),
         ),
     )
 

@@ -23,29 +23,25 @@ BINS = 50
 RADII = {"3/255": COLOURS[0], "8/255": COLOURS[1]}
 
 
-def boxes(table: Table) -> pd.DataFrame:
+def boxes(table: Table) -> Iterator[dict[str, object]]:
     """Range, quartiles and whiskers as fractions, a row per data set and metric.
 
     The whiskers end at the last cell within 1.5 interquartile ranges of the box.
     """
-    rows = []
     for dataset in table.datasets:
         for metric in table.metrics(dataset):
             accuracy = table.accuracies(dataset, metric)
             box = boxplot_stats(accuracy)[0]
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "metric": metric,
-                    "cells": len(accuracy),
-                    "minimum": accuracy.min(),
-                    **{name: box[name] for name in BOX},
-                    "maximum": accuracy.max(),
-                    "outside": len(box["fliers"]),
-                    "chance": 1 / DATASETS[dataset].num_classes,
-                }
-            )
-    return pd.DataFrame(rows)
+            yield {
+                "dataset": dataset,
+                "metric": metric,
+                "cells": len(accuracy),
+                "minimum": accuracy.min(),
+                **{name: box[name] for name in BOX},
+                "maximum": accuracy.max(),
+                "outside": len(box["fliers"]),
+                "chance": 1 / DATASETS[dataset].num_classes,
+            }
 
 
 def draw_boxes(frame: pd.DataFrame) -> Figure:
@@ -80,7 +76,7 @@ def draw_boxes(frame: pd.DataFrame) -> Figure:
 
 def ranges(study: Study) -> Outcome:
     """Boxes of every accuracy of NAS-RobBench-201."""
-    frame = boxes(study.table)
+    frame = pd.DataFrame(boxes(study.table))
     fgsm = frame[(frame["dataset"] == DATASET) & (frame["metric"] == "val_fgsm_3_acc")].iloc[0]
     remarks = (
         f"Under FGSM 3/255 on CIFAR-10 the cells range from {fgsm['minimum']:.3f} to "

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from experiments.study import (
-    DATASET,
     KERNELS,
     RESAMPLES,
     Finding,
     Study,
     Verdict,
     count_of,
+    interval,
     single_seeds,
 )
 from ntkscore.analysis.correlation import spearman
@@ -69,11 +69,22 @@ class Contrast:
 
     def __str__(self) -> str:
         means = self.means
-        text = f"{means.first:.3f} − {means.second:.3f} = {means.value:+.3f} "
-        text += f"[{means.low:+.3f}, {means.high:+.3f}]"
+        gap = interval(means.value, means.low, means.high, "+.3f")
+        text = f"{means.first:.3f} − {means.second:.3f} = {gap}"
         if self.seeds:
             text += "; by seed " + ", ".join(f"{gap:+.3f}" for gap in self.seeds)
         return text
+
+    def finding(self, what: str, paper: str, of: str, under: str = "", rival: str = "") -> Finding:
+        """The statement that the first correlation is the stronger one, with its verdict.
+
+        Args:
+            what, paper, of, under: as for a `Finding`.
+            rival: the same difference of a trivial baseline, in words.
+        """
+        verdict, why = self.verdict
+        why = f"{why}; {rival}" if rival else why
+        return Finding(what, paper, str(self), verdict, why, of, under)
 
 
 def contrast(
@@ -113,7 +124,7 @@ class RecordedScores:
     @cached_property
     def by_seed(self) -> list[pd.DataFrame]:
         """Scores of every seed, with the rows of `means`."""
-        tables = (score_table(rows) for rows in single_seeds(self.rows).values())
+        tables = (score_table(rows) for rows in single_seeds(self.rows))
         return [table.reindex(self.means.index) for table in tables]
 
     @cached_property
@@ -155,7 +166,7 @@ class Correlation(NamedTuple):
 
     def pairs(self, cells: pd.Index) -> list[Pair]:
         """Score and accuracy of some cells: first for the means, then for every seed."""
-        accuracy = self.scores.study.table.accuracies(DATASET, self.metric, list(cells))
+        accuracy = self.scores.study.accuracy(cells, self.metric)
         score = f"{self.kernel}.{NTK_SCORE}"
         tables = (self.scores.means, *self.scores.by_seed)
         return [(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
@@ -167,12 +178,9 @@ class Correlation(NamedTuple):
 
         Args:
             other: with the same seeds; they are compared on the cells that both have.
-            what, paper, of: as for a `Finding`.
-            rival: the same difference of a trivial baseline, in words.
+            what, paper, of, rival: as for `Contrast.finding`.
         """
         cells = self.scores.cells.intersection(other.scores.cells)
         means, *seeds = zip(self.pairs(cells), other.pairs(cells), strict=True)
         found = contrast(*means, seeds, self.scores.study.seed)
-        verdict, why = found.verdict
-        why = f"{why}; {rival}" if rival else why
-        return Finding(what, paper, str(found), verdict, why, of, other.scores.convention)
+        return found.finding(what, paper, of, other.scores.convention, rival)

@@ -27,6 +27,7 @@ from experiments.study import (
     Finding,
     Outcome,
     Study,
+    interval,
 )
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.frames import cost_table
@@ -51,7 +52,7 @@ def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
     means = scores.means
     params = cost_table(means.index, SPACE)["params"]
     for metric in METRICS:
-        accuracy = scores.study.table.accuracies(DATASET, metric, list(means.index))
+        accuracy = scores.study.accuracy(means.index, metric)
         how = {"space": SPACE, "resamples": RESAMPLES}
         frame = correlate(means, scores.study.table, DATASET, metric, **how)
         single = pd.DataFrame(
@@ -131,8 +132,8 @@ def grows_with_radius(scores: RecordedScores) -> Iterator[Finding]:
 
 def spearman_of_size(scores: RecordedScores, metric: str) -> float:
     """Spearman of the parameter count with a metric, on the cells of some scores."""
-    accuracy = scores.study.table.accuracies(DATASET, metric, list(scores.cells))
-    return spearman(cost_table(scores.cells, SPACE)["params"].to_numpy(), accuracy)
+    params = cost_table(scores.cells, SPACE)["params"]
+    return spearman(params, scores.study.accuracy(scores.cells, metric))
 
 
 def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Finding]:
@@ -149,7 +150,7 @@ def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Findin
 
 def coefficient_text(row: pd.Series) -> str:
     """A coefficient with its interval, and the range over single seeds if they differ."""
-    text = f"{row['spearman']:.3f} [{row['spearman_low']:.3f}, {row['spearman_high']:.3f}]"
+    text = interval(*row[["spearman", "spearman_low", "spearman_high"]])
     if row["lowest_seed"] < row["highest_seed"]:
         text += f", seeds {row['lowest_seed']:.3f} to {row['highest_seed']:.3f}"
     return text

@@ -17,9 +17,9 @@ import pandas as pd
 
 from cells import Cell, all_cells
 from experiments.paper import train_free
-from experiments.paper.picks import ROUNDING, Picks, draw, space_accuracies, summary
+from experiments.paper.picks import ROUNDING, Picks, best_of, draw, space_accuracies, summary
 from experiments.plotting import DATASET_LABELS, metric_label
-from experiments.study import DATASET, METRIC, Finding, Outcome, Study, count_of, verdict
+from experiments.study import DATASET, METRIC, Finding, Outcome, Study, count_of, interval, verdict
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.data.tables import Table
 from ntkscore.run.search import POPULATION, TOURNAMENT
@@ -158,22 +158,14 @@ def run_search(
         rng = np.random.default_rng([seed, *key, run])
         looked_up.append(first_distinct(searcher(accuracy, neighbours, rng), queries))
     seconds = (time.perf_counter() - start) / runs
-    best = [int(np.argmax(accuracy[cells])) for cells in looked_up]
-    return Picks(
-        guide,
-        method,
-        cells=np.array([cells[place] for cells, place in zip(looked_up, best, strict=True)]),
-        queries=np.array([len(cells) for cells in looked_up]),
-        found_after=1 + np.array(best),
-        seconds=seconds,
-    )
+    return Picks(guide, method, **best_of(looked_up, accuracy), seconds=seconds)
 
 
 def optimum(table: Table) -> Picks:
     """The cell with the highest mean robust accuracy, at the cost of the whole table."""
     best = int(table_scores(table, DATASET)[ROBUST_MEAN].idxmax())
     whole = np.array([len(table.own)])
-    return Picks("", OPTIMUM, np.array([best]), whole, whole, float("nan"))
+    return Picks("", OPTIMUM, np.array([best]), whole, whole, np.nan)
 
 
 def search_all(table: Table, accuracies: dict[str, np.ndarray], seed: int) -> list[Picks]:
@@ -194,8 +186,8 @@ def findings(frame: pd.DataFrame) -> Iterator[Finding]:
         guide = f", guided by {metric_label(row['guide'])}" if row["guide"] else ""
         what, paper = f"{row['method']}{guide}: PGD 8/255 accuracy", f"{row['paper']:.3f}"
         if row["method"] in SEARCHERS:
-            interval = f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-            ours = f"{interval}, {count_of(row['runs'], 'run')}"
+            means = interval(row["mean"], row["low"], row["high"])
+            ours = f"{means}, {count_of(row['runs'], 'run')}"
             yield Finding(what, paper, ours, verdict(row["within"]), "inside 95 % of our runs")
         else:
             ours = f"{row['mean']:.3f}, {count_of(row['runs'], 'seed')}"

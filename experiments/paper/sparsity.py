@@ -1,6 +1,6 @@
 """The best cell for every number of empty edges (the selection in Table 5)."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import pandas as pd
 from matplotlib import pyplot as plt
@@ -29,10 +29,14 @@ PAPER = {
 """The paper's column: Table 5 by metric and number of empty edges, as far as the table has it."""
 
 
+def empty_edges(cells: pd.Index) -> pd.Series:
+    """The number of empty edges of every cell."""
+    return pd.Series([Cell(int(cell)).operations.count(NONE) for cell in cells], cells)
+
+
 def best_by_sparsity(accuracies: pd.DataFrame) -> pd.DataFrame:
     """The most robust cell, and the number of cells, for every number of empty edges."""
-    empty = [Cell(int(cell)).operations.count(NONE) for cell in accuracies.index]
-    robust = accuracies[ROBUST_MEAN].groupby(pd.Series(empty, accuracies.index))
+    robust = accuracies[ROBUST_MEAN].groupby(empty_edges(accuracies.index))
     best = robust.idxmax()
     digits = [Cell(int(cell)).digits for cell in best]
     frame = pd.DataFrame({"cells": robust.size(), "best": best, "digits": digits})
@@ -72,7 +76,9 @@ def seed_spread(accuracy: pd.Series, function: pd.Series, level: float) -> float
     return float((SEEDS * (near["var"] * freedom).sum() / freedom.sum()) ** 0.5)
 
 
-def with_spread(compared: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFrame:
+def with_spread(
+    compared: pd.DataFrame, accuracies: pd.DataFrame
+) -> Iterator[dict[Hashable, object]]:
     """The paper's accuracies beside all trainings of the best cell's function.
 
     Further columns: `twins`, the other cells with its function; `network`, mean accuracy of these
@@ -81,21 +87,19 @@ def with_spread(compared: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFram
     paper's seed is one of those behind the mean of n: σ √(1 − 1/n).
     """
     function = functions(accuracies.index)
-    rows = []
     for row in compared.to_dict("records"):
         accuracy = accuracies[row["metric"]]
         same = function == canonical(Cell.from_digits(row["digits"])).index
         twins = [Cell(int(cell)).digits for cell in function.index[same]]
         seeds, mean = SEEDS * int(same.sum()), accuracy[same].mean()
         spread = seed_spread(accuracy, function, row["accuracy"])
-        rows.append(
+        yield (
             row
             | {"twins": " ".join(twin for twin in twins if twin != row["digits"])}
             | {"network": mean, "seeds": seeds, "spread": spread}
             | {"errors": abs(row["paper"] - mean) / (spread * (1 - 1 / seeds) ** 0.5)}
             | {"own_errors": abs(row["paper"] - row["accuracy"]) / spread / (1 - 1 / SEEDS) ** 0.5}
         )
-    return pd.DataFrame(rows)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -156,11 +160,10 @@ def run(study: Study) -> Outcome:
     """The most robust cell with 0, 1, … empty edges, among the cells with results of their own."""
     accuracies = table_scores(study.table, DATASET)
     frame = with_accuracies(best_by_sparsity(accuracies), accuracies)
-    compared = with_spread(frame.dropna(subset="paper"), accuracies)
+    compared = pd.DataFrame(with_spread(frame.dropna(subset="paper"), accuracies))
     inside = compared["errors"] <= SURE
     most = frame["empty"].max()
-    sparsest = [Cell(int(cell)).operations.count(NONE) == most for cell in accuracies.index]
-    clean = accuracies.loc[sparsest, "val_acc"]
+    clean = accuracies.loc[empty_edges(accuracies.index) == most, "val_acc"]
     remarks = (
         "The best is by mean robust accuracy (FGSM and PGD, 3/255 and 8/255); the paper does not "
         "say by which accuracy it selects, and does not name its cells.",

@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.plotting import COLUMN
-from experiments.study import DATASET, MEANS, RESAMPLES, Finding, Outcome, Study, verdict
+from experiments.study import DATASET, MEANS, RESAMPLES, Finding, Outcome, Study, interval, verdict
 from ntkscore.analysis.agreement import agreement
 
 METRICS = {"Clean": "clean", "PGD": "pgd_8", "FGSM": "fgsm_8"}
@@ -31,29 +31,25 @@ PAPER = dict(zip(combinations((*METRICS, *OLDER_METRICS), 2), chain(*_ROWS), str
 def accuracies(study: Study) -> pd.DataFrame:
     """Accuracies of cells with results of their own; the older table's have an asterisk."""
     cells = study.table.own
-    newer = {k: study.table.accuracies(DATASET, m, cells) for k, m in METRICS.items()}
+    newer = {k: study.accuracy(cells, m) for k, m in METRICS.items()}
     older = {k: study.older.accuracies(DATASET, m, cells) for k, m in OLDER_METRICS.items()}
     return pd.DataFrame(newer | older, index=pd.Index(cells, name="cell"))
 
 
-def pairs(columns: pd.DataFrame, seed: int) -> pd.DataFrame:
+def pairs(columns: pd.DataFrame, seed: int) -> Iterator[dict[str, object]]:
     """Spearman of every pair of columns with a 95 % interval over cells, and the paper's."""
-    rows = []
     for (first, second), paper in PAPER.items():
         result = agreement(columns[first], columns[second], resamples=RESAMPLES, seed=seed)
-        rows.append(
-            {
-                "first": first,
-                "second": second,
-                "cells": result.n,
-                "spearman": result.spearman,
-                "low": result.spearman_low,
-                "high": result.spearman_high,
-                "paper": paper,
-                "three_digits": round(result.spearman, 3) == paper,
-            }
-        )
-    return pd.DataFrame(rows)
+        yield {
+            "first": first,
+            "second": second,
+            "cells": result.n,
+            "spearman": result.spearman,
+            "low": result.spearman_low,
+            "high": result.spearman_high,
+            "paper": paper,
+            "three_digits": round(result.spearman, 3) == paper,
+        }
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -81,12 +77,11 @@ def draw(frame: pd.DataFrame) -> Figure:
 def findings(frame: pd.DataFrame) -> Iterator[Finding]:
     """Findings for the correlations of Table 1."""
     for row in frame.to_dict("records"):
-        interval = f"{row['spearman']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         unsure = row["first"] in UNSURE or row["second"] in UNSURE
         yield Finding(
             f"Spearman of {row['first']} with {row['second']}",
             f"{row['paper']:.3f}",
-            interval,
+            interval(row["spearman"], row["low"], row["high"]),
             "not decidable" if unsure else verdict(row["three_digits"]),
             "radius of the older table's column unknown" if unsure else "three digits",
         )
@@ -95,7 +90,7 @@ def findings(frame: pd.DataFrame) -> Iterator[Finding]:
 def run(study: Study) -> Outcome:
     """Table 1 on CIFAR-10, over the cells with results of their own."""
     columns = accuracies(study)
-    frame = pairs(columns, study.seed)
+    frame = pd.DataFrame(pairs(columns, study.seed))
     sure = frame[~frame["first"].isin(UNSURE) & ~frame["second"].isin(UNSURE)]
     remarks = (
         f"{sure['three_digits'].sum()} of {len(sure)} correlations between Clean, PGD, FGSM and "

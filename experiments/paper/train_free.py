@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from experiments.paper.picks import Picks
+from experiments.ours.measures import with_counts
+from experiments.paper.picks import Picks, best_of
 from experiments.recordings import INSTANCE_LOSS, seconds_per_cell
-from experiments.study import KERNELS, METRIC, Study, single_seeds, sum_named, with_costs
+from experiments.study import KERNELS, METRIC, Study, single_seeds, sum_named
 from ntkscore.analysis.frames import pick_rho, score_table
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import NETWORK
@@ -57,7 +58,7 @@ PAPER_ONLY = {"NASI": 0.379}
 
 def orders(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     """The cells from best to worst by each of `BY_SCORE`, of one seed and radius."""
-    scores = with_costs(score_table(rows[rows["kernel"].isin([*KERNELS, NETWORK])]))
+    scores = with_counts(rows[rows["kernel"].isin([*KERNELS, NETWORK])])
     cells = scores.index.to_numpy()
     return {
         name: cells[np.argsort(-sum_named(name).of(scores).to_numpy(), kind="stable")]
@@ -70,7 +71,7 @@ def picks(study: Study, accuracy: np.ndarray) -> Iterator[Picks]:
 
     Hybrids look up the accuracy.
     """
-    by_seed = [orders(rows) for rows in single_seeds(study.rows(RECORDING)).values()]
+    by_seed = [orders(rows) for rows in single_seeds(study.rows(RECORDING))]
     cost = seconds_per_cell(study.result_set(TIMED)) * len(by_seed[0]["params"])
     for name, method in BY_SCORE.items():
         best = np.array([order[name][0] for order in by_seed])
@@ -81,14 +82,11 @@ def picks(study: Study, accuracy: np.ndarray) -> Iterator[Picks]:
     for method, (recording, name, _) in OWN_CONVENTION.items():
         rows = pick_rho(study.rows(recording), RADIUS)
         rows = rows[rows["kernel"] == "clean"]
-        by_name = [sum_named(name).of(score_table(one)) for one in single_seeds(rows).values()]
+        by_name = [sum_named(name).of(score_table(one)) for one in single_seeds(rows)]
         best = np.array([values.idxmax() for values in by_name])
         none = np.zeros(len(best), int)
         yield Picks("", method, best, none, none, float("nan"))
     for count in LOOKED_UP:
         first = [order[str(DEFAULT)][:count] for order in by_seed]
-        places = [int(np.argmax(accuracy[cells])) for cells in first]
-        chosen = np.array([cells[place] for cells, place in zip(first, places, strict=True)])
-        queries = np.full(len(chosen), count)
         label = f"{BY_SCORE[str(DEFAULT)]}, first {count}"
-        yield Picks(GUIDE, label, chosen, queries, 1 + np.array(places), cost)
+        yield Picks(GUIDE, label, **best_of(first, accuracy), seconds=cost)

@@ -29,7 +29,7 @@ from experiments.darts.transfer import of_darts
 from experiments.ours.measures import recorded, with_counts
 from experiments.plotting import COLOURS, COLUMN, annotate
 from experiments.prediction.few_labels import by_process, order_of, spread
-from experiments.study import DATASET, OURS, Finding, Outcome, Study, sum_named
+from experiments.study import OURS, Finding, Outcome, Study, sum_named, verdict
 from ntkscore.analysis.prediction import Inputs, Predictor
 from ntkscore.analysis.score_names import DEFAULT
 
@@ -55,7 +55,7 @@ def spaces(study: Study) -> dict[str, Known]:
     """Both spaces; counts of DARTS have the names that NAS-Bench-201 has for them."""
     here, there = with_counts(recorded(study)), of_darts(study)
     return {
-        "NAS-Bench-201": Known(here, pd.Series(study.accuracies(here.index)[DATASET], here.index)),
+        "NAS-Bench-201": Known(here, pd.Series(study.accuracy(here.index), here.index)),
         "DARTS": Known(there, pd.Series(darts.accuracy_of(study, there.index), there.index)),
     }
 
@@ -86,28 +86,24 @@ def of_target(name: str, source: Known, target: Known, seed: int) -> Iterator[di
         both = Predictor(target.scores.assign(**{ELSEWHERE: elsewhere}))
         order = order_of(seed, draw, len(target.scores))
         testing = order[max(LABELS) :][:TESTED]
-
-        def row(way: str, size: int, values: pd.Series, draw=draw, testing=testing) -> dict:
+        orders = {(way, 0): values for way, values in without.items()}
+        orders[f"learnt {ELSEWHERE}", 0] = elsewhere
+        for size in LABELS:
+            places = order[:size]
+            for way, predictor in ((OWN, own), (BOTH, both)):
+                orders[way, size] = by_process(predictor, places, accuracy[places])["mean"]
+        for (way, size), values in orders.items():
             found = values.fillna(-np.inf).to_numpy()[testing]  # what failed comes last
             tau = kendalltau(found, accuracy[testing])[0]
-            return {"target": name, "draw": draw, "way": way, "labels": size, "kendall": tau}
-
-        for way, values in {**without, f"learnt {ELSEWHERE}": elsewhere}.items():
-            yield row(way, 0, values)
-        for size in LABELS:
-            for way, predictor in ((OWN, own), (BOTH, both)):
-                places = order[:size]
-                yield row(way, size, by_process(predictor, places, accuracy[places])["mean"])
+            yield {"target": name, "draw": draw, "way": way, "labels": size, "kendall": tau}
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Kendall's τ of each way."""
-    rows = []
     for (target, way), part in frame.groupby(["target", "way"], sort=False):
         by_size = {n: spread(of["kendall"]) for n, of in part.groupby("labels")}
-        first = {"tested on": target, "way": way, "no label": by_size.get(0, "")}
-        rows.append(first | {f"{n} labels": by_size.get(n, "") for n in LABELS})
-    return pd.DataFrame(rows)
+        first: dict[str, object] = {"tested on": target, "way": way, "no label": by_size.get(0, "")}
+        yield first | {f"{n} labels": by_size.get(n, "") for n in LABELS}
 
 
 def draw_curves(frame: pd.DataFrame) -> Figure:
@@ -138,7 +134,7 @@ def helps(frame: pd.DataFrame, target: str, size: int) -> Finding:
         f"predictions learnt on the other space help at {size} labels, {target}",
         OURS,
         spread(gain),
-        "reproduced" if low > 0 else "not reproduced" if high <= 0 else "not decidable",
+        verdict(low > 0, wrong=high <= 0),
         "τ with less τ without, draw by draw: reproduced where 95 % of the draws are above 0, not "
         "reproduced where 95 % are not",
     )
@@ -161,5 +157,5 @@ def run(study: Study) -> Outcome:
             f"the other space. At most {TESTED} networks test.",
         ),
         findings=tuple(helps(frame, target, size) for target in known for size in (10, 50)),
-        summary=table(frame),
+        summary=pd.DataFrame(table(frame)),
     )

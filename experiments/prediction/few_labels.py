@@ -32,7 +32,17 @@ from matplotlib.figure import Figure
 from cells import Cell
 from experiments.ours.measures import SUMS, recorded, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, annotate
-from experiments.study import DATASET, METRIC, OURS, Finding, Outcome, Study, sum_named
+from experiments.study import (
+    DATASET,
+    METRIC,
+    OURS,
+    Finding,
+    Outcome,
+    Study,
+    interval,
+    sum_named,
+    verdict,
+)
 from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.analysis.score_names import DEFAULT
@@ -227,41 +237,33 @@ def examined(study: Study) -> pd.DataFrame:
 def spread(values: pd.Series, digits: int = 3) -> str:
     """A median with the middle nine tenths of the draws."""
     low, high = values.quantile([0.05, 0.95], interpolation="nearest")
-    middle = values.median()
-    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return interval(values.median(), low, high, f".{digits}f")
 
 
-def table(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+def table(frame: pd.DataFrame, target: str) -> Iterator[dict[str, object]]:
     """Spearman of each way by the number of labels, in the top tenth and over all."""
     part = frame[frame["target"] == target]
-    rows = []
     for way, of in part.groupby("way", sort=False):
-        row: dict[str, object] = {"way": way}
-        for size, draws in of.groupby("labels"):
-            row[f"{size} labels"] = spread(draws["spearman"])
-        for size, draws in of.groupby("labels"):
-            row[f"{size}, top 10 %"] = f"{draws['top10'].median():.2f}"
-        rows.append(row)
-    return pd.DataFrame(rows).rename(columns={"way": DATASET_LABELS.get(target, target)})
+        by_size = of.groupby("labels")
+        row: dict[str, object] = {DATASET_LABELS.get(target, target): way}
+        row |= {f"{size} labels": spread(values) for size, values in by_size["spearman"]}
+        row |= {f"{n}, top 10 %": f"{top:.2f}" for n, top in by_size["top10"].median().items()}
+        yield row
 
 
-def calibration(frame: pd.DataFrame) -> pd.DataFrame:
+def calibration(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """How many accuracies lie within the intervals, and how wide these are."""
     part = frame[frame["way"] == EVERYTHING]
-    rows = []
     for (target, size), draws in part.groupby(["target", "labels"], sort=False):
-        rows.append(
-            {
-                "accuracies": DATASET_LABELS.get(str(target), target),
-                "labels": size,
-                "inside 90 % intervals": spread(draws["covered"], 2),
-                "median width": f"{draws['width'].median():.3f}",
-            }
-        )
-    return pd.DataFrame(rows)
+        yield {
+            "accuracies": DATASET_LABELS.get(str(target), target),
+            "labels": size,
+            "inside 90 % intervals": spread(draws["covered"], 2),
+            "median width": f"{draws['width'].median():.3f}",
+        }
 
 
-def leave_outs(frame: pd.DataFrame) -> pd.DataFrame:
+def leave_outs(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """What a part of the inputs is worth: Spearman with it less without it, draw by draw."""
     wide = frame.pivot_table(
         index=["target", "labels", "draw"], columns="way", values="spearman", sort=False
@@ -273,15 +275,13 @@ def leave_outs(frame: pd.DataFrame) -> pd.DataFrame:
         "counts, beside all measures": (EVERYTHING, KERNELS_ADD[1]),
         "operations, beside all": (WITH_STRUCTURE, EVERYTHING),
     }
-    rows = []
     for part, (with_it, without) in pairs.items():
         gained = wide[with_it] - wide[without]
         for target, of in gained.groupby("target", sort=False):
             by_size = {f"{n} labels": spread(g) for n, g in of.groupby("labels") if n in LABELS}
             if by_size:
                 label = DATASET_LABELS.get(str(target), target)
-                rows.append({"part": part, "accuracies": label, **by_size})
-    return pd.DataFrame(rows)
+                yield {"part": part, "accuracies": label, **by_size}
 
 
 def draw_curves(frame: pd.DataFrame) -> Figure:
@@ -310,23 +310,20 @@ def reached(frame: pd.DataFrame) -> Iterator[Finding]:
     part = frame[frame["way"] == EVERYTHING].groupby(["target", "labels"])
     lowest = part["spearman"].quantile(0.05)
     median = part[["spearman", "top10", "covered"]].median()
-    because = "the median over the draws against the number that was set before"
     for target, aims in AIMS.items():
         label = DATASET_LABELS[target]
         for size, aim in aims.items():
             got = median.loc[(target, size), "spearman"]
-            yield _aimed(f"Spearman of at least {aim} at {size} labels, {label}", got, aim, because)
+            yield _aimed(f"Spearman of at least {aim} at {size} labels, {label}", got, aim)
         for size, aim in AIM_TOP.items():
             got, what = median.loc[(target, size), "top10"], f"at least {aim} in the top 10 %"
-            yield _aimed(f"{what} at {size} labels, {label}", got, aim, because)
+            yield _aimed(f"{what} at {size} labels, {label}", got, aim)
         inside = [median.loc[(target, size), "covered"] for size in LABELS]
         yield Finding(
             f"90 % intervals hold {COVERED[0]:.0%} to {COVERED[1]:.0%} of the accuracies, {label}",
             OURS,
             f"{min(inside):.3f} to {max(inside):.3f}",
-            "reproduced"
-            if COVERED[0] <= min(inside) and max(inside) <= COVERED[1]
-            else "not reproduced",
+            verdict(COVERED[0] <= min(inside) and max(inside) <= COVERED[1]),
             "the medians over the draws at every number of labels",
         )
     for size, published in FLAN.items():
@@ -335,18 +332,14 @@ def reached(frame: pd.DataFrame) -> Iterator[Finding]:
             f"clean accuracy: above FLAN's {published} at {size} labels",
             OURS,
             f"{got:.3f}, in 95 % of the draws at least {low:.3f}",
-            "reproduced"
-            if low > published
-            else "not reproduced"
-            if got <= published
-            else "not decidable",
+            verdict(low > published, wrong=got <= published),
             "reproduced where 95 % of the draws are above, not reproduced where the median is not",
         )
 
 
-def _aimed(what: str, got: float, aim: float, because: str) -> Finding:
-    verdict = "reproduced" if got >= aim else "not reproduced"
-    return Finding(what, OURS, f"{got:.3f}", verdict, because)
+def _aimed(what: str, got: float, aim: float) -> Finding:
+    because = "the median over the draws against the number that was set before"
+    return Finding(what, OURS, f"{got:.3f}", verdict(got >= aim), because)
 
 
 def run(study: Study) -> Outcome:
@@ -366,10 +359,10 @@ def run(study: Study) -> Outcome:
             "fixed sums, which need no label, are above FLAN at 16 labels too.",
         ),
         findings=tuple(reached(frame)),
-        summary=table(frame, "imagenet16-120"),
+        summary=pd.DataFrame(table(frame, "imagenet16-120")),
         more=(
-            *(table(frame, target) for target in (DATASET, "cifar100", CLEAN)),
-            leave_outs(frame),
-            calibration(frame),
+            *(pd.DataFrame(table(frame, target)) for target in (DATASET, "cifar100", CLEAN)),
+            pd.DataFrame(leave_outs(frame)),
+            pd.DataFrame(calibration(frame)),
         ),
     )

@@ -23,6 +23,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from cells import SIZE
 from experiments.ours.measures import recorded, settings, with_counts
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, annotate
 from experiments.prediction.few_labels import (
@@ -35,7 +36,7 @@ from experiments.prediction.few_labels import (
     parts,
     spread,
 )
-from experiments.study import OURS, SPACE, Finding, Outcome, Study, sum_named
+from experiments.study import OURS, SPACE, Finding, Outcome, Study, sum_named, verdict
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.run.search import visit
@@ -74,21 +75,29 @@ def guided(
 
 def searched(method: str, accuracy: pd.Series, seed: int) -> list[float]:
     """Accuracies in the order in which a search visits cells; cells that the table lacks are 0."""
-    known = accuracy.to_dict()
-    visited: list[Any] = []
-
-    def evaluate(new: Sequence[Any]) -> dict[Any, float]:
-        visited.extend(SPACE.key(cell) for cell in new)
-        return {key: known.get(key, 0.0) for key in visited}
-
-    visit(method, SPACE, evaluate, MOST, np.random.default_rng(seed))
-    return [known[key] for key in visited if key in known]
+    values = {**dict.fromkeys(range(SIZE), 0.0), **accuracy.to_dict()}
+    visited = visit(method, SPACE, lambda new: values, MOST, np.random.default_rng(seed))
+    return [values[key] for key in map(SPACE.key, visited) if key in accuracy.index]
 
 
 def until_found(order: Sequence[float], accuracy: pd.Series) -> float:
     """Trainings until one of the best cells, its own included; infinite where none is."""
     found = np.flatnonzero(np.asarray(order) >= accuracy.nlargest(BEST).min())
     return float(found[0] + 1) if len(found) else np.inf
+
+
+def judged(
+    target: str, start: int, orders: Mapping[str, Sequence[float]], accuracy: pd.Series
+) -> Iterator[dict[str, object]]:
+    """A row for each way, whose accuracies stand in the order of its trainings."""
+    for way, values in orders.items():
+        yield {
+            "target": target,
+            "start": start,
+            "way": way,
+            "trained": until_found(values, accuracy),
+            "best": np.maximum.accumulate(values)[:SHOWN].tolist(),
+        }
 
 
 def of_start(
@@ -105,15 +114,7 @@ def of_start(
         for method, label in SEARCHES.items():
             orders[label] = searched(method, accuracy, start)
         orders[RANDOM] = accuracy[order].tolist()
-        for way, values in orders.items():
-            best = np.maximum.accumulate(values)[:SHOWN]
-            yield {
-                "target": target,
-                "start": start,
-                "way": way,
-                "trained": until_found(values, accuracy),
-                "best": best.tolist(),
-            }
+        yield from judged(target, start, orders, accuracy)
 
 
 def of_orders(
@@ -128,10 +129,7 @@ def of_orders(
             if name == str(DEFAULT):
                 ways[FROM_ORDER] = guided(predictor, accuracy, list(order[:FIRST]), 1)
         ways |= {way: guided(predictor, accuracy, [], batch) for batch, way in SHIPPED.items()}
-        for way, values in ways.items():
-            best = np.maximum.accumulate(values)[:SHOWN].tolist()
-            row = {"target": target, "start": 0, "way": way, "best": best}
-            yield {**row, "trained": until_found(values, accuracy)}
+        yield from judged(target, 0, ways, accuracy)
 
 
 def examined(study: Study) -> pd.DataFrame:
@@ -151,9 +149,8 @@ def examined(study: Study) -> pd.DataFrame:
     return pd.DataFrame([*found, *of_orders(scores, given[EVERYTHING], targets)])
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Trainings until found by way, and the accuracy after 20."""
-    rows = []
     for way, of in frame.groupby("way", sort=False):
         row: dict[str, object] = {"way": way, "starts": of["start"].nunique()}
         for target, part in of.groupby("target", sort=False):
@@ -161,8 +158,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
             fixed = len(part) == 1
             row[label] = f"{trained.iloc[0]:.0f}" if fixed else spread(trained, 0)
             row[f"{label}: best after 20"] = f"{part['best'].str[19].median():.4f}"
-        rows.append(row)
-    return pd.DataFrame(rows)
+        yield row
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -202,10 +198,10 @@ def run(study: Study) -> Outcome:
                 f"{DATASET_LABELS[str(target)]}",
                 OURS,
                 f"{trained:.1f}",
-                "reproduced" if trained <= AIM else "not reproduced",
+                verdict(trained <= AIM),
                 "the median over the starts against the number that was set before",
             )
             for target, trained in median.items()
         ),
-        summary=table(frame),
+        summary=pd.DataFrame(table(frame)),
     )

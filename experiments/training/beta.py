@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Finding, Outcome, Study, verdict
+from experiments.study import Finding, Outcome, Study, interval, verdict
 from experiments.training.gradients import Rights, sign_findings
 from experiments.training.setting import SIZES, SmallTraining
 from ntkscore.training.evaluation import rights
@@ -19,9 +19,9 @@ APART = 0.05
 """Least difference between PGD accuracy at β = 1 and at β = 0."""
 
 
-def interval(values: pd.Series) -> str:
+def spread(values: pd.Series) -> str:
     """Mean, least and largest of the seeds."""
-    return f"{values.mean():.3f} [{values.min():.3f}, {values.max():.3f}]"
+    return interval(values.mean(), values.min(), values.max())
 
 
 def masks(study: Study) -> dict[tuple[float, int], Rights]:
@@ -47,9 +47,9 @@ def findings(clean: pd.DataFrame, robust: pd.DataFrame) -> Iterator[Finding]:
 
     def compare(what: str, expected: str, table: pd.DataFrame, low: float, high: float) -> Finding:
         gain = table[max(BETAS)] - table[min(BETAS)]
-        ours = ", ".join(f"β = {beta:g}: {interval(table[beta])}" for beta in BETAS)
+        ours = ", ".join(f"β = {beta:g}: {spread(table[beta])}" for beta in BETAS)
         holds = ((gain > low) & (gain <= high)).all()
-        return Finding(what, expected, ours, verdict(holds), f"differences {interval(gain)}")
+        return Finding(what, expected, ours, verdict(holds), f"differences {spread(gain)}")
 
     yield compare(
         "PGD 8/255 accuracy is larger at β = 1 than at β = 0",

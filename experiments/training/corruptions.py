@@ -9,14 +9,13 @@ from matplotlib.figure import Figure
 from cells import Cell
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.plotting import COLOURS, panels
-from experiments.study import DATASET, RESAMPLES, Finding, Outcome, Study
+from experiments.study import DATASET, Finding, Outcome, Study
 from experiments.theory.seeds import Interval, over_seeds
 from experiments.theory.studies.statistics import within
 from experiments.training.corrupted import CORRUPTIONS, corrupted
 from experiments.training.gradients import Rights, sign_findings
-from experiments.training.setting import SmallTraining
+from experiments.training.setting import SmallTraining, correlation
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
-from ntkscore.analysis.correlation import spearman
 from ntkscore.training.evaluation import RADII, rights
 
 CELLS = 3
@@ -115,11 +114,10 @@ def correlations(wide: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for name, paper in PAPER.items():
         for attack, value in zip(ATTACKS, paper, strict=True):
-            both = wide[[(name, max(SEVERITIES)), attack]].to_numpy()
-            rho = over_seeds(both, lambda part: spearman(part[:, 0], part[:, 1]), RESAMPLES)
-            named = {"corruption": name, "attack": f"{attack[0].upper()} {attack[1]}/255"}
-            rows.append(named | {"paper": value, "spearman": rho.value} | rho._asdict())
-    return pd.DataFrame(rows).drop(columns="value")
+            rho = correlation(wide, (name, max(SEVERITIES)), attack)
+            rows.append((name, f"{attack[0].upper()} {attack[1]}/255", value, *rho))
+    columns = ["corruption", "attack", "paper", "spearman", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def table_6(found: pd.DataFrame, cells: int) -> Iterator[Finding]:
@@ -204,8 +202,7 @@ def run(study: Study) -> Outcome:
     sparse = frame[(frame["empty"] >= 0) & frame["metric"].isin(["clean", "fgsm", "square", "pgd"])]
     summary = sparse.pivot(index=["empty", "cell"], columns=["metric", "level"], values="accuracy")
     summary.columns = [f"{metric} {level}/255" for metric, level in summary.columns]
-    of = "Signs of gradients that are not masked (Table 4)"
-    signs = (Finding(**{**vars(finding), "of": of}) for finding in sign_findings([*masks.values()]))
+    signs = sign_findings([*masks.values()], "Signs of gradients that are not masked (Table 4)")
     return Outcome(
         pd.concat([frame, found], ignore_index=True),
         draw(wide),

@@ -1,11 +1,11 @@
 """Signs that gradients are not masked, image by image (the paper's Table 4)."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from experiments.study import Finding, verdict
+from experiments.study import Finding, interval, verdict
 from experiments.theory.seeds import Interval, over_seeds
 from experiments.theory.studies.statistics import within
 from ntkscore.training.evaluation import CHECKS, RADII
@@ -63,29 +63,26 @@ def mean_interval(differences: np.ndarray) -> Interval:
     return over_seeds(differences.mean(0), np.mean)
 
 
-def sign_findings(networks: Sequence[Rights], of: Callable[[str], str] = str) -> Iterator[Finding]:
+def sign_findings(networks: Sequence[Rights], of: str = "") -> Iterator[Finding]:
     """A finding for each of `CHECKS`, over all networks.
 
     Args:
         networks: the masks of each.
-        of: names the statement, from its text in `CHECKS`.
+        of: as for a `Finding`.
     """
     for name, text in CHECKS.items():
         compared = list(pairs(name, networks))
         if not compared:
             continue
-        intervals = [mean_interval(differences) for _, differences in compared]
-        shown = [
-            f"{what} {value:+.4f} [{low:+.4f}, {high:+.4f}]"
-            for (what, _), (value, low, high) in zip(compared, intervals, strict=True)
-        ]
+        intervals = {what: mean_interval(differences) for what, differences in compared}
         below = np.any([differences.mean(1) < 0 for _, differences in compared], axis=0)
         exact = name == "pgd_255_is_zero"
         yield Finding(
-            of(text),
+            text,
             PAPER[name],
-            "; ".join(shown),
-            verdict(not below.any()) if exact else within(intervals, 0, np.inf),
+            "; ".join(f"{what} {interval(*one, '+.4f')}" for what, one in intervals.items()),
+            verdict(not below.any()) if exact else within([*intervals.values()], 0, np.inf),
             f"accuracies in that order in {int((~below).sum())} of {len(networks)} networks; "
             f"paired over {compared[0][1].shape[1]} test images",
+            of,
         )

@@ -26,7 +26,7 @@ from ntkscore.grams import Images
 from ntkscore.model import Trainable
 from ntkscore.run.devices import compiler_options
 from ntkscore.run.scorer import Scorer
-from ntkscore.training.evaluation import ANSWERS
+from ntkscore.training.evaluation import ANSWERS, BATCH
 from ntkscore.training.fit import fit
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import State, as_pixels
@@ -106,7 +106,6 @@ def accuracies(
     states: Sequence[State],
     images: np.ndarray,
     labels: Int[np.ndarray, " n"],
-    batch: int = 250,
 ) -> pd.DataFrame:
     """Clean accuracy and accuracy under PGD of `ntkscore.training.evaluation`, a row per state."""
 
@@ -117,16 +116,15 @@ def accuracies(
         return jnp.mean(jnp.argmax(answer, 1) == y)
 
     def accuracy(metric: str, state: State) -> float:
-        starts = range(0, len(labels), batch)
         return float(np.mean([
             right(
                 metric,
                 state,
-                as_pixels(images[k : k + batch], jnp.float32),
-                jnp.asarray(labels[k : k + batch], jnp.int32),
+                as_pixels(images[k : k + BATCH], jnp.float32),
+                jnp.asarray(labels[k : k + BATCH], jnp.int32),
                 jax.random.fold_in(jax.random.key(0), k),
             )
-            for k in starts
+            for k in range(0, len(labels), BATCH)
         ]))  # fmt: skip
 
     rows = [

@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from cells.nasbench201.cell import Cell
 from experiments.ours.train_free_search import scores_of_distinct
 from experiments.plotting import COLOURS, panels, score_label
-from experiments.study import DATASET, METRIC, RESAMPLES, SPACE, Finding, Outcome, Study
-from experiments.theory.seeds import Interval, over_seeds
+from experiments.study import SPACE, Finding, Outcome, Study
+from experiments.theory.seeds import Interval
 from experiments.theory.studies.statistics import within
 from experiments.training.population import SCORES, halved, trained
-from experiments.training.setting import TEST, SmallTraining
-from ntkscore.analysis.correlation import spearman
+from experiments.training.setting import TEST, SmallTraining, correlation
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.training.recipe import Recipe
 
@@ -59,14 +58,7 @@ def measure(study: Study) -> pd.DataFrame:
         SEED,
         WORK,
     )
-    table = study.table.accuracies(DATASET, METRIC, frame["cell"])
-    return frame.assign(table=table).join(population, on="cell")
-
-
-def correlation(frame: pd.DataFrame, first: str, second: str) -> Interval:
-    """Spearman between two columns, with an interval over cells."""
-    pairs = frame[[first, second]].to_numpy(float)
-    return over_seeds(pairs, lambda drawn: spearman(*drawn.T), RESAMPLES)
+    return frame.assign(table=study.accuracy(frame["cell"])).join(population, on="cell")
 
 
 def lead(frame: pd.DataFrame) -> Interval:

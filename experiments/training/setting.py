@@ -1,11 +1,14 @@
 """A small network, its images and its training, for the experiments that train."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import jax
+import pandas as pd
 
 from cells.nasbench201.space import NASBench201
-from experiments.study import DATASET, Study
+from experiments.study import DATASET, RESAMPLES, Study
+from experiments.theory.seeds import Interval, over_seeds
+from ntkscore.analysis.correlation import spearman
 from ntkscore.data.images import load_images
 from ntkscore.model import Model
 from ntkscore.run import devices
@@ -22,6 +25,12 @@ SIZES = {
     "cells_per_stage": 1,
 }
 """Sizes of the images, the network and its training, as they are recorded."""
+
+
+def correlation(frame: pd.DataFrame, first: Hashable, second: Hashable) -> Interval:
+    """Spearman between two columns, with an interval over cells."""
+    pairs = frame[[first, second]].to_numpy(float)
+    return over_seeds(pairs, lambda drawn: spearman(*drawn.T), RESAMPLES)
 
 
 class SmallTraining:

@@ -57,6 +57,14 @@ def invoke(*arguments: object) -> str:
     return result.stdout
 
 
+def mostly_thorough(*names: str) -> list[object]:
+    """Parameters of a test: experiments, of which the long ones are left to `make thorough`."""
+    return [
+        pytest.param(name, marks=[pytest.mark.thorough] * (name not in (*QUICK, "fidelity")))
+        for name in names
+    ]
+
+
 def test_list_names_them_all() -> None:
     lines = invoke("list").splitlines()
     assert [line.split()[0] for line in lines[:-1]] == [*ALL]
@@ -64,13 +72,7 @@ def test_list_names_them_all() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.thorough] * (name not in (*QUICK, "fidelity")))
-        for name in (*QUICK, *READ)
-    ],
-)
+@pytest.mark.parametrize("name", mostly_thorough(*QUICK, *READ))
 def test_leaves_figure_data_and_record(
     name: str, outcome_of: Callable[[str], Outcome], study: Study, tmp_path: Path
 ) -> None:
@@ -86,13 +88,7 @@ def test_leaves_figure_data_and_record(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.thorough] * (name not in (*QUICK, "fidelity")))
-        for name in WHOLE
-    ],
-)
+@pytest.mark.parametrize("name", mostly_thorough(*WHOLE))
 def test_the_report_has_what_comes_out(name: str, outcome_of: Callable[[str], Outcome]) -> None:
     figure = Path(f"figures/{name}.png")
     assert (RECORDED.parent / figure).exists()
