@@ -151,9 +151,14 @@ def costs(wide: pd.DataFrame, severity: int) -> pd.DataFrame:
 
 
 def figure_7(wide: pd.DataFrame) -> Iterator[Finding]:
-    """The findings at the least and at the largest severity, with intervals over cells."""
+    """The findings at the least and at the largest severity, with intervals over cells.
+
+    None where no cell answers anything correctly.
+    """
     of, (least, largest) = "Accuracies under corruptions (Figure 7)", SEVERITIES
     slight, strong = costs(wide, least), costs(wide, largest)
+    if slight.empty:
+        return
     worst = slight.mean().idxmax()
     cost = over_seeds(slight[worst].to_numpy(), np.mean)
     yield Finding(

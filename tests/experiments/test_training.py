@@ -144,6 +144,7 @@ def test_corruptions_are_judged_by_what_they_cost() -> None:
     least, fog, contrast = figure_7(wide)
     assert (least.verdict, contrast.verdict) == ("reproduced", "reproduced")
     assert fog.verdict in ("not reproduced", "not decidable")
+    assert not list(figure_7(0 * wide))
 
 
 def test_full_has_the_same_sizes_by_name() -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 from attacks import project_to_sphere
 from cells.residual.activations import ACTIVATIONS
 from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
+from experiments.study import Outcome, Study, verdict
 from experiments.theory.convergence import Arcs, descend_until, theorem51_width
 from experiments.theory.energies import margin_energy
 from experiments.theory.networks import draw_two_layer
@@ -26,7 +26,7 @@ from experiments.theory.random_features import (
 )
 from experiments.theory.seeds import log_slope
 from experiments.theory.studies.setting import Rows, grid, lines_by_group
-from experiments.theory.studies.statistics import Findings, holds, slope
+from experiments.theory.studies.statistics import Findings, slope
 from experiments.theory.training import mean_loss
 from ntkscore.model import Model
 
@@ -169,7 +169,7 @@ def of_degrees(findings: Findings, frame: pd.DataFrame) -> None:
         "relu²: the kernel's space holds smooth even functions (lemma C.3)",
         "all of them",
         f"eigenvalues of even degrees above 2 at most {even:.0e}; of 3 and 5 at least {least:.0e}",
-        holds(even > 1e-13),
+        verdict(even > 1e-13),
         "a zonal polynomial of degree 4 is smooth, even and outside",
     )
     for d, part in frame[(frame["k"] % 2 == 1) & (frame["k"] >= DEGREES[0])].groupby("d"):
@@ -200,7 +200,7 @@ def of_descent(findings: Findings, frame: pd.DataFrame) -> None:
             f"{part['reached'].sum()} of {len(part)} runs, in {share.min():.2g} to "
             f"{share.max():.2g} of the steps; {control['reached'].sum()} of {len(control)} of "
             f"width {NARROW}",
-            holds(part["reached"].all(), False),
+            verdict(part["reached"].all(), False),
             "α = ε; "
             + ", ".join(f"ε = {gap:g}: R = {radius:.1f}" for gap, radius in radii.items())
             + f"; width {part['width required / used'].min():.0e} times smaller and more",

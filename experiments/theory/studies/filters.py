@@ -12,11 +12,11 @@ from scipy.stats import spearmanr
 
 from cells.residual import ResidualConvolutional
 from experiments.plotting import panels
-from experiments.study import Outcome, Study
+from experiments.study import Outcome, Study, verdict
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.studies.setting import Rows, by_seed, grid, lines_by_group, pixels
-from experiments.theory.studies.statistics import Findings, holds
+from experiments.theory.studies.statistics import Findings
 from experiments.theory.training import mean_loss
 from ntkscore.model import Model
 
@@ -109,7 +109,7 @@ def run(study: Study) -> Outcome:
             f"{label(*group)}: a larger filter allows larger steps",
             "yes (remark below corollary 1)",
             " → ".join(f"{value:.2f}" for value in means["largest stable γm"]),
-            holds(rising, falling),
+            verdict(rising, falling),
             "Spearman with κ by seed " + ", ".join(f"{r:.1f}" for r in signs),
         )
         rows += [

@@ -13,9 +13,9 @@ from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
+from experiments.study import Outcome, Study, verdict
 from experiments.theory.studies.setting import Rows, ball_attack, grid
-from experiments.theory.studies.statistics import Findings, holds
+from experiments.theory.studies.statistics import Findings
 from experiments.theory.tasks import on_sphere
 from experiments.theory.training import input_gradient, margins, mean_loss
 from ntkscore.model import Model
@@ -106,7 +106,7 @@ def run(study: Study) -> Outcome:
             f"d = {d}: balls need a wider network than points",
             "VC dimension ⌊n/2⌋ d against n log n",
             f"{words} (radius 0, .5, .9, by seed)",
-            holds((ratio >= 2).all(), ratio.notna().all()),
+            verdict((ratio >= 2).all(), ratio.notna().all()),
             "smallest width that fits; twice the width or more in every seed",
         )
     axis.set(xlabel="radius / half the smallest distance", ylabel="smallest width that fits")

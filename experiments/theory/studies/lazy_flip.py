@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
+from experiments.study import Outcome, Study, verdict
 from experiments.theory.ball import Reduction, train_inside
 from experiments.theory.lazy import flip_along_gradient
 from experiments.theory.seeds import Interval, over_seeds
 from experiments.theory.studies.digits import drawn, split
 from experiments.theory.studies.setting import Rows, grid, lines_by_group
-from experiments.theory.studies.statistics import Findings, holds, means_by_seed, slope
+from experiments.theory.studies.statistics import Findings, means_by_seed, slope
 from experiments.theory.tasks import Points
 
 SIDES, WIDTHS = (5, 7, 10, 14, 20, 28), (500, 1000)
@@ -156,7 +156,7 @@ def run(study: Study) -> Outcome:
             f"m = {width}: a step of 1.25 |f|/‖∇f‖² flips the sign (theorem 3.1)",
             "for all points",
             ", ".join(f"d = {d}: {share:.1%}" for d, share in first.items()),
-            holds((first >= 0.99).all(), (second < 0.99).any()),
+            verdict((first >= 0.99).all(), (second < 0.99).any()),
             "99 % of the test images at every d",
         )
         wrong = 100 * part.groupby(["d", "seed"])["error"].first().unstack("seed")

@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from cells.residual import ACTIVATIONS, Residual
 from experiments.plotting import panels
-from experiments.study import OURS, Outcome, Study
+from experiments.study import OURS, Outcome, Study, verdict
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
@@ -31,7 +31,6 @@ from experiments.theory.studies.statistics import (
     Agreement,
     Findings,
     agreement,
-    holds,
     positive,
     slope,
 )
@@ -228,7 +227,7 @@ def bounded(frame: pd.DataFrame) -> Findings:
             f"{population}: errors are at most the {term} term, √(L²{energy}/N)",
             "at most constants times it" if term == "label" else "its proof",
             f"{above} of {known.sum()} above; least term {np.nanmin(terms):.2f}",
-            holds(above == 0 and speaks > 0, wrong=False),
+            verdict(above == 0 and speaks > 0, wrong=False),
             f"a term of 1 or more says nothing, as {known.sum() - speaks} do",
         )
     return findings

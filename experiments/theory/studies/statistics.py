@@ -21,7 +21,7 @@ class Findings(list[Finding]):
 
     def add(self, what: str, paper: str, ours: str, decided: Verdict | Truth, why: str) -> None:
         """Add one that has no interval; for its fields see `Finding`."""
-        known = decided if isinstance(decided, str) else holds(decided)
+        known = decided if isinstance(decided, str) else verdict(decided)
         self.append(Finding(what, paper, ours, known, why))
 
     def measure(
@@ -60,11 +60,6 @@ def range_text(low: float, high: float) -> str:
     if np.isinf(high):
         return f"above {low:g}"
     return f"below {high:g}" if np.isinf(low) else f"from {low:g} to {high:g}"
-
-
-def holds(right: Truth, wrong: Truth = True) -> Verdict:
-    """The verdict on a statement that is right, wrong or neither; not right is wrong by default."""
-    return verdict(right, "not reproduced" if wrong else "not decidable")
 
 
 class Agreement(NamedTuple):
@@ -133,7 +128,7 @@ def within(intervals: Sequence[Interval], low: float, high: float) -> Verdict:
         'not decidable'
     """
     inside = all(low <= each.low and each.high <= high for each in intervals)
-    return holds(inside, any(each.high < low or high < each.low for each in intervals))
+    return verdict(inside, any(each.high < low or high < each.low for each in intervals))
 
 
 def agreement(
@@ -170,4 +165,4 @@ def positive(found: Iterable[Agreement]) -> Verdict:
     """The verdict that all intervals and all seeds are above zero."""
     found = list(found)
     above = all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found)
-    return holds(above, all(interval.high <= 0 for interval, *_ in found))
+    return verdict(above, all(interval.high <= 0 for interval, *_ in found))

@@ -9,14 +9,14 @@ import pandas as pd
 from jaxtyping import Array, PyTree
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
+from experiments.study import Outcome, Study, verdict
 from experiments.theory.convergence import descend_until
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.seeds import over_seeds
 from experiments.theory.stability import TwoLayer, expected_hidden_kernel, least_norm, travel
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import Rows, curve, grid
-from experiments.theory.studies.statistics import Findings, holds, ratio, slope
+from experiments.theory.studies.statistics import Findings, ratio, slope
 from ntkscore.measures.perturbations import displacements
 
 SIDE, POINTS, SEEDS, RATE = 14, 100, 5, 0.5
@@ -134,7 +134,7 @@ def run(study: Study) -> Outcome:
             f"{name}: both layers leave their start behind (theorem 2)",
             "κ > 1",
             f"W {finished['κ of W'].min():.2f}, a {finished['κ of a'].min():.2f} and more",
-            holds(left) if asked else "not decidable",
+            verdict(left) if asked else "not decidable",
             "smallest over widths and seeds"
             + ("" if asked else "; α > (m^1.5 Σβ)^L, which the theorem asks for, does not hold"),
         )
