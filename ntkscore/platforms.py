@@ -8,9 +8,14 @@ from ntkscore.lazy import jax
 
 
 @lru_cache
-def _chosen() -> Any:
+def _context() -> Any:
     # JAX keeps traces apart by this value.
     return jax.make_user_context(None)
+
+
+def _named() -> str | None:
+    # With a new context JAX traces every function anew, so that there is none until it is needed.
+    return _context().value if _context.cache_info().currsize else None
 
 
 def platform() -> str:
@@ -21,14 +26,14 @@ def platform() -> str:
         ...     platform()
         'tpu'
     """
-    return _chosen().value or jax.default_backend()
+    return _named() or jax.default_backend()
 
 
 def is_foreign() -> bool:
     """Tell whether a program is traced for another machine."""
-    return _chosen().value is not None
+    return _named() is not None
 
 
 def traced_for(platform: str) -> AbstractContextManager[None]:
     """The context in which programs are traced for a platform: `cpu`, `gpu` or `tpu`."""
-    return _chosen()(platform)
+    return _context()(platform)

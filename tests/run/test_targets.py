@@ -1,6 +1,8 @@
 """Programs for GPUs and TPUs: lowered here, compiled where their compilers are installed."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from io import StringIO
@@ -122,6 +124,19 @@ def test_programs_for_a_cpu_and_for_others_are_kept_apart() -> None:
         assert platform() == "gpu"
         assert seen(0) == 2
     assert seen(0) == 1
+
+
+def test_asking_for_the_platform_traces_nothing_anew() -> None:
+    """In a process of its own: this one has named platforms already."""
+    program = """
+import jax
+from ntkscore.platforms import platform
+traced = []
+function = jax.jit(lambda x: (traced.append(platform()), x)[1])
+function(0), function(0)
+assert len(traced) == 1, traced
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_programs_text_is_read() -> None:
