@@ -116,19 +116,18 @@ PROGRAMS: dict[str, Program] = {
     "NAS-Bench-201, full, PGD, group of 16": _FULL(16, attack="pgd")._replace(on=GPUS),
     "NAS-Bench-201, full, all measures, group of 1": _FULL(1, proxies=True)._replace(on=TPUS),
     "NAS-Bench-201, full, all measures, group of 16": _FULL(16, proxies=True)._replace(on=GPUS),
-    "NAS-Bench-201, full, group of 16, eight devices": _FULL(16)._replace(on=("h100",), devices=8),
-    "NAS-Bench-201, small, group of 1, eight devices": _SMALL(1)._replace(on=A_FEW, devices=8),
+    "NAS-Bench-201, small, group of 1, eight devices": _SMALL(1)._replace(on=TPUS, devices=8),
+    "NAS-Bench-201, full, group of 1, eight devices": _FULL(1)._replace(on=TPUS, devices=8),
+    "NAS-Bench-201, full, group of 16, eight devices": _FULL(16)._replace(on=GPUS, devices=8),
     "residual, depth 20, group of 1": ranking(Residual(depth=20), "1" * 18, 50),
-    "DARTS, C = 8, 5 cells, group of 1": ranking(
-        Darts(channels=8, layers=5), "AdvRush", 16
-    )._replace(on=(*GPUS, "v5e")),
-    "WRN-16-4, 16 images": ranking(WideResNet(), "WRN-16-4", 16)._replace(on=GPUS),
-    "own network, ResNet-18, 50 images": RESNET18._replace(on=A_FEW),
+    "DARTS, C = 8, 5 cells, group of 1": ranking(Darts(channels=8, layers=5), "AdvRush", 16),
+    "WRN-16-4, 16 images": ranking(WideResNet(), "WRN-16-4", 16),
+    "own network, ResNet-18, 50 images": RESNET18,
     "own network, ResNet-18, 50 images, bfloat16 products": RESNET18._replace(
         on=A_FEW, products="bfloat16"
     ),
-    "own network, ViT, 16 images": VIT._replace(on=(*GPUS, "v5e")),
+    "own network, ViT, 16 images": VIT,
     "own network, ViT, 16 images, bfloat16 products": VIT._replace(on=A_FEW, products="bfloat16"),
-    "training step, 256 images": Program(training, on=A_FEW),
-    "training step, eight devices": Program(training, on=("h100",), devices=8, communicates=True),
+    "training step, 256 images": Program(training),
+    "training step, eight devices": Program(training, on=A_FEW, devices=8, communicates=True),
 }
