@@ -17,7 +17,7 @@ from ntkscore.program_cache import keep_traced
 
 GROUP = 16
 """Networks whose operations run side by side on a GPU, where memory allows it. On a TPU one network
-runs after the other: side by side, their programs move three times the bytes and more (the page
+runs after the other: side by side, they read and write two to four times as many bytes (the page
 experiments/TARGETS.md)."""
 GROUPS_PER_CALL = 4
 NETWORKS_PER_CORE = 4
