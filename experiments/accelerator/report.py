@@ -10,6 +10,7 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from experiments.accelerator.ranking import read_json
 from experiments.study import BENCHMARK, DATASET, METRIC, interval
+from experiments.targets.page import moved_bytes
 from ntkscore import InputError, correlate, load_table, open_results
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
@@ -93,7 +94,7 @@ def whole_space(folder: Path) -> Iterator[str]:
 
 
 def at_best(folder: Path, networks: int, devices: Sequence[Any]) -> Iterator[str]:
-    """The time that the arithmetic takes at the device's published rate, where it is known."""
+    """The time of arithmetic, reads and writes at published rates, as far as they are known."""
     kind = devices[0].device_kind.lower()
     names = {"v5 lite": "v5e", "v6 lite": "v6e"}
     known = {**{name: name for name in TARGETS}, **names}
@@ -110,6 +111,12 @@ def at_best(folder: Path, networks: int, devices: Sequence[Any]) -> Iterator[str
         f"its arithmetic at the published {target.rate / 1e12:.3g} TFLOP/s of {target.name}: "
         f"{seconds:.3g} s, a bound below any measurement"
     )
+    if isinstance(space, NASBench201) and (moved := moved_bytes(target, space, config.samples)):
+        seconds = networks * moved / target.bandwidth / len(devices)
+        yield (
+            f"its reads and writes at the published {target.bandwidth / 1e12:.3g} TB/s: "
+            f"{seconds:.3g} s if every network were the most expensive and a cache spared nothing"
+        )
 
 
 def scores(folder: Path, data: Path) -> Iterator[str]:

@@ -15,7 +15,7 @@ import jax
 import pandas as pd
 import typer
 
-from experiments.targets.page import write
+from experiments.targets.page import ROWS, kept_rows, write
 from experiments.targets.programs import PROGRAMS
 from ntkscore.cli.display import input_errors
 from ntkscore.run.fits import compiled
@@ -23,7 +23,7 @@ from ntkscore.run.program_text import COMMUNICATION, GENERIC
 from ntkscore.run.targets import TARGETS, devices_of, target_named
 from ntkscore.trace.arithmetic import program_multiply_adds
 
-ROWS, PAGE = Path("experiments/results/targets.csv"), Path("experiments/TARGETS.md")
+PAGE = Path("experiments/TARGETS.md")
 FAILED = "failed"
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -100,7 +100,7 @@ def main(
         targets = [target_named(name).name for name in target or TARGETS]
         for name in targets:
             devices_of(target_named(name))
-    rows = pd.read_csv(ROWS, keep_default_na=False) if ROWS.is_file() else pd.DataFrame()
+    rows = kept_rows()
     if not rows.empty:
         listed = set(wanted([*TARGETS], ""))
         pairs = zip(rows["target"], rows["program"], strict=True)
@@ -117,7 +117,7 @@ def main(
             rows = rows[(rows["target"] != pair[0]) | (rows["program"] != pair[1])]
         rows = pd.concat([rows, pd.DataFrame([found])], ignore_index=True)
         rows.to_csv(ROWS, index=False, lineterminator="\n")
-    PAGE.write_text(write(pd.read_csv(ROWS, keep_default_na=False)), encoding="utf-8")
+    PAGE.write_text(write(kept_rows()), encoding="utf-8")
     typer.echo(PAGE)
 
 

@@ -75,6 +75,17 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
     assert seconds[1] == pytest.approx(seconds[0] / 2, rel=0.01)
 
 
+def test_reads_and_writes_stand_beside_the_arithmetic(tmp_path: Path) -> None:
+    """At a fidelity whose program the compilers have seen."""
+    shutil.copytree(RECORDED / "fidelity" / "full", tmp_path / "space")
+    for kind, bandwidth in (("NVIDIA H100 80GB HBM3", "3.35 TB/s"), ("TPU v5 lite", "0.819 TB/s")):
+        device = SimpleNamespace(device_kind=kind)
+        bound, traffic = report.at_best(tmp_path, 6466, [device])
+        assert bandwidth in traffic
+        least, most = (float(each.split(": ")[1].split(" s")[0]) for each in (bound, traffic))
+        assert 0 < least < most
+
+
 @pytest.mark.parametrize(
     ("command", "limit", "how", "why"),
     [
