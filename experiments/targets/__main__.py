@@ -24,7 +24,6 @@ from ntkscore.run.targets import TARGETS, devices_of, target_named
 from ntkscore.trace.arithmetic import program_multiply_adds
 
 PAGE = Path("experiments/TARGETS.md")
-FAILED = "failed"
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 

@@ -8,15 +8,14 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from experiments.recordings import FULL_FIDELITY, SMALL
 from experiments.study import RECORDED
-from experiments.targets.programs import PROGRAMS
+from experiments.targets.programs import PROGRAMS, space_at
 from ntkscore.config import Config
-from ntkscore.run.devices import GROUP
+from ntkscore.run.devices import side_by_side
 from ntkscore.run.fits import arithmetic, mean_cost
 from ntkscore.run.selection import select
 from ntkscore.run.targets import GIB, TARGETS, Target
 
 ROWS = RECORDED / "targets.csv"
-SIZES = ("channels", "cells_per_stage")
 FIDELITIES = {"full": FULL_FIDELITY, "small": SMALL}
 COLUMNS = {
     "program": "program",
@@ -82,15 +81,21 @@ def kept_rows() -> pd.DataFrame:
     return pd.read_csv(ROWS, keep_default_na=False) if ROWS.is_file() else pd.DataFrame()
 
 
+def compiled_row(rows: pd.DataFrame, target: Target, program: str) -> pd.Series | None:
+    """The row of a program that was compiled for a target; None if there is none."""
+    if rows.empty:
+        return None
+    of = (rows["target"] == target.name) & (rows["program"] == program) & (rows["failure"] == "")
+    return rows[of].iloc[0] if of.any() else None
+
+
 def moved_bytes(target: Target, space: NASBench201, samples: int) -> float | None:
     """Bytes that the most expensive network reads and writes, where its program was compiled."""
-    sizes = {"samples": samples, **{name: getattr(space, name) for name in SIZES}}
-    group = GROUP if target.platform == "cuda" else 1
     for label, fidelity in FIDELITIES.items():
-        if fidelity == sizes and not (rows := kept_rows()).empty:
-            name = f"NAS-Bench-201, {label}, group of {group}"
-            found = rows[(rows["target"] == target.name) & (rows["program"] == name)]
-            return None if found.empty else 1e9 * float(found["moved_gb"].iloc[0])
+        if samples == fidelity["samples"] and space == space_at(fidelity).on(space.task):
+            name = f"NAS-Bench-201, {label}, group of {side_by_side(target.backend)}"
+            row = compiled_row(kept_rows(), target, name)
+            return None if row is None else 1e9 * float(row["moved_gb"])
     return None
 
 
@@ -146,8 +151,7 @@ def bounds() -> Iterator[str]:
     )
     lines = []
     for label, fidelity in FIDELITIES.items():
-        sizes = {name: size for name, size in fidelity.items() if name != "samples"}
-        space, config = NASBench201(**sizes), Config(samples=fidelity["samples"])
+        space, config = space_at(fidelity), Config(samples=fidelity["samples"])
         cells = select("distinct", space)
         work, mean = arithmetic(space, config, space.parse("333333")), mean_cost(space, cells)
         for target in TARGETS.values():
@@ -168,12 +172,10 @@ def limits(rows: pd.DataFrame) -> Iterator[str]:
     lines = []
     for name in [p for p in PROGRAMS if p.startswith("NAS-Bench-201") and PROGRAMS[p].devices == 1]:
         for target in TARGETS.values():
-            of = rows[(rows["target"] == target.name) & (rows["program"] == name)]
-            if of.empty or of["failure"].iloc[0] or float(of["unknown_loops"].iloc[0]):
+            row = compiled_row(rows, target, name)
+            if row is None or float(row["unknown_loops"]):
                 continue
-            gflop, moved, launches = (
-                float(of[column].iloc[0]) for column in ("gflop", "moved_gb", "launches")
-            )
+            gflop, moved, launches = (float(row[c]) for c in ("gflop", "moved_gb", "launches"))
             arithmetic, traffic = 1e12 * gflop / target.rate, 1e12 * moved / target.bandwidth
             lines.append(
                 [name, target.name, f"{arithmetic:.3g}", f"{traffic:.3g}", f"{launches:,.0f}"]
@@ -197,13 +199,12 @@ def memory(rows: pd.DataFrame) -> Iterator[str]:
         if not name.startswith("NAS-Bench-201") or program.devices > 1 or "," in name[22:36]:
             continue
         fidelity = FULL_FIDELITY if "full" in name else SMALL
-        sizes = {key: size for key, size in fidelity.items() if key != "samples"}
-        estimate = group * NASBench201(**sizes).memory((), 3 * fidelity["samples"], 4)
+        estimate = group * space_at(fidelity).memory((), 3 * fidelity["samples"], 4)
         for target in ("h100", "v5e"):
-            of = rows[(rows["target"] == target) & (rows["program"] == name)]
-            if of.empty or of["failure"].iloc[0]:
+            row = compiled_row(rows, TARGETS[target], name)
+            if row is None:
                 continue
-            needs = float(of["needs_bytes"].iloc[0])
+            needs = float(row["needs_bytes"])
             lines.append(
                 [
                     name,

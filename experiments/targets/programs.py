@@ -1,6 +1,6 @@
 """The programs that are compiled for every target."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,10 +59,14 @@ def ranking(space: Space, cell: str, samples: int, group: int = 1, **choices: An
     return Program(trace, batch)
 
 
-def nasbench201(fidelity: dict[str, Any], group: int = 1, **choices: Any) -> Program:
+def space_at(fidelity: Mapping[str, Any]) -> NASBench201:
+    """The space with the sizes of a fidelity."""
+    return NASBench201(**{name: size for name, size in fidelity.items() if name != "samples"})
+
+
+def nasbench201(fidelity: Mapping[str, Any], group: int = 1, **choices: Any) -> Program:
     """Cells at a fidelity."""
-    sizes = {name: size for name, size in fidelity.items() if name != "samples"}
-    return ranking(NASBench201(**sizes), "323133", fidelity["samples"], group, **choices)
+    return ranking(space_at(fidelity), "323133", fidelity["samples"], group, **choices)
 
 
 def network(name: str, samples: int) -> Program:

@@ -83,8 +83,7 @@ def rank(
                     "one of the two out"
                 )
         job = ordered.job(config, space)
-        chosen = _select(job, cells or "distinct", table, ordered.seed)
-        _print_fit(target, job, chosen, batch, format)
+        _print_fit(target, job, cells or "distinct", table, ordered.seed, batch, format)
         return
     if directory is not None:
         scoring = (out, batch, processes, ordered, config, space)
@@ -132,7 +131,13 @@ def _select(job: "Job", cells: str, table: Path | None, seed: int) -> tuple[Arch
 
 
 def _print_fit(
-    target: str, job: "Job", chosen: Sequence[Architecture], batch: int | None, format: Format
+    target: str,
+    job: "Job",
+    cells: str,
+    table: Path | None,
+    seed: int,
+    batch: int | None,
+    format: Format,
 ) -> None:
     """Print whether a scoring fits on a device that need not be at hand."""
     import jax
@@ -141,6 +146,7 @@ def _print_fit(
     jax.config.update("jax_platforms", "cpu")
     from ntkscore.api.targets import fits
 
+    chosen = _select(job, cells, table, seed)
     how = {"space": job.space, "seeds": job.seeds, "batch": batch}
     with stderr.status(f"compiling for {target}"):
         frame = fits(target, chosen, job.data, job.config, **how)

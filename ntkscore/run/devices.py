@@ -16,9 +16,7 @@ from ntkscore.platforms import platform
 from ntkscore.program_cache import keep_traced
 
 GROUP = 16
-"""Networks whose operations run side by side on a GPU, where memory allows it. On a TPU one network
-runs after the other: side by side, they read and write two to four times as many bytes (the page
-experiments/TARGETS.md)."""
+"""Networks whose operations run side by side on a GPU, where memory allows it."""
 GROUPS_PER_CALL = 4
 NETWORKS_PER_CORE = 4
 """Networks per core in one call; several, so that the cores' work evens out."""
@@ -159,6 +157,15 @@ def one_device() -> Plan:
     return Plan(tuple(jax.local_devices()[:1]), 1, 1)
 
 
+def side_by_side(platform: str) -> int:
+    """The networks that run side by side on an accelerator, where memory allows it.
+
+    On a TPU one network runs after the other: side by side, they read and write two to four times
+    as many bytes (experiments/TARGETS.md).
+    """
+    return 1 if platform == "tpu" else GROUP
+
+
 def check_batch(batch: int | None) -> None:
     """Refuse a number of networks per device and call below 1."""
     if batch is not None and batch < 1:
@@ -191,7 +198,7 @@ def plan(
             chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
         return Plan(chosen, 1, batch or (1 if len(chosen) == 1 else NETWORKS_PER_CORE))
     batch = batch or GROUP * GROUPS_PER_CALL
-    group = 1 if chosen[0].platform == "tpu" else min(GROUP, batch)
+    group = min(side_by_side(chosen[0].platform), batch)
     return Plan(chosen, group, -(-batch // group) * group)
 
 
