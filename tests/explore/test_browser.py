@@ -134,6 +134,11 @@ class Page:
         waiting = WebDriverWait(self.browser, 10, ignored_exceptions=passing)
         waiting.until(lambda _: done())
 
+    def choose_row(self) -> None:
+        """Choose the first row of the table; its network is drawn in the browser's next frame."""
+        self.find("#ranking tbody tr").click()
+        self.wait(lambda: self.all("#network dl"))
+
     def drawn(self) -> int:
         """Pixels of the first plot that are neither ground nor grey."""
         return self.run(
@@ -257,8 +262,8 @@ def test_a_genotype_is_drawn_with_both_of_its_cells(browser: Any, tmp_path: Path
     (tmp_path / "page.html").write_text(document(content, "Two"), encoding="utf-8")
     with Page(browser, tmp_path / "page.html") as page:
         assert not page.find("#counts").is_displayed()
-        page.find("#ranking tbody tr").click()
-        page.wait(lambda: len(page.all("#network path")) == 16)
+        page.choose_row()
+        assert len(page.all("#network path")) == 16
         titles = [
             page.run("return arguments[0].textContent", t) for t in page.all("#network title")
         ]
@@ -403,7 +408,7 @@ def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     content = Content(evil, names, columns, {first: 1}, first, second, "", [])
     (tmp_path / "page.html").write_text(document(content, evil), encoding="utf-8")
     with Page(browser, tmp_path / "page.html") as page:
-        page.find("#ranking tbody tr").click()
+        page.choose_row()
         assert page.text("h1") == page.text("#about") == evil
         assert page.text("#network h2") == f"1{evil}"
         assert page.run("return window.hacked === undefined && document.images.length === 0")
@@ -417,7 +422,7 @@ def test_a_run_of_one_cell_and_one_of_another_space(browser: Any, tmp_path: Path
             assert page.run("return N") == networks
             assert "too few to correlate" in page.text("#agreement")
             assert page.find("#edges").is_displayed() is (networks == 1)
-            page.find("#ranking tbody tr").click()
+            page.choose_row()
             assert len(page.all("#network svg")) == (networks == 1)
             assert page.text("#pick").startswith("Pick: ")
 
