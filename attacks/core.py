@@ -8,6 +8,7 @@ same unit, so 8/255 is eight grey levels.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -126,7 +127,11 @@ class Attack:
             z, done = self.advance(gradient(x) if slope is None else slope, x, x), 1
         if done == self.steps:
             return z
-        return lax.fori_loop(done, self.steps, lambda _, z: self.step(gradient, z, x), z)
+        from jax.core import Tracer
+
+        if isinstance(z, Tracer):  # within a function that is compiled as a whole
+            return lax.fori_loop(done, self.steps, lambda _, z: self.step(gradient, z, x), z)
+        return reduce(lambda z, _: self.step(gradient, z, x), range(done, self.steps), z)
 
     def constrain(self, z: Images, x: Images) -> Images:
         """The point of the ball around x that is nearest to z, clipped to the box."""

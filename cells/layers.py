@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from ntkscore import convolutions
+from ntkscore.convolutions import Window
 from ntkscore.grams import PRECISION, Images
 
 EPSILON = 1e-5
@@ -87,19 +88,7 @@ def convolve(
     x: Float[Array, "m h w c"], kernel: Float[Array, "k k c d"], stride: int = 1
 ) -> Float[Array, "m h2 w2 d"]:
     """Convolution with the padding that keeps height and width (before the stride)."""
-    pad = kernel.shape[0] // 2
-    return _convolve(x, kernel, stride, (pad, pad))
-
-
-def _convolve(x: Array, kernel: Array, stride: int, pad: tuple[int, int]) -> Array:
-    return lax.conv_general_dilated(
-        x,
-        kernel,
-        (stride, stride),
-        [pad, pad],
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        precision=PRECISION,
-    )
+    return convolutions.convolve(x, kernel, Window.square(len(kernel), stride))
 
 
 def transposed_convolve(
@@ -108,37 +97,8 @@ def transposed_convolve(
     x: Float[Array, "m h w c"],
     stride: int,
 ) -> Float[Array, "m h w c"]:
-    """The cotangent of `convolve`'s input x from the cotangent g of its output.
-
-    It is written as convolutions in the standard layout, which XLA's CPU backend runs up to ten
-    times as fast as those of the transposition rule.
-    """
-    if stride == 1:
-        return convolve(g, jnp.flip(kernel, (0, 1)).swapaxes(2, 3))
-    if stride == 2 and kernel.shape[0] == 3:
-        return _transposed_convolve_halving(g, kernel)
-    (dx,) = jax.linear_transpose(lambda x: convolve(x, kernel, stride), x)(g)
-    return dx
-
-
-HALVING = np.zeros((2, 2, 3))
-"""1 at [a, p, i] where row i of a 3×3 kernel of stride 2 connects output row h + p and input row
-2h + a."""
-HALVING[(0, 1, 1), (0, 0, 1), (1, 2, 0)] = 1
-
-
-def _transposed_convolve_halving(
-    g: Float[Array, "m h2 w2 d"], kernel: Float[Array, "3 3 c d"]
-) -> Float[Array, "m h w c"]:
-    """One convolution whose channels are the even and odd rows and columns, then interleaved."""
-    c, d = kernel.shape[2:]
-    rows = jnp.asarray(HALVING, kernel.dtype)
-    taps = jnp.einsum("api,bqj,ijcd->pqdabc", rows, rows, kernel, precision=PRECISION)
-    taps = taps.reshape(2, 2, d, 4 * c)
-    y = _convolve(g, taps, 1, (0, 1))
-    m, h, w, _ = y.shape
-    y = y.reshape(m, h, w, 2, 2, c).transpose(0, 1, 3, 2, 4, 5)
-    return y.reshape(m, 2 * h, 2 * w, c)
+    """The cotangent of `convolve`'s input x from the cotangent g of its output."""
+    return convolutions.pull(g, kernel, Window.square(len(kernel), stride), x.shape[1:3])
 
 
 def dense(
@@ -170,13 +130,9 @@ def windows(x: Images, size: int, stride: int = 1, dilation: int = 1, outside: f
 def depthwise(
     x: Images, kernel: Float[Array, "k k 1 c"], stride: int = 1, dilation: int = 1
 ) -> Float[Array, "m h2 w2 c"]:
-    """Convolution of each channel by its own kernel, padded as `convolve`.
-
-    A sum of shifted images: XLA's grouped convolutions are up to 60 times as slow on a CPU.
-    """
-    shifted = windows(x, len(kernel), stride, dilation)
-    weights = kernel.reshape(-1, kernel.shape[-1])
-    return sum((w * z for w, z in zip(weights, shifted, strict=True)), jnp.zeros((), x.dtype))
+    """Convolution of each channel by its own kernel, padded as `convolve`."""
+    window = Window.square(len(kernel), stride, dilation, kernel.shape[-1])
+    return convolutions.convolve(x, kernel, window)
 
 
 def transposed_depthwise(
@@ -186,10 +142,8 @@ def transposed_depthwise(
     dilation: int = 1,
 ) -> Images:
     """The cotangent of `depthwise`'s input from that of its output; the stride divides sides."""
-    if stride > 1:
-        between = (0, stride - 1, stride - 1)
-        g = lax.pad(g, jnp.zeros((), g.dtype), [(0, 0, 0), between, between, (0, 0, 0)])
-    return depthwise(g, jnp.flip(kernel, (0, 1)), 1, dilation)
+    window = Window.square(len(kernel), stride, dilation, kernel.shape[-1])
+    return convolutions.pull(g, kernel, window, [stride * side for side in g.shape[1:3]])
 
 
 def depthwise_gradients(

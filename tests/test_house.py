@@ -18,7 +18,7 @@ FLOORS = (
     ("ntkscore.lazy", "ntkscore.paths", "ntkscore.memory", "ntkscore.threads"),
     ("ntkscore.platforms",),
     ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text", "ntkscore.kernels.joint"),
-    ("ntkscore.model",),
+    ("ntkscore.model", "ntkscore.convolutions"),
     ("ntkscore.trace",),
     ("cells", "attacks"),
     ("ntkscore.measures",),

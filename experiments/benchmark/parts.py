@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import typer
+from jax import lax
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
@@ -125,13 +126,15 @@ def layer_times(count: int) -> Iterator[tuple[str, str, str, float]]:
             with patch.multiple(grams, CPU_COLUMNS=columns, CPU_BYTES=0):
                 taken = milliseconds(grams.square, rows)
             yield "Gram", stage, f"{columns} columns at once", taken
-    ways = {"one convolution": cell_layers.transposed_convolve, "transposition rule": by_rule}
+    ways = {"fast form": cell_layers.transposed_convolve, "transposition rule": by_rule}
     for side, channels in STAGES[:-1]:
-        x = normal(0, count, side, side, channels)
-        g = normal(1, count, side // 2, side // 2, 2 * channels)
+        x = normal(0, count // 2, side, side, channels)
+        # In a loop, as attacks are.
+        g = normal(1, 2, count // 2, side // 2, side // 2, 2 * channels)
         kernel = normal(2, 3, 3, channels, 2 * channels)
         for choice, way in ways.items():
-            taken = milliseconds(lambda g, k, x=x, way=way: way(g, k, x, 2), g, kernel)
+            step = lambda g, k, x=x, way=way: lax.map(lambda half: way(half, k, x, 2), g)  # noqa: E731
+            taken = milliseconds(step, g, kernel)
             yield "transposed, stride 2", f"{side}×{side}×{channels}", choice, taken
 
 
@@ -147,7 +150,7 @@ def layers(
     """Time single layers with each choice that `ntkscore.grams` and `cells.layers` make on a CPU.
 
     How many images have their patches at once, how many columns of the per-image gradients are
-    multiplied at once, and how the convolution of stride 2 is transposed.
+    multiplied at once, and how a convolution is transposed in a loop.
     """
     frame = pd.DataFrame(layer_times(count), columns=["layer", "stage", "choice", "milliseconds"])
     typer.echo(frame.to_string(index=False, float_format="{:.2f}".format))

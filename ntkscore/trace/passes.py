@@ -21,6 +21,7 @@ from ntkscore.grams import Taps, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
 from ntkscore.trace.contributions import contributions_of, shares_of
+from ntkscore.trace.layouts import Convolution
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
@@ -39,6 +40,18 @@ def passes_of(model: Model, points: Points) -> Passes:
     if model.coupled:
         return WholePasses(model)
     return TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
+
+
+def logits_of(model: Model, points: Points) -> Callable[[PyTree, Points], Logits]:
+    """A network's `apply` for attacks in a loop; only its gradient in the points is right.
+
+    Args:
+        model: the network.
+        points: of the shape and dtype of those that it will be given.
+    """
+    if model.passes is not None or model.coupled:
+        return model.apply
+    return TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype)).logits
 
 
 class WholePasses(Passes):
@@ -167,6 +180,12 @@ class TracedPasses:
         self._residuals = sorted(inputs.union(self.rectifiers, self._features))
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
         self.shares = shares_of(program, self.contributions, self.kinds)
+        self._convolutions = {
+            place: equation.function.with_gradient(equation.points[0].shape)
+            for place, equation in program.point_equations.items()
+            if isinstance(equation.function, Convolution)
+            and equation.points == [equation.inputs[0]]
+        }
 
     @property
     def unused(self) -> list[tuple]:
@@ -208,12 +227,18 @@ class TracedPasses:
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
         return {v: jnp.zeros((count, *v.shape), v.dtype) for v in values}
 
+    def logits(self, params: PyTree, points: Points) -> Logits:
+        """Logits of points, differentiable in them."""
+        derived = self.program.derive(jax.tree.leaves(params))
+        run = partial(self.program.run, derived, instead=self._convolutions)
+        return jax.vmap(lambda point: run(point)[self._logits])(points)
+
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Kept]:
         """Logits of points, and the residuals that the backward passes need."""
         derived = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> tuple[Array, dict[Value, Array]]:
-            arrays = self.program.run(derived, point, zeros)
+            arrays = self.program.run(derived, point, zeros, self._convolutions)
             return arrays[self._logits], {value: arrays[value] for value in self._residuals}
 
         zeros = self._zeros(self._outputs, len(points))
@@ -328,7 +353,7 @@ class TracedPasses:
         derived = self.program.derive(jax.tree.leaves(params))
 
         def one(zeros: dict[Value, Array], point: Array) -> list[Array]:
-            arrays = self.program.run(derived, point, zeros, cut=self.blocks)
+            arrays = self.program.run(derived, point, zeros, self._convolutions, self.blocks)
             return [arrays[value] for value in self.blocks]
 
         zeros = self._zeros(self.blocks, len(kept.points))

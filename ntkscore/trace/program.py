@@ -18,6 +18,8 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree
 
+from ntkscore.trace.layouts import Convolution
+
 LONGEST_LOOP = 16
 """Steps of a loop that is unrolled; a longer one stays an equation of its own."""
 INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
@@ -335,7 +337,8 @@ def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
             out = primitive.bind(*inputs, **options)
             return list(out) if primitive.multiple_results else [out]
 
-        return bind
+        dtypes = {variable.aval.dtype for variable in (*equation.invars, *equation.outvars)}
+        return Convolution.of(bind, primitive.name, options, dtypes) or bind
     # What holds functions of its own, such as a rule for its derivative, is left to JAX as a whole.
     places = {v: k for k, v in enumerate(equation.invars) if not isinstance(v, Literal)}
     alone = jaxpr.replace(

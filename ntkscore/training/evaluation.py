@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from attacks.square import SquareAttack
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
+from ntkscore.trace.passes import logits_of
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
 from ntkscore.training.steps import as_pixels, mean_loss
@@ -258,7 +260,7 @@ class _Classifier:
         """A mask of the images that are classified correctly by the logits of an `Answer`."""
 
         def right(params: PyTree, x: Array, y: Array, key: Array, rho: Array) -> Array:
-            network = lambda z: self.model.apply(params, z)  # noqa: E731
+            network = partial(logits_of(self.model, x), params)
             return jnp.argmax(answer(network, x, y, key, rho), 1) == y
 
         if answer not in self.programs:

@@ -1,0 +1,127 @@
+"""Convolutions in the form that CPUs compute fast.
+
+XLA has a fast convolution for CPUs: of arrays (image, *sides, channel) in float32, by kernels
+(*sides, in, out). It brings others into this form, but not inside of a loop, where they take up to
+a hundred times as long. One kernel for each channel it computes slowly everywhere.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ntkscore.grams import PRECISION
+from ntkscore.lazy import Array, jnp, lax
+
+Sides = Sequence[int]
+
+
+class Window(NamedTuple):
+    """How a kernel moves over an image; the first four have an entry for each side.
+
+    Attributes:
+        strides, padding, lhs_dilation, rhs_dilation: as of `lax.conv_general_dilated`.
+        groups: of the channels, each with kernels of its own.
+    """
+
+    strides: Sides
+    padding: Sequence[tuple[int, int]]
+    lhs_dilation: Sides
+    rhs_dilation: Sides
+    groups: int = 1
+
+    @classmethod
+    def square(cls, size: int, stride: int = 1, dilation: int = 1, groups: int = 1) -> "Window":
+        """That of an odd square kernel which keeps height and width, before the stride."""
+        pad = dilation * (size // 2)
+        return cls((stride,) * 2, ((pad, pad),) * 2, (1, 1), (dilation,) * 2, groups)
+
+    def transposed(self, kernel: Sides, before: Sides, after: Sides) -> "Window":
+        """The window of the transposed convolution.
+
+        Args:
+            kernel, before, after: sides of the kernel, and of the image before and after.
+        """
+        padding = []
+        for side, k in enumerate(kernel):
+            reach = (k - 1) * self.rhs_dilation[side]
+            low = reach - self.padding[side][0]
+            spread = (before[side] - 1) * self.lhs_dilation[side]
+            covered = (after[side] - 1) * self.strides[side]
+            padding.append((low, spread + reach - covered - low))
+        return Window(
+            self.lhs_dilation, padding, self.strides, self.rhs_dilation, groups=self.groups
+        )
+
+
+def convolve(
+    x: Float[Array, "m ... c"],
+    kernel: Float[Array, "... c_g d"],
+    window: Window,
+    precision: Any = PRECISION,
+) -> Float[Array, "m ... d"]:
+    """A convolution; of each channel by its own kernel as a sum of shifted images.
+
+    Args:
+        x: images.
+        kernel: with the input channels of one group.
+        window: how it moves.
+        precision: of the products, as for `lax.conv_general_dilated`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> convolve(jnp.ones((1, 4, 4, 3)), jnp.ones((3, 3, 3, 8)), Window.square(3, 2)).shape
+        (1, 2, 2, 8)
+    """
+    if window.groups > 1 and window.groups == x.shape[-1] == kernel.shape[-1]:
+        return _of_each_channel(x, kernel, window)
+    sides = "".join(map(str, range(x.ndim - 2)))
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        *window[:-1],
+        dimension_numbers=(f"N{sides}C", f"{sides}IO", f"N{sides}C"),
+        feature_group_count=window.groups,
+        precision=precision,
+    )
+
+
+def _of_each_channel(x: Array, kernel: Array, window: Window) -> Array:
+    *sides, _, channels = kernel.shape
+    between = [gap - 1 for gap in window.lhs_dilation]
+    around = [(*ends, gap) for ends, gap in zip(window.padding, between, strict=True)]
+    padded = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *around, (0, 0, 0)])
+    reach = [(k - 1) * gap for k, gap in zip(sides, window.rhs_dilation, strict=True)]
+    total = jnp.zeros((), x.dtype)
+    for place in np.ndindex(*sides):
+        starts = [k * gap for k, gap in zip(place, window.rhs_dilation, strict=True)]
+        cuts = [
+            slice(start, size - far + start, stride)
+            for start, size, far, stride in zip(
+                starts, padded.shape[1:-1], reach, window.strides, strict=True
+            )
+        ]
+        total += kernel[place].reshape(channels) * padded[:, *cuts]
+    return total
+
+
+def pull(
+    g: Float[Array, "m ... d"],
+    kernel: Float[Array, "... c_g d"],
+    window: Window,
+    sides: Sides,
+    precision: Any = PRECISION,
+) -> Float[Array, "m ... c"]:
+    """The cotangent of the images that `convolve` is given, from that of its output.
+
+    Args:
+        g: cotangent of the output.
+        kernel, window, precision: as for `convolve`.
+        sides: of the images.
+    """
+    *size, inputs, outputs = kernel.shape
+    split = jnp.flip(kernel, range(len(size)))
+    split = split.reshape(*size, inputs, window.groups, outputs // window.groups)
+    flipped = split.swapaxes(-1, -3).reshape(*size, -1, inputs * window.groups)
+    return convolve(g, flipped, window.transposed(size, sides, g.shape[1:-1]), precision)

@@ -1,0 +1,141 @@
+"""Convolutions in the form that CPUs compute fast, beside JAX's own."""
+
+import re
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array, lax
+
+import attacks
+from ntkscore import Model, stack
+from ntkscore.convolutions import Window, convolve, pull
+from ntkscore.platforms import traced_for
+from ntkscore.trace.passes import TracedPasses, logits_of
+from tests.networks import EXACT, error
+
+FAST = re.compile(r"b(\d*)f_\1io->b\1f")
+WINDOWS = {
+    "plain": (2, 3, Window.square(3)),
+    "stride": (2, 3, Window.square(3, 2)),
+    "dilated": (2, 3, Window.square(3, 1, 2)),
+    "uneven": (2, 2, Window((2, 1), ((0, 2), (1, 0)), (1, 1), (1, 2))),
+    "spread": (2, 3, Window((1, 2), ((2, 1), (1, 1)), (2, 3), (1, 1))),
+    "cut": (2, 3, Window((1, 1), ((-1, 1), (2, -2)), (1, 1), (1, 1))),
+    "groups": (2, 3, Window.square(3, 2, 1, 2)),
+    "each channel": (2, 3, Window.square(3, 1, 1, 4)),
+    "each channel, dilated stride": (2, 5, Window.square(5, 2, 2, 4)),
+    "two of each channel": (2, 3, Window.square(3, 1, 1, 4)),
+    "one side": (1, 3, Window((2,), ((1, 1),), (1,), (1,))),
+    "three sides": (3, 2, Window((1, 2, 1), ((1, 0),) * 3, (1, 1, 2), (1, 2, 1), 4)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_convolution_and_its_gradient_are_those_of_jax(double: None, name: str) -> None:
+    rank, size, window = WINDOWS[name]
+    rng, outputs = np.random.default_rng(0), 8 if name.startswith("two") else 4
+    x = jnp.asarray(rng.normal(size=(2, *(7, 6, 5)[:rank], 4)))
+    kernel = jnp.asarray(rng.normal(size=(*(size,) * rank, 4 // window.groups, outputs)))
+    sides = "".join(map(str, range(rank)))
+
+    def expected(x: Array) -> Array:
+        order = f"N{sides}C", f"{sides}IO", f"N{sides}C"
+        return lax.conv_general_dilated(
+            x, kernel, *window[:4], dimension_numbers=order, feature_group_count=window.groups
+        )
+
+    y, back = jax.vjp(expected, x)
+    g = jnp.asarray(rng.normal(size=y.shape))
+    assert error(convolve(x, kernel, window), y) < EXACT
+    assert error(pull(g, kernel, window, x.shape[1:-1]), back(g)[0]) < EXACT
+
+
+def channels_first(weights: dict[str, Array], x: Array) -> Array:
+    """A network as PyTorch has it: the channels before the sides."""
+    x = x.transpose(0, 3, 1, 2)
+    order = "NCHW", "OIHW", "NCHW"
+    for name, groups in (("first", 1), ("grouped", 2), ("each", 4), ("last", 1)):
+        x = lax.conv_general_dilated(
+            x,
+            weights[name],
+            (2, 2) if name == "last" else (1, 1),
+            "SAME",
+            dimension_numbers=order,
+            feature_group_count=groups,
+        )
+        x = jax.nn.relu(x)
+    return x.mean((2, 3)) @ weights["head"]
+
+
+def network() -> tuple[Model, Array, Array]:
+    """A model, images and labels."""
+    rng = np.random.default_rng(0)
+    shapes = {"first": (4, 3, 3, 3), "grouped": (4, 2, 3, 3), "each": (4, 1, 3, 3)}
+    shapes |= {"last": (6, 4, 3, 3), "head": (6, 3)}
+    weights = {name: jnp.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}
+    images = jnp.asarray(rng.uniform(size=(3, 6, 6, 3)))
+    return Model(channels_first, weights), images, jnp.arange(3)
+
+
+def loss_gradient(logits: Callable[[Array], Array], labels: Array) -> Callable[[Array], Array]:
+    """The gradient of the cross-entropy in the images."""
+    chosen = jnp.arange(len(labels)), labels
+    return jax.grad(lambda x: -jnp.sum(jax.nn.log_softmax(logits(x))[chosen]))
+
+
+def test_attacks_and_kernels_of_a_network_with_channels_first(double: None) -> None:
+    model, images, labels = network()
+    attack = attacks.pgd(0.1, 3)
+    plain = attack(loss_gradient(model.logits, labels), images)
+    fast = jax.jit(lambda x: logits_of(model, x)(model.params, x))
+    assert error(fast(images), model.logits(images)) < EXACT
+    again = attack(loss_gradient(fast, labels), images)
+    assert error(again, plain) < EXACT
+
+    kernels = stack(model, images, labels, lambda rho: attacks.pgd(rho, 3), [0.1])
+    for name, points in (("clean", images), ("robust", plain)):
+        rows = jax.vmap(
+            lambda x: jax.grad(lambda w: channels_first(w, x[None]).sum())(model.params)
+        )
+        jacobian = jnp.concatenate(
+            [leaf.reshape(3, -1) for leaf in jax.tree.leaves(rows(points))], axis=1
+        )
+        assert error(kernels.kernel(name), jacobian @ jacobian.T) < EXACT
+
+
+def forms(logits: Callable[[Array], Array], images: Array, labels: Array) -> list[str]:
+    """The forms of all convolutions in a compiled program that attacks in a loop."""
+    attack = attacks.pgd(0.1, 3)
+    run = jax.jit(lambda x: attack(loss_gradient(logits, labels), x))
+    return re.findall(r"dim_labels=([\w>-]+)", run.lower(images).compile().as_text())
+
+
+def test_a_loop_has_the_fast_form_alone() -> None:
+    model, images, labels = network()
+    fast = forms(lambda x: logits_of(model, x)(model.params, x), images, labels)
+    assert fast
+    assert all(FAST.fullmatch(form) for form in fast)
+    plain = forms(model.logits, images, labels)
+    assert not all(FAST.fullmatch(form) for form in plain)
+
+
+def test_accelerators_are_given_the_convolutions_as_they_stand() -> None:
+    model, images, _ = network()
+    passes = TracedPasses(model, images[0])
+    # A function of its own for each, since JAX keeps what it has traced.
+    here = jax.make_jaxpr(lambda x: passes.logits(model.params, x))(images)
+    with traced_for("gpu"):
+        there = jax.make_jaxpr(lambda x: passes.logits(model.params, x))(images)
+    assert "custom_vjp" in str(here)
+    assert "custom_vjp" not in str(there)
+
+
+def test_an_attack_is_the_same_in_a_compiled_function() -> None:
+    model, images, labels = network()
+    gradient = loss_gradient(model.logits, labels)
+    for attack in (attacks.pgd(0.1, 4), attacks.pgd(0.1, 2, random_start=True)):
+        run = lambda x, attack=attack: attack(gradient, x, jax.random.key(0))  # noqa: E731
+        assert error(jax.jit(run)(images), run(images)) < 1e-6
