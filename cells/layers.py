@@ -118,13 +118,7 @@ def windows(x: Images, size: int, stride: int = 1, dilation: int = 1, outside: f
         dilation: pixels from one place of the window to the next.
         outside: the value of pixels outside of the image.
     """
-    pad = dilation * (size // 2)
-    padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=outside)
-    places = [
-        [slice(k * dilation, k * dilation + side, stride) for k in range(size)]
-        for side in x.shape[1:3]
-    ]
-    return [padded[:, rows, columns] for rows in places[0] for columns in places[1]]
+    return convolutions.shifts(x, (size,) * 2, Window.square(size, stride, dilation), outside)
 
 
 def depthwise(
@@ -150,9 +144,9 @@ def depthwise_gradients(
     x: Images, g: Float[Array, "m h2 w2 c"], size: int, stride: int = 1, dilation: int = 1
 ) -> Float[Array, "m k k 1 c"]:
     """Each image's gradient of a kernel of `depthwise`."""
-    shifted = windows(x, size, stride, dilation)
-    sums = jnp.stack([jnp.sum(z * g, (1, 2)) for z in shifted], 1)
-    return sums.reshape(len(x), size, size, 1, -1)
+    window = Window.square(size, stride, dilation)
+    rows = convolutions.gradients_of_each_channel(x, g, (size,) * 2, window)
+    return rows.reshape(len(x), size, size, 1, -1)
 
 
 def max_pool_3x3(x: Images, stride: int = 1) -> Float[Array, "m h2 w2 c"]:

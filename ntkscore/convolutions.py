@@ -89,21 +89,57 @@ def convolve(
 
 def _of_each_channel(x: Array, kernel: Array, window: Window) -> Array:
     *sides, _, channels = kernel.shape
+    weights = kernel.reshape(-1, channels)
+    pairs = zip(weights, shifts(x, sides, window), strict=True)
+    return sum((weight * z for weight, z in pairs), jnp.zeros((), x.dtype))
+
+
+def shifts(
+    x: Float[Array, "m ... c"], sides: Sides, window: Window, outside: float = 0
+) -> list[Float[Array, "m ... c"]]:
+    """The pixels under each place of a kernel, one image for each place.
+
+    Args:
+        x: images.
+        sides: of the kernel.
+        window: how it moves.
+        outside: the value of pixels outside of the images.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> row = jnp.arange(3.0).reshape(1, 1, 3, 1)
+        >>> [z.ravel().tolist() for z in shifts(row, (1, 3), Window.square(3)._replace(
+        ...     padding=((0, 0), (1, 1))))]
+        [[0.0, 0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 2.0, 0.0]]
+    """
     between = [gap - 1 for gap in window.lhs_dilation]
     around = [(*ends, gap) for ends, gap in zip(window.padding, between, strict=True)]
-    padded = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *around, (0, 0, 0)])
-    reach = [(k - 1) * gap for k, gap in zip(sides, window.rhs_dilation, strict=True)]
-    total = jnp.zeros((), x.dtype)
+    value = jnp.asarray(outside, x.dtype)
+    padded = lax.pad(x, value, [(0, 0, 0), *around, (0, 0, 0)])
+    found = []
     for place in np.ndindex(*sides):
-        starts = [k * gap for k, gap in zip(place, window.rhs_dilation, strict=True)]
-        cuts = [
-            slice(start, size - far + start, stride)
-            for start, size, far, stride in zip(
-                starts, padded.shape[1:-1], reach, window.strides, strict=True
-            )
-        ]
-        total += kernel[place].reshape(channels) * padded[:, *cuts]
-    return total
+        cuts = []
+        for k, side, gap, stride, size in zip(
+            place, sides, window.rhs_dilation, window.strides, padded.shape[1:-1], strict=True
+        ):
+            start, last = k * gap, size - (side - 1 - k) * gap
+            cuts.append(slice(start, last, stride))
+        found.append(padded[:, *cuts])
+    return found
+
+
+def gradients_of_each_channel(
+    x: Float[Array, "m ... c"], g: Float[Array, "m ... c"], sides: Sides, window: Window
+) -> Float[Array, "m k c"]:
+    """Each image's gradient of kernels that see one channel each, places of the kernel in order.
+
+    Args:
+        x: images.
+        g: cotangent of the convolution's output.
+        sides, window: as for `shifts`.
+    """
+    pixels = tuple(range(1, g.ndim - 1))
+    return jnp.stack([jnp.sum(z * g, pixels) for z in shifts(x, sides, window)], 1)
 
 
 def pull(

@@ -21,7 +21,7 @@ from ntkscore.grams import Taps, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
 from ntkscore.trace.contributions import contributions_of, shares_of
-from ntkscore.trace.layouts import Convolution
+from ntkscore.trace.layouts import FastConvolution
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
@@ -181,10 +181,9 @@ class TracedPasses:
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
         self.shares = shares_of(program, self.contributions, self.kinds)
         self._convolutions = {
-            place: equation.function.with_gradient(equation.points[0].shape)
-            for place, equation in program.point_equations.items()
-            if isinstance(equation.function, Convolution)
-            and equation.points == [equation.inputs[0]]
+            place: each.function.with_gradient(each.points[0].shape)
+            for place, each in program.point_equations.items()
+            if isinstance(each.function, FastConvolution) and each.points == [each.inputs[0]]
         }
 
     @property

@@ -18,7 +18,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree
 
-from ntkscore.trace.layouts import Convolution
+from ntkscore.trace.layouts import FastConvolution, Layout, is_plain
 
 LONGEST_LOOP = 16
 """Steps of a loop that is unrolled; a longer one stays an equation of its own."""
@@ -338,7 +338,9 @@ def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
             return list(out) if primitive.multiple_results else [out]
 
         dtypes = {variable.aval.dtype for variable in (*equation.invars, *equation.outvars)}
-        return Convolution.of(bind, primitive.name, options, dtypes) or bind
+        if is_plain(primitive.name, options) and len(dtypes) == 1:
+            return FastConvolution(bind, Layout.of(options), options["precision"])
+        return bind
     # What holds functions of its own, such as a rule for its derivative, is left to JAX as a whole.
     places = {v: k for k, v in enumerate(equation.invars) if not isinstance(v, Literal)}
     alone = jaxpr.replace(

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
+from ntkscore.convolutions import gradients_of_each_channel, shifts
 from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
+from ntkscore.trace.layouts import Layout, is_plain
 from ntkscore.trace.program import Equation, Program, Value, read
 
 
@@ -118,93 +119,65 @@ class MatrixProduct(Product):
 
 @dataclass(frozen=True)
 class Convolution(Product):
-    """A convolution of the point by a kernel: each of the kernel's offsets is a shift.
+    """A convolution of the point by a kernel: each of the kernel's places is a shift.
 
     Attributes:
         sides: of the kernel.
-        strides, dilation, padding, stretch: by axis; the padding's two ends, and the pixels from
-            one of the input to the next (of a transposed convolution).
-        counts: of the output's pixels, by axis.
-        of_point, of_weight, of_output: axes of batch, pixels and features; of features before and
-            after, and the kernel's sides in between; like the point's.
+        batch: images of a point.
+        layout: of the arrays, and how the kernel moves.
     """
 
     sides: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    stretch: tuple[int, ...]
-    counts: tuple[int, ...]
     batch: int
-    of_point: tuple[int, ...]
-    of_weight: tuple[int, ...]
-    of_output: tuple[int, ...]
+    layout: Layout
 
     @classmethod
     def of(cls, options: Mapping[str, Any], x: Value, w: Value, out: Value) -> "Convolution":
-        (n, c, *pixels), (o, i, *taps), (m, d, *places) = options["dimension_numbers"]
-        groups, sides = options["feature_group_count"], tuple(w.shape[axis] for axis in taps)
-        counts = tuple(out.shape[axis] for axis in places)
-        channels, width = x.shape[c] // groups, w.shape[o] // groups
-        return cls(
-            groups,
-            x.shape[n] * prod(counts),
-            channels * prod(sides),
-            width,
-            sides,
-            tuple(options["window_strides"]),
-            tuple(options["rhs_dilation"]),
-            tuple(map(tuple, options["padding"])),
-            tuple(options["lhs_dilation"]),
-            counts,
-            x.shape[n],
-            (n, *pixels, c),
-            (*taps, i, o),
-            (m, *places, d),
-        )
+        layout = Layout.of(options)
+        images, *pixels = (out.shape[axis] for axis in layout.output[:-1])
+        *sides, channels, width = (w.shape[axis] for axis in layout.kernel)
+        groups, positions = layout.window.groups, images * prod(pixels)
+        sizes = groups, positions, channels * prod(sides), width // groups
+        return cls(*sizes, tuple(sides), images, layout)
 
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
-        x = x.transpose(self.of_point)
-        ends = ((*pad, step - 1) for pad, step in zip(self.padding, self.stretch, strict=True))
-        x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
-        cuts = []
-        for offset in np.ndindex(*self.sides):
-            start = [k * step for k, step in zip(offset, self.dilation, strict=True)]
-            stop = [
-                first + (count - 1) * step + 1
-                for first, count, step in zip(start, self.counts, self.strides, strict=True)
-            ]
-            ends = [len(x), *stop, x.shape[-1]]
-            cut = lax.slice(x, [0, *start, 0], ends, [1, *self.strides, 1])
-            cuts.append(cut.reshape(self.positions, self.products, -1))
+        shifted = shifts(x.transpose(self.layout.image), self.sides, self.layout.window)
+        cuts = [each.reshape(self.positions, self.products, -1) for each in shifted]
         stacked = jnp.stack(cuts, 2).swapaxes(0, 1)
         return stacked.reshape(self.products, self.positions, self.before)
 
     def outputs(self, g: Array) -> Float[Array, "b p d"]:
-        g = g.transpose(self.of_output)
+        g = g.transpose(self.layout.output)
         return g.reshape(self.positions, self.products, self.after).swapaxes(0, 1)
 
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
         gradient = gradient.reshape(self.products, *self.sides, -1, self.after)
         gradient = jnp.moveaxis(gradient, 0, -2)
         gradient = gradient.reshape(*gradient.shape[:-2], self.products * self.after)
-        return gradient.transpose(np.argsort(self.of_weight))
+        return gradient.transpose(np.argsort(self.layout.kernel))
 
     @property
     def of_images(self) -> bool:
         """Whether it is an ordinary one of two axes, which `kernel_operands` computes faster."""
-        return len(self.sides) == 2 and self.batch == self.products == 1 and {*self.stretch} == {1}
+        plain = {*self.layout.window.lhs_dilation} == {1}
+        return plain and len(self.sides) == 2 and self.batch == self.products == 1
+
+    @property
+    def of_each_channel(self) -> bool:
+        """Whether each channel of an image has a kernel of its own."""
+        return self.before == prod(self.sides) and self.batch == self.after == 1 < self.products
 
     def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
         """Values and cotangents as images with the features last."""
         of_image = lambda axes: jax.vmap(lambda array: array.transpose(axes)[0])  # noqa: E731
-        return of_image(self.of_point)(x), of_image(self.of_output)(g)
+        return of_image(self.layout.image)(x), of_image(self.layout.output)(g)
 
     @property
     def _shifts(self) -> tuple[tuple[int, ...], ...]:
         """Sides, strides, padding before and dilation, as `kernel_operands` takes them."""
-        before = tuple(first for first, _ in self.padding)
-        return self.sides, self.strides, before, self.dilation
+        window = self.layout.window
+        before = tuple(first for first, _ in window.padding)
+        return self.sides, tuple(window.strides), before, tuple(window.rhs_dilation)
 
     def operands(
         self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
@@ -216,6 +189,10 @@ class Convolution(Product):
         return left[:, None], right[:, None]
 
     def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
+        if self.of_each_channel:
+            both = self._images(x, g)
+            rows = gradients_of_each_channel(*both, self.sides, self.layout.window)
+            return rows.swapaxes(1, 2)[..., None]
         if not self.of_images:
             return super().rows(x, g)
         return kernel_gradients(*self._images(x, g), *self._shifts)
@@ -224,7 +201,7 @@ class Convolution(Product):
         if not self.of_images:
             return super().gradients(x, g)
         rows = self.rows(x, g).transpose(0, 1, 3, 2, 4)
-        return rows.transpose(0, *(1 + axis for axis in np.argsort(self.of_weight)))
+        return rows.transpose(0, *(1 + axis for axis in np.argsort(self.layout.kernel)))
 
 
 class Site(NamedTuple):
@@ -301,5 +278,5 @@ def _product(
     left = equation.inputs[0] == x
     if equation.name == "dot_general":
         return MatrixProduct.of(equation.options["dimension_numbers"], x, w, left)
-    plain = equation.options["batch_group_count"] == 1
-    return Convolution.of(equation.options, x, w, out) if plain and left else None
+    plain = left and is_plain(equation.name, equation.options)
+    return Convolution.of(equation.options, x, w, out) if plain else None
