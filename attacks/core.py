@@ -112,6 +112,9 @@ class Attack:
     ) -> Images:
         """The attacked images, inside the ball around x and inside the box.
 
+        Outside of a function that is compiled as a whole, the gradient is called step by step: give
+        one that is compiled.
+
         Args:
             gradient: of the loss in the images; each image's loss must depend on that image alone,
                 or the summed loss is raised.

@@ -1,20 +1,35 @@
 """Convolutions in the form that CPUs compute fast.
 
-XLA has a fast convolution for CPUs: of arrays (image, *sides, channel) in float32, by kernels
+XLA has a fast convolution for CPUs: of float32 arrays (image, *sides, channel), by kernels
 (*sides, in, out). It brings others into this form, but not inside of a loop, where they take up to
 a hundred times as long. One kernel for each channel it computes slowly everywhere.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from ntkscore.grams import PRECISION
-from ntkscore.lazy import Array, jnp, lax
+from ntkscore.lazy import Array, jax, jnp, lax
+from ntkscore.platforms import platform
 
 Sides = Sequence[int]
+MOST_PLACES = 81
+"""Places of a kernel up to which shifted images are added up; more take long to compile."""
+
+
+def of_each_channel(kernel: Sequence[int], groups: int) -> bool:
+    """Whether kernels of a shape (*sides, in, out) see one channel each, and are small.
+
+    Example:
+        >>> of_each_channel((3, 3, 1, 8), 8), of_each_channel((3, 3, 1, 16), 8)
+        (True, False)
+    """
+    *sides, inputs, outputs = kernel
+    return inputs == 1 < groups == outputs and prod(sides) <= MOST_PLACES
 
 
 class Window(NamedTuple):
@@ -67,14 +82,14 @@ def convolve(
         x: images.
         kernel: with the input channels of one group.
         window: how it moves.
-        precision: of the products, as for `lax.conv_general_dilated`.
+        precision: as for `lax.conv_general_dilated`; sums of shifted images have all bits.
 
     Example:
         >>> import jax.numpy as jnp
         >>> convolve(jnp.ones((1, 4, 4, 3)), jnp.ones((3, 3, 3, 8)), Window.square(3, 2)).shape
         (1, 2, 2, 8)
     """
-    if window.groups > 1 and window.groups == x.shape[-1] == kernel.shape[-1]:
+    if of_each_channel(kernel.shape, window.groups):
         return _of_each_channel(x, kernel, window)
     sides = "".join(map(str, range(x.ndim - 2)))
     return lax.conv_general_dilated(
@@ -123,7 +138,7 @@ def shifts(
             place, sides, window.rhs_dilation, window.strides, padded.shape[1:-1], strict=True
         ):
             start, last = k * gap, size - (side - 1 - k) * gap
-            cuts.append(slice(start, last, stride))
+            cuts.append(slice(start, max(start, last), stride))
         found.append(padded[:, *cuts])
     return found
 
@@ -157,7 +172,12 @@ def pull(
         sides: of the images.
     """
     *size, inputs, outputs = kernel.shape
+    if platform() != "cpu" and max(window.strides) > 1:
+        # What XLA knows as the gradient of a convolution it gives to the GPU's library as one.
+        like = jax.ShapeDtypeStruct((len(g), *sides, inputs * window.groups), g.dtype)
+        return jax.linear_transpose(lambda x: convolve(x, kernel, window, precision), like)(g)[0]
     split = jnp.flip(kernel, range(len(size)))
     split = split.reshape(*size, inputs, window.groups, outputs // window.groups)
-    flipped = split.swapaxes(-1, -3).reshape(*size, -1, inputs * window.groups)
+    flipped = split.swapaxes(-1, -3)
+    flipped = flipped.reshape(*size, outputs // window.groups, inputs * window.groups)
     return convolve(g, flipped, window.transposed(size, sides, g.shape[1:-1]), precision)

@@ -7,10 +7,12 @@ are loops.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
 from ntkscore import convolutions
@@ -63,34 +65,41 @@ class FastConvolution:
     layout: Layout
     precision: Any
 
-    def __call__(self, x: Array, kernel: Array) -> list[Array]:
-        """The output, computed in the fast form on a CPU."""
-        if platform() != "cpu":
-            return self.bind(x, kernel)
+    def _fast(self, x: Array, kernel: Array) -> Array:
         axes = self.layout
         x, kernel = x.transpose(axes.image), kernel.transpose(axes.kernel)
         y = convolutions.convolve(x, kernel, axes.window, self.precision)
-        return [y.transpose(np.argsort(axes.output))]
+        return y.transpose(np.argsort(axes.output))
+
+    def __call__(self, x: Array, kernel: Array) -> list[Array]:
+        """The output, computed in the fast form on a CPU."""
+        return [self._fast(x, kernel)] if platform() == "cpu" else self.bind(x, kernel)
 
     def with_gradient(self, shape: Sequence[int]) -> Callable[..., list[Array]]:
-        """The same, with the gradient in the images in the fast form; the kernel is a constant.
+        """The same, with the gradient in the images in the fast form too.
 
         Args:
             shape: of the images.
         """
         axes = self.layout
         sides = [shape[axis] for axis in axes.image[1:-1]]
+        convolve = jax.custom_vjp(self._fast)
 
-        @jax.custom_vjp
-        def convolve(x: Array, kernel: Array) -> Array:
-            return self(x, kernel)[0]
+        def onward(x: Any, kernel: Any) -> tuple[Array, tuple[Array, Array | None]]:
+            # The images are kept for the kernel's gradient alone, where it is asked for.
+            kept = x.value if kernel.perturbed else None
+            return self._fast(x.value, kernel.value), (kernel.value, kept)
 
-        def back(kernel: Array, g: Array) -> tuple[Array, None]:
-            g, kernel = g.transpose(axes.output), kernel.transpose(axes.kernel)
-            dx = convolutions.pull(g, kernel, axes.window, sides, self.precision)
-            return dx.transpose(np.argsort(axes.image)), None
+        def back(kept: tuple[Array, Array | None], g: Any) -> tuple[Any, Any]:
+            kernel, x = kept
+            if isinstance(g, SymbolicZero):
+                return None, None
+            turned, weights = g.transpose(axes.output), kernel.transpose(axes.kernel)
+            dx = convolutions.pull(turned, weights, axes.window, sides, self.precision)
+            dx = dx.transpose(np.argsort(axes.image))
+            return dx, None if x is None else jax.vjp(partial(self._fast, x), kernel)[1](g)[0]
 
-        convolve.defvjp(lambda x, kernel: (convolve(x, kernel), kernel), back)
+        convolve.defvjp(onward, back, symbolic_zeros=True)
         return lambda *both: [convolve(*both)] if platform() == "cpu" else self.bind(*both)
 
 

@@ -21,7 +21,7 @@ from ntkscore.grams import Taps, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
 from ntkscore.trace.contributions import contributions_of, shares_of
-from ntkscore.trace.layouts import FastConvolution
+from ntkscore.trace.logits import fast_gradients
 from ntkscore.trace.parameters import fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
@@ -40,18 +40,6 @@ def passes_of(model: Model, points: Points) -> Passes:
     if model.coupled:
         return WholePasses(model)
     return TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
-
-
-def logits_of(model: Model, points: Points) -> Callable[[PyTree, Points], Logits]:
-    """A network's `apply` for attacks in a loop; only its gradient in the points is right.
-
-    Args:
-        model: the network.
-        points: of the shape and dtype of those that it will be given.
-    """
-    if model.passes is not None or model.coupled:
-        return model.apply
-    return TracedPasses(model, jax.ShapeDtypeStruct(points.shape[1:], points.dtype)).logits
 
 
 class WholePasses(Passes):
@@ -180,11 +168,7 @@ class TracedPasses:
         self._residuals = sorted(inputs.union(self.rectifiers, self._features))
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
         self.shares = shares_of(program, self.contributions, self.kinds)
-        self._convolutions = {
-            place: each.function.with_gradient(each.points[0].shape)
-            for place, each in program.point_equations.items()
-            if isinstance(each.function, FastConvolution) and each.points == [each.inputs[0]]
-        }
+        self._convolutions = fast_gradients(program)
 
     @property
     def unused(self) -> list[tuple]:
@@ -225,12 +209,6 @@ class TracedPasses:
 
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
         return {v: jnp.zeros((count, *v.shape), v.dtype) for v in values}
-
-    def logits(self, params: PyTree, points: Points) -> Logits:
-        """Logits of points, differentiable in them."""
-        derived = self.program.derive(jax.tree.leaves(params))
-        run = partial(self.program.run, derived, instead=self._convolutions)
-        return jax.vmap(lambda point: run(point)[self._logits])(points)
 
     def forward(self, params: PyTree, points: Points) -> tuple[Logits, Kept]:
         """Logits of points, and the residuals that the backward passes need."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
@@ -24,6 +25,8 @@ LONGEST_LOOP = 16
 """Steps of a loop that is unrolled; a longer one stays an equation of its own."""
 INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
 """Operations whose inner equations stand in their place."""
+ONE_DTYPE = ({np.dtype("float32")}, {np.dtype("float64")})
+"""Those of all arrays of a convolution that has a fast form."""
 Instead = Mapping[int, Callable[..., Any]]
 """Functions that replace equations, by place."""
 
@@ -338,7 +341,7 @@ def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
             return list(out) if primitive.multiple_results else [out]
 
         dtypes = {variable.aval.dtype for variable in (*equation.invars, *equation.outvars)}
-        if is_plain(primitive.name, options) and len(dtypes) == 1:
+        if is_plain(primitive.name, options) and dtypes in ONE_DTYPE:
             return FastConvolution(bind, Layout.of(options), options["precision"])
         return bind
     # What holds functions of its own, such as a rule for its derivative, is left to JAX as a whole.

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ntkscore.convolutions import gradients_of_each_channel, shifts
+from ntkscore.convolutions import gradients_of_each_channel, of_each_channel, shifts
 from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
 from ntkscore.trace.layouts import Layout, is_plain
 from ntkscore.trace.program import Equation, Program, Value, read
@@ -164,8 +164,10 @@ class Convolution(Product):
 
     @property
     def of_each_channel(self) -> bool:
-        """Whether each channel of an image has a kernel of its own."""
-        return self.before == prod(self.sides) and self.batch == self.after == 1 < self.products
+        """Whether each channel of an image has a small kernel of its own."""
+        inputs = self.before // prod(self.sides)
+        kernel = *self.sides, inputs, self.after * self.products
+        return self.batch == 1 and of_each_channel(kernel, self.products)
 
     def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
         """Values and cotangents as images with the features last."""
@@ -173,7 +175,7 @@ class Convolution(Product):
         return of_image(self.layout.image)(x), of_image(self.layout.output)(g)
 
     @property
-    def _shifts(self) -> tuple[tuple[int, ...], ...]:
+    def _moves(self) -> tuple[tuple[int, ...], ...]:
         """Sides, strides, padding before and dilation, as `kernel_operands` takes them."""
         window = self.layout.window
         before = tuple(first for first, _ in window.padding)
@@ -184,7 +186,7 @@ class Convolution(Product):
     ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
         if not self.of_images:
             return super().operands(x, g)
-        one = lambda x, g: kernel_operands(x, g, *self._shifts)  # noqa: E731
+        one = lambda x, g: kernel_operands(x, g, *self._moves)  # noqa: E731
         left, right = jax.vmap(one)(*self._images(x, g))
         return left[:, None], right[:, None]
 
@@ -195,7 +197,7 @@ class Convolution(Product):
             return rows.swapaxes(1, 2)[..., None]
         if not self.of_images:
             return super().rows(x, g)
-        return kernel_gradients(*self._images(x, g), *self._shifts)
+        return kernel_gradients(*self._images(x, g), *self._moves)
 
     def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
         if not self.of_images:

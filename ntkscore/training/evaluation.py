@@ -18,7 +18,7 @@ from attacks.square import SquareAttack
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
-from ntkscore.trace.passes import logits_of
+from ntkscore.trace.logits import logits_of
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
 from ntkscore.training.steps import as_pixels, mean_loss

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,10 @@ import pytest
 from jax import Array, lax
 
 import attacks
-from ntkscore import Model, stack
+from ntkscore import Model, ntk, stack
 from ntkscore.convolutions import Window, convolve, pull
 from ntkscore.platforms import traced_for
-from ntkscore.trace.passes import TracedPasses, logits_of
+from ntkscore.trace.logits import logits_of
 from tests.networks import EXACT, error
 
 FAST = re.compile(r"b(\d*)f_\1io->b\1f")
@@ -124,13 +125,54 @@ def test_a_loop_has_the_fast_form_alone() -> None:
 
 def test_accelerators_are_given_the_convolutions_as_they_stand() -> None:
     model, images, _ = network()
-    passes = TracedPasses(model, images[0])
+    logits = logits_of(model, images)
     # A function of its own for each, since JAX keeps what it has traced.
-    here = jax.make_jaxpr(lambda x: passes.logits(model.params, x))(images)
+    here = jax.make_jaxpr(lambda x: logits(model.params, x))(images)
     with traced_for("gpu"):
-        there = jax.make_jaxpr(lambda x: passes.logits(model.params, x))(images)
+        there = jax.make_jaxpr(lambda x: logits(model.params, x))(images)
     assert "custom_vjp" in str(here)
     assert "custom_vjp" not in str(there)
+
+
+def test_kernels_and_logits_are_differentiable_in_the_weights(double: None) -> None:
+    model, images, _ = network()
+
+    def of_jacobian(weights: dict[str, Array], points: Array) -> Array:
+        total = lambda w, x: channels_first(w, x[None]).sum()  # noqa: E731
+        rows = jax.vmap(jax.grad(total), (None, 0))(weights, points)
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(rows))
+
+    def of_kernel(weights: dict[str, Array], points: Array) -> Array:
+        return jnp.trace(ntk(Model(channels_first, weights), points))
+
+    given = model.params, images
+    for expected, got in zip(
+        jax.tree.leaves(jax.grad(of_jacobian, (0, 1))(*given)),
+        jax.tree.leaves(jax.grad(of_kernel, (0, 1))(*given)),
+        strict=True,
+    ):
+        assert error(got, expected) < EXACT
+    moved = jax.jvp(of_kernel, given, given)[1]
+    assert float(moved) == pytest.approx(float(jax.jvp(of_jacobian, given, given)[1]))
+
+    fast = logits_of(model, images)
+    square = lambda apply, w: jnp.sum(apply(w, images) ** 2)  # noqa: E731
+    ours, theirs = (
+        jax.grad(partial(square, apply))(model.params) for apply in (fast, channels_first)
+    )
+    assert all(error(ours[name], theirs[name]) < EXACT for name in theirs)
+
+
+def test_large_kernels_of_each_channel_are_left_to_xla() -> None:
+    x, kernel = jnp.ones((1, 8, 8, 2)), jnp.ones((31, 31, 1, 2))
+    run = lambda x: convolve(x, kernel, Window.square(31, groups=2))  # noqa: E731
+    assert str(jax.make_jaxpr(run)(x)).count("conv_general_dilated[") == 1
+
+
+def test_a_kernel_may_be_wider_than_the_image(double: None) -> None:
+    window = Window((1, 1), ((0, 0), (3, 3)), (1, 1), (1, 1), 2)
+    x, kernel = jnp.ones((1, 4, 4, 2)), jnp.ones((7, 7, 1, 2))
+    assert convolve(x, kernel, window).shape == (1, 0, 4, 2)
 
 
 def test_an_attack_is_the_same_in_a_compiled_function() -> None:
