@@ -30,7 +30,7 @@ from experiments.paper import (
 from experiments.prediction import few_across, few_calibration, few_labels, few_trained
 from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
 from experiments.theory.studies import THEORY
-from experiments.training import beta, corruptions, proof
+from experiments.training import beta, corruptions, differentiable, proof
 from ntkscore.cli.display import input_errors
 from ntkscore.data.images import load_images
 from ntkscore.paths import data_home
@@ -89,6 +89,10 @@ TRAINING = {
         "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
         corruptions.run,
     ),
+    "training-differentiable": Experiment(
+        "Searches over a network of all operations: DARTS and AdvRush (Table 7)",
+        differentiable.run,
+    ),
 }
 DARTS = {
     "darts-measures": Experiment(
@@ -128,7 +132,7 @@ PAGES = {
 """Pages by name: their experiments, and what they are about."""
 
 Full = Annotated[
-    bool, typer.Option("--full", help="Sizes for an accelerator, of experiments about the theory.")
+    bool, typer.Option("--full", help="Sizes for an accelerator, of experiments that have them.")
 ]
 DataDir = Annotated[
     Path | None,

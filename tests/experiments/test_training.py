@@ -1,18 +1,30 @@
 """Experiments that train: corruptions, signs of masked gradients, and what they conclude."""
 
 from functools import partial
+from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
+from cells import Cell
+from cells.cell_space import STATISTICS
+from cells.nasbench201.cell import OPERATIONS
+from cells.nasbench201.forward import CellRules, run
+from cells.nasbench201.space import NASBench201
+from cells.nasbench201.training import Training
+from cells.rules import trained_logits
+from experiments.paper.picks import PAPER_METRICS
 from experiments.study import Study
-from experiments.training import beta, corruptions
+from experiments.training import beta, corruptions, differentiable
 from experiments.training.corrupted import CORRUPTIONS, clouds, corrupted
 from experiments.training.corruptions import costs, figure_7, table_6
 from experiments.training.gradients import PAPER, mean_interval, sign_findings
 from experiments.training.setting import SmallTraining
 from ntkscore.training.evaluation import CHECKS
+from tests.networks import EXACT, error
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3)).astype(np.uint8)
 GREY = np.full((2, 32, 32, 3), 100, np.uint8)
@@ -225,3 +237,76 @@ def test_cells_are_the_sparse_ones_and_a_range(study: Study) -> None:
     sparse = {empty: cell for cell, empty in cells.items() if empty >= 0}
     assert sparse == {0: "323133", 1: "333103", 2: "303103", 3: "030102", 4: "200020"}
     assert len(cells) == 5 + corruptions.CELLS
+
+
+@pytest.mark.parametrize("digits", ["323134", "104423"])
+def test_a_network_of_all_operations_holds_every_cell(double: None, digits: str) -> None:
+    space = NASBench201(channels=2, cells_per_stage=2)
+    variables = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float64), space.initial(jax.random.key(0))
+    )
+    images = jnp.asarray(IMAGES / 255)
+
+    def logits(rules: CellRules) -> jax.Array:
+        given = rules, variables["params"], variables[STATISTICS], images
+        return trained_logits(run, type(rules), *given, train=True)[0]
+
+    def mixed(digits: str) -> jax.Array:
+        shares = np.eye(len(OPERATIONS))[[int(digit) for digit in digits]]
+        return logits(differentiable.Mixture.at(space.flax_network, jnp.asarray(shares)))
+
+    known = Training.of(space.flax_network, np.array([int(digit) for digit in digits]))
+    assert error(mixed(digits), logits(known)) < EXACT
+    assert error(mixed("323131"), logits(known)) > 0.01
+
+
+def test_the_roughness_of_a_loss_is_the_change_of_its_gradient(double: None) -> None:
+    rng = np.random.default_rng(0)
+    weights, x = jnp.asarray(rng.normal(size=(12, 3))), jnp.asarray(rng.uniform(size=(4, 2, 2, 3)))
+    y, std = jnp.arange(4) % 3, jnp.asarray([0.2, 0.3, 0.4])
+    logits = lambda x: jnp.tanh(x.reshape(len(x), -1) @ weights)  # noqa: E731
+
+    def change(x: jax.Array, y: jax.Array) -> float:
+        loss = lambda u: -jax.nn.log_softmax(logits((x + u * std)[None])[0])[y]  # noqa: E731
+        here = jax.grad(loss)(jnp.zeros_like(x))
+        move = differentiable.STEP * jnp.sign(here) / np.sqrt(here.size)
+        return float(jnp.linalg.norm(jax.grad(loss)(move) - here))
+
+    expected = np.mean([change(*one) for one in zip(x, y, strict=True)])
+    assert float(differentiable.roughness(logits, x, y, std)) == pytest.approx(expected)
+
+
+def test_a_row_of_table_7_is_the_cell_with_its_accuracies() -> None:
+    accuracies = {metric: np.full(15_625, 0.7) for metric in PAPER_METRICS}
+    printed = differentiable.DIFFERENTIABLE
+    skips, other = (Cell.from_digits(digits).index for digits in ("111111", "144114"))
+    for index in (skips, other):
+        for metric, value in zip(PAPER_METRICS, printed["DARTS"], strict=True):
+            accuracies[metric][index] = value + (0.001 if index == skips else 0.003)
+    cells = pd.Series(
+        ["111111", "333333"],
+        pd.MultiIndex.from_product([["DARTS"], [0, 1]], names=["method", "seed"]),
+    )
+    row, advrush, found = differentiable.findings(accuracies, cells)
+    assert (row.ours, row.verdict) == ("1 function: 111111", "reproduced")
+    assert row.why.endswith("the next is 0.0030 away")
+    assert (advrush.ours, advrush.verdict) == ("0 functions", "not reproduced")
+    assert "111111 0.214, 333333 0.700" in found.ours
+    accuracies["val_acc"][skips] += 0.001
+    assert next(differentiable.findings(accuracies, cells)).verdict == "not reproduced"
+
+
+@pytest.mark.thorough
+def test_searches_over_a_network_of_all_operations(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"IMAGES": 256, "CHANNELS": 2, "EPOCHS": 5, "SEEDS": 1}
+    for name, value in sizes.items():
+        monkeypatch.setattr(differentiable, name, value)
+    frame = differentiable.searches(Study(data_dir))
+    assert frame.groupby("method")["epoch"].max().to_dict() == {"DARTS": 5, "AdvRush": 6}
+    totals = frame.groupby(["method", "seed", "epoch", "edge"])["weight"].sum()
+    np.testing.assert_allclose(totals, 1, rtol=1e-5)
+    assert all(len(digits) == 6 for digits in differentiable.chosen(frame))
+    last, first = (frame[frame["epoch"] == epoch]["weight"].std() for epoch in (5, 1))
+    assert last > first
