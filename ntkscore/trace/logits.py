@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 from jaxtyping import Array, PyTree
@@ -20,16 +21,15 @@ def fast_gradients(program: Program) -> dict[int, Callable[..., list[Array]]]:
     }
 
 
-def logits_of(model: Model, points: Points) -> Callable[[PyTree, Points], Logits]:
+def logits_of(model: Model, point: Any) -> Callable[[PyTree, Points], Logits]:
     """A network's `apply`, with convolutions that CPUs compute fast where an attack is a loop.
 
     Args:
         model: the network.
-        points: of the shape and dtype of those that it will be given.
+        point: of the shape and dtype of one point.
     """
     if model.passes is not None or model.coupled:
         return model.apply
-    point = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
     program = Program(model.apply, model.params, point)
     fast, last = fast_gradients(program), program.logits
     if not fast or not isinstance(last, Value):

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -256,16 +256,24 @@ class _Classifier:
     seed: int
     programs: dict[Answer, Callable[..., Any]] = field(default_factory=dict)
 
+    @cached_property
+    def dtype(self) -> Any:
+        """That of the network's first weights, which the images are given."""
+        return jax.tree.leaves(self.model.params)[0].dtype
+
+    @cached_property
+    def logits(self) -> Callable[[PyTree, Array], Array]:
+        """The network's logits of (params, images), read once for all attacks."""
+        return logits_of(self.model, jax.ShapeDtypeStruct(self.images.shape[1:], self.dtype))
+
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images that are classified correctly by the logits of an `Answer`."""
 
         def right(params: PyTree, x: Array, y: Array, key: Array, rho: Array) -> Array:
-            network = partial(logits_of(self.model, x), params)
-            return jnp.argmax(answer(network, x, y, key, rho), 1) == y
+            return jnp.argmax(answer(partial(self.logits, params), x, y, key, rho), 1) == y
 
         if answer not in self.programs:
             self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
-        dtype = jax.tree.leaves(self.model.params)[0].dtype
         found = []
         for start in range(0, len(self.labels), BATCH):
             rows = np.arange(start, min(start + BATCH, len(self.labels)))
@@ -273,10 +281,10 @@ class _Classifier:
             filled = np.resize(rows, min(BATCH, len(self.labels)))
             mask = self.programs[answer](
                 self.model.params,
-                as_pixels(self.images[filled], dtype),
+                as_pixels(self.images[filled], self.dtype),
                 jnp.asarray(self.labels[filled], jnp.int32),
                 jax.random.fold_in(jax.random.key(self.seed), start),
-                jnp.asarray(rho, dtype),
+                jnp.asarray(rho, self.dtype),
             )
             found.append(np.asarray(mask)[: len(rows)])
         return np.concatenate(found)

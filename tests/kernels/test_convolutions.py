@@ -91,7 +91,7 @@ def test_attacks_and_kernels_of_a_network_with_channels_first(double: None) -> N
     model, images, labels = network()
     attack = attacks.pgd(0.1, 3)
     plain = attack(loss_gradient(model.logits, labels), images)
-    fast = jax.jit(lambda x: logits_of(model, x)(model.params, x))
+    fast = jax.jit(lambda x: logits_of(model, x[0])(model.params, x))
     assert error(fast(images), model.logits(images)) < EXACT
     again = attack(loss_gradient(fast, labels), images)
     assert error(again, plain) < EXACT
@@ -116,7 +116,7 @@ def forms(logits: Callable[[Array], Array], images: Array, labels: Array) -> lis
 
 def test_a_loop_has_the_fast_form_alone() -> None:
     model, images, labels = network()
-    fast = forms(lambda x: logits_of(model, x)(model.params, x), images, labels)
+    fast = forms(lambda x: logits_of(model, x[0])(model.params, x), images, labels)
     assert fast
     assert all(FAST.fullmatch(form) for form in fast)
     plain = forms(model.logits, images, labels)
@@ -125,7 +125,7 @@ def test_a_loop_has_the_fast_form_alone() -> None:
 
 def test_accelerators_are_given_the_convolutions_as_they_stand() -> None:
     model, images, _ = network()
-    logits = logits_of(model, images)
+    logits = logits_of(model, images[0])
     # A function of its own for each, since JAX keeps what it has traced.
     here = jax.make_jaxpr(lambda x: logits(model.params, x))(images)
     with traced_for("gpu"):
@@ -155,7 +155,7 @@ def test_kernels_and_logits_are_differentiable_in_the_weights(double: None) -> N
     moved = jax.jvp(of_kernel, given, given)[1]
     assert float(moved) == pytest.approx(float(jax.jvp(of_jacobian, given, given)[1]))
 
-    fast = logits_of(model, images)
+    fast = logits_of(model, images[0])
     square = lambda apply, w: jnp.sum(apply(w, images) ** 2)  # noqa: E731
     ours, theirs = (
         jax.grad(partial(square, apply))(model.params) for apply in (fast, channels_first)
