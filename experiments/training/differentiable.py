@@ -4,9 +4,9 @@ Every edge adds up its five operations, weighed by a softmax of numbers of its o
 images trains the network's weights, the other half the edges' numbers. The cell has the largest
 operation of each edge.
 
-Source: Liu et al. (2019), "DARTS", first order, as set by Dong and Yang (2020), "NAS-Bench-201";
-Mok et al. (2021), "AdvRush", as its authors' code has it. Here normalisations use the batch's
-statistics throughout, also in AdvRush's term.
+Source: Liu et al. (2019), "DARTS", first order, with its settings; Mok et al. (2021), "AdvRush", as
+its authors' code has it. Normalisations here have trained scales and shifts, and use the batch's
+statistics throughout, in AdvRush's term too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +21,7 @@ import optax
 import pandas as pd
 from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from cells import layers
 from cells.cell_space import STATISTICS
@@ -31,16 +32,14 @@ from cells.nasbench201.training import Training
 from cells.rules import Weights, trained_logits
 from experiments.paper.picks import PAPER_METRICS, space_accuracies
 from experiments.paper.search import DIFFERENTIABLE
-from experiments.plotting import panels
+from experiments.plotting import metric_label, panels
 from experiments.study import DATASET, METRIC, Finding, Outcome, Study, count_of, verdict
-from ntkscore.data.images import load_images
+from experiments.training.setting import SmallTraining
 from ntkscore.grams import Images
-from ntkscore.run import devices
-from ntkscore.training.fit import split
 from ntkscore.training.steps import as_pixels, augmented, cross_entropy, mean_loss
 
 IMAGES, CHANNELS, CELLS, EPOCHS, SEEDS = 4000, 4, 1, 15, 3
-"""Images of both halves; channels and cells per stage; epochs, less a fifth for AdvRush's term."""
+"""Images of both halves; channels and cells per stage; epochs, AdvRush has a fifth more; seeds."""
 FULL = {"IMAGES": 50_000, "CHANNELS": 16, "CELLS": 5, "EPOCHS": 50, "SEEDS": 3}
 BATCH, PAD = 64, 4
 RATES, MOMENTUM, DECAY, CLIP = (0.025, 0.001), 0.9, 3e-4, 5.0
@@ -189,13 +188,9 @@ class Search:
 
 def searches(study: Study) -> pd.DataFrame:
     """Weights of the operations, a row per method, seed, epoch, edge and operation."""
-    devices.keep_compiled()
-    images = load_images(DATASET, study.data_dir)
-    rows = np.concatenate(split(len(images.labels), len(images.labels) // 2))
-    rows = np.random.default_rng(study.seed).permutation(rows)[:IMAGES]
-    parts = rows[: IMAGES // 2], rows[IMAGES // 2 :]
-    first, second = ((images.images[part], images.labels[part]) for part in parts)
-    space = NASBench201(channels=CHANNELS, cells_per_stage=CELLS).on(images.task)
+    sizes = {"train": IMAGES // 2, "test": IMAGES // 2}
+    small = SmallTraining(study, sizes | {"channels": CHANNELS, "cells_per_stage": CELLS})
+    halves = small.train, small.test
     lengths: Mapping[str, tuple[int, int | None]] = {
         "DARTS": (EPOCHS, None),
         "AdvRush": (EPOCHS + EPOCHS // 5, EPOCHS),
@@ -203,7 +198,7 @@ def searches(study: Study) -> pd.DataFrame:
     found = []
     for method, (epochs, smooth) in lengths.items():
         for seed in range(SEEDS):
-            search = Search(space, (first, second), study.seed + seed, epochs, smooth)
+            search = Search(small.space, halves, study.seed + seed, epochs, smooth)
             for epoch, shares in enumerate(search.run(), 1):
                 table = pd.DataFrame(shares, columns=[*OPERATIONS]).rename_axis("edge")
                 long = table.reset_index().melt("edge", var_name="operation", value_name="weight")
@@ -215,7 +210,7 @@ def largest_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The largest operation of each edge after the last epoch, by method, seed and edge."""
     last = frame[frame["epoch"] == frame.groupby("method")["epoch"].transform("max")]
     keys = ["method", "seed", "edge"]
-    return last.loc[last.groupby(keys)["weight"].idxmax()].set_index(keys)
+    return last.loc[last.groupby(keys, sort=False)["weight"].idxmax()].set_index(keys)
 
 
 def chosen(frame: pd.DataFrame) -> pd.Series:
@@ -242,7 +237,7 @@ def findings(accuracies: Mapping[str, np.ndarray], cells: pd.Series) -> Iterator
         yield Finding(
             f"{method}: a cell of the table has the accuracies of Table 7",
             ", ".join(f"{value:.3f}" for value in printed),
-            f"{count_of(len(first), 'function')}" + (f": {named}{more}" if named else ""),
+            count_of(len(first), "function") + (f": {named}{more}" if named else ""),
             verdict(len(first) > 0),
             f"within {APART:g} in all five; the next is {beyond:.4f} away",
         )
@@ -255,8 +250,7 @@ def findings(accuracies: Mapping[str, np.ndarray], cells: pd.Series) -> Iterator
             listed,
             "not decidable",
             f"{CHANNELS} channels, {count_of(CELLS, 'cell')} per stage, {IMAGES:,} images, "
-            f"{EPOCHS} epochs; "
-            f"median of the table {np.median(accuracies[METRIC]):.3f}",
+            f"{EPOCHS} epochs; median of the table {np.median(accuracies[METRIC]):.3f}",
         )
 
 
@@ -268,6 +262,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         for name in OPERATIONS:
             axis.plot(means.index, means[name], label=name)
         axis.set(title=method, xlabel="epoch")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].set_ylabel("weight, mean over edges")
     axes[0].legend(fontsize="x-small")
     return figure
@@ -282,7 +277,7 @@ def run(study: Study) -> Outcome:
     places = [Cell.from_digits(digits).index for digits in cells]
     summary = cells.rename("cell").reset_index()
     for metric in PAPER_METRICS:
-        summary[metric] = accuracies[metric][places]
+        summary[metric_label(metric)] = accuracies[metric][places]
     configuration = {"images": IMAGES, "channels": CHANNELS, "cells_per_stage": CELLS}
     configuration |= {"epochs": EPOCHS, "seeds": SEEDS, "batch": BATCH}
     return Outcome(
