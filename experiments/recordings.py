@@ -18,7 +18,7 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Space, options
 from cells.wideresnet import WideResNet
 from experiments.darts import printed_tables
-from experiments.study import BENCHMARK, DARTS_TABLE, DATASET, RECORDED
+from experiments.study import BENCHMARK, DARTS_TABLE, DATASET, KERNELS, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import progress_display
@@ -41,6 +41,8 @@ GRID = tuple(round(0.1 * i, 1) for i in range(11))
 RADII = tuple(level / 255 for level in (1, 2, 3, 4, 6, 8, 12, 16))
 SHIPPED_BETA = 0.5
 JOINT_SCORES = ("frobenius", "trace", "lambda_min")
+DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
+"""Scores of a kernel in the figure of coefficients."""
 BITS = 14
 """Mantissa bits kept of a kernel's scores (relative precision 6e-5); ranks need no more. Other
 measures, logarithms for the most part, are kept as they are."""
@@ -95,7 +97,14 @@ class Recording:
         return Config(**self._chosen(Config))
 
 
-SPACE = {"space": Recording(MODERATE | {"betas": GRID})}
+SPACE = {
+    "space": Recording(MODERATE | {"betas": GRID}),
+    "space-pgd": Recording(
+        MODERATE | {"attack": "pgd"},
+        seeds=1,
+        only=tuple(f"{kernel}.{score}" for kernel in KERNELS for score in DRAWN),
+    ),
+}
 PROXIES = {
     name: Recording(MODERATE | {"proxies": True}, only=scores)
     for name, scores in {
@@ -250,14 +259,13 @@ def round_mantissa(values: np.ndarray, bits: int = BITS) -> np.ndarray:
 
 
 def kept_rows(rows: pd.DataFrame, only: Sequence[str] = ()) -> pd.DataFrame:
-    """The rows of some scores; else those that the figures use, the scores of kernels rounded."""
+    """The rows of some scores, else those that the figures use; the scores of kernels rounded."""
     if only:
-        return rows[(rows["kernel"] + "." + rows["score"]).isin(only)]
-    joint = rows["kernel"].isin(JOINT)
-    used = rows[~joint | rows["score"].isin(JOINT_SCORES)]
-    rounded = round_mantissa(used["value"].to_numpy())
+        used = rows[(rows["kernel"] + "." + rows["score"]).isin(only)]
+    else:
+        used = rows[~rows["kernel"].isin(JOINT) | rows["score"].isin(JOINT_SCORES)]
     kernels = used["score"].isin([*measures_of(KERNEL)])
-    return used.assign(value=used["value"].mask(kernels, rounded))
+    return used.assign(value=used["value"].mask(kernels, round_mantissa(used["value"].to_numpy())))
 
 
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:

@@ -2,7 +2,7 @@
 
 The paper's three findings are about the Frobenius norm, its NTK-score. They are tested under our
 default convention and under that of KNAS, which the paper says it follows. All cells of the table
-at FGSM 8/255; a seeded sample of them otherwise.
+at 8/255, under FGSM with three seeds and under PGD with one; a seeded sample of them otherwise.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from experiments.paper.contrasts import NTK_SCORE, Correlation, RecordedScores
 from experiments.plotting import COLUMN, metric_label, score_label
-from experiments.recordings import CALIBRATED_SUM, FINDINGS, INSTANCE_LOSS
+from experiments.recordings import CALIBRATED_SUM, DRAWN, FINDINGS, INSTANCE_LOSS
 from experiments.study import (
     DATASET,
     FIRST,
@@ -35,10 +35,10 @@ from ntkscore.analysis.paired import partial_spearman
 from ntkscore.api.accuracies import correlate
 from ntkscore.text import format_rho
 
-DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
 TESTED = (("space", 8), *((name, level) for name in FINDINGS for level in (3, 8)))
-RECORDINGS = (*TESTED, ("radii", 3))
-"""Recordings and radii, in grey levels, of the scores."""
+RECORDINGS = (*TESTED, ("space-pgd", 8), ("radii", 3))
+"""Recordings and radii, in grey levels, of the scores. `space-pgd` has one seed, and a verdict
+needs three."""
 PAIRS = tuple(
     ((f"findings/{convention}-fgsm", level), (f"findings/{convention}-pgd", level))
     for convention in (CALIBRATED_SUM, INSTANCE_LOSS)

@@ -68,7 +68,7 @@ def mostly_thorough(*names: str) -> list[object]:
 def test_list_names_them_all() -> None:
     lines = invoke("list").splitlines()
     assert [line.split()[0] for line in lines[:-1]] == [*ALL]
-    assert lines[-1].startswith("recordings: space, trainability, perturbations, weights")
+    assert lines[-1].startswith("recordings: space, space-pgd, trainability, perturbations")
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def test_names_of_recordings() -> None:
         n for n in RECORDINGS if n.startswith("fidelity/")
     }
     with pytest.raises(
-        InputError, match="expected one of space, trainability, perturbations, weights"
+        InputError, match="expected one of space, space-pgd, trainability, perturbations"
     ):
         recordings_named(["nothing"])
 
