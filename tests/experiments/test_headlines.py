@@ -24,6 +24,7 @@ ROW = re.compile(
     \|\ (?P<beside_counts>{NUMBER}|–)\ \|$""",
     re.MULTILINE | re.VERBOSE,
 )
+PUBLISHED = "clean.vkdnw+flops+clean.expressivity+clean.trainability+clean.jacov"
 ROWS = {row["measure"]: row.groupdict() for row in ROW.finditer(RANKING)}
 
 
@@ -36,6 +37,10 @@ def test_the_readmes_limits_are_the_pages_and_the_reports() -> None:
     limits = README.partition("## Limits")[2].partition("##")[0]
     counts = "params+layers+path_pools+field"
     wanted = [ROWS[one]["spearman"] for one in (str(DEFAULT), counts, "params", "robust.frobenius")]
+    (knas,) = re.findall(r"^\| instance, loss \| FGSM 8/255 .* robust\.frobenius .*$", REPORT, re.M)
+    wanted += [re.findall(NUMBER, knas.split("|")[-3])[0], ROWS[PUBLISHED]["spearman"]]
+    wanted += [ROWS[one]["imagenet"] for one in (PUBLISHED, str(DEFAULT))]
+    wanted += [ROWS[one]["top10"] for one in (PUBLISHED, str(DEFAULT))]
     assert re.findall(r"0\.\d{3}", limits) == wanted
     rows = re.findall(
         r"^\| ([\w'., :]+) \| (\d+ of 25|–) \| ([\d., ]+) \| ([\d., ]+) \|$", RANKING, re.MULTILINE
