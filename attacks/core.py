@@ -50,6 +50,9 @@ def project(x: Images, centre: Images, rho: float | Array, norm: Norm = "linf") 
 
 def project_to_sphere(x: Images) -> Images:
     """Each image divided by its Euclidean length, as the theory's inputs are; zero stays zero."""
+    # Squares of small gradients would be zero in float32. Powers of two change no digit.
+    _, exponents = jnp.frexp(jnp.max(jnp.abs(x), tuple(range(1, x.ndim)), keepdims=True))
+    x = jnp.ldexp(x, -exponents)
     lengths = _lengths(x)
     return x / jnp.where(lengths > 0, lengths, 1)
 

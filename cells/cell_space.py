@@ -109,15 +109,8 @@ class StagedSpace(Space):
         def apply(params: Any, points: Array) -> Any:
             return self.logits({**variables, "params": params}, code, points)
 
-        def by_batches(params: Any, points: Array) -> Any:
-            # Each set of N points is normalised by itself.
-            if points.shape == images.shape:
-                return apply(params, points)
-            batches = points.reshape(-1, *images.shape)
-            return jax.vmap(lambda x: apply(params, x))(batches).reshape(len(points), -1)
-
         if mode.live not in (None, measure_each):
-            return Model(by_batches if mode.coupled else apply, params, coupled=mode.coupled)
+            return Model(apply, params, coupled=mode.coupled)
         calibrating = images if mode.calibrates else None
         statistics, passes = self.prepared(code, variables, calibrating)
         variables = {**variables, STATISTICS: statistics}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isnan
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -72,14 +73,10 @@ def check_choices(value: Any) -> None:
         InputError: if one is not.
     """
     for field in options(value):
-        entry, kind = getattr(value, field.name), type(field.default)
-        # Python counts truth values as integers, and an integer is as good as a float.
-        fits = isinstance(entry, bool) == (kind is bool) and isinstance(
-            entry, (int, float) if kind is float else kind
-        )
-        if field.default is not None and not fits:
+        entry = getattr(value, field.name)
+        if field.default is not None and not _fits(entry, field.default):
             raise InputError(
-                f"expected {field.name} to be of the type {kind.__name__}, such as "
+                f"expected {field.name} to be of the type {type(field.default).__name__}, such as "
                 f"{field.default!r}, got {entry!r}; correct it"
             )
         choices = field.metadata["choices"]
@@ -88,6 +85,17 @@ def check_choices(value: Any) -> None:
                 f"expected {field.name} to be one of {', '.join(allowed)}, got {entry!r}; "
                 "choose one of them"
             )
+
+
+def _fits(entry: Any, default: Any) -> bool:
+    """Whether an entry is of a default's type; of a tuple, each of its elements."""
+    kind = type(default)
+    if kind is tuple and default:
+        return isinstance(entry, tuple) and all(_fits(each, default[0]) for each in entry)
+    # Python counts truth values as integers, and an integer is as good as a float.
+    return isinstance(entry, bool) == (kind is bool) and isinstance(
+        entry, Real if kind is float else kind
+    )
 
 
 def check_least(value: Any, **least: int) -> None:
@@ -179,7 +187,7 @@ class Space(ABC):
         """Counts on an architecture beside its costs, by name.
 
         By default the other counts on the network's trace: its layers, depth, receptive field.
-        None where the space has `costs` of its own.
+        Empty where the space has `costs` of its own.
         """
         if type(self).costs is not Space.costs:
             return {}

@@ -33,6 +33,7 @@ from experiments.theory.studies import THEORY
 from experiments.training import beta, corruptions, differentiable, proof
 from ntkscore.cli.display import input_errors
 from ntkscore.data.images import load_images
+from ntkscore.errors import check_choice
 from ntkscore.paths import data_home
 
 EXPERIMENTS = {
@@ -234,6 +235,7 @@ def rerun(
         name, study, checksums = read_record(record, data_home(data_dir))
         if study.checksums() != checksums:
             typer.echo("tables or recordings are not those of the record", err=True)
+        check_choice(name, ALL, "the record's experiment")
         outcome = ALL[name].outcome(study)
         for path in write_outcome(outcome, study, name, out):
             typer.echo(path)

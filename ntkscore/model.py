@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Shaped
 
+from ntkscore.errors import InputError
 from ntkscore.grams import Taps
 from ntkscore.lazy import Array, PyTree
 
@@ -178,10 +179,10 @@ class Trainable(NamedTuple):
         """A network without statistics.
 
         Raises:
-            ValueError: if its logits depend on the other points of a batch.
+            InputError: if its logits depend on the other points of a batch.
         """
         if model.coupled:
-            raise ValueError(
+            raise InputError(
                 "expected a network whose points do not depend on each other, got one that is "
                 "coupled; give a Trainable, which keeps statistics"
             )

@@ -65,6 +65,12 @@ def space_class(name: str) -> type[Space]:
     if not wanted and len(classes) == 1:
         (wanted,) = classes
     if wanted not in classes:
+        for cls in vars(module).values():
+            if inspect.isabstract(cls) and cls.__module__ == module_name:
+                raise InputError(
+                    f"expected the space {cls.__name__} in {path} with the methods "
+                    f"{', '.join(sorted(cls.__abstractmethods__))}, got none of them; write them"
+                )
         raise InputError(
             f"expected one class that inherits from ntkscore.Space in {path}"
             f"{f', {wanted!r}' if wanted else ''}, got {', '.join(classes) or 'none'}; "
@@ -86,41 +92,39 @@ def recorded_space(
     Args:
         configuration: of the run.
         cls: the space's class, for one of your own; that of its name if left out.
+
+    Raises:
+        InputError: if the class is of another space.
     """
-    cls = cls or SPACES.get(configuration["space"])
-    if cls is None:
-        return None
-    return from_record(cls, configuration)
+    name = configuration["space"]
+    if cls is not None and cls.name != name:
+        given = f"--space {name}" if name in SPACES else "the file that defines it"
+        raise InputError(f"expected the space {name}, as in the run, got {cls.name}; give {given}")
+    cls = cls or SPACES.get(name)
+    return None if cls is None else from_record(cls, configuration)
 
 
-def space_of_run(run: "ResultSet", cls: type[Space] | None = None) -> Space | None:
+def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
     """The space of a run, on its images and classes as far as they are known.
 
     Args:
         run: its result directory.
         cls: as for `recorded_space`.
-    """
-    found, images = recorded_space(run.configuration, cls), run.configuration.get("dataset")
-    task = DATASETS[images].task if images in DATASETS else None
-    for session in run.sessions:
-        if "num_classes" in session:
-            task = Task(tuple(session["image_shape"]), session["num_classes"])
-    return found if found is None or task is None else found.on(task)
-
-
-def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
-    """The space of a run, as from `space_of_run`.
 
     Raises:
         InputError: if it is not known.
     """
-    found = space_of_run(run, cls)
+    found, images = recorded_space(run.configuration, cls), run.configuration.get("dataset")
     if found is None:
         raise InputError(
             f"expected a known space in {run.directory}, got {run.configuration.get('space')}; "
             "name the Python file that defines it with --space"
         )
-    return found
+    task = DATASETS[images].task if images in DATASETS else None
+    for session in run.sessions:
+        if "num_classes" in session:
+            task = Task(tuple(session["image_shape"]), session["num_classes"])
+    return found if task is None else found.on(task)
 
 
 Choices = TypeVar("Choices")

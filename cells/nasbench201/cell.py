@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import SupportsIndex
 
 from cells.space import IMAGE_CHANNELS
@@ -56,10 +57,10 @@ class Cell:
     index: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.index < SIZE:
+        if not isinstance(self.index, Integral) or not 0 <= self.index < SIZE:
             raise CellError(
                 f"expected a cell index from 0 to {SIZE - 1}, or six digits such as 323133, got "
-                f"{self.index}; correct it"
+                f"{self.index!r}; Cell.parse reads digits"
             )
 
     def __index__(self) -> int:

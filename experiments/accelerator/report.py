@@ -20,7 +20,7 @@ from ntkscore.memory import free_memory
 from ntkscore.results.result_set import provenance
 from ntkscore.run.fits import arithmetic, mean_cost
 from ntkscore.run.targets import TARGETS
-from ntkscore.spaces import from_record, space_of_run
+from ntkscore.spaces import from_record, known_space
 
 
 def gibibytes(count: float | None) -> str:
@@ -102,7 +102,7 @@ def at_best(folder: Path, networks: int, devices: Sequence[Any]) -> Iterator[str
     if target is None or not (folder / "space").is_dir():
         return
     results = open_results(folder / "space")
-    space = space_of_run(results) or NASBench201()
+    space = known_space(results)
     config = from_record(Config, results.configuration)
     cells = [space.parse(cell) for cell in results.read()["cell"].unique()]
     work = arithmetic(space, config, space.parse("333333"))

@@ -11,7 +11,7 @@ from ntkscore.analysis.frames import pick_rho, score_table
 from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
-from ntkscore.paths import place
+from ntkscore.paths import results_path
 from ntkscore.results import RUN, ResultSet
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
@@ -45,11 +45,11 @@ def scores_in(
         dataset: of a table's metrics.
         rho: radius, for results with several.
     """
-    path = place(source)
+    path = results_path(source)
     if isinstance(path, Path) and (
         path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json")))
     ):
-        table = load_table(path)
+        table = load_table(path, dataset)
         return table_scores(table, dataset), f"metrics of {table.name}"
     results = ResultSet.open(path)
     rows, scored = pick_rho(results.read(), rho), results.configuration

@@ -201,6 +201,8 @@ class Predictor:
         """
         self._known(networks)
         process, columns = self._process, self.inputs.values.columns
+        if not len(networks):
+            return pd.DataFrame(columns=columns, dtype=float)
         places = self.inputs.values.index.get_indexer(pd.Index(list(networks), dtype=object))
         x = self._x[places]
         moved = np.empty(x.shape)

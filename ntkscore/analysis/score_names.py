@@ -50,7 +50,7 @@ class ScoreName:
         measures = measures_at(kernel) or MEASURES
         allowed = [name for name, measure in measures.items() if measure.direction]
         if kernel not in PLACES or score not in allowed:
-            known = [f"{k}.{name}" for k in PLACES for name in measures_at(k)]
+            known = [f"{k}.{n}" for k in PLACES for n, m in measures_at(k).items() if m.direction]
             near = get_close_matches(text, known, 1) or ["robust.lambda_min_normalized"]
             raise InputError(
                 f"expected KERNEL.SCORE with a kernel of {', '.join(PLACES)} and a score of "

@@ -16,9 +16,8 @@ from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
 from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
-from ntkscore.paths import results_path
 from ntkscore.results import ResultSet
-from ntkscore.spaces import space_of_run
+from ntkscore.spaces import known_space
 
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
@@ -54,11 +53,9 @@ class Campaign:
         rho: float | None = None,
     ) -> "Campaign":
         """Read scores and accuracies; arguments are those of `predict`, None for no accuracies."""
-        if not isinstance(source, pd.DataFrame):
-            source = results_path(source)
-            if run := ResultSet.find(source):
-                space = space or space_of_run(run)
-                dataset = dataset or str(run.configuration["dataset"])
+        if not isinstance(source, pd.DataFrame) and (run := ResultSet.find(source)):
+            space = space or known_space(run)
+            dataset = dataset or str(run.configuration["dataset"])
         space, dataset = space or NASBench201(), dataset or DATASET
         # Before the scores, which take seconds to read.
         known = None if accuracies is None else _known(accuracies, metric, dataset, space)
@@ -162,8 +159,7 @@ def _known(
     columns = table.metrics(dataset)
     if metric is None and len(columns) > 1:
         raise InputError(
-            f"expected which accuracy of {table.name} to predict, {', '.join(columns)}, got none; "
-            "name one as the metric"
+            f"expected a metric of {table.name}, {', '.join(columns)}, got none; name one"
         )
     metric = next(iter(columns)) if metric is None else metric_name(metric)
     values = table.accuracies(dataset, metric)

@@ -14,13 +14,13 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
-from ntkscore.paths import RECORDED, results_path
+from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
 from ntkscore.run.engine import Progress
 from ntkscore.run.job import Job, Step
 from ntkscore.run.search import Method, check
 from ntkscore.run.selection import select
-from ntkscore.spaces import from_record, known_space, space_of_run
+from ntkscore.spaces import from_record, known_space
 
 
 def rank(
@@ -163,14 +163,14 @@ def rank_results(
         As `rank` does.
 
     Raises:
-        InputError: if there is no run, or it lacks the networks or the scores.
+        InputError: if there is no run, or it has none of the networks or lacks the scores.
 
     Example:
         >>> ranked = rank_results("recorded", by="clean.trace")
         >>> len(ranked), list(ranked.columns[:4])
         (6466, ['rank', 'cell', 'digits', 'clean.trace'])
     """
-    results = ResultSet.open(results_path(directory))
+    results = ResultSet.open(directory)
     return ranking_of(results, architectures, by, table, known_space(results, space)).frame
 
 
@@ -298,12 +298,15 @@ def recorded_scores() -> pd.DataFrame:
 
 
 def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:
-    """The space of a result directory, with its options; None where it is not known.
+    """The space of a result directory, with its options; None where there is no run.
 
     Args:
         source: a result directory, or anything else that scores can be read from.
         cls: the space's class, for one of your own.
+
+    Raises:
+        InputError: if the run's space is not known.
     """
     if run := ResultSet.find(source):
-        return space_of_run(run, cls)
+        return known_space(run, cls)
     return cls() if cls else None

@@ -11,7 +11,7 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.kernels.checks import check_labels, check_pixels, checked_model
+from ntkscore.kernels.checks import check_classes, check_labels, check_pixels, checked_model
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run import devices
@@ -83,6 +83,7 @@ def score(
     classes = num_classes
     if classes is None:
         classes = int(labels.max()) + 1 if labels.size else 0
+    check_classes(classes)
     check_labels(labels, len(images), classes)
     task = Task(images.shape[1:], classes, tuple(map(float, mean)), tuple(map(float, std)))
     space = (space or NASBench201()).on(task)
@@ -146,7 +147,8 @@ def score_network(
         {'ok': 62, 'not_given': 11}
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    config = replace(config or Config(), samples=len(images) if images.ndim else 0)
+    check_pixels(images)
+    config = replace(config or Config(), samples=len(images))
     devices.keep_compiled()
     dtype = dtype_of(config)
     with precision(config):

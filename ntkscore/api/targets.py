@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
+import jax
 import numpy as np
 import pandas as pd
 
@@ -20,6 +21,7 @@ from ntkscore.run.fits import (
     compiled,
     fit,
     mean_cost,
+    no_room,
     trace_network,
 )
 from ntkscore.run.job import Job
@@ -68,7 +70,7 @@ def fits(
     device = target_named(target)
     devices_of(device)
     job = Job.of(data, config, space=space, seeds=seeds)
-    chosen = [job.space.parse(each) for each in job.select(architectures, None)]
+    chosen = job.select(architectures, None)
     dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))
     found = fit(job.space, job.config, dearest, device, batch=batch)
     work = arithmetic(job.space, job.config, dearest)
@@ -106,7 +108,10 @@ def fits_network(
         with precision(config):
             model = checked_model(model, dtype_of(config))
         traced = trace_network(model, images.shape, config, device)
-        found = compiled(traced, chosen)
+        try:
+            found = compiled(traced, chosen)
+        except jax.errors.JaxRuntimeError as error:
+            raise no_room(chosen, str(error).splitlines()[0]) from None
     work = Arithmetic(2 * program_multiply_adds(traced.jaxpr.jaxpr), nan)
     return _row(Fit(chosen, Plan((device,), 1, 1), found), 1, work.seconds(chosen, 1))
 

@@ -1,7 +1,7 @@
 """The commands that compare, look up, show and fetch: each parses, calls, prints.
 
-A command imports what it works with when it runs, so that help is quick, and what computes when
-its input is checked, so that a refusal is.
+A command imports what it needs when it runs, so that help is quick, and what computes after its
+input is checked, so that errors are quick.
 """
 
 from pathlib import Path
@@ -50,10 +50,9 @@ def correlate(
     from ntkscore.explore.pictures import agreement_picture, check_picture
 
     check_picture(plot)
-    place = results_path(directory)
-    scores, source = comparison.scores_in(place, dataset, o.radius_of(rho))
+    scores, source = comparison.scores_in(directory, dataset, o.radius_of(rho))
     accuracies = ntkscore.load_table(table, dataset)
-    where = space_in(place, space_class(space) if space else None)
+    where = space_in(directory, space_class(space) if space else None)
     frame = ntkscore.correlate(
         scores, accuracies, dataset, metric, space=where, resamples=resamples
     )
@@ -121,7 +120,7 @@ def predict(
         metric,
         dataset=dataset,
         minimise=minimise,
-        space=space_in(results_path(directory), space_class(space)) if space else None,
+        space=space_in(directory, space_class(space)) if space else None,
         rho=o.radius_of(rho),
     )
     if top is None and format is Format.table and not suggest:
@@ -240,9 +239,11 @@ def explore(
         typer.Option(help="Column of --predict-from; not needed where there is one."),
     ] = None,
     score_rho: Annotated[
-        str | None, typer.Option(help="Radius of the scores to predict from, of several.")
+        str | None, typer.Option(help="Radius to predict from, for runs with several.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Its heading; the folders' names else.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Its heading; the folders' names if left out.")
+    ] = None,
     space: o.SpaceName = None,
 ) -> None:
     """Make one page to look at results in a browser: scatter, filters, ranking."""
@@ -260,8 +261,9 @@ def explore(
         how = {"dataset": dataset, "space": where, "rho": o.radius_of(score_rho)}
         campaign = Campaign.of(places[0], predict_from, metric, **how)
         predicted = campaign.predictor.predict()
-    elif metric is not None:
-        raise InputError("expected --predict-from beside --metric, got none; name the file")
+    elif metric is not None or score_rho is not None:
+        beside = "--score-rho" if metric is None else "--metric"
+        raise InputError(f"expected --predict-from beside {beside}, got none; name the file")
     write_page(places, out, accuracies, title=title, space=cls, predicted=predicted)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

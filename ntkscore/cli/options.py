@@ -54,12 +54,13 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
 ]
 Rho = Annotated[str | None, typer.Option(help="Radius, for runs with several.")]
-Seed = Annotated[int, typer.Option(help="Random seed of weights, order and attacks.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed of weights, order and attacks.")]
 Top = Annotated[
     int | None,
     typer.Option(
+        min=0,
         help="Rows to print, from the best or strongest down; if left out, the first few of a "
-        "table and all of JSON and CSV."
+        "table and all of JSON and CSV.",
     ),
 ]
 BatchSize = Annotated[
@@ -121,7 +122,7 @@ class Processes:
     """The processes that share a run."""
 
     distributed: bool = option(False, "Join the processes that JAX detects (SLURM, TPU…).")
-    coordinator: str | None = option(None, "HOST:PORT of the first process; not needed.")
+    coordinator: str | None = option(None, "HOST:PORT of the first process, optional.")
     processes: int | None = option(None, "How many processes share the cells.")
     process: int | None = option(None, "Number of this process, from 0.")
 

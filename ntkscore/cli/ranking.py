@@ -1,11 +1,11 @@
 """The commands that rank networks: each parses, calls, prints.
 
-A command imports what it works with when it runs, so that help is quick, and what computes when
-its input is checked, so that a refusal is.
+A command imports what it needs when it runs, so that help is quick, and what computes after its
+input is checked, so that errors are quick.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,6 @@ from ntkscore.cli.options import Ordered, Processes
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.paths import results_path
 from ntkscore.run import devices
 from ntkscore.run.search import METHODS, check
 from ntkscore.spaces import from_record, known_space
@@ -76,8 +75,11 @@ def rank(
 
     check_picture(plot)
     if target is not None:
-        for name, given in (("run to rank", directory), ("--out", out), ("--plot", plot)):
-            if given is not None:
+        unused = {"run to rank": directory, "--out": out, "--top": top, "--plot": plot}
+        unused |= {"--by": ordered.by, "--reference": ordered.reference}
+        unused |= {f"--{name}": given for name, given in asdict(processes).items()}
+        for name, given in unused.items():
+            if given is not None and given is not False:
                 raise InputError(
                     f"expected no {name} beside --target, which only compiles, got {given}; leave "
                     "one of the two out"
@@ -86,11 +88,13 @@ def rank(
         _print_fit(target, job, cells or "distinct", table, ordered.seed, batch, format)
         return
     if directory is not None:
-        scoring = (out, batch, processes, ordered, config, space)
-        if scoring != (None, None, Processes(), Ordered(by=ordered.by), Config(), type(space)()):
+        names = [name for name, given in (("--out", out), ("--batch", batch)) if given is not None]
+        for each in (processes, replace(ordered, by=None), config, space):
+            names += o.flags_of(each)
+        if names:
             raise InputError(
-                "expected no options of scoring beside a run that is ranked as it is, got some; "
-                "leave them out, or name a folder with --out instead of the run"
+                f"expected no {names[0]} beside a finished run, which is ranked as it is, got one; "
+                "leave it out, or name a folder with --out instead of the run"
             )
         cls = type(space) if space_name else None
         ranking, results = _finished(directory, cells, ordered.by, table, cls)
@@ -165,7 +169,7 @@ def _finished(
     from ntkscore.api.runs import ranking_of
     from ntkscore.results import ResultSet
 
-    results = ResultSet.open(results_path(directory))
+    results = ResultSet.open(directory)
     dataset = results.configuration["dataset"]
     accuracies = None if table is None else ntkscore.load_table(table, dataset)
     return ranking_of(results, cells, by, accuracies, known_space(results, cls)), results
@@ -291,8 +295,9 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
 
 
 def _on_disk(out: str) -> str:
-    """The number of networks in a result directory, as the beginning of a sentence."""
+    """The number of scores in a result directory, as the beginning of a sentence."""
     from ntkscore.results import ResultSet
 
     run = ResultSet.find(out)
-    return f"{len(run.finished()) if run else 0} networks are on disk"
+    done = run.finished() if run else ()
+    return f"{len({key for key, _ in done})} networks are on disk"

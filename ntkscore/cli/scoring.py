@@ -1,7 +1,7 @@
 """The command that scores networks: it parses, calls, prints.
 
-A command imports what it works with when it runs, so that help is quick, and what computes when
-its input is checked, so that a refusal is.
+A command imports what it needs when it runs, so that help is quick, and what computes after its
+input is checked, so that errors are quick.
 """
 
 from pathlib import Path
@@ -95,6 +95,11 @@ def _score_trained(
 
     from ntkscore.training.sources import trained_networks
 
+    if drawn.reference is not None:
+        raise InputError(
+            "expected no --reference beside --weights, whose network is trained, got "
+            f"{drawn.reference}; leave one of the two out"
+        )
     if len(cells) != 1:
         raise InputError(
             f"expected one architecture with --weights, got {len(cells)}; name the one"

@@ -12,10 +12,12 @@ import ntkscore
 from cells.space import Space
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, duration, interruptible, print_frame, stderr
+from ntkscore.data.datasets import DATASETS
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.paths import is_url
 from ntkscore.run import devices
+from ntkscore.spaces import SPACES
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -113,15 +115,24 @@ def choose(
 ) -> None:
     """Train a few networks of a run, each chosen by what those before it reached. Resumes."""
     from ntkscore.api.prediction import Campaign
-    from ntkscore.training.few import CHOOSES, Entry, FewTrainings, train_few, train_one
+    from ntkscore.api.runs import space_in
+    from ntkscore.training.few import (
+        CHOOSES,
+        DIVERGED,
+        Entry,
+        FewTrainings,
+        train_few,
+        train_one,
+    )
     from ntkscore.training.fit import Moment
 
-    scored = Campaign.of(run, None, rho=o.radius_of(score_rho))
+    where = space_in(run, type(space)) if space_name else None
+    scored = Campaign.of(run, None, space=where, rho=o.radius_of(score_rho))
     if type(space) is not type(scored.space):
-        if space_name is not None or space != type(space)():
+        if space != type(space)():
             raise InputError(
-                f"expected networks of {scored.space.name}, as those of {run}, got the space "
-                f"{space.name}; give --space {scored.space.name} before its options"
+                f"expected options of {scored.space.name}, whose networks {run} has, got those of "
+                f"{space.name}; give --space {scored.space.name}"
             )
         space = scored.space.trained()
     few = FewTrainings(
@@ -129,9 +140,15 @@ def choose(
     )
     images = ntkscore.load_images(data, data_dir)
     few.begin(images, recipe, seed)
+    if commands and entry is not None:
+        raise InputError(
+            f"expected no --entry beside --commands, got {entry}; leave one of them out"
+        )
     if commands:
         flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", data]
-        flags += ["--space", space.name, *o.flags_of(space)]
+        own = None if space_name in SPACES else space_name
+        name = space.name if own is None else str(Path(own).expanduser().resolve())
+        flags += ["--space", name, *o.flags_of(space)]
         flags += [] if data_dir is None else ["--data-dir", str(data_dir.resolve())]
         flags += [] if score_rho is None else ["--score-rho", score_rho]
         source = run if is_url(run) or not Path(run).exists() else str(Path(run).resolve())
@@ -159,7 +176,8 @@ def choose(
             stderr.print(f"{each.key}: {each.status}", soft_wrap=True)
     frame = few.accuracies().sort_values(CHOOSES, ascending=False, kind="stable")
     if frame.empty:
-        stderr.print(f"each training in {out} has diverged; lower --peak, in another folder")
+        if all(each.status == DIVERGED for each in few.entries()):
+            stderr.print(f"each training in {out} has diverged; lower --peak, in another folder")
         raise typer.Exit(1)
     frame.insert(0, next(iter(space.identity(space.parse(frame.index[0])))), frame.index)
     print_frame(
@@ -183,7 +201,7 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="Images; those of the run if left out.")] = None,
     data_dir: o.DataDir = None,
     rows: Annotated[
-        int | None, typer.Option(help="How many images to evaluate on; all if left out.")
+        int | None, typer.Option(min=1, help="How many images to evaluate on; all if left out.")
     ] = None,
     queries: Annotated[
         int, typer.Option(help="Queries of the Square attack, 5000 in the paper; 0 leaves it out.")
@@ -222,6 +240,10 @@ def evaluate(
     if export is not None:
         if run is None:
             raise InputError("expected a folder of a run to export, got a state dict already")
+        if export.suffix != ".npz":
+            raise InputError(
+                f"expected --export with a name that ends in .npz, got {export}; name one"
+            )
         _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
     found = []
     for columns, model in networks.pairs:
@@ -270,16 +292,29 @@ def _images_for(
     run: "TrainedNetwork", source: Path, data: str | None, data_dir: Path | None
 ) -> ImageSet:
     """The images to evaluate a run's networks on: held-out ones, else the official test images."""
-    held = run.recipe.held_out if data is None else 0
-    images = load_images(data or run.dataset, data_dir, test=not held)
+    held, file = run.recipe.held_out, data is not None and data.endswith(".npz")
+    if data is None and run.dataset not in DATASETS:
+        raise InputError(
+            f"expected the file of the images that {source} was trained on, got none; name it, "
+            f"such as --data {run.dataset}.npz"
+        )
+    # A file has one set, and the run may have been trained on a part of it.
+    official = not file and (data is not None or not held)
+    images = load_images(data or run.dataset, data_dir, test=official)
     if images.task.num_classes != run.space.task.num_classes:
         raise InputError(
             f"expected images of {run.space.task.num_classes} classes, as the network was "
             f"trained on, got {images.task.num_classes} in {images.name}; choose others"
         )
-    if not held:
+    trained_on = images.checksum == run.checksum
+    if official or (file and not trained_on):
         return images
-    if images.checksum != run.checksum:
+    if file and not held:
+        raise InputError(
+            f"expected images that {source} was not trained on, got those of its training; name "
+            "others, or train with --held-out"
+        )
+    if not trained_on:
         raise InputError(
             f"expected the images that {source} was trained on, got others by the name "
             f"{images.name}; name the same ones with --data-dir"

@@ -7,14 +7,13 @@ import codecs
 import math
 import pickle
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ntkscore.errors import InputError, altered
+from ntkscore.errors import UNREADABLE, InputError, altered
 
 Labelled = tuple[np.ndarray, np.ndarray, Path]
 """Images (N, size, size, C) uint8, labels (N,) as in the file, and the file that has the labels."""
@@ -211,7 +210,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
         if required <= names:
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in names & (required | optional)}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"expected a readable .npz file at {path}, but reading it failed "
             f"({type(error).__name__}: {error}): write it with numpy.savez"

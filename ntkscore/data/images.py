@@ -1,8 +1,10 @@
 """Labelled images in memory: loaded by name or from a file, and drawn for scoring."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +49,9 @@ class ImageSet:
         return Task(self.images.shape[1:], self.num_classes, self.mean, self.std)
 
 
-def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = False) -> ImageSet:
+def load_images(
+    name_or_path: str | PathLike[str], data_dir: Path | None = None, test: bool = False
+) -> ImageSet:
     """Load labelled images by the name of a data set or from a `.npz` file.
 
     Args:
@@ -56,7 +60,7 @@ def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = Fa
             `labels` (N,), and optionally `num_classes`, `mean` and `std` (pixels in [0, 1]; default
             0.5 and 0.25).
         data_dir: where the official files lie; see `ntkscore.paths.data_home`.
-        test: the official test images in place of the training images.
+        test: the official test images in place of the training images; a file has one set.
 
     Returns:
         The images, in the order of the files.
@@ -69,13 +73,14 @@ def load_images(name_or_path: str, data_dir: Path | None = None, test: bool = Fa
         >>> images.pixels.shape, images.num_classes
         ((1000, 32, 32, 3), 10)
     """
+    name_or_path = os.fspath(name_or_path)
     if name_or_path.endswith(".npz"):
         return _load_npz(Path(name_or_path).expanduser())
     name = dataset_name(name_or_path)
     if name not in DATASETS:
         raise InputError(
-            f"expected an image set out of {', '.join(DATASETS)}, or a path that ends in .npz, "
-            f"but '{name_or_path}' came: choose one of these"
+            f"expected an image set of {', '.join(DATASETS)}, or a path that ends in .npz, got "
+            f"{name_or_path!r}; choose one of these"
         )
     facts = DATASETS[name]
     if test and not facts.tests:

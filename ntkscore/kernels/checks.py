@@ -42,7 +42,7 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
     params = jax.tree_util.tree_map_with_path(lambda p, x: _leaf(p, x, dtype), model.params)
     if not any(is_floating(leaf) for leaf in jax.tree.leaves(params)):
         raise InputError(
-            "expected weights of floating point, which a kernel differentiates in, got "
+            "expected floating-point weights, got "
             f"{[str(leaf.dtype) for leaf in jax.tree.leaves(params)] or 'none'}; give them as "
             "Model(apply, params)"
         )
@@ -66,7 +66,9 @@ def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
     if not is_floating(array):
         return array
     if not isinstance(array, Tracer) and not np.isfinite(np.asarray(array)).all():
-        raise InputError(f"expected finite weights, got NaN or infinity at {name}; mend that leaf")
+        raise InputError(
+            f"expected finite weights, got NaN or infinity at {name}; correct that leaf"
+        )
     return array if dtype is None else array.astype(dtype)
 
 
@@ -79,7 +81,7 @@ def check_pixels(images: np.ndarray) -> None:
         )
     if images.min() < 0 or images.max() > 1:
         remedy = (
-            "give pixels before any normalisation, which belongs into the network"
+            "give pixels before any normalisation, which belongs in the network"
             if images.min() < 0
             else "divide 8-bit images by 255"
         )
@@ -99,7 +101,7 @@ def check_batch(images: np.ndarray) -> None:
 def check_points(points: np.ndarray) -> None:
     """Refuse points that are not finite, and 8-bit images."""
     if (bad := _first_not_finite(points)) is not None:
-        raise InputError(f"expected finite points, got NaN or infinity in point {bad}; mend it")
+        raise InputError(f"expected finite points, got NaN or infinity in point {bad}; correct it")
     if points.ndim > 2 and points.max() > 1 and points.min() >= 0 and (points % 1 == 0).all():
         raise InputError(
             f"expected pixels from 0 to 1, got whole numbers up to {points.max():g}; divide 8-bit "
@@ -124,7 +126,16 @@ def check_labels(labels: np.ndarray, count: int, classes: int) -> None:
     if labels.min() < 0 or labels.max() >= classes:
         raise InputError(
             f"expected {count} labels from 0 to {classes - 1}, got {labels.min()} to "
-            f"{labels.max()}; check num_classes"
+            f"{labels.max()}; correct them, or give the network an output for each class"
+        )
+
+
+def check_classes(classes: int) -> None:
+    """Refuse a network of one class."""
+    if classes < 2:
+        raise InputError(
+            "expected logits of at least two classes, since attacks raise the cross-entropy, got "
+            "one; give the network an output for each class"
         )
 
 

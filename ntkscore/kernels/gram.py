@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup, square, zero_taps
 from ntkscore.kernels.checks import (
     check_coupling,
@@ -73,6 +73,13 @@ def evaluate(
     return Evaluation(regroup(gram, groups), logits)
 
 
+def check_kernel_choices(output: str, parameters: str, implementation: str) -> None:
+    """Refuse a readout, a set of parameters or an implementation that does not exist."""
+    check_choice(output, READOUTS, "output")
+    check_choice(parameters, PARAMETER_SETS, "parameters")
+    check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
+
+
 @partial(jax.jit, static_argnames=("model", "output", "parameters", "implementation"))
 def _compiled(model, params, points, labels, output, parameters, implementation):
     model = model._replace(params=params)
@@ -126,15 +133,7 @@ def ntk(
         Array([[2., 0.],
                [0., 2.]], dtype=float32)
     """
-    for name, value, allowed in (
-        ("output", output, READOUTS),
-        ("parameters", parameters, PARAMETER_SETS),
-        ("implementation", implementation, ("auto", *IMPLEMENTATIONS)),
-    ):
-        if value not in allowed:
-            raise InputError(
-                f"expected {name} to be one of {', '.join(allowed)}, got {value!r}; choose one"
-            )
+    check_kernel_choices(output, parameters, implementation)
     if have_values(getattr(model, "params", ()), points, labels):
         model = checked_model(model)
         check_points(np.asarray(points))

@@ -109,7 +109,7 @@ def layerwise_by_kind(
 
 def contraction(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
     """Logits; and the kernel J Jᵀ, for which the gradients of all points are held at once."""
-    inside, outside = split_parameters(model.params, parameters)
+    inside, outside = _split(model, points, parameters)
 
     def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
         """∂f(x)/∂θ of one point, leaf by leaf."""
@@ -120,14 +120,14 @@ def contraction(model: Model, points: Points, parameters: str) -> tuple[Logits, 
     def kernel(cotangent: Logits) -> Array:
         rows = jax.vmap(gradient)(points, cotangent)
         parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
-        return sum(parts, jnp.zeros((), points.dtype))
+        return sum(parts, jnp.zeros((len(points), len(points)), cotangent.dtype))
 
     return model.apply(model.params, points), kernel
 
 
 def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
     """Logits; and the kernel by columns, K e_j = J (Jᵀ e_j), `COLUMNS` of them at a time."""
-    inside, outside = split_parameters(model.params, parameters)
+    inside, outside = _split(model, points, parameters)
     logits, push = jax.linearize(
         lambda inside: model.apply(join_parameters(inside, outside), points), inside
     )
@@ -143,6 +143,12 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
         return lax.map(column, index, batch_size=COLUMNS).T
 
     return logits, kernel
+
+
+def _split(model: Model, points: Points, parameters: str) -> tuple[PyTree, PyTree]:
+    """The parameters of a set and the others, running statistics of the trace among these."""
+    fixed = getattr(passes_of(model, points), "fixed", None)
+    return split_parameters(model.params, parameters, fixed)
 
 
 BY_COTANGENT = {"contraction": contraction, "ntvp": ntvp}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 from ntkscore.lazy import Array
 
 Kernel = Float[np.ndarray, "n n"]
@@ -63,12 +63,19 @@ def joint_kernel(gram: Float[np.ndarray, "m m"], kernel: str, beta: float, n: in
         beta: weight of adversarial training, from 0 to 1.
         n: images in each part of the stack.
 
+    Returns:
+        The kernel (n, n).
+
+    Raises:
+        InputError: if there is no such kernel.
+
     Example:
         >>> gram = np.diag([1.0, 1.0, 4.0, 4.0])
         >>> joint_kernel(gram, "joint_clean", beta=0.5, n=2)
         array([[1.25, 0.  ],
                [0.  , 1.25]])
     """
+    check_choice(kernel, JOINT)
     inner, cross, outer = (block(gram, part, n) for part in JOINT[kernel])
     return mix(inner, cross, outer, beta)
 
@@ -115,12 +122,16 @@ class Stack(NamedTuple):
             radius: which of the radii, counted from 0.
 
         Raises:
-            InputError: if there is no such kernel.
+            InputError: if there is no such kernel or radius.
         """
-        gram = np.asarray(self.gram[radius])
-        n = len(gram) // 3
+        grams = np.asarray(self.gram)
+        if not 0 <= radius < len(grams):
+            raise InputError(
+                f"expected the number of a radius from 0 to {len(grams) - 1}, got {radius}; count "
+                "the radii from 0"
+            )
+        gram, n = grams[radius], grams.shape[1] // 3
+        check_choice(name, KERNELS)
         if name in BLOCKS:
             return block(gram, name, n)
-        if name not in JOINT:
-            raise InputError(f"expected one of {', '.join(KERNELS)}, got {name!r}; choose one")
         return joint_kernel(gram, name, beta, n)

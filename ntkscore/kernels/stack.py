@@ -7,19 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from attacks import ATTACKS, Attack
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.checks import (
+    check_classes,
     check_coupling,
     check_labels,
     check_pixels,
     checked_model,
     classes_of,
 )
-from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.gram import check_kernel_choices, evaluate
 from ntkscore.kernels.implementations import Forward, one_by_one
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
 from ntkscore.measures.declaration import NETWORK, quantities
@@ -43,10 +44,10 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
 @in_full_precision
 def stack(
     model: Model,
-    images: Images | Float[np.ndarray, "n ..."],
+    images: Shaped[Array | np.ndarray, "n ..."],
     labels: Labels | Int[np.ndarray, " n"],
     attack: str | Callable[[Array], Attack],
-    rhos: Float[Array, " r"] | Sequence[float],
+    rhos: Float[Array, " r"] | Sequence[float] | float,
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",
@@ -63,16 +64,20 @@ def stack(
         images: X, N of them, pixels in [0, 1].
         labels: their classes.
         attack: a name such as `fgsm` or `pgd`, or the attack of a radius.
-        rhos: the radii, pixel scale [0, 1].
+        rhos: the radii, or one, pixel scale [0, 1].
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
         noise: key of the measures with passes of their own; they are left out without it, and
             where a point's logits depend on others.
         memory: as for `ntkscore.ntk`.
 
+    Returns:
+        The Gram matrix of each radius, (R, 3N, 3N), whose blocks `Stack.kernel` names; and what
+        other measures are read off.
+
     Raises:
-        InputError: if there is no attack of the name, or network, images, labels or radii do not
-            fit.
+        InputError: if there is no attack or choice of the name, or network, images, labels or
+            radii do not fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -83,9 +88,10 @@ def stack(
         ((1, 6, 6), (2, 2))
     """
     if isinstance(attack, str):
-        if attack not in ATTACKS:
-            raise InputError(f"expected one of {', '.join(ATTACKS)}, got {attack!r}; choose one")
+        check_choice(attack, ATTACKS)
         attack = ATTACKS[attack]
+    check_kernel_choices(output, parameters, implementation)
+    rhos = jnp.atleast_1d(jnp.asarray(rhos))
     if have_values(getattr(model, "params", ()), images, labels, rhos):
         model, images, labels = _checked(model, images, labels, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
@@ -128,6 +134,8 @@ def stack(
     taken |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
     sets = [(clean.points, clean.logits, clean.kept), *pairs]
     points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
+    if model.coupled:
+        model = _set_by_set(model, len(images))
     gram, _, input_gradients = evaluate(
         model,
         points,
@@ -142,6 +150,16 @@ def stack(
         back = partial(passes.gradient, model.params)
         input_gradients = jnp.concatenate([back(kept, jnp.ones_like(f)) for _, f, kept in sets])
     return Stack(gram, regroup(correlation(input_gradients), radii), taken)
+
+
+def _set_by_set(model: Model, n: int) -> Model:
+    """A coupled network at several sets of n points, each a batch of its own."""
+
+    def apply(params: Any, points: Array) -> Array:
+        sets = points.reshape(-1, n, *points.shape[1:])
+        return jax.vmap(partial(model.apply, params))(sets).reshape(len(points), -1)
+
+    return model._replace(apply=apply)
 
 
 def _taken(where: Mapping[str, Sequence[Pass]]) -> Taken:
@@ -166,12 +184,10 @@ def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, 
     model, images, labels = checked_model(model), np.asarray(images), np.asarray(labels)
     check_pixels(images)
     points = jnp.asarray(images)
+    if not jnp.issubdtype(points.dtype, jnp.floating):
+        points = points.astype(jnp.result_type(float))
     classes = classes_of(model, points)
-    if classes < 2:
-        raise InputError(
-            "expected logits of at least two classes, since attacks raise the cross-entropy, got "
-            "one; give the network an output for each class"
-        )
+    check_classes(classes)
     check_labels(labels, len(images), classes)
     if wrong := [rho for rho in np.ravel(rhos) if not 0 <= rho <= 1]:
         raise InputError(

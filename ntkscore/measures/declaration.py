@@ -26,9 +26,9 @@ SINGULAR = "singular"
 NOT_GIVEN = "not_given"
 STATUSES = {
     OK: "measured",
-    NOT_FINITE: "the kernel has an entry that is not a finite number",
+    NOT_FINITE: "the kernel or the score is not a finite number",
     NOT_PSD: "an eigenvalue is negative beyond rounding",
-    CONSTANT: "all entries are equal: network or gradient does not tell the images apart",
+    CONSTANT: "all entries are equal: the network does not tell the images apart",
     SINGULAR: "λ_min is zero within rounding, so that the score's division has no meaning",
     NOT_GIVEN: "the network does not report what the measure is taken from",
 }

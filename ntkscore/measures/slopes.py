@@ -27,7 +27,7 @@ def correlation(rows: Float[Array, "m ..."]) -> Float[Array, "m m"]:
 
 
 def jacov(s: Spectrum) -> float:
-    """−Σ log(λ + k) + 1/(λ + k), largest for uncorrelated gradients."""
+    """−Σ [log(λ + k) + 1/(λ + k)], largest for uncorrelated gradients."""
     values = s.values + K
     return -float(np.sum(np.log(values) + 1 / values))
 
@@ -46,7 +46,7 @@ MEASURES = (
     Measure(
         "jacov",
         +1,
-        "−Σ log(λ + k) + 1/(λ + k), λ of the gradients' correlation",
+        "−Σ [log(λ + k) + 1/(λ + k)], λ of the gradients' correlation",
         SLOPES,
         jacov,
         source="Mellor et al. (2020), first version",

@@ -76,5 +76,5 @@ def writing_to(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"expected a directory that can be written, but {directory} cannot be "
-            f"({error.strerror}); free it or choose another --out"
+            f"({error.strerror}); check its permissions and its space"
         ) from error

@@ -40,7 +40,8 @@ class Checkpoints:
         with writing_to(folder):
             if (folder / RUN).exists():
                 _refuse_other(folder, json.loads(settings))
-            publish(folder / RUN, settings.encode())
+            else:
+                publish(folder / RUN, settings.encode())
 
     def latest(self, start: Tree) -> tuple[int, Tree]:
         """The last stage and its state; stage 0 and `start` where there is none."""

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ntkscore.errors import InputError
-from ntkscore.paths import place
+from ntkscore.paths import place, results_path
 from ntkscore.results.atomic import LOCK, is_temporary
 from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
 from ntkscore.results.rows import VARYING, constants, with_constants
@@ -100,13 +100,13 @@ class ResultSet:
         if isinstance(store, Bucket):
             # Whoever writes it first, the same configuration is the same content.
             store.create(RUN, new._run())
-            _refuse_difference(_load_run(store, ()), configuration)
+            _refuse_difference(_load_run(store, ()), configuration, new.identity)
             name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
             store.write(name, json.dumps(session, indent=2).encode())
-            return replace(cls.open(directory), configuration=configuration)
+            return replace(_load_run(store, store.names()), configuration=configuration)
         with store.locked():
-            found = cls.find(directory) or new
-            _refuse_difference(found, configuration)
+            found = cls._in(store) or new
+            _refuse_difference(found, configuration, new.identity)
             # Equal to the stored configuration, but in today's order.
             sessions = (*found.sessions, session)
             found = replace(found, configuration=configuration, sessions=sessions)
@@ -126,12 +126,15 @@ class ResultSet:
 
     @staticmethod
     def find(directory: str | os.PathLike[str]) -> "ResultSet | None":
-        """The result set of a directory, for reading; None where there is none.
+        """The result set of a directory, or of `recorded`, for reading; None where there is none.
 
         Raises:
             InputError: its `run.json` is damaged.
         """
-        store = store_at(place(directory))
+        return ResultSet._in(store_at(results_path(directory)))
+
+    @staticmethod
+    def _in(store: Bucket | Folder) -> "ResultSet | None":
         names = store.names()
         return _load_run(store, names) if RUN in names else None
 
@@ -293,8 +296,14 @@ def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> 
     ]
 
 
-def _refuse_difference(stored: ResultSet, current: Mapping[str, object]) -> None:
-    if differing := differences(stored.configuration, current):
+def _refuse_difference(
+    stored: ResultSet, current: Mapping[str, object], identity: tuple[str, ...] = ()
+) -> None:
+    differing = differences(stored.configuration, current)
+    if identity and identity != stored.identity:
+        names = (", ".join(each) for each in (stored.identity, identity))
+        differing.append("names of a network {}, now {}".format(*names))
+    if differing:
         raise InputError(
             f"{stored.directory} holds results of another configuration ({'; '.join(differing)}); "
             "choose another --out"

@@ -176,6 +176,7 @@ def plan(
     bytes_each: int | None = None,
     batch: int | None = None,
     devices: Sequence[Any] | None = None,
+    networks: int | None = None,
 ) -> Plan:
     """The layout for these devices: groups on GPUs, one network after the other on others.
 
@@ -186,6 +187,8 @@ def plan(
         bytes_each: memory of one network on a CPU; None where it is unknown.
         batch: networks per device and call; chosen from the free memory if left out.
         devices: this process's own if left out.
+        networks: as many as share a program. A call is always full, the last network repeated; so
+            where one group on each device is enough for them, it is the batch that is chosen.
 
     Raises:
         InputError: if the batch is below 1.
@@ -196,9 +199,13 @@ def plan(
         free = free_memory(chosen[0])
         if free is not None and bytes_each is not None:
             chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
-        return Plan(chosen, 1, batch or (1 if len(chosen) == 1 else NETWORKS_PER_CORE))
-    batch = batch or GROUP * GROUPS_PER_CALL
-    group = min(side_by_side(chosen[0].platform), batch)
+        group, usual = 1, 1 if len(chosen) == 1 else NETWORKS_PER_CORE
+    else:
+        group, usual = side_by_side(chosen[0].platform), GROUP * GROUPS_PER_CALL
+    if networks is not None and networks <= len(chosen) * group:
+        usual = group
+    batch = batch or usual
+    group = min(group, batch)
     return Plan(chosen, group, -(-batch // group) * group)
 
 

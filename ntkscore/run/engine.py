@@ -204,7 +204,7 @@ def fitting(
 def plan_for(
     space: Space, architectures: Sequence[Architecture], config: Config, batch: int | None = None
 ) -> Plan:
-    """The layout for these architectures: by the memory of the largest, where the space knows it.
+    """The layout for these architectures: by their number and the memory of the largest.
 
     Args:
         space, architectures, config: what is scored, and how.
@@ -217,9 +217,11 @@ def plan_for(
     width = 8 if config.x64 else 4
     if config.implementation not in ("auto", "layerwise"):
         width *= AS_A_WHOLE
-    sizes = [space.memory(shape, points, width) for shape in by_shape(space, architectures)]
-    estimates = [size for size in sizes if size is not None]
-    return devices.plan(max(estimates, default=None), batch)
+    shapes = by_shape(space, architectures)
+    sizes = [space.memory(shape, points, width) for shape in shapes]
+    largest = max((size for size in sizes if size is not None), default=None)
+    most = max(map(len, shapes.values()), default=0)
+    return devices.plan(largest, batch, networks=most)
 
 
 class Run(NamedTuple):
@@ -273,11 +275,11 @@ def run(
         **(session or {}),
     }
     results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
-    shared = (share or jax_share()).of(architectures)
-    plan = plan_for(space, shared, config, batch)
+    shared = (share or jax_share()).of([*{space.key(a): a for a in architectures}.values()])
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
     # An earlier run may have left units that nobody asks for now; they are no progress.
     done = results.finished() & wanted
+    plan = plan_for(space, shared, config, batch)
     progress = Progress(len(wanted), len(done), plan)
     report(progress)
     pending: Rows = []

@@ -31,7 +31,7 @@ class Compiled(NamedTuple):
     Attributes:
         seconds: of compilation, on this machine.
         memory: bytes that it needs on a device at its peak, arguments and results among them.
-        temporaries: bytes of these.
+        temporaries: bytes of its work.
         reading: what the compiled program does.
         reduced: convolutions and products that the device may compute in fewer bits.
     """
@@ -169,11 +169,16 @@ def fit(
     with target.traced():
         layout = largest_with_room(layout, target.room, needed)
     if layout not in programs:
-        raise InputError(
-            f"expected networks that {target.name} has room for, but its compiler says: {said}; "
-            "score fewer images, or smaller networks"
-        )
+        raise no_room(target, said)
     return Fit(target, layout, programs[layout])
+
+
+def no_room(target: Target, said: str) -> InputError:
+    """The error for a program that a target's compiler refuses, with the first line of its own."""
+    return InputError(
+        f"expected networks that {target.name} has room for, but its compiler says: {said}; "
+        "score fewer images, or smaller networks"
+    )
 
 
 def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Any) -> Any:

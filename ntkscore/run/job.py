@@ -77,7 +77,7 @@ class Job:
     @classmethod
     def of(
         cls,
-        data: ImageSet | str,
+        data: ImageSet | str | PathLike[str],
         config: Config | None = None,
         *,
         space: Space | None = None,
@@ -86,7 +86,7 @@ class Job:
         """A job that is ranked by the default score, among the networks themselves.
 
         Args:
-            data: images to draw from, or their name.
+            data: images to draw from, or their name or file.
             config: how to score; `Config()` if left out.
             space: where the architectures come from; `NASBench201()` if left out.
             seeds: how many, counted from 0, or which.
@@ -94,8 +94,8 @@ class Job:
         Raises:
             InputError: if there is no seed, or the space cannot take the images.
         """
-        data = load_images(data) if isinstance(data, str) else data
-        chosen = tuple(range(seeds) if isinstance(seeds, int) else seeds)
+        data = data if isinstance(data, ImageSet) else load_images(data)
+        chosen = tuple(range(seeds) if isinstance(seeds, int) else dict.fromkeys(seeds))
         if not chosen:
             raise InputError("expected at least one seed, got none; give one")
         space = (space or NASBench201()).on(data.task)

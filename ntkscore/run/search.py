@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 import numpy as np
 
 from cells.space import Architecture, Space
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 
 POPULATION = 10
 TOURNAMENT = 3
@@ -117,8 +117,8 @@ def visit(
     values: Values = {}
     steps = (METHODS[method] if isinstance(method, str) else method)(space, rng)
     idle = 0
-    requested = next(steps)
-    while len(visited) < budget and idle < PATIENCE:
+    requested = next(steps, None)
+    while requested is not None and len(visited) < budget and idle < PATIENCE:
         new = {
             space.key(a): a
             for a in requested
@@ -129,7 +129,10 @@ def visit(
             visited |= new
             values = evaluate(list(new.values()))
         idle = 0 if new else idle + 1
-        requested = steps.send(values)
+        try:
+            requested = steps.send(values)
+        except StopIteration:
+            break
     if not visited:
         bounds = " and ".join(
             f"{name} at most {bound:g}" for name, bound in (at_most or {}).items()
@@ -164,7 +167,7 @@ def check(
             architectures or their neighbours, or a bound's name is none.
     """
     if isinstance(method, str) and method not in METHODS:
-        raise InputError(f"expected one of {', '.join(METHODS)}, got {method!r}; choose one")
+        check_choice(method, METHODS)
     if budget < 1:
         raise InputError(f"expected a budget of at least 1 network, got {budget}; raise it")
     first = space.architectures("distinct")[0]

@@ -34,7 +34,7 @@ def select(
         InputError: if the specification is none of these, or one of the architectures is none.
     """
     if not isinstance(spec, str):
-        return tuple(space.parse(name) for name in spec)
+        return tuple(dict.fromkeys(space.parse(name) for name in spec))
     if spec in space.sets:
         listed = space.architectures(spec)
         if len(listed) > MANY:
@@ -51,7 +51,7 @@ def select(
     if kind in ("random", "table"):
         candidates: Sequence[Architecture]
         if kind == "table" and table:
-            candidates = tuple(space.parse(str(key)) for key in table.own)
+            candidates = tuple(dict.fromkeys(space.parse(str(key)) for key in table.own))
         else:
             candidates = space.architectures("distinct")
         if spec == "table":
@@ -65,7 +65,13 @@ def select(
     # A genotype's string is too long for a file's name, which `Path.is_file` does not answer.
     if os.path.isfile(spec):
         path = Path(spec)
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except UnicodeDecodeError:
+            raise InputError(
+                f"expected a text file with one architecture a line, got other bytes in {path}; "
+                "name another file"
+            ) from None
         chosen = [space.parse(line) for line in lines if line and not line.startswith("#")]
         if not chosen:
             raise InputError(f"expected one architecture a line in {path}, got none; add some")

@@ -224,7 +224,7 @@ class BlockPasses:
         """
         found = []
         for gradient, factors in blocks:
-            total = jnp.zeros((), gradient.dtype)
+            total = jnp.zeros((len(gradient), size), gradient.dtype)
             for place, (contribution, each) in enumerate(
                 zip(self.traced.contributions, factors, strict=True)
             ):

@@ -5,6 +5,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -15,7 +16,7 @@ from ntkscore.trace.sites import Product, Site, sites_of
 
 UNCHANGED = frozenset(
     {"reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p", "neg"}
-    | {"convert_element_type", "optimization_barrier", "stop_gradient"}
+    | {"convert_element_type", "optimization_barrier"}
 )
 """Operations that move entries and change none but in sign: the Gram matrix stays the same."""
 SMALL = 2**14
@@ -63,14 +64,17 @@ def part_of(program: Program, value: Value) -> Part | None:
         steps = {*(equation.options.get("strides") or ())} - {1}
         return part._replace(box=_cut(equation, value, part.box), in_place=not steps)
     same_size = prod(before.shape) == prod(value.shape)
-    if equation.name in UNCHANGED or (equation.name == "broadcast_in_dim" and same_size):
+    unchanged = equation.name in UNCHANGED and len(equation.inputs) == 1
+    if (unchanged and jnp.issubdtype(value.dtype, jnp.inexact)) or (
+        equation.name == "broadcast_in_dim" and same_size
+    ):
         return part._replace(in_place=False)
     if not equation.scales:
         return None
     constants = [each.value for each in equation.inputs if isinstance(each, Constant)]
     number = float(np.asarray(constants[0]).item())  # a number, or an array of one
     factor = part.factor * number if equation.name == "mul" else part.factor / number
-    return part._replace(factor=factor)
+    return part._replace(factor=factor) if factor else None
 
 
 def _cut(equation: Equation, value: Value, box: Box) -> Box:
@@ -263,9 +267,6 @@ def _contribution(
     leaves = sorted(frozenset[int]().union(*(each.leaves for each in weights)))
     by_place = {site.place: site for weight in weights for site in used[weight]}
     sites = tuple(by_place[place] for place in sorted(by_place))
-    alike = {
-        site.product and (site.equation.name, str(site.equation.options["dimension_numbers"]))
-        for site in sites
-    }
+    alike = {site.product and site.product.order for site in sites}
     simple = len(weights) == len(alike) == 1 and None not in alike
     return Contribution(tuple(leaves), sites, parts[weights[0]] if simple else None)

@@ -38,6 +38,12 @@ def is_floating(leaf: Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
+def dtype_of_weights(params: PyTree) -> Any:
+    """The dtype of the first floating-point weights; float32 where there are none."""
+    arrays = map(jnp.asarray, jax.tree.leaves(params))
+    return next((array.dtype for array in arrays if is_floating(array)), jnp.dtype(jnp.float32))
+
+
 def is_weight(path: tuple, leaf: Array) -> bool:
     """Whether a leaf is a layer's weights; one without a telling name on its path is."""
     return kind_or_none(path, leaf) in ("weight", None)
@@ -80,14 +86,21 @@ def kind_or_none(path: tuple, leaf: Any) -> str | None:
     return None
 
 
-def split_parameters(params: PyTree, parameters: str) -> tuple[PyTree, PyTree]:
+def split_parameters(
+    params: PyTree, parameters: str, fixed: frozenset[int] | None = None
+) -> tuple[PyTree, PyTree]:
     """The parameters of a set and the others, as two trees with None for absent leaves.
+
+    Args:
+        params: as a `Model` has them.
+        parameters: a name in `PARAMETER_SETS`.
+        fixed: places of leaves that are no parameters; `fixed_leaves` if left out.
 
     Raises:
         InputError: if the set is not `all` and a leaf has no name that tells its kind.
     """
     paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
-    fixed, tree = fixed_leaves(params), jax.tree.structure(params)
+    fixed, tree = fixed_leaves(params) if fixed is None else fixed, jax.tree.structure(params)
     chosen = [
         place not in fixed
         and (parameters == "all" or kind_of(path, leaf) in PARAMETER_SETS[parameters])

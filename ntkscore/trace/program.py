@@ -196,7 +196,7 @@ class Program:
             return self._inline(options["branches"][int(inputs[0].value)], inputs[1:])
         leaves = frozenset[int]().union(*(each.leaves for each in inputs))
         of_point = any(each.of_point for each in inputs)
-        if name == "scan" and leaves and of_point and options["length"] <= LONGEST_LOOP:
+        if name == "scan" and leaves and of_point and 0 < options["length"] <= LONGEST_LOOP:
             return self._unroll(options, inputs)
         outputs = [self._new(variable.aval, leaves, of_point) for variable in equation.outvars]
         self._made_by |= dict.fromkeys(outputs, len(self.equations))

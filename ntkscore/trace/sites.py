@@ -7,7 +7,7 @@ alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -38,6 +38,11 @@ class Product(ABC):
     positions: int
     before: int
     after: int
+
+    @property
+    @abstractmethod
+    def order(self) -> Hashable:
+        """What decides the order of the entries of `rows`: only equal ones can be added."""
 
     @abstractmethod
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
@@ -101,6 +106,10 @@ class MatrixProduct(Product):
         axes = tuple(map(tuple, (bx, fx, cx))), tuple(map(tuple, (bw, fw, cw)))
         return cls(b, p, k, d, *axes, w.shape, left)
 
+    @property
+    def order(self) -> Hashable:
+        return self.of_weight
+
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
         x = x.transpose(*(axis for axes in self.of_point for axis in axes))
         return x.reshape(self.products, self.positions, self.before)
@@ -139,6 +148,11 @@ class Convolution(Product):
         groups, positions = layout.window.groups, images * prod(pixels)
         sizes = groups, positions, channels * prod(sides), width // groups
         return cls(*sizes, tuple(sides), images, layout)
+
+    @property
+    def order(self) -> Hashable:
+        sizes = self.products, self.before, self.after
+        return self.layout.kernel, self.sides, sizes, self.of_images, self.of_each_channel
 
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
         shifted = shifts(x.transpose(self.layout.image), self.sides, self.layout.window)
@@ -262,7 +276,11 @@ def sites_of(program: Program) -> Iterator[Site]:
     """The equations in which weights meet the point, first to last."""
     for place, equation in program.point_equations.items():
         points = tuple(dict.fromkeys(equation.points))
-        weights = tuple(v for v in dict.fromkeys(equation.trained) if not v.of_point)
+        weights = tuple(
+            v
+            for v in dict.fromkeys(equation.trained)
+            if not v.of_point and jnp.issubdtype(v.dtype, jnp.inexact)
+        )
         if weights:
             product = _product(equation, weights, points)
             outputs = tuple(v for v in equation.outputs if jnp.issubdtype(v.dtype, jnp.inexact))

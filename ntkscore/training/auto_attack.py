@@ -13,6 +13,7 @@ from ntkscore.data.images import as_pixels
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
+from ntkscore.trace.parameters import dtype_of_weights
 
 RADIUS = 8
 """The benchmark's radius, in grey levels."""
@@ -77,7 +78,7 @@ def check(model: Model, images: np.ndarray) -> tuple[ModuleType, ModuleType, int
             f"expected PyTorch and the authors' package for AutoAttack, got no {error.name}; run "
             "pip install torch git+https://github.com/fra31/auto-attack"
         ) from None
-    one = jax.ShapeDtypeStruct((1, *images.shape[1:]), jax.tree.leaves(model.params)[0].dtype)
+    one = jax.ShapeDtypeStruct((1, *images.shape[1:]), dtype_of_weights(model.params))
     classes = jax.eval_shape(model.apply, model.params, one).shape[1]
     if classes < FEWEST_CLASSES:
         raise InputError(
@@ -95,7 +96,7 @@ def in_pytorch(model: Model) -> Any:
     """
     import torch  # type: ignore[import-not-found]
 
-    dtype = jax.tree.leaves(model.params)[0].dtype
+    dtype = dtype_of_weights(model.params)
     compiled = partial(jax.jit, compiler_options=compiler_options())
     logits = compiled(model.apply)
 

@@ -15,10 +15,12 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from attacks import Attack, fgsm
 from attacks.square import SquareAttack
-from ntkscore.errors import InputError
+from ntkscore.errors import UNREADABLE, InputError
+from ntkscore.grams import in_full_precision
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.trace.logits import logits_of
+from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
 from ntkscore.training.steps import as_pixels, mean_loss
@@ -54,6 +56,7 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", tables 4 and 
 """
 
 
+@in_full_precision
 def evaluate(
     model: Model,
     images: np.ndarray,
@@ -101,11 +104,21 @@ def evaluate(
         >>> rows[rows["class"] == -1]["metric"].tolist()[:5]
         ['clean', 'fgsm', 'fgsm', 'pgd', 'pgd']
     """
-    labels = np.asarray(labels)
-    if not len(labels):
-        raise InputError("expected at least one image to evaluate on, got none; give some")
+    images, labels = np.asarray(images), np.asarray(labels)
+    if not len(labels) or labels.shape != images.shape[:1]:
+        raise InputError(
+            f"expected at least one image, and a label for each, got images of shape "
+            f"{images.shape} and labels of shape {labels.shape}; give as many"
+        )
+    if images.dtype != np.uint8 and not (images.min() >= 0 and images.max() <= 1):
+        raise InputError(
+            f"expected images as uint8 or pixels from 0 to 1, got {images.dtype} from "
+            f"{images.min():g} to {images.max():g}; divide 8-bit images by 255"
+        )
     if autoattack:
         check_autoattack(model, np.asarray(images))  # before the other attacks take their time
+    if corruptions is not None:
+        _array(corruptions / "labels.npy")
     report = report or (lambda name: None)
     classify = _Classifier(model, images, labels, seed)
     masks = _rights(classify, radii, metrics, queries, report)
@@ -124,6 +137,7 @@ def evaluate(
     return pd.DataFrame(rows)
 
 
+@in_full_precision
 def rights(
     model: Model,
     images: np.ndarray,
@@ -258,8 +272,8 @@ class _Classifier:
 
     @cached_property
     def dtype(self) -> Any:
-        """That of the network's first weights, which the images are given."""
-        return jax.tree.leaves(self.model.params)[0].dtype
+        """That of the network's weights, which the images are given."""
+        return dtype_of_weights(self.model.params)
 
     @cached_property
     def logits(self) -> Callable[[PyTree, Array], Array]:
@@ -319,7 +333,7 @@ def _corrupted(
 def _array(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"expected an array in {path}, but reading it failed ({error}); get the official file"
         ) from error

@@ -157,13 +157,13 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
         recipe = Recipe(**described["recipe"])
         shape, classes, mean, std = described["task"]
-        seeds = tuple(described["seeds"])
-        found = recorded_space(described, None if space is None else type(space))
+        seeds, _ = tuple(described["seeds"]), described["space"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"expected a folder that `ntkscore train` left, but {folder / RUN} cannot be read "
             f"({type(error).__name__}); give another"
         ) from error
+    found = recorded_space(described, None if space is None else type(space))
     if found is None:
         raise InputError(
             f"expected a known space in {folder}, got {described['space']}; give its space, in a "

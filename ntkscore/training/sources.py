@@ -11,7 +11,7 @@ from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
 from ntkscore.data.images import ImageSet
-from ntkscore.errors import InputError
+from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.model import Model
 from ntkscore.spaces import SPACES
 from ntkscore.training.runs import TrainedNetwork, open_trained
@@ -61,6 +61,11 @@ def trained_networks(
             for place, seed in enumerate(run.seeds)
         ]
         return Networks(pairs, run.space, run)
+    if not source.exists():
+        raise InputError(
+            f"expected a folder that `ntkscore train` left, or a state dict, at {source}, got no "
+            "such file; check the path"
+        )
     if cell is None or not isinstance(space, NASBench201):
         raise InputError(
             "expected the cell of NAS-Bench-201 that a state dict is of, got none; name it with "
@@ -81,7 +86,7 @@ def _read(source: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(source, allow_pickle=False) as arrays:
             return dict(arrays)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"expected a state dict in {source}, but reading it failed ({error}); write it with "
             "numpy.savez"

@@ -315,9 +315,18 @@ def test_the_command_refuses_bad_accuracies(tmp_path: Path, rows: str | None, me
     refused(message, "predict", "recorded", "--accuracies", file)
 
 
+def test_a_frame_may_be_empty(tmp_path: Path) -> None:
+    file = accuracies(tmp_path / "mine.csv", "cell,pgd8\n2581,0.48\n1462,0.47\n0,0.30\n")
+    shown = invoke("predict", "recorded", "--accuracies", file, "--top", 0, "--format", "csv")
+    assert shown.stdout.splitlines() == ["rank,mean,low,high,measured,moved_by"]
+    predictor = Predictor(pd.DataFrame({"a": [1.0, 2, 4]}))
+    predictor.tell({0: 0.1, 1: 0.2, 2: 0.3})
+    assert predictor.moved_by(predictor.ask(2)).shape == (0, 1)
+
+
 def test_the_command_asks_which_accuracy(tmp_path: Path) -> None:
     rows = "cell,clean,pgd8\n2581,0.8,0.48\n1462,0.7,0.47\n0,0.6,0.30\n"
     options = ("predict", "recorded", "--accuracies", accuracies(tmp_path / "two.csv", rows))
-    refused("expected which accuracy of two to predict, val_acc, val_pgd_8_acc", *options)
+    refused("expected a metric of two, val_acc, val_pgd_8_acc, got none", *options)
     refused("expected a metric of two", *options, "--metric", "fgsm3")
     refused("picture that ends in", *options, "--metric", "clean", "--plot", tmp_path / "a.txt")

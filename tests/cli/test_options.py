@@ -20,6 +20,7 @@ from ntkscore.api.runs import space_in
 from ntkscore.cli.app import app
 from ntkscore.cli.options import Ordered, flag_of, registered
 from ntkscore.config import Config
+from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.spaces import SPACES, space_class
 from ntkscore.training.recipe import Recipe
@@ -176,7 +177,8 @@ def test_a_recorded_space_keeps_its_fields(tmp_path: Path) -> None:
     assert space_in(tmp_path) is None
     assert space_in(tmp_path, own) == own()
     ResultSet.create_or_resume(out, own(scale=3.0).columns, {}, ("network",))
-    assert space_in(out) is None
+    with pytest.raises(InputError, match="expected a known space in"):
+        space_in(out)
     assert space_in(out, own) == own(scale=3.0)
     ResultSet.create_or_resume(tmp_path / "residual", Residual(width=8).columns, {}, ("skips",))
     assert space_in(tmp_path / "residual") == Residual(width=8)

@@ -10,7 +10,7 @@ import pytest
 from tiny import RESIDUAL_OPTIONS, invoke, refused
 
 import ntkscore
-from ntkscore import InputError, Residual, rank_results
+from ntkscore import InputError, Residual, Table, rank_results
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
 
@@ -81,7 +81,7 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     refused("expected a folder for the results, got none", "rank")
     for given in (("--channels", 8), ("--out", tmp_path / "x"), ("--samples", 8), ("--seed", 1)):
-        refused("expected no options of scoring beside a run", "rank", "recorded", *given)
+        refused(f"expected no {given[0]} beside a finished run", "rank", "recorded", *given)
     refused("expected a results directory with a run.json", "rank", tmp_path)
     refused("none of them; choose others", "rank", "recorded", "--cells", "000000")
     refused("got 'robust.vkdnw'; choose one of clean", "rank", "recorded", "--by", "robust.vkdnw")
@@ -92,7 +92,21 @@ def test_a_space_that_the_package_does_not_have_is_named(tmp_path: Path) -> None
     text = (RECORDED / "run.json").read_text().replace('"nasbench201"', '"stripes"')
     (tmp_path / "run.json").write_text(text)
     assert ResultSet.open(tmp_path).configuration["space"] == "stripes"
-    refused("expected a known space in", "rank", tmp_path)
+    for command in (["rank"], ["predict", "--accuracies", "x.csv"], ["choose", "--out", "y"]):
+        refused("expected a known space in", command[0], tmp_path, *command[1:])
+
+
+def test_a_space_is_the_runs() -> None:
+    for space, found in (("darts", "darts"), ("residual", "residual")):
+        message = f"expected the space nasbench201, as in the run, got {found}; give --space"
+        refused(message, "rank", "recorded", "--space", space)
+
+
+def test_recorded_is_a_run_wherever_one_is_read() -> None:
+    assert ntkscore.open_results("recorded").directory == ResultSet.open(RECORDED).directory
+    accuracies = pd.DataFrame({"pgd8": [0.48, 0.47, 0.30]}, index=[2581, 1462, 0])
+    frame = ntkscore.correlate("recorded", Table.from_frame(accuracies, dataset="cifar10"))
+    assert set(frame["n"] + frame["excluded"]) == {3}
 
 
 def test_programs_get_as_many_rows_as_they_ask_for() -> None:

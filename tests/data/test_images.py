@@ -132,7 +132,7 @@ def test_absent_image_sets(tmp_path: Path) -> None:
         load_images("cifar10", tmp_path)
     with pytest.raises(InputError, match=r"ImageNet16/train_data_batch_1, .* no free download"):
         load_images("imagenet16-120", tmp_path)
-    with pytest.raises(InputError, match=r"out of synthetic, cifar10, .* but 'svhn' came"):
+    with pytest.raises(InputError, match=r"image set of synthetic, cifar10, .* got 'svhn'"):
         load_images("svhn", tmp_path)
     with pytest.raises(InputError, match=r"an \.npz file at gone\.npz, got none there; check"):
         load_images("gone.npz")

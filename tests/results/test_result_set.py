@@ -220,7 +220,7 @@ def test_a_creation_that_was_killed_can_be_repeated(directory):
 def test_a_file_or_a_path_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        message = f"expected a directory that can be written, but {path} cannot be .* --out"
+        message = f"expected a directory that can be written, but {path} cannot be .*; check its"
         with pytest.raises(InputError, match=message):
             ResultSet.create_or_resume(path, CONFIGURATION, {})
 
@@ -352,7 +352,7 @@ def test_a_failed_write_leaves_no_temporary(new, directory, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"No space left on device.; free it or choose another"):
+    with pytest.raises(InputError, match=r"No space left on device.; check its permissions"):
         new.append(unit(1))
     assert sorted(os.listdir(directory)) == [".lock", "run.json"]
 

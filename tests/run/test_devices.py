@@ -183,7 +183,7 @@ def accelerator(free: int | None, platform: str = "gpu") -> SimpleNamespace:
 def test_plans() -> None:
     cpu = jax.local_devices()[:1]
     usual = engine.plan_for(SPACE, CELLS, CONFIG)
-    assert usual == devices.plan(SPACE.memory((), 3 * 4, 4))
+    assert usual == devices.plan(SPACE.memory((), 3 * 4, 4), networks=len(CELLS))
     assert devices.plan(10**6, devices=cpu) == Plan(tuple(cpu), 1, 1)
     assert devices.plan(10**6, devices=2 * cpu) == Plan((*cpu, *cpu), 1, 4)
     assert devices.plan(10**15, devices=2 * cpu) == Plan(tuple(cpu), 1, 1)
@@ -235,8 +235,24 @@ def test_plans_where_nobody_knows_the_memory() -> None:
     assert (unknown.group, unknown.batch) == (16, 64)
     assert devices.plan(None, 3, [accelerator(None)]).batch == 3
     assert devices.plan(None, devices=40 * cpu) == Plan(tuple(40 * cpu), 1, 4)
-    assert engine.plan_for(RESIDUAL, NETWORKS, CONFIG) == devices.plan(None)
-    assert engine.plan_for(RESIDUAL, [], CONFIG) == devices.plan(None)
+    alike = max(map(len, engine.by_shape(RESIDUAL, NETWORKS).values()))
+    assert engine.plan_for(RESIDUAL, NETWORKS, CONFIG) == devices.plan(None, networks=alike)
+    assert engine.plan_for(RESIDUAL, [], CONFIG) == devices.plan(None, networks=0)
+
+
+def test_few_networks_take_small_calls(tmp_path: Path) -> None:
+    two = 2 * jax.local_devices()[:1]
+    sizes = [devices.plan(devices=two, networks=count).batch for count in (0, 1, 2, 3, 100)]
+    assert sizes == [1, 1, 1, 4, 4]
+    assert devices.plan(batch=4, devices=two, networks=1).batch == 4
+    gpu, tpu = ([accelerator(80 * 10**9, platform)] for platform in ("gpu", "tpu"))
+    for one, group in ((gpu, 16), (tpu, 1)):
+        for few, many in ((one, group), (3 * one, 3 * group)):
+            small, large = (devices.plan(devices=few, networks=many + more) for more in (0, 1))
+            assert (small.group, small.batch, large.batch) == (group, group, 64)
+    job = Job.of(load_images("synthetic"), CONFIG, space=SPACE, seeds=2)
+    progress = job.score(CELLS[:1], tmp_path).progress
+    assert (progress.done, progress.plan.batch) == (2, 1)
 
 
 @pytest.mark.slow

@@ -167,6 +167,16 @@ def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
 
 
 @pytest.mark.thorough
+def test_a_network_or_seed_that_is_named_twice_is_computed_once(tmp_path: Path) -> None:
+    ranking = ntkscore.rank(
+        ["2581", "323133", Cell(2581)], "synthetic", tmp_path, CONFIG, space=SPACE, seeds=[0, 0]
+    )
+    assert ranking["cell"].tolist() == [2581]
+    job = ntkscore.Job.of("synthetic", CONFIG, space=SPACE)
+    assert job.score([Cell(7), Cell(7)], tmp_path).progress.total == 1
+    assert set(ntkscore.rank_results(tmp_path, space=type(SPACE))["cell"]) == {2581, 7}
+
+
 def test_batch_mode_runs_through(data: ImageSet) -> None:
     images, labels = draw_images(data, 4, 0, False)
     coupled = replace(SPACE, bn="batch")

@@ -199,8 +199,8 @@ def test_depths_do_not_mix_weights() -> None:
     [
         (lambda w, x: x @ w, "expected an ntkscore.Model, got function; write Model"),
         (ntkscore.Model(lambda w, x: (x @ w, x), np.ones((6, 2))), "expected logits .*, got tuple"),
-        (ntkscore.Model(lambda w, x: x @ w, np.ones((6, 2), int)), "expected weights of floating"),
-        (ntkscore.Model(lambda w, x: x, []), "expected weights of floating .*, got none; give"),
+        (ntkscore.Model(lambda w, x: x @ w, np.ones((6, 2), int)), "expected floating-point"),
+        (ntkscore.Model(lambda w, x: x, []), "expected floating-point weights, got none; give"),
         (ntkscore.Model(lambda w, x: (x @ w).sum(1), np.ones((6, 2))), r"expected logits of shape"),
     ],
 )

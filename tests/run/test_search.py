@@ -76,6 +76,14 @@ def test_a_search_of_ones_own_asks_and_is_told(tmp_path: Path) -> None:
     )
 
 
+def test_a_search_of_ones_own_may_end(tmp_path: Path) -> None:
+    def once(space: ntkscore.Space, rng: object):
+        yield space.architectures("all")[:3]
+
+    assert len(searched(tmp_path / "once", method=once, budget=3, by="clean.trace")) == 3
+    assert len(searched(tmp_path / "once", method=once, budget=9, by="clean.trace")) == 3
+
+
 def test_the_command(tmp_path: Path) -> None:
     options = [*RESIDUAL_OPTIONS, "--out", tmp_path / "run", "--budget", 9]
     text = invoke("search", *options).stdout

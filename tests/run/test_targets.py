@@ -286,11 +286,28 @@ def test_unknown_targets_are_refused() -> None:
     refused("expected a target of a100", "rank", "--target", "h1000", *OPTIONS)
 
 
-def test_a_target_takes_neither_a_run_nor_a_place_for_results() -> None:
-    for name, given in (("run to rank", ["recorded"]), ("--out", ["--out", "x"])):
-        message = f"expected no {name} beside --target, which only compiles, got {given[-1]}; leave"
-        refused(message, "rank", *given, "--target", "h100")
-    refused("expected no --plot beside --target", "rank", "--plot", "x.svg", "--target", "h100")
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("run to rank", ["recorded"]),
+        *(
+            (flag, [flag, given])
+            for flag, given in (
+                ("--out", "x"),
+                ("--top", "0"),
+                ("--plot", "x.svg"),
+                ("--by", "params"),
+                ("--reference", "recorded"),
+                ("--coordinator", "localhost:1"),
+                ("--processes", "2"),
+                ("--process", "0"),
+            )
+        ),
+    ],
+)
+def test_a_target_takes_no_option_of_a_run(name: str, given: list[str]) -> None:
+    message = f"expected no {name} beside --target, which only compiles, got {given[-1]}; leave"
+    refused(message, "rank", *given, "--target", "h100")
 
 
 def test_a_missing_compiler_is_named() -> None:

@@ -18,6 +18,8 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.training import evaluation
 from ntkscore.training.evaluation import CORRUPTIONS, checks, evaluate
+from ntkscore.training.fit import split
+from ntkscore.training.runs import open_trained
 
 
 def brightness(threshold: float = 0.5) -> Model:
@@ -139,7 +141,7 @@ def test_corrupted_images_are_told_by_severity(tmp_path: Path) -> None:
     np.save(folder / "fog.npy", np.zeros((3, 4, 4, 3), np.uint8))
     with pytest.raises(InputError, match=r"uint8 of shape \(10, 4, 4, 3\) in .*fog"):
         evaluate(*given, radii=(), corruptions=folder)
-    with pytest.raises(InputError, match="at least one image to evaluate on"):
+    with pytest.raises(InputError, match="expected at least one image, and a label"):
         evaluate(brightness(), greys([]), np.array([], int))
 
 
@@ -197,6 +199,46 @@ def test_a_network_of_ones_own_space_is_evaluated(tmp_path: Path) -> None:
     asked = ("score", "300000", "--space", file, "--weights", run, "--samples", "4")
     scored = invoke(*asked, "--format", "json")
     assert {row["trained_seed"] for row in json.loads(scored.stdout)} == {0}
+
+
+@pytest.mark.thorough
+def test_images_of_a_file_are_those_that_were_held_out(tmp_path: Path) -> None:
+    file, others, run = (tmp_path / name for name in ("mine.npz", "others.npz", "run"))
+    rng = np.random.default_rng(0)
+    for path in (file, others):
+        images = rng.integers(0, 256, (60, 8, 8, 3), np.uint8)
+        np.savez(path, images=images, labels=np.arange(60) % 4)
+    training = ("--data", file, *OPTIONS.replace("960", "40").split())
+    invoke("train", "300000", "--out", run, *training)
+    rows = json.loads(invoke("evaluate", run, "--data", file, "--format", "json").stdout)
+    (clean,) = (row["value"] for row in rows if (row["metric"], row["class"]) == ("clean", -1))
+    images, trained = load_images(file), open_trained(run)
+    _, held = split(60, 40)
+    at = {"images": images.images[held], "labels": images.labels[held]}
+    again = evaluate(trained.model(), **at, radii=(), metrics=("clean",))
+    assert clean == again.set_index("class")["value"][-1] and 40 * clean == round(40 * clean)
+    invoke("evaluate", run, "--data", others, "--rows", "10")
+    refused("such as --data mine.npz", "evaluate", run)
+    training = ("--data", file, *OPTIONS.replace("960", "0").split())
+    invoke("train", "300000", "--out", tmp_path / "all", *training)
+    asked = ("evaluate", tmp_path / "all", "--data", file)
+    refused("was not trained on, got those of its training", *asked)
+    refused("expected a folder that `ntkscore train` left, or a", "evaluate", tmp_path / "rnu")
+
+
+def test_weights_that_are_numbers_of_two_kinds_are_evaluated() -> None:
+    bright = brightness()
+    mixed = {"index": np.arange(3), "weights": bright.params}
+    model = Model(lambda p, x: bright.apply(p["weights"], x), mixed)
+    images, labels = greys([0.2, 0.9]), np.array([0, 1])
+    ask = {"radii": (), "metrics": ("clean",)}
+    pd.testing.assert_frame_equal(
+        evaluate(model, images, labels, **ask), evaluate(bright, images, labels, **ask)
+    )
+    with pytest.raises(InputError, match="divide 8-bit images by 255"):
+        evaluate(bright, 255 * images, labels, **ask)
+    with pytest.raises(InputError, match=r"and labels of shape \(1,\); give as many"):
+        evaluate(bright, images, labels[:1], **ask)
 
 
 @pytest.mark.thorough

@@ -241,7 +241,7 @@ def test_the_commands_for_other_machines_train_the_same(scored: Path, tmp_path: 
 def test_the_command_refuses(scored: Path, tmp_path: Path) -> None:
     refused("held out of training to choose by", *stored(scored, tmp_path / "few"))
     refused("the test images must not", *stored(scored, tmp_path / "few", "--commands"))
-    refused("expected networks of residual", *stored(scored, tmp_path / "few", "--space", "darts"))
+    refused("expected the space residual", *stored(scored, tmp_path / "few", "--space", "darts"))
     refused("give --space residual", *stored(scored, tmp_path / "few", "--channels", 8))
     refused(
         "expected budget to be at least 1, got 0", *stored(scored, tmp_path / "few", "--budget", 0)
