@@ -11,7 +11,13 @@ from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space, Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.kernels.checks import check_classes, check_labels, check_pixels, checked_model
+from ntkscore.kernels.checks import (
+    check_batch,
+    check_classes,
+    check_labels,
+    check_pixels,
+    checked_model,
+)
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run import devices
@@ -147,7 +153,7 @@ def score_network(
         {'ok': 62, 'not_given': 11}
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    check_pixels(images)
+    check_batch(images)
     config = replace(config or Config(), samples=len(images))
     devices.keep_compiled()
     dtype = dtype_of(config)

@@ -88,13 +88,14 @@ def rank(
         _print_fit(target, job, cells or "distinct", table, ordered.seed, batch, format)
         return
     if directory is not None:
-        names = [name for name, given in (("--out", out), ("--batch", batch)) if given is not None]
+        words = [] if out is None else ["--out", out]
+        words += [] if batch is None else ["--batch", str(batch)]
         for each in (processes, replace(ordered, by=None), config, space):
-            names += o.flags_of(each)
-        if names:
+            words += o.flags_of(each)
+        if words:
             raise InputError(
-                f"expected no {names[0]} beside a finished run, which is ranked as it is, got one; "
-                "leave it out, or name a folder with --out instead of the run"
+                f"expected no {words[0]} beside a finished run, which is ranked as it is, got "
+                f"{' '.join(words)}; leave it out, or name a folder with --out instead of the run"
             )
         cls = type(space) if space_name else None
         ranking, results = _finished(directory, cells, ordered.by, table, cls)
@@ -295,7 +296,7 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
 
 
 def _on_disk(out: str) -> str:
-    """The number of scores in a result directory, as the beginning of a sentence."""
+    """The number of networks in a result directory, as the beginning of a sentence."""
     from ntkscore.results import ResultSet
 
     run = ResultSet.find(out)

@@ -126,6 +126,10 @@ def choose(
     )
     from ntkscore.training.fit import Moment
 
+    if commands and entry is not None:
+        raise InputError(
+            f"expected no --entry beside --commands, got {entry}; leave one of them out"
+        )
     where = space_in(run, type(space)) if space_name else None
     scored = Campaign.of(run, None, space=where, rho=o.radius_of(score_rho))
     if type(space) is not type(scored.space):
@@ -140,10 +144,6 @@ def choose(
     )
     images = ntkscore.load_images(data, data_dir)
     few.begin(images, recipe, seed)
-    if commands and entry is not None:
-        raise InputError(
-            f"expected no --entry beside --commands, got {entry}; leave one of them out"
-        )
     if commands:
         flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", data]
         own = None if space_name in SPACES else space_name
@@ -231,6 +231,10 @@ def evaluate(
     from ntkscore.training.evaluation import evaluate as ask
     from ntkscore.training.sources import trained_networks
 
+    if export is not None and export.suffix != ".npz":
+        raise InputError(
+            f"expected a name that ends in .npz after --export, got {export}; name one"
+        )
     devices.keep_compiled(alone=True)
     networks = trained_networks(
         source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
@@ -240,10 +244,6 @@ def evaluate(
     if export is not None:
         if run is None:
             raise InputError("expected a folder of a run to export, got a state dict already")
-        if export.suffix != ".npz":
-            raise InputError(
-                f"expected --export with a name that ends in .npz, got {export}; name one"
-            )
         _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
     found = []
     for columns, model in networks.pairs:
@@ -306,18 +306,19 @@ def _images_for(
             f"expected images of {run.space.task.num_classes} classes, as the network was "
             f"trained on, got {images.task.num_classes} in {images.name}; choose others"
         )
-    trained_on = images.checksum == run.checksum
-    if official or (file and not trained_on):
+    if official:
         return images
-    if file and not held:
-        raise InputError(
-            f"expected images that {source} was not trained on, got those of its training; name "
-            "others, or train with --held-out"
-        )
-    if not trained_on:
+    if images.checksum != run.checksum:
+        if file:
+            return images
         raise InputError(
             f"expected the images that {source} was trained on, got others by the name "
             f"{images.name}; name the same ones with --data-dir"
+        )
+    if not held:
+        raise InputError(
+            f"expected images that {source} was not trained on, got those of its training; name "
+            "others, or train with --held-out"
         )
     from ntkscore.training.fit import split
 

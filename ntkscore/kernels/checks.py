@@ -75,6 +75,11 @@ def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
 def check_pixels(images: np.ndarray) -> None:
     """Refuse anything but at least two images with pixels in [0, 1]."""
     check_batch(images)
+    check_range(images)
+
+
+def check_range(images: np.ndarray) -> None:
+    """Refuse pixels outside of [0, 1]."""
     if (bad := _first_not_finite(images)) is not None:
         raise InputError(
             f"expected pixels from 0 to 1, got NaN or infinity in image {bad}; leave it out"

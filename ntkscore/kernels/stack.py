@@ -91,11 +91,10 @@ def stack(
         check_choice(attack, ATTACKS)
         attack = ATTACKS[attack]
     check_kernel_choices(output, parameters, implementation)
-    rhos = jnp.atleast_1d(jnp.asarray(rhos))
     if have_values(getattr(model, "params", ()), images, labels, rhos):
         model, images, labels = _checked(model, images, labels, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
-    rhos = jnp.asarray(rhos, images.dtype)
+    rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
     passes = passes_in_blocks(model, images, memory)
     check_coupling(model, passes, images)
     at = partial(

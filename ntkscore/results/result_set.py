@@ -301,8 +301,8 @@ def _refuse_difference(
 ) -> None:
     differing = differences(stored.configuration, current)
     if identity and identity != stored.identity:
-        names = (", ".join(each) for each in (stored.identity, identity))
-        differing.append("names of a network {}, now {}".format(*names))
+        before, now = ", ".join(stored.identity), ", ".join(identity)
+        differing.append(f"names of a network: stored {before}, asked {now}")
     if differing:
         raise InputError(
             f"{stored.directory} holds results of another configuration ({'; '.join(differing)}); "

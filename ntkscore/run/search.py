@@ -166,7 +166,7 @@ def check(
         InputError: if there is no such method, the budget is below 1, the space does not list its
             architectures or their neighbours, or a bound's name is none.
     """
-    if isinstance(method, str) and method not in METHODS:
+    if isinstance(method, str):
         check_choice(method, METHODS)
     if budget < 1:
         raise InputError(f"expected a budget of at least 1 network, got {budget}; raise it")

@@ -17,6 +17,7 @@ from attacks import Attack, fgsm
 from attacks.square import SquareAttack
 from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.grams import in_full_precision
+from ntkscore.kernels.checks import check_range
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.trace.logits import logits_of
@@ -110,13 +111,10 @@ def evaluate(
             f"expected at least one image, and a label for each, got images of shape "
             f"{images.shape} and labels of shape {labels.shape}; give as many"
         )
-    if images.dtype != np.uint8 and not (images.min() >= 0 and images.max() <= 1):
-        raise InputError(
-            f"expected images as uint8 or pixels from 0 to 1, got {images.dtype} from "
-            f"{images.min():g} to {images.max():g}; divide 8-bit images by 255"
-        )
+    if images.dtype != np.uint8:
+        check_range(images)
     if autoattack:
-        check_autoattack(model, np.asarray(images))  # before the other attacks take their time
+        check_autoattack(model, images)  # before the other attacks take their time
     if corruptions is not None:
         _array(corruptions / "labels.npy")
     report = report or (lambda name: None)

@@ -157,7 +157,7 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
         recipe = Recipe(**described["recipe"])
         shape, classes, mean, std = described["task"]
-        seeds, _ = tuple(described["seeds"]), described["space"]
+        seeds, name = tuple(described["seeds"]), described["space"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"expected a folder that `ntkscore train` left, but {folder / RUN} cannot be read "
@@ -166,7 +166,7 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
     found = recorded_space(described, None if space is None else type(space))
     if found is None:
         raise InputError(
-            f"expected a known space in {folder}, got {described['space']}; give its space, in a "
+            f"expected a known space in {folder}, got {name}; give its space, in a "
             "command by --space with the Python file that defines it"
         )
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))

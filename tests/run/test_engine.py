@@ -166,7 +166,6 @@ def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
     np.testing.assert_allclose(traces, traces["clean"], rtol=1e-5)
 
 
-@pytest.mark.thorough
 def test_a_network_or_seed_that_is_named_twice_is_computed_once(tmp_path: Path) -> None:
     ranking = ntkscore.rank(
         ["2581", "323133", Cell(2581)], "synthetic", tmp_path, CONFIG, space=SPACE, seeds=[0, 0]
@@ -177,6 +176,7 @@ def test_a_network_or_seed_that_is_named_twice_is_computed_once(tmp_path: Path) 
     assert set(ntkscore.rank_results(tmp_path, space=type(SPACE))["cell"]) == {2581, 7}
 
 
+@pytest.mark.thorough
 def test_batch_mode_runs_through(data: ImageSet) -> None:
     images, labels = draw_images(data, 4, 0, False)
     coupled = replace(SPACE, bn="batch")
