@@ -85,4 +85,4 @@ $(TARGETS)/.installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(ORACLES) $(TARGETS) runs
+	rm -rf $(VENV) $(ORACLES) $(TARGETS) build dist

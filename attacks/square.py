@@ -20,7 +20,7 @@ class SquareAttack:
 
     Attributes:
         rho: radius, in pixel units [0, 1].
-        queries: number of batches of logits.
+        queries: number of squares; the logits are asked for twice more.
         share: fraction of the pixels that the first squares cover.
 
     Source: Andriushchenko et al. (2020), "Square attack", with the schedule and the margin loss
@@ -103,7 +103,9 @@ class SquareAttack:
 
     def _side(self, i: Array, height: int, width: int) -> Array:
         """Side of a query's squares in pixels, at most the image's shorter side."""
-        past = 10_000 * i // self.queries > jnp.asarray(SHRINKING, i.dtype)
+        # The first queries i for which 10,000 i // queries is above SHRINKING.
+        starts = [-(-(share + 1) * self.queries // 10_000) for share in SHRINKING]
+        past = i >= jnp.asarray(starts, i.dtype)
         pixels = self.share * height * width * 0.5 ** jnp.sum(past.astype(jnp.float32))
         side = jnp.round(jnp.sqrt(pixels)).astype(i.dtype)
         return jnp.clip(side, 1, min(height, width))

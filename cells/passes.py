@@ -113,8 +113,8 @@ class CellPasses(ABC, Generic[Residuals]):
             points, others: images after the normaliser.
 
         Returns:
-            The features at the two batches, and Σ ln σ over the normalisations of the cell, where
-            σ² is the mean over the channels of a normalisation's variance.
+            The features at the two batches, and Σ ln σ over the network's normalisations, where σ²
+            is the mean over the channels of a normalisation's variance.
         """
         rules = replace(self._rules, bn="calibrated", init_name="torch")
         mean, std = rules.normalizer(points.dtype)

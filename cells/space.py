@@ -347,5 +347,7 @@ class Space(ABC):
 def _counted(space: Space, key: str | int) -> dict[str, float]:
     """Counts on the trace of an architecture's network, without those that it does not show."""
     blank = np.zeros((1, *space.task.image_shape), np.float32)
-    counts = reading.anatomy(space.network(key, blank), blank).counts
+    # What is counted does not depend on the other images.
+    network = space.network(key, blank)._replace(coupled=False)
+    counts = reading.anatomy(network, blank).counts
     return {name: float(number) for name, number in counts.items() if not isnan(number)}

@@ -101,7 +101,7 @@ SPACE = {
     "space": Recording(MODERATE | {"betas": GRID}),
     "space-pgd": Recording(
         MODERATE | {"attack": "pgd"},
-        seeds=1,
+        seeds=3,
         only=tuple(f"{kernel}.{score}" for kernel in KERNELS for score in DRAWN),
     ),
 }

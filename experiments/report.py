@@ -12,11 +12,14 @@ import typer
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
+from experiments.paper.ntk_correlation import spearman_of_size
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
 from experiments.study import (
     FIRST,
     MEANS,
+    METRIC,
+    METRICS,
     OURS,
     SECOND,
     THIRD,
@@ -41,21 +44,24 @@ training: benchmark, theory, and beyond*, ICLR 2024.
 A statement that one correlation is stronger is *reproduced* where the 95 % interval of the
 difference (bootstrap over cells) and each of at least three seeds are above 0, and the difference
 is 0.02 or more; *direction only* where it is smaller; *not reproduced* where interval and seeds are
-below 0; *equivalent* where all lie within ±0.02; else *not decidable*. What any other verdict rests
-on stands beside it. A statement with several rows has one verdict where all rows agree, else it is
-*mixed*.""",
+below 0, by however little; else *equivalent* where all lie within ±0.02, or *not decidable*. What
+any other verdict rests on stands beside it. A statement with several rows has one verdict where all
+rows agree, else it is *mixed*.""",
     "theory": """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
 (T1 to T7), Gao et al. (2019) about convergence of adversarial training (G1 to G6), Wang et al.
 (2022) about networks close to their initialisation (L1 to L5), Zhu et al. (2022) about perturbation
-stability (S1 to S4). Made by `python -m experiments theory`. `docs/statements.md` has a verdict on
-each numbered statement of the papers, and its misprints; `docs/theory.md` has the definitions.
+stability, from their appendix alone (S1 to S4). Made by `python -m experiments theory`.
+`docs/statements.md` has a verdict on each numbered statement of the papers, and its misprints;
+`docs/theory.md` has the definitions.
 
-A row is *reproduced* where the 95 % interval (bootstrap over seeds) of what was measured lies in
-the range that the last column gives, *not reproduced* where the two are apart, else *not
-decidable*. Of several intervals all must lie in the range. A bound is reproduced where nothing
-violates it. A section with several rows is *mixed* unless all rows agree.""",
+A row is *reproduced* where the 95 % interval of what was measured lies in the range that the last
+column gives, *not reproduced* where the two are apart, else *not decidable*. Intervals are by
+bootstrap over seeds, or over what the row names; of three seeds they go from the least to the
+largest. Of several intervals all must lie in the range. A bound is reproduced where nothing
+violates it. What any other verdict rests on stands beside it. A section counts as one statement,
+and is *mixed* unless all of its rows agree; rows without a word of the papers do not count.""",
     "training": """# Cells, trained
 
 Small adversarial trainings on two cores, made by `python -m experiments training`: signs, not the
@@ -107,7 +113,7 @@ def overall_text(findings: Sequence[Finding]) -> str:
     return f"**{overall(findings)}** ({parts})"
 
 
-def three_findings(findings: Sequence[Finding]) -> Iterator[str]:
+def three_findings(study: Study, findings: Sequence[Finding]) -> Iterator[str]:
     """The paper's three findings about kernels, with one verdict each."""
     yield "## The paper's three findings"
     yield (
@@ -122,7 +128,12 @@ def three_findings(findings: Sequence[Finding]) -> Iterator[str]:
             f"`{convention}` {overall_text([part for part in parts if part.under == convention])}"
             for convention in dict.fromkeys(part.under for part in parts)
         )
-        yield f"{number}. *{statement[0].upper()}{statement[1:]}*: {'; '.join(by_convention)}."
+        text = f"{number}. *{statement[0].upper()}{statement[1:]}*: {'; '.join(by_convention)}."
+        if statement == SECOND:
+            cells = pd.Index(study.table.own)
+            of = (spearman_of_size(study, cells, metric) for metric in (METRICS[0], METRIC))
+            text += " That of the parameter count grows too: {:.3f} to {:.3f}.".format(*of)
+        yield text
 
 
 def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Iterator[str]:
@@ -262,7 +273,7 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
     after = ["## Time", times]
     if name == "report":
         rows = [row for rows in statements.values() for row in rows]
-        before = [*three_findings(rows), counts, MEANS]
+        before = [*three_findings(study, rows), counts, MEANS]
         note = "Of this report's own run, start-up left out."
         after = [*recordings(study, NASBench201), "## Time", note, times]
     if name == "darts":

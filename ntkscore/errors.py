@@ -12,7 +12,7 @@ UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
 class InputError(ValueError):
     """Input from outside cannot be used.
 
-    The message is one sentence that says what was expected, what came and what to do;
+    The message is one sentence that says what was expected, what was found and what to do;
     the command line prints it and exits with code 2.
 
     Example:

@@ -14,7 +14,7 @@ def container_limit(name: str) -> str:
 
 
 def free_memory(device: Any) -> int | None:
-    """Bytes that a device has left, for a CPU the machine's; None where it does not say."""
+    """Bytes that a device has left, for a CPU all that it may use; None where it does not say."""
     if device.platform == "cpu":
         try:
             total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -86,23 +86,29 @@ def space_class(name: str) -> type[Space]:
 
 
 def recorded_space(
-    configuration: Mapping[str, Any], cls: type[Space] | None = None
-) -> Space | None:
-    """The space of a run, from its configuration; None where it is not known.
+    configuration: Mapping[str, Any], place: object, cls: type[Space] | None = None
+) -> Space:
+    """The space of a run, from its configuration.
 
     Args:
         configuration: of the run.
+        place: where the run is, for messages.
         cls: the space's class, for one of your own; that of its name if left out.
 
     Raises:
-        InputError: if the class is of another space.
+        InputError: if the class is of another space, or none is known by the name.
     """
-    name = configuration["space"]
+    name = configuration.get("space")
     if cls is not None and cls.name != name:
         given = f"--space {name}" if name in SPACES else "the file that defines it"
         raise InputError(f"expected the space {name}, as in the run, got {cls.name}; give {given}")
-    cls = cls or SPACES.get(name)
-    return None if cls is None else from_record(cls, configuration)
+    cls = cls or SPACES.get(str(name))
+    if cls is None:
+        raise InputError(
+            f"expected a known space in {place}, got {name}; name the Python file that defines it "
+            "with --space, or give the space"
+        )
+    return from_record(cls, configuration)
 
 
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
@@ -115,12 +121,8 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
     Raises:
         InputError: if it is not known.
     """
-    found, images = recorded_space(run.configuration, cls), run.configuration.get("dataset")
-    if found is None:
-        raise InputError(
-            f"expected a known space in {run.directory}, got {run.configuration.get('space')}; "
-            "name the Python file that defines it with --space"
-        )
+    found = recorded_space(run.configuration, run.directory, cls)
+    images = run.configuration.get("dataset")
     task = DATASETS[images].task if images in DATASETS else None
     for session in run.sessions:
         if "num_classes" in session:

@@ -14,7 +14,7 @@ def parse_fraction(text: str) -> float:
     """
     try:
         return float(Fraction(text.replace(" ", "")))
-    except (ValueError, ZeroDivisionError) as error:
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise InputError(
             f"expected a number or a fraction such as 8/255, got {text!r}; write it that way"
         ) from error

@@ -25,7 +25,7 @@ from experiments.ours.default_score import (
     MOST_TERMS,
     OF_FEATURES,
     OF_KERNELS,
-    OF_WEIGHTS,
+    OF_PASSES,
     SEEDS,
     SPLITS,
     Candidates,
@@ -49,7 +49,7 @@ TWINS = {
     "field": "field",
 }
 """Counts of NAS-Bench-201, and the nearest ones of DARTS."""
-TERMS = (*(name for name in TWINS if name != "flops"), *OF_FEATURES, *OF_KERNELS, *OF_WEIGHTS)
+TERMS = (*(name for name in TWINS if name != "flops"), *OF_FEATURES, *OF_KERNELS, *OF_PASSES)
 FOLDS = 5
 BASELINE = "params"
 FIXED = {

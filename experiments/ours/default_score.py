@@ -42,17 +42,16 @@ OF_FEATURES = (
     "clean.jacov",
     "robust.jacov",
     "clean.epe_nas",
-    "clean.trainability",
 )
 OF_KERNELS = (
     "clean.lambda_min_normalized",
     "robust.lambda_min_normalized",
     "clean.effective_rank",
 )
-OF_WEIGHTS = ("clean.vkdnw", "clean.fisher_entropy", "clean.zico")
-"""Measures of the gradients of weights, which take passes of their own."""
+OF_PASSES = ("clean.trainability", "clean.vkdnw", "clean.fisher_entropy", "clean.zico")
+"""Measures that take passes of their own: a run has them with `--proxies` only."""
 USUAL = COUNTS + OF_FEATURES + OF_KERNELS
-TERMS = USUAL + OF_WEIGHTS
+TERMS = USUAL + OF_PASSES
 FAMILIES = {
     "all terms": TERMS,
     "terms of a usual run": USUAL,

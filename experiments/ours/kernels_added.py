@@ -25,7 +25,6 @@ from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast, contrast
 from experiments.plotting import DATASET_LABELS
 from experiments.study import DATASET, OURS, Finding, Study, interval, sum_named
-from ntkscore.analysis.paired import Difference
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import direction_of
 
@@ -62,7 +61,6 @@ ORDERS = "Among cells of equal counts λ_min/trace orders better than measures w
 BESIDE = "Beside counts λ_min/trace correlates more than measures without a kernel"
 IN_SUMS = "λ_min/trace makes a sum better than another measure in its place"
 LEFT = "λ_min/trace knows what neither counts nor measures without kernels know"
-SCARCE = "Of a few networks, λ_min/trace beside four counts orders better"
 ELSEWHERE = "At another β, radius, fidelity or convention a kernel knows more beside counts"
 
 
@@ -190,22 +188,9 @@ def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
         yield gap.finding(what, OURS, IN_SUMS)
 
 
-def in_pools(pools: pd.DataFrame) -> Iterator[Finding]:
-    """Four counts with `KERNEL`, less these alone and less these with `FEATURE`."""
-    way = f"{small_pools.COUNTS}+{KERNEL}"
-    few = pools["networks"].isin((min(small_pools.SIZES), max(small_pools.SIZES)))
-    for row in pools[few & (pools["metric"] == "spearman") & (pools["way"] == way)].itertuples():
-        numbers = (row.gap, row.low, row.high, row.value, row.value - row.gap)
-        gap = Contrast(Difference("ok", row.networks, 0, *numbers), row.by_seed)
-        rival = "nothing" if row.rival == small_pools.COUNTS else FEATURE
-        of = f"{row.networks} of {row.where}, {DATASET_LABELS[row.dataset]}"
-        yield gap.finding(f"{KERNEL} above {rival}: {of}", OURS, SCARCE)
-
-
 def findings(
     study: Study,
     tables: Sequence[pd.DataFrame],
-    pools: pd.DataFrame,
     chosen: Mapping[str, tuple[str, Mapping[str, Contrast]]],
     trained: Contrast,
 ) -> tuple[Finding, ...]:
@@ -223,7 +208,6 @@ def findings(
         *without_kernels(study, tables),
         *left_over(study, tables),
         *in_sums(study, tables),
-        *in_pools(pools),
         trained.finding(shape, OURS, ELSEWHERE),
         *elsewhere,
     )

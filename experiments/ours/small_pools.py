@@ -6,7 +6,7 @@ its best cell less that of the best-scored one; cells that score equally well sh
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -36,8 +36,6 @@ WAYS = {
     "layers+path_pools+field+clean.vkdnw": "three counts, VKDNW",
 }
 """Sums that are compared with `COUNTS`. All were chosen when every cell was known."""
-RIVALS = (COUNTS, f"{COUNTS}+robust.expressivity")
-"""Sums that all are compared with: counts, and counts with a measure that needs no kernel."""
 LARGEST = 0.1
 WHERE = ("all cells", "the largest tenth")
 METRICS = {"spearman": ("Spearman", 1, 3), "loss": ("accuracy lost, points", 100, 2)}
@@ -77,63 +75,48 @@ def worth(
     }
 
 
-def gap(gaps: Sequence[Float[np.ndarray, " draws"]], seed: int) -> dict[str, object]:
-    """Entries of a row: the mean difference over pools, by bootstrap over these, and by seed.
-
-    Args:
-        gaps: the differences in every pool, for the means over seeds, then for every seed alone.
-        seed: random seed of the bootstrap.
-    """
-    first = gaps[0]
-    drawn = np.random.default_rng(seed).integers(len(first), size=(500, len(first)))
-    low, high = percentile_interval(first[drawn].mean(1))
-    return {
-        "gap": first.mean(),
-        "low": low,
-        "high": high,
-        "above": (first > 1e-12).mean(),
-        "below": (first < -1e-12).mean(),
-        "by_seed": tuple(float(one.mean()) for one in gaps[1:]),
-    }
+def gap(gaps: Float[np.ndarray, " draws"], seed: int) -> dict[str, float]:
+    """Entries of a row: the mean of the differences in every pool, by bootstrap over these."""
+    drawn = np.random.default_rng(seed).integers(len(gaps), size=(500, len(gaps)))
+    low, high = percentile_interval(gaps[drawn].mean(1))
+    above, below = (gaps > 1e-12).mean(), (gaps < -1e-12).mean()
+    return {"gap": gaps.mean(), "low": low, "high": high, "above": above, "below": below}
 
 
 def examine(
-    tables: Sequence[pd.DataFrame], accuracies: dict[str, np.ndarray], seed: int
+    scores: pd.DataFrame, accuracies: dict[str, np.ndarray], seed: int
 ) -> Iterator[dict[str, object]]:
     """A row for each kind and size of pool, way, data set and metric.
 
     Args:
-        tables: measures and counts, first means over the seeds, then of every seed alone, all
-            finite and with the same cells.
+        scores: measures and counts, all finite.
         accuracies: by data set.
         seed: random seed of the pools.
     """
     terms = {term for way in (COUNTS, *WAYS) for term in way.split("+")}
-    oriented = [{t: sum_named(t).of(one).to_numpy(float) for t in terms} for one in tables]
+    oriented = {t: sum_named(t).of(scores).to_numpy(float) for t in terms}
     for where in WHERE:
         for size in SIZES:
-            pools = pools_of(oriented[0]["params"], where, size, seed)
-            totals = {way: [total(o, way, pools) for o in oriented] for way in (COUNTS, *WAYS)}
+            pools = pools_of(oriented["params"], where, size, seed)
+            totals = {way: total(oriented, way, pools) for way in (COUNTS, *WAYS)}
             for dataset, accuracy in accuracies.items():
-                of = {w: [worth(t, accuracy[pools]) for t in ts] for w, ts in totals.items()}
-                for way, rival, metric in itertools.product(of, RIVALS, METRICS):
-                    pairs = zip(of[way], of[rival], strict=True)
+                of = {way: worth(values, accuracy[pools]) for way, values in totals.items()}
+                for way, metric in itertools.product(of, METRICS):
                     yield {
                         "where": where,
                         "networks": size,
                         "way": way,
-                        "rival": rival,
                         "dataset": dataset,
                         "metric": metric,
-                        "value": of[way][0][metric].mean(),
-                        **gap([a[metric] - b[metric] for a, b in pairs], seed),
+                        "value": of[way][metric].mean(),
+                        **gap(of[way][metric] - of[COUNTS][metric], seed),
                     }
 
 
 def table(frame: pd.DataFrame) -> Iterator[dict[str, str]]:
     """A row for each kind and size of pool and metric: counts, and the others less counts."""
     ends = frame["networks"].isin((min(SIZES), max(SIZES)))
-    shown = frame[(frame["rival"] == COUNTS) & (ends | (frame["dataset"] == DATASET))]
+    shown = frame[ends | (frame["dataset"] == DATASET)]
     shown = shown.sort_values("dataset", kind="stable")
     keys = ["dataset", "where", "networks", "metric"]
     for (dataset, where, size, metric), part in shown.groupby(keys, sort=False):

@@ -98,7 +98,7 @@ def run(study: Study) -> Outcome:
     common = [one.loc[cells] for one in tables]
     accuracies = {name: study.accuracies(cells)[name] for name in DATASETS}
     partial = pd.DataFrame(kernels_added.beside(study, common[0]))
-    pools = pd.DataFrame(small_pools.examine(common, accuracies, study.seed))
+    pools = pd.DataFrame(small_pools.examine(common[0], accuracies, study.seed))
     settings, chosen, trained = {}, {}, []
     for sample, recordings in SAMPLES.items():
         found = kernel_settings.read(study, recordings, tables)
@@ -117,7 +117,7 @@ def run(study: Study) -> Outcome:
         {"recordings": study.configurations(dict.fromkeys(recordings)), "table": study.table.name}
         | {"groupings": GROUPINGS, "resamples": RESAMPLES, "pools": small_pools.DRAWS},
         tuple(remarks(names, settings)),
-        kernels_added.findings(study, common, pools, chosen, *trained),
+        kernels_added.findings(study, common, chosen, *trained),
         pd.DataFrame(table(frame, [*names[:SHOWN], KERNEL, "robust.frobenius"])),
         (
             kernels_added.beside_table(partial),
@@ -136,7 +136,8 @@ def remarks(names: Sequence[str], settings: Mapping[str, pd.DataFrame]) -> Itera
     higher = sum(len(setting_tables.higher(part)) for part in settings.values())
     yield (
         f"Cells of a group share counts ({counts}). Intervals of 95 %: of τ by bootstrap over "
-        "groups, of partial coefficients over cells, of pools' means over the pools."
+        "groups, of partial coefficients over cells; of pools' means over the pools, which share "
+        "cells: another table of cells would vary more."
     )
     yield (
         f"First table: the {SHOWN} measures with the largest mean τ; the data file has all "

@@ -1,8 +1,8 @@
 """Correlation of kernel scores with every accuracy (Figures 5 and 6).
 
 The paper's three findings are about the Frobenius norm, its NTK-score. They are tested under our
-default convention and under that of KNAS, which the paper says it follows. All cells of the table
-at 8/255, under FGSM with three seeds and under PGD with one; a seeded sample of them otherwise.
+default convention and under that of KNAS, which the paper says it follows: on all cells of the
+table at 8/255 under the default convention, on a seeded sample of them otherwise.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,17 @@ from ntkscore.analysis.paired import partial_spearman
 from ntkscore.api.accuracies import correlate
 from ntkscore.text import format_rho
 
-TESTED = (("space", 8), *((name, level) for name in FINDINGS for level in (3, 8)))
-RECORDINGS = (*TESTED, ("space-pgd", 8), ("radii", 3))
-"""Recordings and radii, in grey levels, of the scores. `space-pgd` has one seed, and a verdict
-needs three."""
-PAIRS = tuple(
-    ((f"findings/{convention}-fgsm", level), (f"findings/{convention}-pgd", level))
-    for convention in (CALIBRATED_SUM, INSTANCE_LOSS)
-    for level in (3, 8)
+ALL_CELLS = ("space", 8), ("space-pgd", 8)
+TESTED = (*ALL_CELLS, *((name, level) for name in FINDINGS for level in (3, 8)))
+RECORDINGS = (*TESTED, ("radii", 3))
+"""Recordings and radii, in grey levels, of the scores."""
+PAIRS = (
+    ALL_CELLS,
+    *(
+        ((f"findings/{convention}-fgsm", level), (f"findings/{convention}-pgd", level))
+        for convention in (CALIBRATED_SUM, INSTANCE_LOSS)
+        for level in (3, 8)
+    ),
 )
 """Those of FGSM beside those of PGD, settings equal otherwise."""
 
@@ -125,15 +128,14 @@ def grows_with_radius(scores: RecordedScores) -> Iterator[Finding]:
                 f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} "
                 f"accuracy ({scores.title})"
             )
-            by_size = (spearman_of_size(scores, metric) for metric in (smaller, larger))
+            by_size = (spearman_of_size(scores.study, scores.cells, m) for m in (smaller, larger))
             rival = "parameter count: {:.3f} to {:.3f}".format(*by_size)
             yield more.exceeds(less, what, "grows", SECOND, rival)
 
 
-def spearman_of_size(scores: RecordedScores, metric: str) -> float:
-    """Spearman of the parameter count with a metric, on the cells of some scores."""
-    params = cost_table(scores.cells, SPACE)["params"]
-    return spearman(params, scores.study.accuracy(scores.cells, metric))
+def spearman_of_size(study: Study, cells: pd.Index, metric: str) -> float:
+    """Spearman of the parameter count with a metric, on some cells."""
+    return spearman(cost_table(cells, SPACE)["params"], study.accuracy(cells, metric))
 
 
 def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Finding]:

@@ -67,7 +67,8 @@ def summary(
 
     Columns: mean over the runs, `low` and `high` that hold 95 % of the runs, the mean's standard
     error, the number of runs, mean queries, mean queries until found, seconds of a run, the
-    paper's mean, and whether this lies between `low` and `high` (up to its rounding).
+    paper's mean, and whether it is `near` ours: within the 95 % interval of a difference of two
+    means that are as uncertain as ours, up to rounding.
 
     Args:
         picks: choices of every way of choosing.
@@ -99,8 +100,9 @@ def summary(
                 }
             )
     frame = pd.DataFrame(rows)
-    inside = frame["paper"].between(frame["low"] - ROUNDING, frame["high"] + ROUNDING)
-    return frame.assign(within=inside.astype(object).where(frame["paper"].notna()))
+    apart = (frame["mean"] - frame["paper"]).abs()
+    near = apart <= 1.96 * 2**0.5 * frame["standard_error"] + ROUNDING
+    return frame.assign(near=near.astype(object).where(frame["paper"].notna()))
 
 
 def draw(frame: pd.DataFrame, metrics: Sequence[str], dataset: str) -> Figure:

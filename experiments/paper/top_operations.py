@@ -143,6 +143,7 @@ def finding(frame: pd.DataFrame) -> Finding:
         + ", ".join(map(str, skips)),
         verdict(agrees),
         "commonest operation on each edge",
+        "Figure 4",
     )
 
 
@@ -157,6 +158,7 @@ def difference(newer: pd.DataFrame, older: pd.DataFrame) -> Finding:
         f"{len(edges)} edges",
         verdict(shared < TOP / 2 and edges.any()),
         "fewer than half in common",
+        "Figure 8",
     )
 
 
@@ -173,6 +175,7 @@ def best_accuracies(newer: pd.DataFrame, older: pd.DataFrame) -> Iterator[Findin
         f"{best:.3f}",
         verdict(abs(best - BEST) <= ABOUT),
         f"within {ABOUT}; the mean of FGSM and PGD, 3/255 and 8/255",
+        "Figure 8",
     )
     yield Finding(
         "Mean robust accuracy of the best cell of the older table",
@@ -180,6 +183,7 @@ def best_accuracies(newer: pd.DataFrame, older: pd.DataFrame) -> Iterator[Findin
         f"{best_older:.3f}, {best_older / best:.2f} of the other's",
         "not decidable",
         "the mean of its FGSM and PGD, whose radius is not known; a larger one lowers both",
+        "Figure 8",
     )
 
 

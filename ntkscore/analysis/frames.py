@@ -30,7 +30,8 @@ def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
     if not matching:
         raise InputError(
             f"expected one of the radii {', '.join(map(format_rho, present))}, "
-            f"got {'none' if rho is None else format_rho(rho)}; choose with --rho"
+            f"got {'none' if rho is None else format_rho(rho)}; choose with --rho, or --score-rho "
+            "in `choose` and `explore`"
         )
     return rows[rows["rho"] == matching[0]]
 

@@ -109,6 +109,8 @@ def population(
     rows = rows[rows["seed"].isin(list(seeds))]
     seeds_of = rows.groupby(key)["seed"].nunique()
     rows = rows[rows[key].isin(seeds_of.index[seeds_of == len(seeds)])]
+    if rows.empty:
+        raise refuse(f"networks with the seeds {', '.join(map(str, seeds))}, of which it has none")
     by = by or default_of(rows, space)
     scores = network_table(rows, space)
     if absent := [term for term in by.terms if term not in scores]:

@@ -73,8 +73,8 @@ def correlate(
         )
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
-    costs = cost_table(scores.index, trained_on(space, dataset))
-    costs.index = scores.index
+    costs = cost_table(scores.index, trained_on(space, dataset)).set_axis(scores.index)
+    costs = costs.drop(columns=scores.columns, errors="ignore")
     default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
     directions = {
         str(name): direction_of(str(name), space.fewer)

@@ -171,7 +171,7 @@ def rank_results(
         (6466, ['rank', 'cell', 'digits', 'clean.trace'])
     """
     results = ResultSet.open(directory)
-    return ranking_of(results, architectures, by, table, known_space(results, space)).frame
+    return ranking_of(results, architectures, by, table, space).frame
 
 
 def ranking_of(
@@ -179,18 +179,19 @@ def ranking_of(
     architectures: str | Sequence[Architecture] | None,
     by: str | None,
     table: Table | None,
-    space: Space,
+    cls: type[Space] | None,
 ) -> Ranking:
     """The ranking of a run's networks over all its seeds.
 
     Args:
         results: of the run.
         architectures, by, table: as for `rank_results`.
-        space: of the run.
+        cls: the class of the run's space, if it is one of your own.
 
     Raises:
         InputError: if the run lacks the networks or the scores.
     """
+    space = known_space(results, cls)
     config, key = from_record(Config, results.configuration), results.identity[0]
     rows = pick_rho(results.read(), config.rhos[0])
     there = [space.parse(str(name)) for name in rows[key].unique()]

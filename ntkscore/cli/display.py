@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from ntkscore.errors import InputError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ntkscore.run.devices import Plan
     from ntkscore.run.engine import Progress as RunProgress
 
-stderr = Console(stderr=True, highlight=False)
+stderr = Console(stderr=True, highlight=False, markup=False)
 LINE_SECONDS = 60.0
 HEADER_PIECE = 6
 """Letters of a header that stay together."""
@@ -43,8 +44,7 @@ def input_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = str(error).replace("[", r"\[")
-        stderr.print(f"[red]error:[/red] {text}", soft_wrap=True)
+        stderr.print(Text("error:", "red"), str(error), soft_wrap=True)
         raise typer.Exit(2) from None
 
 
@@ -129,7 +129,7 @@ def _print_table(frame: "pd.DataFrame", title: str, note: str) -> None:
         )
     for row in rows:
         table.add_row(*row)
-    Console(width=width, highlight=False).print(table)
+    Console(width=width, highlight=False, markup=False).print(table)
 
 
 def duration(seconds: float) -> str:

@@ -177,13 +177,14 @@ def verify(
     from ntkscore.verify.checks import verify as verify_file
 
     devices.keep_compiled(alone=True)
-    failed = 0
+    failed, found = 0, []
     for path in files:
         with stderr.status(f"checking {path}"):
             checks = list(verify_file(path, x64))
         failed += sum(not check.passed for check in checks)
         frame = pd.DataFrame(
             {
+                "file": path.name,
                 "quantity": check.quantity,
                 "error": check.error,
                 "tolerance": check.tolerance,
@@ -192,7 +193,11 @@ def verify(
             }
             for check in checks
         )
-        print_frame(frame.assign(file=path.name) if format != "table" else frame, format, str(path))
+        if format is Format.table:
+            print_frame(frame.drop(columns="file"), format, str(path))
+        found.append(frame)
+    if format is not Format.table:
+        print_frame(pd.concat(found, ignore_index=True), format)
     if failed:
         stderr.print(f"{failed} quantities are beyond their tolerance")
         raise typer.Exit(1)

@@ -162,8 +162,9 @@ def flags_of(value: Any) -> list[str]:
             continue
         if isinstance(entry, bool):
             words.append(f"--{name}" if entry else f"--no-{name}")
-        else:
-            words += [f"--{name}", _text(entry) if isinstance(entry, float) else str(entry)]
+            continue
+        for each in entry if isinstance(entry, tuple) else (entry,):
+            words += [f"--{name}", _text(each) if isinstance(each, float) else str(each)]
     return words
 
 
@@ -189,8 +190,9 @@ def _parameter(field: Field, hint: Any, panel: str) -> inspect.Parameter:
         help = f"{help.rstrip('.')}: {', '.join(others)} or {last}."
     if kind is float and default is not None:
         default = list(map(_text, default)) if get_origin(hint) is tuple else _text(default)
+    flag = flag_of(field)
     declared = typer.Option(
-        f"--{flag_of(field)}",
+        f"--{flag}/--no-{flag}" if default is True else f"--{flag}",
         help=help,
         rich_help_panel=panel,
         show_default=default is not None,

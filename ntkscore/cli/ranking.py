@@ -21,7 +21,7 @@ from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.run.search import METHODS, check
-from ntkscore.spaces import from_record, known_space
+from ntkscore.spaces import from_record
 
 if TYPE_CHECKING:
     from ntkscore.analysis.ranking import Ranking
@@ -97,8 +97,12 @@ def rank(
                 f"expected no {words[0]} beside a finished run, which is ranked as it is, got "
                 f"{' '.join(words)}; leave it out, or name a folder with --out instead of the run"
             )
-        cls = type(space) if space_name else None
-        ranking, results = _finished(directory, cells, ordered.by, table, cls)
+        from ntkscore.api.runs import ranking_of
+
+        results = ntkscore.open_results(directory)
+        dataset, cls = results.configuration["dataset"], type(space) if space_name else None
+        accuracies = None if table is None else ntkscore.load_table(table, dataset)
+        ranking = ranking_of(results, cells, ordered.by, accuracies, cls)
         _print_ranking(ranking, results, format, 20, top, plot)
         return
     if out is None:
@@ -161,19 +165,6 @@ def _print_fit(
         "write. moved_seconds: that for every network at the published bandwidth, without a cache."
     )
     print_frame(frame, format, f"Fit on {target}", note)
-
-
-def _finished(
-    directory: str, cells: str | None, by: str | None, table: Path | None, cls: type[Space] | None
-) -> tuple["Ranking", "ResultSet"]:
-    """The ranking of what a run holds, and the run."""
-    from ntkscore.api.runs import ranking_of
-    from ntkscore.results import ResultSet
-
-    results = ResultSet.open(directory)
-    dataset = results.configuration["dataset"]
-    accuracies = None if table is None else ntkscore.load_table(table, dataset)
-    return ranking_of(results, cells, by, accuracies, known_space(results, cls)), results
 
 
 def search(

@@ -46,6 +46,7 @@ def score(
         return
     job = drawn.job(config, space)
     chosen, images, space = job.select(cells), job.data, job.space
+    titles = {space.key(architecture): title_of(space, architecture) for architecture in chosen}
     pixels, labels = job.draws[drawn.seed]
 
     from ntkscore.analysis.frames import network_table
@@ -56,7 +57,7 @@ def score(
     devices.keep_compiled(alone=True)
     with stderr.status("compiling, then scoring"):
         frame = ntkscore.score(
-            cells,
+            list(titles),
             pixels,
             labels,
             config,
@@ -71,7 +72,6 @@ def score(
         print_frame(frame, format)
         return
     by_radius = frame.groupby([frame.columns[0], "rho"], sort=False)
-    titles = {space.key(architecture): title_of(space, architecture) for architecture in chosen}
     for (key, radius), rows in by_radius:
         percentile = ""
         if among is not None and radius == config.rhos[0]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 import ntkscore
 from cells.space import Space
@@ -21,6 +22,8 @@ from ntkscore.spaces import SPACES
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ntkscore.training.runs import TrainedNetwork
 
 
@@ -60,7 +63,7 @@ def train(
                 ),
             )
         except Diverged as error:
-            stderr.print(f"[red]diverged:[/red] {error}", soft_wrap=True)
+            stderr.print(Text("diverged:", "red"), str(error), soft_wrap=True)
             raise typer.Exit(1) from None
     frame = trained.history
     if format is Format.table:
@@ -145,7 +148,8 @@ def choose(
     images = ntkscore.load_images(data, data_dir)
     few.begin(images, recipe, seed)
     if commands:
-        flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", data]
+        named = str(Path(data).expanduser().resolve()) if data.endswith(".npz") else data
+        flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", named]
         own = None if space_name in SPACES else space_name
         name = space.name if own is None else str(Path(own).expanduser().resolve())
         flags += ["--space", name, *o.flags_of(space)]
@@ -226,8 +230,7 @@ def evaluate(
     """Print accuracies of a trained network: clean, attacked, and signs of masked gradients."""
     import pandas as pd
 
-    from ntkscore.results.atomic import publish
-    from ntkscore.training.evaluation import CHECKS
+    from ntkscore.results.atomic import publish, writing_to
     from ntkscore.training.evaluation import evaluate as ask
     from ntkscore.training.sources import trained_networks
 
@@ -262,8 +265,16 @@ def evaluate(
             frame.insert(at, name, value)
         found.append(frame)
     frame = pd.concat(found, ignore_index=True)
+    _print_accuracies(frame, images.name, format)
     if source.is_dir():
-        publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
+        with writing_to(source):
+            publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
+
+
+def _print_accuracies(frame: "pd.DataFrame", name: str, format: Format) -> None:
+    """Print what a network reaches on some images; a table leaves out single classes."""
+    from ntkscore.training.evaluation import CHECKS
+
     if format is not Format.table:
         print_frame(frame, format)
         return
@@ -272,7 +283,7 @@ def evaluate(
     )
     signs = {name: text for name, text in CHECKS.items() if (shown["metric"] == name).any()}
     notes = [f"{name}: {text} (1 if so)" for name, text in signs.items()]
-    print_frame(shown, format, f"Accuracies on {images.name}", "\n".join(notes))
+    print_frame(shown, format, f"Accuracies on {name}", "\n".join(notes))
 
 
 def _export(run: "TrainedNetwork", seeds: Sequence[int], file: Path) -> None:
@@ -301,10 +312,14 @@ def _images_for(
     # A file has one set, and the run may have been trained on a part of it.
     official = not file and (data is not None or not held)
     images = load_images(data or run.dataset, data_dir, test=official)
-    if images.task.num_classes != run.space.task.num_classes:
+    asked, found = (
+        f"the shape {task.image_shape} and {task.num_classes} classes"
+        for task in (run.space.task, images.task)
+    )
+    if asked != found:
         raise InputError(
-            f"expected images of {run.space.task.num_classes} classes, as the network was "
-            f"trained on, got {images.task.num_classes} in {images.name}; choose others"
+            f"expected images of {asked}, as the network was trained on, got {found} in "
+            f"{images.name}; choose others"
         )
     if official:
         return images

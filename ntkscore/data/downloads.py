@@ -57,7 +57,7 @@ def fetch(
         source = DATASETS[key].source if key in DATASETS else None
         hint = f" ({source.by_hand}: {home / source.folder})" if source else ""
         raise InputError(
-            f"expected a download out of {', '.join(SOURCES)}, but '{name}' came{hint}: "
+            f"expected a download out of {', '.join(SOURCES)}, got '{name}'{hint}: "
             "choose one of these"
         )
     source = SOURCES[key]
@@ -82,7 +82,7 @@ def fetch(
             if not _complete(ready, source):
                 raise InputError(
                     f"expected {', '.join(source.contents)} in the download of {source.folder}, "
-                    "but not all of them came: report this, the files at their home page have "
+                    "but some are missing: report this, the files at their home page have "
                     "changed"
                 )
             _publish(ready, target)
@@ -118,7 +118,7 @@ def _compare(file: Path, checksum: str, url: str, target: Path) -> None:
         found = hashlib.file_digest(content, algorithm).hexdigest()
     if found != expected:
         raise InputError(
-            f"expected {checksum} from {url}, but a file with {algorithm}:{found} came and was "
+            f"expected {checksum} from {url}, got {algorithm}:{found}, and the file was "
             f"removed: fetch again, or put the files by hand into {target}"
         )
 

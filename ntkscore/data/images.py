@@ -135,7 +135,7 @@ def draw_images(
     total = len(images.labels)
     if samples < 1 or seed < 0:
         raise InputError(
-            f"expected at least 1 sample and a seed of at least 0, but {samples} and {seed} came: "
+            f"expected at least 1 sample and a seed of at least 0, got {samples} and {seed}: "
             "raise them"
         )
     if samples > total:
@@ -192,8 +192,8 @@ def _classes(batch: Labelled, allowed: range, count: int) -> tuple[np.ndarray, n
     outside = labels[(labels < allowed.start) | (labels >= allowed.stop)]
     if len(outside):
         raise InputError(
-            f"expected labels in {allowed.start}..{allowed.stop - 1} in {path}, but {outside[0]} "
-            "came: correct the labels or get the official file again"
+            f"expected labels in {allowed.start}..{allowed.stop - 1} in {path}, got {outside[0]}: "
+            "correct the labels or get the official file again"
         )
     classes = labels.astype(np.int64) - allowed.start
     return images[classes < count], classes[classes < count]

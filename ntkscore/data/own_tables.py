@@ -31,8 +31,8 @@ def check_frame(
     """
     if frame.empty:
         raise InputError(
-            f"expected at least one architecture and one metric in {name}, but a frame of shape "
-            f"{frame.shape} came: add what is missing"
+            f"expected at least one architecture and one metric in {name}, got a frame of "
+            f"shape {frame.shape}: add what is missing"
         )
     columns = [_column(str(column), name, dataset) for column in frame.columns]
     if frame.index.to_flat_index().hasnans or "" in keys:
@@ -71,8 +71,8 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
     header, *rows = records or [[]]
     if len(header) < 2 or not rows:
         raise InputError(
-            f"expected a header and rows with a key and accuracies in {path}, but {len(rows)} "
-            f"rows under the header {header} came: add what is missing"
+            f"expected a header and rows with a key and accuracies in {path}, got {len(rows)} "
+            f"rows under the header {header}: add what is missing"
         )
     if all(re.fullmatch(r"[\d.]+", name.strip()) for name in header[1:]):
         raise InputError(
@@ -82,8 +82,8 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
     for row in rows:
         if len(row) != len(header):
             raise InputError(
-                f"expected {len(header)} values in every row of {path}, as in its header, but "
-                f"{row} came: correct this row"
+                f"expected {len(header)} values in every row of {path}, as in its header, got "
+                f"{row}: correct this row"
             )
     keys = [row[0].strip() for row in rows]
     # Digits may also spell out an architecture's operations; there a leading zero counts.
@@ -102,7 +102,7 @@ def _column(column: str, name: str, dataset: str | None) -> Column:
         return dataset_name(prefix), metric_name(metric), None
     if dataset is None:
         raise InputError(
-            f"expected a data set for every column of {name}, but '{column}' came without one: "
+            f"expected a data set for every column of {name}, but '{column}' names none: "
             f"call the column 'cifar10#{column}', say, or give the data set of all columns"
         )
     return dataset_name(dataset), metric_name(column), None
@@ -112,7 +112,7 @@ def _refuse_repeats(names: Sequence[Hashable], expected: str, what: str) -> None
     repeated = pd.Index(names, dtype=object, tupleize_cols=False).duplicated()
     if repeated.any():
         name = names[int(repeated.argmax())]
-        raise InputError(f"expected {expected}, but {name!r} came twice: keep one {what}")
+        raise InputError(f"expected {expected}, got {name!r} twice: keep one {what}")
 
 
 def _fractions(column: pd.Series, keys: Sequence[Hashable], name: str) -> np.ndarray:
@@ -121,12 +121,12 @@ def _fractions(column: pd.Series, keys: Sequence[Hashable], name: str) -> np.nda
     for key, entry, value in zip(keys, column, values, strict=True):
         if np.isnan(value):
             raise InputError(
-                f"expected a number for every architecture and metric of {name}, but {entry!r} "
-                f"came for '{column.name}' of {key!r}: fill it in or leave the row out"
+                f"expected a number for every architecture and metric of {name}, got {entry!r} "
+                f"for '{column.name}' of {key!r}: fill it in or leave the row out"
             )
         if not 0 <= value <= 1:
             raise InputError(
-                f"expected accuracies as fractions in [0, 1] in {name}, but {value:g} came for "
+                f"expected accuracies as fractions in [0, 1] in {name}, got {value:g} for "
                 f"'{column.name}' of {key!r}: divide percentages by 100, correct other values"
             )
     return values

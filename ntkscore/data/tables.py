@@ -103,7 +103,7 @@ class Table:
         if not metrics:
             raise InputError(
                 f"expected a data set of {self.name}, which has {', '.join(self.datasets)}, "
-                f"but '{dataset}' came: choose one of these"
+                f"got '{dataset}': choose one of these"
             )
         return metrics
 
@@ -187,14 +187,14 @@ class Table:
         if key[1] not in metrics:
             raise InputError(
                 f"expected a metric of {self.name} on {key[0]}, which has {', '.join(metrics)}, "
-                f"but '{metric}' came: choose one of these"
+                f"got '{metric}': choose one of these"
             )
         if (*key, seed) not in self._columns:
             seeds = sorted(s for d, m, s in self._columns if (d, m) == key and s is not None)
             has = f"the seeds {seeds} and their mean" if seeds else "only the mean over seeds"
             raise InputError(
-                f"expected a seed that {self.name} has, but it has {has} of {key[1]} on {key[0]} "
-                f"and seed {seed} came: leave the seed out or use a table with single seeds"
+                f"expected a seed that {self.name} has, but it has {has} of {key[1]} on {key[0]}, "
+                f"got seed {seed}: leave the seed out or use a table with single seeds"
             )
         return self._columns[*key, seed]
 

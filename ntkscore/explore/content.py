@@ -1,7 +1,7 @@
 """Content of a page: networks, and numbers of each by column."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
@@ -118,6 +118,7 @@ def content_of(
         columns += _scores(rows, name if len(runs) > 1 else "")
         about.append(f"{name}: {_described(run, rows)}")
     keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
+    columns = [replace(column, values=column.values.reindex(keys)) for column in columns]
     architectures = [where.parse(key) for key in keys]
     costs = cost_table(keys, where.trained()).set_axis(keys)
     terms = _terms(columns, tuple(map(str, costs)), where)

@@ -104,7 +104,9 @@ def check_batch(images: np.ndarray) -> None:
 
 
 def check_points(points: np.ndarray) -> None:
-    """Refuse points that are not finite, and 8-bit images."""
+    """Refuse points that are none or not finite, and 8-bit images."""
+    if not points.size:
+        raise InputError(f"expected points, got an array of shape {points.shape}; give some")
     if (bad := _first_not_finite(points)) is not None:
         raise InputError(f"expected finite points, got NaN or infinity in point {bad}; correct it")
     if points.ndim > 2 and points.max() > 1 and points.min() >= 0 and (points % 1 == 0).all():
@@ -179,9 +181,9 @@ def check_coupling(model: Model, passes: Passes, points: Array) -> None:
     Args:
         model: the network, which says that its points do not depend on each other.
         passes: its passes at these points.
-        points: any number.
+        points: any number; one alone tells nothing.
     """
-    if not isinstance(passes, BlockPasses) or passes.uncoupled:
+    if not isinstance(passes, BlockPasses) or passes.uncoupled or len(points) < 2:
         return
     block = passes.split(points)[0]
     # The trace is that of one point.

@@ -107,8 +107,9 @@ def ntk(
         points: M points of any shape that the network takes.
         labels: their classes; only the outputs `label` and `loss` ask for them.
         output: a reading of the logits: `sum`, `trace`, `label` or `loss`.
-        parameters: which parameters count: `all`, `weights` or `conv_linear`; all but the first
-            ask for leaves with names such as `kernel` and `bias`.
+        parameters: which parameters count: `all`, `weights` or `conv_linear`, by the leaves'
+            names, such as `kernel` and `bias`. Of leaves without one, `layerwise` goes by their
+            use; the other implementations take `all` alone.
         implementation: `auto`, `layerwise`, `contraction` or `ntvp`.
         memory: bytes that may be held at once; at most half of the free ones if left out. More
             points take more time, and disk where memory does not hold the residuals.
@@ -161,10 +162,11 @@ def ntk(
                 "depend on each other, and a call outside of jax.jit; leave projections out"
             )
         model, implementation = model._replace(passes=None), "layerwise"
-    if implementation_for(model, implementation) == "layerwise":
+    name = implementation_for(model, implementation)
+    if name != "ntvp":
         passes = passes_in_blocks(model, points, memory)
         check_coupling(model, passes, points)
-        if isinstance(passes, BlockPasses):
+        if name == "layerwise" and isinstance(passes, BlockPasses):
             chosen = (output, parameters, projections, seed)
             return _in_blocks(passes, model.params, points, labels, *chosen)
     # Without its weights the model is hashable, and other weights find the same program.

@@ -188,6 +188,8 @@ def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, 
     classes = classes_of(model, points)
     check_classes(classes)
     check_labels(labels, len(images), classes)
+    if not np.size(rhos):
+        raise InputError("expected a radius, got none; write 8/255 for eight grey levels")
     if wrong := [rho for rho in np.ravel(rhos) if not 0 <= rho <= 1]:
         raise InputError(
             f"expected radii from 0 to 1 on the pixel scale, got {wrong[0]:g}; write 8/255 for "

@@ -10,7 +10,7 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
-from ntkscore.trace.parameters import is_floating, is_scale, is_weight
+from ntkscore.trace.parameters import is_floating, kind_or_none
 
 
 def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -88,23 +88,31 @@ class Pass:
         return self.pullback(self.loss_cotangent)
 
 
-def with_weights(params: PyTree, weight: Callable[..., Array], *others: PyTree) -> PyTree:
-    """Params with other weights, ones in place of scales, and zeros elsewhere; integers stay.
+def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:
+    """Params with other weights, ones in place of scales, and zeros in place of shifts.
+
+    Whole numbers, and leaves that are no parameters, stay. Where a leaf's name does not tell what
+    it is, the trace does, by its use.
 
     Args:
-        params: of a network.
+        at: a pass of the network.
         weight: the new weights, from those of a leaf and its entries in `others`.
-        others: trees of the form of `params`.
+        others: trees of the form of the network's params.
     """
+    traced = getattr(at.passes, "traced", at.passes)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(at.model.params)
+    # Passes that a space writes itself have telling names alone.
+    kinds = getattr(traced, "kinds", None) or [kind_or_none(path, leaf) for path, leaf in leaves]
+    fixed = getattr(traced, "fixed", ())
 
-    def replaced(path: tuple, leaf: Array, *rest: Array) -> Array:
-        if not is_floating(leaf):
+    def replaced(place: int, leaf: Array, *rest: Array) -> Array:
+        if place in fixed or not is_floating(leaf):
             return leaf
-        if is_weight(path, leaf):
-            return weight(leaf, *rest)
-        return jnp.full_like(leaf, is_scale(path, leaf))
+        kind = kinds[place] or "weight"
+        return weight(leaf, *rest) if kind == "weight" else jnp.full_like(leaf, kind == "scale")
 
-    return jax.tree_util.tree_map_with_path(replaced, params, *others)
+    places = tree.unflatten(range(len(leaves)))
+    return jax.tree.map(replaced, places, at.model.params, *others)
 
 
 def mean_loss(at: Pass) -> Float[Array, ""]:

@@ -81,7 +81,7 @@ def of_each_block(
 def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
-    NaN for all where one block's features are all equal or not finite.
+    NaN for a block whose features are all equal, and for all where one has some not finite.
 
     Args:
         products: as `feature_products` gives them, blocks of one shape together.

@@ -24,7 +24,7 @@ from ntkscore.measures.declaration import (
 )
 
 ROUNDING = 32
-"""Tolerance for negative eigenvalues, in units of ε·λ_max; ε is float32's."""
+"""Tolerance for eigenvalues, in units of ε·λ_max; of float64 in units of N ε·λ_max."""
 
 
 @dataclass(frozen=True)

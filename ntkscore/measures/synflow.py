@@ -25,7 +25,7 @@ def synflow(at: Pass) -> Float[Array, ""] | None:
         return None
 
     def log_flow(size: Float[Array, ""]) -> Float[Array, ""]:
-        weights = with_weights(params, lambda leaf: size.astype(leaf.dtype) * jnp.abs(leaf))
+        weights = with_weights(at, lambda leaf: size.astype(leaf.dtype) * jnp.abs(leaf))
         logits = at.passes.unnormalized(weights, one)
         assert logits is not None
         return jnp.log(jnp.sum(logits))

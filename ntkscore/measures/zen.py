@@ -22,7 +22,7 @@ def zen(at: Pass) -> Float[Array, ""] | None:
     tree = jax.tree.structure(params)
     keys = jax.tree.unflatten(tree, list(jax.random.split(draw, tree.num_leaves)))
     normal = lambda leaf, key: jax.random.normal(key, leaf.shape, leaf.dtype)  # noqa: E731
-    weights = with_weights(params, normal, keys)
+    weights = with_weights(at, normal, keys)
     x, other = (jax.random.normal(k, points.shape, points.dtype) for k in (first, second))
     if (found := at.passes.standardized(weights, x, x + NOISE * other)) is None:
         return None

@@ -225,7 +225,7 @@ def plan_for(
 
 
 class Run(NamedTuple):
-    """A run that has ended: its result directory, and how far it came."""
+    """A run that has ended: its result directory and its progress."""
 
     results: ResultSet
     progress: Progress

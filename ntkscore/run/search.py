@@ -134,9 +134,9 @@ def visit(
         except StopIteration:
             break
     if not visited:
-        bounds = " and ".join(
-            f"{name} at most {bound:g}" for name, bound in (at_most or {}).items()
-        )
+        if not at_most:
+            raise InputError("expected a method that names networks, got none; choose another")
+        bounds = " and ".join(f"{name} at most {bound:g}" for name, bound in at_most.items())
         raise InputError(
             f"expected a network with {bounds}, got none in {PATIENCE} steps; raise the bound"
         )

@@ -22,10 +22,10 @@ def select(
     """The architectures that a specification names, in a fixed order.
 
     Args:
-        spec: `distinct` (one per function, where the space can tell), `all`, `table` (the ids with
-            rows of their own), `random:K` (K of the distinct ones), `table:K` (K of the table's),
-            a file with one architecture a line, or architectures separated by commas; a list of
-            architectures by any of their names stands for itself.
+        spec: `distinct` (one per function, where the space can tell), `all`, `table` (the
+            networks with results of their own), `random:K` (K of the distinct ones), `table:K` (K
+            of the table's), a file with one architecture a line, or architectures separated by
+            commas; a list of architectures by any of their names stands for itself.
         space: where they come from.
         table: for `table` and `table:K`.
         seed: of the random choice of K; a smaller K gives the first of a larger one.

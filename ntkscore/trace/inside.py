@@ -51,7 +51,7 @@ def _rectified(program: Program, equation: Equation) -> Value | None:
         return equation.values[0] if rectifies else None
     if equation.name == "select_n" and len(equation.values) > 1:
         maker = program.maker(equation.values[0])
-        if maker is None or maker.name not in ("ge", "gt") or not _zero(maker.inputs):
+        if maker is None or maker.name not in ("ge", "gt", "le", "lt") or not _zero(maker.inputs):
             return None
         x = maker.values[0]
         return x if all(_of_alone(program, each, x) for each in equation.values[1:]) else None

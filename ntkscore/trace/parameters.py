@@ -44,16 +44,6 @@ def dtype_of_weights(params: PyTree) -> Any:
     return next((array.dtype for array in arrays if is_floating(array)), jnp.dtype(jnp.float32))
 
 
-def is_weight(path: tuple, leaf: Array) -> bool:
-    """Whether a leaf is a layer's weights; one without a telling name on its path is."""
-    return kind_or_none(path, leaf) in ("weight", None)
-
-
-def is_scale(path: tuple, leaf: Array) -> bool:
-    """Whether a leaf is a normalisation's scale."""
-    return kind_or_none(path, leaf) == "scale"
-
-
 def kind_of(path: tuple, leaf: Array) -> str:
     """The kind of a parameter, from the last name on its path that says one.
 

@@ -13,7 +13,7 @@ from cells.space import Space, check_least
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
-from ntkscore.results.atomic import locked, publish
+from ntkscore.results.atomic import locked, publish, writing_to
 from ntkscore.results.checkpoints import Checkpoints
 from ntkscore.training.evaluation import evaluate
 from ntkscore.training.fit import Diverged, Moment, split
@@ -136,8 +136,14 @@ class FewTrainings:
             return new
 
     def accuracies(self) -> pd.DataFrame:
-        """`clean` and `pgd8` of the trained networks, by key, in the order of training."""
-        return _accuracies(self.entries())
+        """`clean` and `pgd8` of the trained networks, by key, in the order of training.
+
+        The file of accuracies has them too.
+        """
+        with locked(self.out):
+            found = self.entries()
+            self._write(found)
+        return _accuracies(found)
 
     def _write(self, entries: list[Entry]) -> None:
         """Write queue and accuracies, and tell the predictor."""
@@ -151,7 +157,8 @@ class FewTrainings:
             content = frame.to_csv(index_label=name, lineterminator="\n").encode()
             path = self.out / file
             if not path.is_file() or path.read_bytes() != content:
-                publish(path, content)
+                with writing_to(self.out):
+                    publish(path, content)
 
 
 def train_few(
@@ -213,7 +220,8 @@ def train_one(
             found = evaluate(trained.model(), held, labels, **only)
             whole = found[found["class"] == -1].set_index("metric")["value"]
             result = {"status": OK, CLEAN: float(whole["clean"]), CHOOSES: float(whole["pgd"])}
-        publish(entry.folder / RESULT, json.dumps(result).encode())
+        with writing_to(entry.folder):
+            publish(entry.folder / RESULT, json.dumps(result).encode())
         return _read(entry)
 
 

@@ -36,9 +36,10 @@ class Diverged(Exception):
     """
 
     def __init__(self, step: int, epoch: int) -> None:
+        kept = f"the state after epoch {epoch - 1} is kept" if epoch > 1 else "nothing is kept"
         super().__init__(
-            f"the loss is not finite at step {step}, in epoch {epoch}; the state after epoch "
-            f"{epoch - 1} is kept, and a lower peak goes further"
+            f"the loss is not finite at step {step}, in epoch {epoch}; {kept}, and a lower peak "
+            "goes further"
         )
         self.step, self.epoch = step, epoch
 

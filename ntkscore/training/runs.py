@@ -52,7 +52,8 @@ class TrainedNetwork:
     def model(self, place: int = 0) -> Model:
         """The network at its trained weights, by its running statistics."""
         state = self.state(place)
-        return self.space.trained_model(self.architecture, state.params, state.statistics)
+        key = self.space.key(self.architecture)
+        return self.space.trained_model(key, state.params, state.statistics)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -126,7 +127,7 @@ def train(
     space = (space or NASBench201()).on(images.task)
     chosen = space.parse(architecture)
     rows, _ = split(len(images.labels), recipe.held_out)
-    networks = [space.trainable(chosen, seed) for seed in seeds]
+    networks = [space.trainable(space.key(chosen), seed) for seed in seeds]
     described = {
         **space.columns,
         "identity": space.identity(chosen),
@@ -157,21 +158,16 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
         recipe = Recipe(**described["recipe"])
         shape, classes, mean, std = described["task"]
-        seeds, name = tuple(described["seeds"]), described["space"]
+        seeds = tuple(described["seeds"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"expected a folder that `ntkscore train` left, but {folder / RUN} cannot be read "
             f"({type(error).__name__}); give another"
         ) from error
-    found = recorded_space(described, None if space is None else type(space))
-    if found is None:
-        raise InputError(
-            f"expected a known space in {folder}, got {name}; give its space, in a "
-            "command by --space with the Python file that defines it"
-        )
+    found = recorded_space(described, folder, None if space is None else type(space))
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
     chosen = found.parse(next(iter(described["identity"].values())))
-    networks = [found.trainable(chosen, seed) for seed in seeds]
+    networks = [found.trainable(found.key(chosen), seed) for seed in seeds]
     done, (state, history) = Checkpoints(folder, described).latest(untrained(networks, recipe))
     if not done:
         raise InputError(f"expected at least one epoch in {folder}, but none is done; wait for it")

@@ -37,6 +37,9 @@ def scores() -> pd.DataFrame:
 def test_a_table_may_use_any_name_of_a_network(table: Table, scores: pd.DataFrame) -> None:
     frame = correlate(scores, table, "cifar10", "pgd8", space=SPACE, resamples=10)
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
+    with_costs = scores.assign(params=1.0)
+    again = correlate(with_costs, table, "cifar10", "pgd8", space=SPACE, resamples=10)
+    assert again["score"].tolist().count("params") == 1
     assert select("table", SPACE, table) == tuple(CELLS)
     assert lookup(CELLS[:1], table, space=SPACE)["val_pgd_8_acc"].item() == 0.2
 

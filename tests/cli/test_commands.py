@@ -59,6 +59,8 @@ def test_score_prints_a_sheet_of_the_network_that_it_scored() -> None:
     assert "lambda_min_normalized" in text
     assert "channels 4, cells_per_stage 1" in " ".join(text.split())
     assert f"{Cell(2581).params(4, 1):,}" == "17,606"
+    twice = invoke("score", "2581", "323133", *OPTIONS).stdout
+    assert twice.count("cell 2581, digits 323133") == 1
 
 
 @pytest.mark.slow

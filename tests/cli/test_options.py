@@ -1,7 +1,7 @@
 """Every choice is declared once, as a field; the commands' options follow."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from cells.space import Space, option, options
 from cells.wideresnet import WideResNet
 from ntkscore.api.runs import space_in
 from ntkscore.cli.app import app
-from ntkscore.cli.options import Ordered, flag_of, registered
+from ntkscore.cli.options import Ordered, flag_of, flags_of, registered
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
@@ -76,6 +76,8 @@ def test_the_options_make_the_values_that_their_texts_say() -> None:
     texts = "--rho 3/255 --rho 0.5 --attack pgd --steps 3 --step-size 2/255 --norm l2 --beta 1/4"
     assert value_of(Config, *texts.split()) == config
     assert value_of(Recipe, "--batch-size", "7") == Recipe(batch=7)
+    for made in (Recipe(augment=False), replace(config, rhos=(1 / 255, 2 / 255))):
+        assert value_of(type(made), *flags_of(made)) == made
     assert value_of(Space, "--bn", "init") == NASBench201(bn="init")
     wider = value_of(Space, "--factor", "1/3", "--width", "9", "--centred", space=Wider)
     assert wider == Wider(factor=1 / 3, width=9, centred=True)

@@ -50,7 +50,7 @@ def test_one_entry_makes_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
 def test_one_entry_makes_the_errors_of_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"shapes-2 at .*shapes/one, .*: draw it, and put"):
         load_images("shapes2", tmp_path)
-    with pytest.raises(InputError, match=r"'Shapes_2' came \(draw it, .* there: .*/shapes\)"):
+    with pytest.raises(InputError, match=r"'Shapes_2' \(draw it, .* there: .*/shapes\)"):
         fetch("Shapes_2", tmp_path)
     with pytest.raises(InputError, match=r"imagenet16-120, shapes-2, or a path"):
         load_images("svhn", tmp_path)

@@ -157,7 +157,7 @@ def test_a_broken_download_leaves_nothing_and_can_be_repeated(
 
 def test_wrong_checksum(cifar10: Site, tmp_path: Path) -> None:
     cifar10.files[ARCHIVE] += b"more"
-    with pytest.raises(InputError, match=r"expected md5:\w+ from http.* a file with md5:\w+ came"):
+    with pytest.raises(InputError, match=r"expected md5:\w+ from http.*, got md5:\w+, and"):
         get(cifar10, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -182,7 +182,7 @@ def test_archive_that_reaches_outside(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(site, monkeypatch, archive("../../outside"))
-    with pytest.raises(InputError, match="but not all of them came"):
+    with pytest.raises(InputError, match="but some are missing"):
         get(site, tmp_path)
     assert list(tmp_path.rglob("outside")) == []
 
@@ -221,9 +221,9 @@ def test_compressed_files(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"out of cifar10, .* but 'svhn' came: choose"):
+    with pytest.raises(InputError, match=r"out of cifar10, .* got 'svhn': choose"):
         fetch("svhn", tmp_path)
-    with pytest.raises(InputError, match=r"'imagenet' came \(it has no free .*/ImageNet16\)"):
+    with pytest.raises(InputError, match=r"'imagenet' \(it has no free .*/ImageNet16\)"):
         fetch("imagenet", tmp_path)
 
 

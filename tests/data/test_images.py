@@ -189,8 +189,8 @@ def test_damaged_pickle(tmp_path: Path, content: bytes) -> None:
         ({"data": [[1]], "labels": [1]}, r"the shape \(N, 3072\) in .* it has list of"),
         (batch([1, 2]) | {"labels": [1]}, r"2 integers under 'labels', .* shape \(1,\)"),
         (batch([1, 2]) | {"labels": ["a", "b"]}, r"2 integers under 'labels', .* has <U1"),
-        (batch([1, 10]), r"labels in 0\.\.9 in .*data_batch_1, but 10 came"),
-        (batch([1, -1]), r"labels in 0\.\.9 in .*data_batch_1, but -1 came"),
+        (batch([1, 10]), r"labels in 0\.\.9 in .*data_batch_1, got 10"),
+        (batch([1, -1]), r"labels in 0\.\.9 in .*data_batch_1, got -1"),
     ],
 )
 def test_altered_batches(tmp_path: Path, content: Any, message: str) -> None:
@@ -201,7 +201,7 @@ def test_altered_batches(tmp_path: Path, content: Any, message: str) -> None:
 
 def test_imagenet16_labels_start_at_one(tmp_path: Path) -> None:
     write_pickle(tmp_path, "ImageNet16/train_data_batch_1", batch([0], 16))
-    with pytest.raises(InputError, match=r"labels in 1\.\.1000 .* but 0 came"):
+    with pytest.raises(InputError, match=r"labels in 1\.\.1000 .* got 0"):
         load_images("imagenet16-120", tmp_path)
 
 
@@ -231,8 +231,8 @@ def test_npz(tmp_path: Path) -> None:
         ({"images": np.array([None])}, r"readable \.npz file at .*\(ValueError: Object arrays"),
         ({"labels": np.array([0, 1, 1])}, r"2 integers as 'labels' .* int64 of shape \(3,\)"),
         ({"labels": np.array([0.0, 1.0])}, r"2 integers as 'labels' .* float64"),
-        ({"labels": np.array([0, -1])}, r"labels in 0\.\.0 .* but -1 came"),
-        ({"num_classes": 1}, r"labels in 0\.\.0 .* but 1 came"),
+        ({"labels": np.array([0, -1])}, r"labels in 0\.\.0 .* got -1"),
+        ({"num_classes": 1}, r"labels in 0\.\.0 .* got 1"),
         ({"num_classes": 2.5}, r"'num_classes' .* one integer, but it is float64"),
         ({"mean": [0.5]}, r"'mean' .* three finite numbers, but it is float64 of shape \(1,\)"),
         ({"std": [0.1, 0.1, 0.0]}, r"'std' .* above 0, but it is \[0\.1 0\.1 0"),
@@ -295,9 +295,9 @@ def test_balanced_choice_uses_up_small_classes() -> None:
 
 def test_choices_that_cannot_be_made() -> None:
     images = make_set([1, 5, 5])
-    with pytest.raises(InputError, match=r"at least 1 sample .* 0 and 3 came"):
+    with pytest.raises(InputError, match=r"at least 1 sample .* got 0 and 3"):
         draw_images(images, 0, 3, False)
-    with pytest.raises(InputError, match=r"seed of at least 0, but 2 and -1 came"):
+    with pytest.raises(InputError, match=r"seed of at least 0, got 2 and -1"):
         draw_images(images, 2, -1, False)
     with pytest.raises(
         InputError, match=r"at most 11 samples, .*'made' has .* got 12; ask for fewer"
@@ -380,5 +380,5 @@ def test_altered_idx_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"an idx file at .*labels.*, but reading it failed"):
         load_images("mnist", tmp_path)
     write_idx(tmp_path, count=12)
-    with pytest.raises(InputError, match=r"labels in 0\.\.9 in .*labels.*, but 10 came"):
+    with pytest.raises(InputError, match=r"labels in 0\.\.9 in .*labels.*, got 10"):
         load_images("mnist", tmp_path)

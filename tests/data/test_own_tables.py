@@ -32,7 +32,7 @@ def test_frame_of_cells() -> None:
     assert table.representative(Cell(7)) == 7
     with pytest.raises(InputError, match=r"one of the 2 cells of mine, .* for 8: .* has it$"):
         table.accuracy(8, "cifar10", "clean")
-    with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* seed 1 came"):
+    with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* got seed 1"):
         table.accuracy(7, "cifar10", "clean", seed=1)
 
 
@@ -67,18 +67,18 @@ def test_checksum_tells_frames_apart() -> None:
 @pytest.mark.parametrize(
     ("accuracies", "message"),
     [
-        (frame(clean=[0.9, np.nan]), r"a number for every .* but nan came for 'clean' of 'vgg': f"),
-        (frame(clean=[0.9, None]), r"a number for every .* but nan came for 'clean' of 'vgg': f"),
-        (frame(clean=["0.9", "good"]), r"a number for .* but 'good' came for 'clean' of 'vgg': f"),
-        (frame(clean=[91.5, 88]), r"fractions in \[0, 1\] in mine, but 91\.5 .* 'resnet': divide"),
-        (frame(clean=[0.9, -0.1]), r"fractions in \[0, 1\] .* but -0\.1 came for 'clean' of 'vgg'"),
-        (frame(clean=[0.9, np.inf]), r"fractions in \[0, 1\] .* but inf came for 'clean'"),
+        (frame(clean=[0.9, np.nan]), r"a number for every .* got nan for 'clean' of 'vgg': f"),
+        (frame(clean=[0.9, None]), r"a number for every .* got nan for 'clean' of 'vgg': f"),
+        (frame(clean=["0.9", "good"]), r"a number for .* got 'good' for 'clean' of 'vgg': f"),
+        (frame(clean=[91.5, 88]), r"fractions in \[0, 1\] in mine, got 91\.5 .* 'resnet': divide"),
+        (frame(clean=[0.9, -0.1]), r"fractions in \[0, 1\] .* got -0\.1 for 'clean' of 'vgg'"),
+        (frame(clean=[0.9, np.inf]), r"fractions in \[0, 1\] .* got inf for 'clean'"),
         (frame(clean=[0.9, 0.8], val_acc=[0.9, 0.8]), r"one column per .*'val_acc'.* twice: keep"),
-        (frame(), r"at least one architecture and one metric .* shape \(2, 0\) came: add"),
-        (frame(clean=[0.9, 0.8])[:0], r"at least one architecture .* shape \(0, 1\) came: add"),
+        (frame(), r"at least one architecture and one metric .* shape \(2, 0\): add"),
+        (frame(clean=[0.9, 0.8])[:0], r"at least one architecture .* shape \(0, 1\): add"),
         (
             pd.DataFrame({"clean": [0.9, 0.8]}, index=[7, 7]),
-            r"one row per architecture in mine, but 7 came twice: keep one row",
+            r"one row per architecture in mine, got 7 twice: keep one row",
         ),
         (
             pd.DataFrame({"clean": [0.9, 0.8]}, index=["a", None]),
@@ -127,14 +127,14 @@ def test_csv_keys(tmp_path: Path, keys: tuple[str, str], own: tuple[object, ...]
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"cell,clean\n7,0.9\n7,0.8\n", r"one row per architecture in mine, but 7 came twice"),
-        (b"cell,clean,clean\n7,0.9,0.8\n", r"one column per data set and metric .* came twice"),
-        (b"cell,clean\n7,90\n", r"fractions in \[0, 1\] in mine, but 90 came for 'clean' of 7"),
-        (b"cell,clean\n7,\n", r"a number for every .* but '' came for 'clean' of 7: fill it in"),
-        (b"cell,clean\n7,0.9,1\n", r"2 values in every row .* but \['7', '0\.9', '1'\] came: corr"),
+        (b"cell,clean\n7,0.9\n7,0.8\n", r"one row per architecture in mine, got 7 twice"),
+        (b"cell,clean,clean\n7,0.9,0.8\n", r"one column per data set and metric .* twice"),
+        (b"cell,clean\n7,90\n", r"fractions in \[0, 1\] in mine, got 90 for 'clean' of 7"),
+        (b"cell,clean\n7,\n", r"a number for every .* got '' for 'clean' of 7: fill it in"),
+        (b"cell,clean\n7,0.9,1\n", r"2 values in every row .* got \['7', '0\.9', '1'\]: corr"),
         (b"cell,clean\n7,0.9\n,0.8\n", r"a key for every architecture in mine, but one is missing"),
-        (b"cell\n7\n", r"a header and rows .* but 1 rows under the header \['cell'\] came: add"),
-        (b"", r"a header and rows .* but 0 rows under the header \[\] came: add"),
+        (b"cell\n7\n", r"a header and rows .* got 1 rows under the header \['cell'\]: add"),
+        (b"", r"a header and rows .* got 0 rows under the header \[\]: add"),
         (b"\xff", r"readable \.csv file in UTF-8 at .*\(UnicodeDecodeError: .*\): give another"),
         (None, r"readable \.csv file in UTF-8 at .*\(FileNotFoundError: .*\): give another path"),
     ],

@@ -199,19 +199,19 @@ def test_pointers_win_over_rows_of_isomorphic_cells(tmp_path: Path) -> None:
 def test_questions_without_an_answer(tmp_path: Path) -> None:
     table = load_table(write_page(tmp_path, page_content()))
     official = load_table(write_official(tmp_path, official_content()))
-    with pytest.raises(InputError, match=r"has cifar10, cifar100, imagenet16-120, but 'svhn' came"):
+    with pytest.raises(InputError, match=r"has cifar10, cifar100, imagenet16-120, got 'svhn'"):
         table.metrics("svhn")
-    with pytest.raises(InputError, match=r"on cifar10, which has val_acc, .* but 'corr' came"):
+    with pytest.raises(InputError, match=r"on cifar10, which has val_acc, .* got 'corr'"):
         table.accuracies("cifar10", "corr")
     with pytest.raises(InputError, match=r"one of the 4 cells .* no results for 15625"):
         table.accuracy(15_625, "cifar10", "clean")
     with pytest.raises(InputError, match=r"no results for -1"):
         table.accuracies("cifar10", "clean", [0, -1])
-    with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* seed 1 came"):
+    with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* got seed 1"):
         table.accuracy(0, "cifar10", "clean", seed=1)
-    with pytest.raises(InputError, match=r"only the mean over seeds of autoattack .* seed 2 came"):
+    with pytest.raises(InputError, match=r"only the mean over seeds of autoattack .* got seed 2"):
         official.accuracy(0, "cifar10", "aa", seed=2)
-    with pytest.raises(InputError, match=r"the seeds \[1, 2, 3\] and their mean .* seed 4 came"):
+    with pytest.raises(InputError, match=r"the seeds \[1, 2, 3\] and their mean .* got seed 4"):
         official.accuracy(0, "cifar10", "clean", seed=4)
 
 

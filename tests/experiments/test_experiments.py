@@ -97,7 +97,7 @@ def test_the_report_has_what_comes_out(name: str, outcome_of: Callable[[str], Ou
 
 
 @pytest.mark.thorough
-def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
+def test_the_reports_verdicts(study: Study, outcome_of: Callable[[str], Outcome]) -> None:
     findings: list[Finding] = []
     statements: dict[str, list[Finding]] = {}
     for name, experiment in EXPERIMENTS.items():
@@ -109,7 +109,7 @@ def test_the_reports_verdicts(outcome_of: Callable[[str], Outcome]) -> None:
         entries = (finding.what, finding.paper, finding.ours, finding.verdict, finding.why)
         assert markdown_table(entries, []).splitlines()[0] in REPORT
     assert verdict_counts(statements) in REPORT
-    for part in three_findings(findings):
+    for part in three_findings(study, findings):
         assert part in REPORT
 
 

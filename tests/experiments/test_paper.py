@@ -192,14 +192,15 @@ def test_summary_holds_interval_and_paper() -> None:
     accuracy = {"val_acc": np.array([0.1, 0.2, 0.4]), "val_pgd_8_acc": np.zeros(3)}
     one = np.ones(2)
     picks = [Picks("val_acc", "a", np.array([1, 2]), 5 * one, 3 * one, 0.1)]
-    frame = summary(picks, accuracy, {("val_acc", "a"): (0.5,)})
+    frame = summary(picks, accuracy, {("val_acc", "a"): (0.6,)})
     row = frame.iloc[0]
     assert row["mean"] == pytest.approx(0.3)
     assert row["low"] == pytest.approx(0.205) and row["high"] == pytest.approx(0.395)
     assert row["standard_error"] == pytest.approx(0.1)
     assert (row["queries"], row["found_after"], row["runs"]) == (5, 3, 2)
-    assert row["within"] is False
-    assert pd.isna(frame.iloc[1]["within"]) and pd.isna(frame.iloc[1]["paper"])
+    assert row["near"] is False
+    assert pd.isna(frame.iloc[1]["near"]) and pd.isna(frame.iloc[1]["paper"])
+    assert summary(picks, accuracy, {("val_acc", "a"): (0.5,)}).iloc[0]["near"] is True
 
 
 def test_seed_spread_is_the_spread_of_equal_cells() -> None:

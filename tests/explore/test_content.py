@@ -92,6 +92,14 @@ def test_several_radii_and_runs_lie_side_by_side(tmp_path: Path) -> None:
     assert all(name in ids for name in found.terms)
 
 
+def test_runs_of_different_networks_leave_gaps(tmp_path: Path) -> None:
+    few, more = small_run(tmp_path / "few", count=3), small_run(tmp_path / "more", count=8)
+    content, values = decoded(document(content_of([few, more]), "Both"))
+    by_id = {column["id"]: row for column, row in zip(content["columns"], values, strict=True)}
+    assert np.isfinite(by_id["robust.frobenius (more)"]).sum() == 8
+    assert np.isfinite(by_id["robust.frobenius (few)"]).sum() == 3
+
+
 def test_networks_of_another_space_have_no_graph(tmp_path: Path) -> None:
     content, values = decoded(document(content_of([residual_run(tmp_path / "r")]), "R"))
     assert content["graph"] is None and len(content["names"]) == values.shape[1] == 2

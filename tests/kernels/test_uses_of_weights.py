@@ -155,3 +155,20 @@ def test_a_direction_of_the_smallest_gradients_has_length_one() -> None:
     gradient = jnp.asarray([[3e-30, -4e-30], [0, 0], [3e30, 4e30]], jnp.float32)
     unit = [[0.6, -0.8], [0, 0], [0.6, 0.8]]
     np.testing.assert_allclose(direction(gradient, "l2"), unit, rtol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "contraction"])
+def test_one_point_does_not_hide_that_others_matter(implementation: str) -> None:
+    model = Model(lambda w, x: (x - x.mean(0)) @ w, WIDE)
+    alone = ntk(model, X[:1], implementation=implementation)
+    assert alone.shape == (1, 1)
+    with pytest.raises(InputError, match="do not depend on the rest of its batch"):
+        ntk(model, X, implementation=implementation)
+
+
+def test_nothing_is_refused() -> None:
+    model = Model(lambda w, x: x.reshape(len(x), -1) @ w, draw(192, 3))
+    with pytest.raises(InputError, match=r"expected points, got an array of shape \(0, 8, 8, 3\)"):
+        ntk(model, IMAGES[:0])
+    with pytest.raises(InputError, match="expected a radius, got none"):
+        stack(model, IMAGES, np.arange(3), "fgsm", [])

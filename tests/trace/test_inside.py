@@ -49,6 +49,8 @@ RECTIFIERS: dict[str, Callable[[Array], Array]] = {
     "maximum": lambda x: jnp.maximum(x, 0),
     "maximum from the left": lambda x: jnp.maximum(0, x),
     "where": lambda x: jnp.where(x > 0, x, 0),
+    "where below": lambda x: jnp.where(x <= 0, 0, x),
+    "leaky where": lambda x: jnp.where(x < 0, 0.1 * x, x),
     "relu6": jax.nn.relu6,
     "gelu": jax.nn.gelu,
     "exact gelu": lambda x: jax.nn.gelu(x, approximate=False),
@@ -285,6 +287,21 @@ def test_normalisations_of_a_branch_are_taken_out_or_refused() -> None:
     got = passes.unnormalized(params, points)
     expected = ((points @ kernel) * own["scale"] + own["bias"]) @ last
     assert got is None or error(got, expected) < EXACT
+
+
+def test_synflow_tells_biases_without_names_by_their_use() -> None:
+    def apply(leaves: list[Array], x: Array) -> Array:
+        return jax.nn.relu(x @ leaves[0] + leaves[1]) @ leaves[2]
+
+    leaves = draw((4, 5), (5,), (5, 3))
+    x, labels = jnp.ones((2, 4)), jnp.zeros(2, jnp.int32)
+    flow = []
+    for own in (leaves, [leaves[0], jnp.zeros(5), leaves[2]]):
+        model = Model(apply, own)
+        flow.append(synflow(Pass(model, passes_of(model, x), x, labels)))
+    assert flow[0] == pytest.approx(flow[1])
+    paths = np.abs(leaves[0]).sum(0) @ np.abs(leaves[2]).sum(1)
+    assert flow[0] == pytest.approx(np.log(2 * paths), rel=1e-5)
 
 
 def test_synflow_of_a_network_that_normalises_its_images() -> None:

@@ -145,6 +145,7 @@ def test_corrupted_images_are_told_by_severity(tmp_path: Path) -> None:
         evaluate(brightness(), greys([]), np.array([], int))
 
 
+OWN = Path(__file__).parents[1] / "run" / "own_space.py"
 OPTIONS = "--channels 2 --cells-per-stage 1 --epochs 1 --batch-size 20 --held-out 960 "
 OPTIONS += "--attack-steps 1"
 OWN_SPACE = """
@@ -199,6 +200,18 @@ def test_a_network_of_ones_own_space_is_evaluated(tmp_path: Path) -> None:
     asked = ("score", "300000", "--space", file, "--weights", run, "--samples", "4")
     scored = invoke(*asked, "--format", "json")
     assert {row["trained_seed"] for row in json.loads(scored.stdout)} == {0}
+
+
+@pytest.mark.slow
+def test_a_space_may_know_its_networks_by_name_only(tmp_path: Path) -> None:
+    file, run, small = OWN, tmp_path / "run", tmp_path / "small.npz"
+    short = ["--epochs", "1", "--batch-size", "20", "--held-out", "960", "--attack-steps", "1"]
+    invoke("train", "24xtanh", "--space", file, "--out", run, *short)
+    shown = invoke("evaluate", run, "--space", file, "--rows", "10", "--format", "json")
+    assert {row["network"] for row in json.loads(shown.stdout)} == {"24xtanh"}
+    np.savez(small, images=np.zeros((10, 28, 28, 3), np.uint8), labels=np.arange(10))
+    asked = ("evaluate", run, "--space", file, "--data", small)
+    refused("expected images of the shape (32, 32, 3) and 10 classes, as", *asked)
 
 
 @pytest.mark.thorough

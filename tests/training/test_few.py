@@ -231,6 +231,7 @@ def test_the_commands_for_other_machines_train_the_same(scored: Path, tmp_path: 
     program, *words = shlex.split(lines[0])
     assert program == "ntkscore"
     there = invoke(*words, "--format", "csv").stdout
+    assert len(pd.read_csv(out / "accuracies.csv")) == 1
     assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == ""
     assert invoke("choose", scored, "--out", out, *options, "--format", "csv").stdout == there
     refused("expected an entry of the queue", *words, "--entry", 7)

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from cells.residual import Residual
 from experiments.plotting import panels
-from experiments.study import Outcome, Study
+from experiments.study import OURS, Outcome, Study
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import (
@@ -95,7 +95,7 @@ def run(study: Study) -> Outcome:
             low, high = EXPECTED[str(scale)][name]
             findings.measure(
                 f"{label(str(scale), str(activation))}: slope in m of {title}",
-                "lazy" if scale == "sqrt_width" else "",
+                "lazy" if scale == "sqrt_width" else OURS,
                 fitted,
                 low,
                 high,

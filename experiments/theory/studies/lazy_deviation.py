@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.plotting import panels
-from experiments.study import Outcome, Study
+from experiments.study import OURS, Outcome, Study
 from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_adversarial import defended
@@ -82,7 +82,7 @@ def run(study: Study) -> Outcome:
         )
     findings.measure(
         "the deviation that robustness takes grows with the dimension",
-        "",
+        OURS,
         growth,
         1.5,
         np.inf,

@@ -160,13 +160,12 @@ def run(study: Study) -> Outcome:
             "99 % of the test images at every d",
         )
         wrong = 100 * part.groupby(["d", "seed"])["error"].first().unstack("seed")
-        findings.measure(
+        findings.add(
             f"m = {width}: test error in %",
             "below 1 % for each trained model",
-            {f"d = {d}": over_seeds(seeds.to_numpy(), np.mean) for d, seeds in wrong.iterrows()},
-            -np.inf,
-            1,
-            "means over the seeds",
+            ", ".join(f"d = {d}: {seeds.max():.2f}" for d, seeds in wrong.iterrows()),
+            (wrong < 1).all(axis=None),
+            f"the largest over {wrong.shape[1]} seeds",
         )
     last = judged[(judged["d"] == judged["d"].max()) & (judged["m"] == WIDTHS[-1])]
     of_histograms(findings, last)

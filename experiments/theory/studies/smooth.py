@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from cells.residual import ACTIVATIONS
 from experiments.plotting import panels
-from experiments.study import Outcome, Study
+from experiments.study import OURS, Outcome, Study
 from experiments.theory.convergence import Arcs, projected_descent, regret, theorem51_width
 from experiments.theory.networks import draw_two_layer, two_layer
 from experiments.theory.studies.setting import Rows, grid, linearisation, lines_by_group, numbers
@@ -85,7 +85,7 @@ def run(study: Study) -> Outcome:
             fitted = slope(part, "m", name)
             findings.measure(
                 f"{sigma}, {STARTS[str(start)]}: slope in m of {title}",
-                "",
+                OURS,
                 fitted,
                 low,
                 high,

@@ -115,7 +115,7 @@ def crossings(
 
 
 def within(intervals: Sequence[Interval], low: float, high: float) -> Verdict:
-    """The one rule of this page: the verdict that a range holds all of some intervals.
+    """The verdict that a range holds all of some intervals.
 
     Returns:
         "reproduced" where all intervals lie inside the range, "not reproduced" where one is apart
@@ -162,7 +162,11 @@ def agreement(
 
 
 def positive(found: Iterable[Agreement]) -> Verdict:
-    """The verdict that all intervals and all seeds are above zero."""
+    """The verdict that all are above zero, each with its interval and all seeds.
+
+    One that is below zero with its interval and all seeds contradicts it.
+    """
     found = list(found)
     above = all(interval.low > 0 and (seeds > 0).all() for interval, seeds, _ in found)
-    return verdict(above, all(interval.high <= 0 for interval, *_ in found))
+    below = any(interval.high < 0 and (seeds < 0).all() for interval, seeds, _ in found)
+    return verdict(above, below)
