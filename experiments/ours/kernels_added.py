@@ -1,4 +1,4 @@
-"""Kernels and other measures in each other's place: beside counts, in sums, in small pools.
+"""Kernels and other measures in each other's place: beside counts, in sums, at other settings.
 
 The findings are about λ_min/trace, the score of a kernel that orders best. A verdict follows the
 report's rule: a difference is noted from 0.02, and only where its interval and all seeds agree.

@@ -102,7 +102,9 @@ def summary(
     frame = pd.DataFrame(rows)
     apart = (frame["mean"] - frame["paper"]).abs()
     near = apart <= 1.96 * 2**0.5 * frame["standard_error"] + ROUNDING
-    return frame.assign(near=near.astype(object).where(frame["paper"].notna()))
+    return frame.assign(
+        near=near.astype(object).where(frame[["paper", "standard_error"]].notna().all(axis=1))
+    )
 
 
 def draw(frame: pd.DataFrame, metrics: Sequence[str], dataset: str) -> Figure:

@@ -74,13 +74,13 @@ def correlate(
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
     costs = cost_table(scores.index, trained_on(space, dataset)).set_axis(scores.index)
-    costs = costs.drop(columns=scores.columns, errors="ignore")
     default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
+    costs = costs.drop(columns=scores.columns, errors="ignore")
     directions = {
         str(name): direction_of(str(name), space.fewer)
         for name in [*scores.columns, *costs.columns]
     }
-    if set(default.terms) & set(scores.columns):
+    if any("." in term and term in scores for term in default.terms):
         scores = scores.assign(**{str(default): default.of(scores.join(costs))})
         directions[str(default)] = +1
     frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)

@@ -9,6 +9,7 @@ import pytest
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore.analysis.comparison import in_keys_of
+from ntkscore.analysis.frames import cost_table
 from ntkscore.api.accuracies import correlate, lookup
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
@@ -37,9 +38,16 @@ def scores() -> pd.DataFrame:
 def test_a_table_may_use_any_name_of_a_network(table: Table, scores: pd.DataFrame) -> None:
     frame = correlate(scores, table, "cifar10", "pgd8", space=SPACE, resamples=10)
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
-    with_costs = scores.assign(params=1.0)
-    again = correlate(with_costs, table, "cifar10", "pgd8", space=SPACE, resamples=10)
-    assert again["score"].tolist().count("params") == 1
+    more = scores.assign(**{"clean.naswot": scores["robust.trace"]})
+    params = cost_table(scores.index, SPACE).set_axis(scores.index)["params"]
+    alone, beside = (
+        correlate(frame, table, "cifar10", "pgd8", space=SPACE, resamples=10)
+        .set_index("score")["spearman"]
+        .sort_index()
+        for frame in (more, more.assign(params=params))
+    )
+    assert "params+path_pools+field+clean.naswot" in alone.index
+    pd.testing.assert_series_equal(alone, beside)
     assert select("table", SPACE, table) == tuple(CELLS)
     assert lookup(CELLS[:1], table, space=SPACE)["val_pgd_8_acc"].item() == 0.2
 

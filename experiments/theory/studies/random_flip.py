@@ -189,7 +189,7 @@ def run(study: Study) -> Outcome:
             f"violated in a share of at most {GAMMA:g}",
             f"{broken.mean():.3f}",
             broken.mean() <= GAMMA,
-            f"of {len(broken)} random networks, C₀ = 0"
+            f"of {len(broken)} random networks, C₀ = {DEVIATION if 'changes' in what else 0:g}"
             + (f"; bound {', '.join(words)}" if "∇" in what else ""),
         )
     of_perturbed(findings, frame)

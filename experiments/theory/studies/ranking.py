@@ -210,7 +210,8 @@ def ranked(frame: pd.DataFrame) -> Findings:
                 "; ".join(str(each.mean) for each in found),
                 "not decidable" if lost else positive(found),
                 f"Spearman with clean and PGD error, {found[0].networks} networks; "
-                f"single seeds {', '.join(seeds)}" + ("; most runs overflow" if lost else ""),
+                f"single seeds {', '.join(seeds)}; each interval and all seeds must lie above 0"
+                + ("; most runs overflow" if lost else ""),
             )
     return findings
 
