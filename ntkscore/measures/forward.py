@@ -10,7 +10,7 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
-from ntkscore.trace.parameters import is_floating, kind_or_none
+from ntkscore.trace.parameters import FIXED, kinds_by_name
 
 
 def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -91,28 +91,21 @@ class Pass:
 def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:
     """Params with other weights, ones in place of scales, and zeros in place of shifts.
 
-    Whole numbers, and leaves that are no parameters, stay. Where a leaf's name does not tell what
-    it is, the trace does, by its use.
-
     Args:
         at: a pass of the network.
         weight: the new weights, from those of a leaf and its entries in `others`.
         others: trees of the form of the network's params.
     """
-    traced = getattr(at.passes, "traced", at.passes)
-    leaves, tree = jax.tree_util.tree_flatten_with_path(at.model.params)
-    # Passes that a space writes itself have telling names alone.
-    kinds = getattr(traced, "kinds", None) or [kind_or_none(path, leaf) for path, leaf in leaves]
-    fixed = getattr(traced, "fixed", ())
 
-    def replaced(place: int, leaf: Array, *rest: Array) -> Array:
-        if place in fixed or not is_floating(leaf):
+    def replaced(kind: str, leaf: Array, *rest: Array) -> Array:
+        if kind == FIXED:
             return leaf
-        kind = kinds[place] or "weight"
         return weight(leaf, *rest) if kind == "weight" else jnp.full_like(leaf, kind == "scale")
 
-    places = tree.unflatten(range(len(leaves)))
-    return jax.tree.map(replaced, places, at.model.params, *others)
+    params = at.model.params
+    kinds = at.passes.kinds_of(params) or kinds_by_name(params)
+    tree = jax.tree.structure(params)
+    return jax.tree.map(replaced, jax.tree.unflatten(tree, kinds), params, *others)
 
 
 def mean_loss(at: Pass) -> Float[Array, ""]:

@@ -78,6 +78,7 @@ class BlockPasses:
         self._pullbacks = jax.jit(traced.pullbacks)
         self.standardized = jax.jit(traced.standardized)
         self.unnormalized = jax.jit(traced.unnormalized)
+        self.kinds_of = traced.kinds_of
         self.uncoupled = False
         self.devices = jax.local_devices()
 

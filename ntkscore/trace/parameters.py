@@ -17,6 +17,8 @@ PARAMETER_SETS: dict[str, tuple[str, ...]] = {
 }
 """Kinds of parameters in each set; biases count as shifts."""
 
+FIXED = "fixed"
+"""In place of a kind, of a leaf that is no parameter and is held constant."""
 KIND_OF_LEAF = {
     "kernel": "weight",
     "weight": "weight",
@@ -74,6 +76,21 @@ def kind_or_none(path: tuple, leaf: Any) -> str | None:
             vector = name == "weight" and len(leaf.shape) < 2
             return "scale" if vector else KIND_OF_LEAF[name]
     return None
+
+
+def kinds_by_name(params: PyTree) -> list[str]:
+    """The kind of each leaf by its name, a weight where none tells; `FIXED` of no parameters.
+
+    Example:
+        >>> import numpy as np
+        >>> kinds_by_name({"bias": np.ones(2), "first": np.ones((3, 2)), "step": np.int32(1)})
+        ['shift', 'weight', 'fixed']
+    """
+    fixed, leaves = fixed_leaves(params), jax.tree_util.tree_leaves_with_path(params)
+    return [
+        FIXED if place in fixed else kind_or_none(path, leaf) or "weight"
+        for place, (path, leaf) in enumerate(leaves)
+    ]
 
 
 def split_parameters(

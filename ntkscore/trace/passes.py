@@ -22,7 +22,7 @@ from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Po
 from ntkscore.trace import inside, normalizations
 from ntkscore.trace.contributions import contributions_of, shares_of
 from ntkscore.trace.logits import fast_gradients
-from ntkscore.trace.parameters import fixed_leaves, kind_or_none
+from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
 from ntkscore.trace.sites import Product
@@ -347,6 +347,10 @@ class TracedPasses:
             for k in range(1, len(self.blocks))
         ]
         return [(left[None], right[None]) for left, right in pairs if _fitting(left, right)]
+
+    def kinds_of(self, params: PyTree) -> list[str]:
+        """The kind of each leaf by its name, or by its use; `FIXED` of no parameters."""
+        return [FIXED if leaf in self.fixed else kind for leaf, kind in enumerate(self.kinds)]
 
     def unnormalized(self, params: PyTree, points: Points) -> Logits | None:
         """Logits without the images' normaliser and the layers' normalisations.

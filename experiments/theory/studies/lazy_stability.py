@@ -180,6 +180,12 @@ def of_change(findings: Findings, frame: pd.DataFrame) -> None:
     )
 
 
+def peak_over(rows: np.ndarray, place: int) -> float:
+    """The largest mean between both ends, over that at one of them; of rows by seed."""
+    means = rows.mean(0)
+    return float(means[1:-1].max() / means[place])
+
+
 def run(study: Study) -> Outcome:
     """Peaks in the width and trends in the depth, each by its interval over seeds."""
     frame = pd.DataFrame(rows(study))
@@ -193,11 +199,8 @@ def run(study: Study) -> Outcome:
             continue
         # Each draw of seeds has its own peak; a largest value still leans upwards.
         sides = {
-            f"m = {WIDTHS['ntk'][end]}": over_seeds(
-                table.to_numpy(),
-                lambda drawn, end=end: float(drawn.mean(0)[1:-1].max() / drawn.mean(0)[end]),
-            )
-            for end in (0, -1)
+            f"m = {m}": over_seeds(table.to_numpy(), partial(peak_over, place=place))
+            for m, place in ((narrow, 0), (wide, -1))
         }
         findings.measure(
             f"ntk, L = {layers}: 𝒫 rises with the width, then falls",
