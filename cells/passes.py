@@ -1,6 +1,6 @@
 """Forward and backward passes that share residuals, for the network of any space of cells."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
@@ -13,12 +13,12 @@ from cells import layers
 from cells.rules import NetworkRules, Outputs, Visited, Weights
 from cells.visitors import Contributions, Visitor, WeightGradients
 from ntkscore.grams import Images, Taps
-from ntkscore.model import Activations, LayerGradient, Passes
+from ntkscore.model import Activations, LayerGradient
 
 Residuals = TypeVar("Residuals")
 
 
-class CellPasses(Passes, Generic[Residuals]):
+class CellPasses(ABC, Generic[Residuals]):
     """The passes of one architecture's network.
 
     Args:

@@ -107,10 +107,6 @@ class Passes(Protocol):
         """
         return []
 
-    def kinds_of(self, params: Any) -> Sequence[str] | None:
-        """The kind of each leaf: weight, scale, shift or fixed; None where the names tell it."""
-        return None
-
     def unnormalized(self, params: Any, points: Points) -> Logits | None:
         """Logits without normalisations; None where it is not known which these are."""
         return None

@@ -103,7 +103,8 @@ def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyT
         return weight(leaf, *rest) if kind == "weight" else jnp.full_like(leaf, kind == "scale")
 
     params = at.model.params
-    kinds = at.passes.kinds_of(params) or kinds_by_name(params)
+    # A trace tells what leaves without telling names are for.
+    kinds = getattr(at.passes, "kinds_of", kinds_by_name)(params)
     tree = jax.tree.structure(params)
     return jax.tree.map(replaced, jax.tree.unflatten(tree, kinds), params, *others)
 
