@@ -294,6 +294,13 @@ class Space(ABC):
             "method `neighbours`"
         )
 
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The architecture that stands for all that compute the same function.
+
+        By default the architecture itself. Intervals of `ntkscore.correlate` draw these together.
+        """
+        return architecture
+
     def shape(self, architecture: Architecture) -> Hashable:
         """A value that is equal for architectures that share weights and one compiled program."""
         return ()

@@ -42,11 +42,13 @@ Y. Wu, F. Liu, C.-J. Simon-Gabriel, G. G. Chrysos and V. Cevher, *Robust NAS und
 training: benchmark, theory, and beyond*, ICLR 2024.
 
 A statement that one correlation is stronger is *reproduced* where the 95 % interval of the
-difference (bootstrap over cells) and each of at least three seeds are above 0, and the difference
-is 0.02 or more; *direction only* where it is smaller; *not reproduced* where interval and seeds are
-below 0, by however little; else *equivalent* where all lie within ±0.02, or *not decidable*. What
-any other verdict rests on stands beside it. A statement with several rows has one verdict where all
-rows agree, else it is *mixed*.""",
+difference (bootstrap over functions) and each of at least three seeds are above 0, and the
+difference is 0.02 or more; *direction only* where it is smaller; *not reproduced* where interval
+and seeds are below 0, by however little; else *equivalent* where all lie within ±0.02, or *not
+decidable*. What any other verdict rests on stands beside it. A statement with several rows has one
+verdict where all rows agree, else it is *mixed*. The 6,466 cells compute 4,877 functions. Unless a
+section says otherwise, intervals draw cells of one function together, since their scores and
+accuracies differ little.""",
     "theory": """# The theory, run
 
 What papers prove, held against networks and kernels: Wu et al. (2024) about residual networks
@@ -82,8 +84,8 @@ a page made without these numbers in the data folder leaves it out.""",
 Accuracies of the cells of NAS-Bench-201 after adversarial training, predicted from those of a few
 by a Gaussian process over train-free measures and counts (`ntkscore predict`), and how few have to
 be trained to find a good one. Made by `python -m experiments prediction` from the tables and the
-recordings in `results/`. The protocols stand in `experiments/prediction/`; they were committed
-before they were run.
+recordings in `results/`. The protocols stand in `experiments/prediction/`. They were committed
+before they were run, and say what was changed later.
 
 Questions of our own have no paper's number; *reproduced* means that the aim in the first column was
 reached.""",

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from cells.nasbench201.canonical import representatives
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
@@ -67,6 +68,24 @@ MEANS = (
 
 SPACE = NASBench201()
 """The networks that the benchmark trained."""
+
+
+def functions_of(cells: Iterable[object]) -> np.ndarray:
+    """What cells compute: of each the lowest index of a cell with the same function."""
+    return np.array(representatives())[[int(str(cell)) for cell in cells]]
+
+
+def shuffled(rng: np.random.Generator, groups: np.ndarray) -> np.ndarray:
+    """All places in an order that draws the groups at random, and keeps each together.
+
+    Example:
+        >>> groups = np.array([7, 8, 7, 9, 8])
+        >>> groups[shuffled(np.random.default_rng(0), groups)].tolist()
+        [9, 7, 7, 8, 8]
+    """
+    names, group = np.unique(groups, return_inverse=True)
+    place = np.argsort(rng.permutation(len(names)))
+    return np.argsort(place[group], kind="stable")
 
 
 def sum_named(name: str) -> ScoreSum:

@@ -118,6 +118,10 @@ class Darts(CellSpace):
             return tuple(dict.fromkeys(map(Genotype.parse, PUBLISHED.values())))
         return super().architectures(which)
 
+    def canonical(self, architecture: Genotype) -> Genotype:
+        """The genotype of smallest digits that is the same network."""
+        return canonical(architecture)
+
     def neighbours(self, architecture: Genotype) -> Sequence[Genotype]:
         """Other networks one operation or one input away, in canonical form."""
         others = dict.fromkeys(map(canonical, neighbours(architecture)))

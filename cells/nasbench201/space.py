@@ -110,6 +110,10 @@ class NASBench201(CellSpace):
             return distinct_cells()
         return super().architectures(which)
 
+    def canonical(self, architecture: Cell) -> Cell:
+        """The cell of lowest index that computes the same function."""
+        return canonical(architecture)
+
     def neighbours(self, architecture: Cell) -> Sequence[Cell]:
         """Other functions one operation away, each as its cell in `distinct`."""
         others = dict.fromkeys(canonical(cell) for cell in architecture.neighbours())

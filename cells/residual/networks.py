@@ -132,7 +132,13 @@ class ResidualSpace(Space):
 
     def parse(self, text: Any) -> Skips:
         """A network from its skip pattern, such as `0110` or `10:swish,relu,tanh`."""
-        return text if isinstance(text, Skips) else Skips.parse(str(text).strip())
+        read = text if isinstance(text, Skips) else Skips.parse(str(text).strip())
+        return self.canonical(read)
+
+    def canonical(self, architecture: Skips) -> Skips:
+        """The same network; it names no activations where all are the space's own."""
+        own = (self.activation,) * (architecture.layers - 1)
+        return Skips(architecture.pattern) if architecture.activations == own else architecture
 
     def identity(self, architecture: Skips) -> dict[str, str | int]:
         """The skip pattern, with the activations of a network that names its own."""

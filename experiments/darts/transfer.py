@@ -90,7 +90,7 @@ def nested(
     """A row for each half and way: the sum, and its τ on the cells that did not choose it."""
     every = np.arange(len(sums.members))
     fixed = {name: sum_named(name).of(scores).to_numpy(float) for name in FIXED}
-    for seed, split, choosing, testing in halves(study, len(scores)):
+    for seed, split, choosing, testing in halves(study, np.arange(len(scores))):
         means = over_folds(sums, accuracy, choosing, **HOW)
         place = simplest(sums, every, means)
         ways = {CHOSEN: (sums.name(place), sums.members[place] @ sums.log_ranks)}
@@ -107,7 +107,7 @@ def nested(
 
 def chosen_on_all(study: Study, accuracy: Float[np.ndarray, " cells"], sums: Candidates) -> str:
     """The sum that all DARTS cells choose, by the means over the folds of all seeds."""
-    means = over_all(study, sums, accuracy, **HOW)
+    means = over_all(study, sums, accuracy, np.arange(len(accuracy)), **HOW)
     return sums.name(simplest(sums, np.arange(len(sums.members)), means))
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.plotting import COLOURS, COLUMN, metric_label, score_label
 from experiments.recordings import CONVENTIONS, PRESETS
-from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study
+from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, functions_of
 from ntkscore.analysis.agreement import Agreement, agreement
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
@@ -48,7 +48,6 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
         scores = score_table(study.rows(recording))
         for score in SCORES:
             both = pd.concat([scores[score], base[score]], axis=1).dropna()
-            values, usual = both.to_numpy().T
             accuracy = study.accuracy(both.index)
             yield {
                 "convention": convention,
@@ -57,22 +56,29 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
                 "score": score,
                 "cells": len(both),
                 "failed": int(scores[score].isna().sum()),
-                **change(values, usual, accuracy, direction_of(score), study.seed),
+                **change(both, accuracy, direction_of(score), study.seed),
             }
 
 
 def change(
-    values: np.ndarray, usual: np.ndarray, accuracy: np.ndarray, direction: int, seed: int
+    both: pd.DataFrame, accuracy: np.ndarray, direction: int, seed: int
 ) -> dict[str, object]:
     """Correlation of a score, and its change from the usual one, as entries of a row.
 
-    All are of the same cells; nothing for fewer than three.
+    Args:
+        both: the score and the usual one, a row per cell; nothing for fewer than three.
+        accuracy: of the same cells.
+        direction: of the score.
+        seed: random seed of the bootstrap.
     """
-    if len(values) < 3:
+    if len(both) < 3:
         return {}
-    result = agreement(values, accuracy, direction, seed=seed)
-    before = agreement(usual, accuracy, direction, seed=seed)
-    gap = difference(values, usual, accuracy, resamples=RESAMPLES, seed=seed)
+    (values, usual), functions = both.to_numpy().T, functions_of(both.index)
+    result, before = (
+        agreement(of, accuracy, direction, groups=functions, seed=seed) for of in (values, usual)
+    )
+    how = {"groups": functions, "resamples": RESAMPLES, "seed": seed}
+    gap = difference(values, usual, accuracy, **how)
     return {
         "spearman": result.spearman,
         "low": result.spearman_low,

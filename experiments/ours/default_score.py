@@ -3,8 +3,9 @@
 1. Candidates are all sums of log-ranks of one to five of `TERMS`, which were declared in one list
    on `DECLARED`. All of them had been tabulated on all cells and data sets before: the halves
    below are new to the choice of a sum, not to the choice of its terms.
-2. A random half of the cells chooses. It is cut into `FOLDS` folds. A sum's criterion on a fold is
-   its Spearman coefficient with PGD 8/255 accuracy on CIFAR-10, over all cells of the fold, plus
+2. A random half of the cells chooses. It is cut into `FOLDS` folds. Cells that compute the same
+   function stand together, so that a cut parts one such group at most. A sum's criterion on a fold
+   is its Spearman coefficient with PGD 8/255 accuracy on CIFAR-10, over all cells of the fold, plus
    that in the fold's top 10 %.
 3. Of the sums whose mean over the folds is within one standard error of the largest mean, the one
    of the fewest terms is chosen; of several, the one of the largest mean. Source: Breiman et al.
@@ -29,7 +30,7 @@ from scipy.stats import rankdata
 
 from experiments.ours.measures import PUBLISHED, SUMS, measured, settings
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, annotate, metric_label
-from experiments.study import DATASET, METRIC, Outcome, Study, sum_named
+from experiments.study import DATASET, METRIC, Outcome, Study, functions_of, shuffled, sum_named
 from ntkscore.analysis.agreement import agreement
 
 DECLARED = "2026-11-24"
@@ -185,13 +186,15 @@ def worth(
         }
 
 
-def halves(study: Study, count: int) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-    """Seed, split, the cells that choose and those that test; `count` cells in random order."""
+def halves(
+    study: Study, functions: Int[np.ndarray, " cells"]
+) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+    """Seed, split, the cells that choose and those that test, by what each cell computes."""
     for seed in range(study.seed, study.seed + SEEDS):
         rng = np.random.default_rng(seed)
         for split in range(SPLITS):
-            order = rng.permutation(count)
-            yield seed, split, order[: count // 2], order[count // 2 :]
+            order = shuffled(rng, functions)
+            yield seed, split, order[: len(order) // 2], order[len(order) // 2 :]
 
 
 def nested(study: Study, scores: pd.DataFrame, sums: Candidates) -> Iterator[dict[str, object]]:
@@ -199,7 +202,7 @@ def nested(study: Study, scores: pd.DataFrame, sums: Candidates) -> Iterator[dic
     accuracies = study.accuracies(scores.index)
     fixed = {name: sum_named(name).of(scores).to_numpy(float) for name in FIXED}
     families = {family: sums.of(terms) for family, terms in FAMILIES.items()}
-    for seed, split, choosing, testing in halves(study, len(scores)):
+    for seed, split, choosing, testing in halves(study, functions_of(scores.index)):
         means = over_folds(sums, accuracies[DATASET], choosing)
         rivals = [(FIXED[name], name, values) for name, values in fixed.items()]
         for family, among in families.items():
@@ -212,11 +215,15 @@ def nested(study: Study, scores: pd.DataFrame, sums: Candidates) -> Iterator[dic
 
 
 def over_all(
-    study: Study, sums: Candidates, accuracy: Float[np.ndarray, " cells"], **how: Any
+    study: Study,
+    sums: Candidates,
+    accuracy: Float[np.ndarray, " cells"],
+    functions: Int[np.ndarray, " cells"],
+    **how: Any,
 ) -> Means:
     """The criterion over the folds of all cells, by the means over all seeds."""
     found = [
-        over_folds(sums, accuracy, np.random.default_rng(seed).permutation(len(accuracy)), **how)
+        over_folds(sums, accuracy, shuffled(np.random.default_rng(seed), functions), **how)
         for seed in range(study.seed, study.seed + SEEDS)
     ]
     return Means(*(np.mean(parts, 0) for parts in zip(*found, strict=True)))
@@ -224,7 +231,7 @@ def over_all(
 
 def on_all_cells(study: Study, scores: pd.DataFrame, sums: Candidates) -> dict[str, str]:
     """The simplest sum of every family, chosen on all cells by the folds of all seeds."""
-    means = over_all(study, sums, study.accuracy(scores.index))
+    means = over_all(study, sums, study.accuracy(scores.index), functions_of(scores.index))
     return {
         family: sums.name(simplest(sums, sums.of(terms), means))
         for family, terms in FAMILIES.items()

@@ -2,9 +2,10 @@
 
 Cells of equal counts are a group. A measure's τ within groups is Kendall's τ-b over the pairs of
 cells of the same group: Σ s(x)s(a) / √(Σ s(x)² Σ s(a)²), s the sign of a pair's difference in the
-measure and in accuracy. Its bootstrap is over groups. A count that the groups hold equal has no τ.
+measure and in accuracy. Its bootstrap is over groups, each with the copies of its cells, but for 94
+functions whose unused convolutions change the counts. A count that the groups hold equal has no τ.
 The partial Spearman coefficient is that of `ntkscore.analysis.paired`, of many measures at once;
-its bootstrap is over cells.
+its bootstrap is over the functions that the cells compute.
 """
 
 from collections.abc import Sequence
@@ -90,16 +91,17 @@ def partials(
     given: Float[np.ndarray, "cells given"],
     resamples: int = 0,
     seed: int = 0,
+    groups: Int[np.ndarray, " cells"] | None = None,
 ) -> Float[np.ndarray, "resamples measures"]:
     """Partial Spearman coefficients given other quantities and the squares of their ranks.
 
-    The first row is that of all cells, the others are of cells drawn with replacement. Every
-    number is finite.
+    The first row is that of all cells, the others are of cells drawn with replacement, those of one
+    group together (`draws`). Every number is finite.
     """
     columns = np.column_stack([accuracy, values, given]).T
     codes = [rank_codes(column) for column in columns]
     found = []
-    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed)):
+    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed, groups)):
         ranks = np.stack([centred_ranks(one[cells]) for one in codes])
         asked, others = np.split(ranks, [1 + values.shape[1]])
         rest = left_by(others, asked, squares=True)

@@ -10,12 +10,22 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from experiments.ours.measures import with_counts
 from experiments.plotting import COLUMN, annotate, metric_label, score_label
 from experiments.recordings import FIDELITIES, seconds_per_cell
-from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, interval, single_seeds
-from ntkscore.analysis.agreement import agreement
+from experiments.study import (
+    DATASET,
+    METRIC,
+    RESAMPLES,
+    Outcome,
+    Study,
+    functions_of,
+    interval,
+    single_seeds,
+)
+from ntkscore.analysis.agreement import Agreement, agreement
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
@@ -50,6 +60,14 @@ def between_seeds(rows: pd.DataFrame) -> dict[str, float]:
     }
 
 
+def ranked(
+    scores: ArrayLike, accuracy: ArrayLike, cells: pd.Index, seed: int, direction: int = +1
+) -> Agreement:
+    """Agreement over some cells, with an interval over the functions that they compute."""
+    how = {"resamples": RESAMPLES, "seed": seed}
+    return agreement(scores, accuracy, direction, groups=functions_of(cells), **how)
+
+
 def compare(study: Study) -> Iterator[dict[str, object]]:
     """Agreement with full fidelity and with accuracy, a row per setting, seed count and score."""
     full_rows = study.rows(f"fidelity/{BASE}")
@@ -63,11 +81,11 @@ def compare(study: Study) -> Iterator[dict[str, object]]:
             means = values(rows[rows["seed"].isin(seeds[:count])])
             for name in SCORES:
                 scores = means[name].dropna()
-                both = pd.concat([scores, full[name]], axis=1).dropna().to_numpy()
+                both = pd.concat([scores, full[name]], axis=1).dropna()
                 # Full fidelity takes the place of the accuracy.
-                ranking = agreement(both[:, 0], both[:, 1], resamples=RESAMPLES, seed=study.seed)
+                ranking = ranked(both.iloc[:, 0], both.iloc[:, 1], both.index, study.seed)
                 accuracy = study.accuracy(scores.index)
-                result = agreement(scores, accuracy, direction_of(name), seed=study.seed)
+                result = ranked(scores, accuracy, scores.index, study.seed, direction_of(name))
                 yield {
                     "setting": recording.removeprefix("fidelity/"),
                     "seeds": count,
@@ -151,10 +169,7 @@ def sign_at_small_fidelity(study: Study) -> str:
     small = small.dropna()
     cells = small.index.intersection(deep.dropna().index)
     accuracy = study.accuracy(cells)
-    one, five = (
-        agreement(scores[cells], accuracy, resamples=RESAMPLES, seed=study.seed)
-        for scores in (small, deep)
-    )
+    one, five = (ranked(scores[cells], accuracy, cells, study.seed) for scores in (small, deep))
     at_one, at_five = (
         interval(of.spearman, of.spearman_low, of.spearman_high, "+.3f") for of in (one, five)
     )

@@ -2,7 +2,8 @@
 
 A setting is a recording, a radius, a kernel (with its β) and a score. Settings of the same cells
 are compared with each other and with `REFERENCES`, measures of `space` on these cells. The best of
-many settings is better by chance, so one half of the cells chooses and the other half tests.
+many settings is better by chance, so one half of the cells chooses and the other half tests. Cells
+of one function stand together, so that the cut parts one function at most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from experiments.ours.equal_counts import (
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast
 from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS
-from experiments.study import KERNELS, Study, single_seeds
+from experiments.study import KERNELS, Study, functions_of, shuffled, single_seeds
 from ntkscore.analysis.frames import score_table
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
@@ -68,8 +69,8 @@ class Settings(NamedTuple):
     def partials(self, cells: np.ndarray, resamples: int, seed: int, place: int = 0) -> np.ndarray:
         """Partial coefficients on some cells: of all settings, then of all references."""
         values = np.hstack([of[place].to_numpy()[cells] for of in (self.references, self.tables)])
-        given = self.counts.to_numpy()[cells]
-        return partials(values, self.accuracy[cells], given, resamples, seed)
+        given, functions = self.counts.to_numpy()[cells], functions_of(self.counts.index[cells])
+        return partials(values, self.accuracy[cells], given, resamples, seed, functions)
 
 
 def with_shape(rows: pd.DataFrame) -> pd.DataFrame:
@@ -144,7 +145,7 @@ def examine(found: Settings, sample: str, seed: int) -> Iterator[dict[str, objec
 
 def chosen_on_half(found: Settings, seed: int) -> tuple[str, dict[str, Contrast]]:
     """The setting that one half finds best beside counts; on the other, less every reference."""
-    cells = np.random.default_rng(seed).permutation(len(found.accuracy))
+    cells = shuffled(np.random.default_rng(seed), functions_of(found.counts.index))
     choosing, testing = np.array_split(cells, 2)
     first = len(REFERENCES)
     best = first + int(np.nanargmax(found.partials(choosing, 0, seed)[0, first:]))
@@ -166,7 +167,14 @@ def trained(found: Settings, seed: int) -> Contrast:
     ]
     given = found.counts.to_numpy()
     first, *alone = (
-        partials(one[columns].to_numpy(), found.accuracy, given, 0 if place else RESAMPLES, seed)
+        partials(
+            one[columns].to_numpy(),
+            found.accuracy,
+            given,
+            0 if place else RESAMPLES,
+            seed,
+            functions_of(found.counts.index),
+        )
         for place, one in enumerate(found.tables)
     )
     by_seed = [one[0, 0] - one[0, 1] for one in alone]

@@ -20,11 +20,11 @@ from experiments.ours.equal_counts import (
     taus,
     with_interval,
 )
-from experiments.ours.kernel_settings import KERNEL, REFERENCES
+from experiments.ours.kernel_settings import KERNEL, REFERENCES, RESAMPLES
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast, contrast
 from experiments.plotting import DATASET_LABELS
-from experiments.study import DATASET, OURS, Finding, Study, interval, sum_named
+from experiments.study import DATASET, OURS, Finding, Study, functions_of, interval, sum_named
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.declaration import direction_of
 
@@ -75,7 +75,7 @@ def beside(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     Given the eight counts; these in the best tenth by accuracy; these and `OF_FEATURES`, a
     measure's own kind left out; these and VKDNW; counts and `KERNEL`.
     """
-    accuracy = study.accuracy(scores.index)
+    accuracy, functions = study.accuracy(scores.index), functions_of(scores.index)
     best, whole = best_tenth(accuracy), np.arange(len(accuracy))
     for measure in ASKED:
         kind = measure.split(".")[1]
@@ -92,7 +92,7 @@ def beside(study: Study, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
                 continue
             values = scores[[measure]].to_numpy()[cells] * (direction_of(measure) or 1)
             held = scores[[*HELD_EQUAL, *names]].to_numpy()[cells]
-            of = partials(values, accuracy[cells], held, kernel_settings.RESAMPLES, study.seed)
+            of = partials(values, accuracy[cells], held, RESAMPLES, study.seed, functions[cells])
             value, low, high = with_interval(of[:, 0])
             yield {"measure": measure, "given": given, "beside": value, "low": low, "high": high}
 
@@ -115,7 +115,7 @@ def without_kernels(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Fi
     }
     given = counts.to_numpy()
     of[BESIDE, "partial Spearman"] = (
-        partials(values[0], accuracy, given, kernel_settings.RESAMPLES, study.seed),
+        partials(values[0], accuracy, given, RESAMPLES, study.seed, functions_of(counts.index)),
         [partials(one, accuracy, given)[0] for one in values[1:]],
     )
     for (statement, statistic), (means, seeds) in of.items():
@@ -136,8 +136,9 @@ def left_over(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]
                 one[[KERNEL]].to_numpy()[cells],
                 accuracy[cells],
                 one[given].to_numpy()[cells],
-                kernel_settings.RESAMPLES if place == 0 else 0,
+                RESAMPLES if place == 0 else 0,
                 study.seed,
+                functions_of(one.index[cells]),
             )[:, 0]
             for place, one in enumerate(tables)
         )
@@ -182,7 +183,7 @@ def in_sums(study: Study, tables: Sequence[pd.DataFrame]) -> Iterator[Finding]:
             for name in (f"{terms}+{KERNEL}", terms + other)
         )
         by_seed = list(zip(first[1:], second[1:], strict=True))
-        gap = contrast(first[0], second[0], by_seed, study.seed)
+        gap = contrast(first[0], second[0], by_seed, tables[0].index[cells], study.seed)
         rival = other[1:] or "nothing"
         what = f"{terms} with {KERNEL} above {rival}: {where}, {DATASET_LABELS[dataset]}"
         yield gap.finding(what, OURS, IN_SUMS)

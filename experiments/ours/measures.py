@@ -29,6 +29,7 @@ from experiments.study import (
     SPACE,
     Outcome,
     Study,
+    functions_of,
     interval,
     single_seeds,
     sum_named,
@@ -134,6 +135,7 @@ def examine(
                 pd.Series(accuracy, scores.index),
                 directions,
                 scores[[]],
+                groups=functions_of(scores.index),
                 resamples=resamples,
                 seed=study.seed,
             )

@@ -73,9 +73,9 @@ def summary(
             "settings": len(others),
             f"{KERNEL} of `space`": of_column(by_name.loc[KERNEL], "beside"),
             "the best": f"{best}: {of_column(by_name.loc[best], 'beside')}",
-            "above 0": int((others["beside_low"] > 0).sum()),
             "above the first": len(higher(frame)),
-            "by chance": f"{0.025 * len(others):.0f}",
+            "above 0": int((others["beside_low"] > 0).sum()),
+            "above 0, by chance": f"{0.025 * len(others):.0f}",
             "chosen on a half": "",
             "on the other half, less the first": "",
         }

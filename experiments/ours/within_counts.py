@@ -136,8 +136,8 @@ def remarks(names: Sequence[str], settings: Mapping[str, pd.DataFrame]) -> Itera
     higher = sum(len(setting_tables.higher(part)) for part in settings.values())
     yield (
         f"Cells of a group share counts ({counts}). Intervals of 95 %: of τ by bootstrap over "
-        "groups, of partial coefficients over cells; of pools' means over the pools, which share "
-        "cells: another table of cells would vary more."
+        "groups, of partial coefficients over functions; of pools' means over the pools, which "
+        "share cells: another table of cells would vary more."
     )
     yield (
         f"First table: the {SHOWN} measures with the largest mean τ; the data file has all "

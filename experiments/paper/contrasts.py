@@ -1,6 +1,6 @@
 """Recorded kernel scores beside accuracies, and verdicts on "this correlation is stronger"."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from experiments.study import (
     Study,
     Verdict,
     count_of,
+    functions_of,
     interval,
     single_seeds,
 )
@@ -88,17 +89,23 @@ class Contrast:
 
 
 def contrast(
-    first: Pair, second: Pair, by_seed: Sequence[tuple[Pair, Pair]] = (), seed: int = 0
+    first: Pair,
+    second: Pair,
+    by_seed: Sequence[tuple[Pair, Pair]],
+    cells: Iterable[object],
+    seed: int = 0,
 ) -> Contrast:
     """Spearman coefficient of the first pair less that of the second, on the same cells.
 
     Args:
         first, second: pairs over the same cells, in the same order.
         by_seed: the two pairs for every seed of the scores alone.
-        seed: random seed of the bootstrap over cells.
+        cells: which they are.
+        seed: random seed of the bootstrap over the cells' functions.
     """
     scores, accuracies = zip(first, second, strict=True)
-    means = difference(*scores, *accuracies, resamples=RESAMPLES, seed=seed)
+    how = {"groups": functions_of(cells), "resamples": RESAMPLES, "seed": seed}
+    means = difference(*scores, *accuracies, **how)
     return Contrast(means, tuple(spearman(*a) - spearman(*b) for a, b in by_seed))
 
 
@@ -182,5 +189,5 @@ class Correlation(NamedTuple):
         """
         cells = self.scores.cells.intersection(other.scores.cells)
         means, *seeds = zip(self.pairs(cells), other.pairs(cells), strict=True)
-        found = contrast(*means, seeds, self.scores.study.seed)
+        found = contrast(*means, seeds, cells, self.scores.study.seed)
         return found.finding(what, paper, of, other.scores.convention, rival)

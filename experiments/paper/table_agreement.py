@@ -9,7 +9,17 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.plotting import COLUMN
-from experiments.study import DATASET, MEANS, RESAMPLES, Finding, Outcome, Study, interval, verdict
+from experiments.study import (
+    DATASET,
+    MEANS,
+    RESAMPLES,
+    Finding,
+    Outcome,
+    Study,
+    functions_of,
+    interval,
+    verdict,
+)
 from ntkscore.analysis.agreement import agreement
 
 METRICS = {"Clean": "clean", "PGD": "pgd_8", "FGSM": "fgsm_8"}
@@ -37,9 +47,10 @@ def accuracies(study: Study) -> pd.DataFrame:
 
 
 def pairs(columns: pd.DataFrame, seed: int) -> Iterator[dict[str, object]]:
-    """Spearman of every pair of columns with a 95 % interval over cells, and the paper's."""
+    """Spearman of every pair of columns with a 95 % interval over functions, and the paper's."""
     for (first, second), paper in PAPER.items():
-        result = agreement(columns[first], columns[second], resamples=RESAMPLES, seed=seed)
+        how = {"groups": functions_of(columns.index), "resamples": RESAMPLES, "seed": seed}
+        result = agreement(columns[first], columns[second], **how)
         yield {
             "first": first,
             "second": second,

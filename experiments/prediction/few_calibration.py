@@ -1,7 +1,7 @@
 """How sure predictions from 50 labels are, and the cells that they are confidently wrong about.
 
 The draws are those of `few_labels`, after whose first run this was written. An error counts in half
-widths of the 90 % interval.
+widths of the 90 % interval. Since a review, cells of a labelled function count no more.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from experiments.prediction.few_labels import (
     parts,
     targets_of,
 )
-from experiments.study import Outcome, Study
+from experiments.study import Outcome, Study, functions_of
 from ntkscore.analysis.prediction import COVERAGE, Predictor
 
 SIZE = 50
@@ -37,7 +37,8 @@ LEVELS = np.linspace(0.05, 0.99, 48)
 class Errors(NamedTuple):
     """Means and half widths of the intervals of every cell in each draw, and the accuracies.
 
-    A cell that gave a label, or has no prediction, has a mean of NaN.
+    A cell has a mean of NaN where it, or one of the same function, gave a label, or where it has no
+    prediction.
     """
 
     mean: Float[np.ndarray, "draws cells"]
@@ -51,14 +52,15 @@ class Errors(NamedTuple):
 
 
 def errors_of(predictor: Predictor, accuracy: Float[np.ndarray, " cells"], seed: int) -> Errors:
-    """Predictions of the cells that gave no label, in every draw."""
+    """Predictions of the cells that compute another function than the labelled ones."""
     means, reaches = [], []
+    functions = functions_of(predictor.networks)
     for draw in range(DRAWS):
         places = order_of(seed, draw, len(accuracy))[:SIZE]
         found = by_process(predictor, places, accuracy[places])
         mean = found["mean"].to_numpy(copy=True)
         reach = (found["high"] - found["mean"]).to_numpy()
-        mean[places] = np.nan
+        mean[np.isin(functions, functions[places])] = np.nan
         means.append(mean)
         reaches.append(reach)
     return Errors(np.array(means), np.array(reaches), accuracy)

@@ -1,21 +1,26 @@
 """How well accuracies of NAS-Bench-201 cells are predicted from those of a few of them.
 
-Written down and committed before it was run.
+Written down and committed before it was run; later changes say so.
 
 1. `DRAWS` times, cells are drawn at random, as many as the largest of `LABELS`; the first n of them
-   are the n labels. Draws are the same for all ways and data sets. Every other cell tests.
+   are the n labels. Draws are the same for all ways and data sets. Every cell tests that computes
+   another function than those.
 2. A way sees the labels, and of all cells their measures and counts; it sees no other accuracy.
 3. What a way is worth on a draw: Spearman's coefficient over the testing cells, that over the 10 %
    most accurate of them, and the share of their accuracies inside the 90 % intervals.
 4. `Predictor` was designed on CIFAR-10 (PGD 8/255), on draws of other seeds than here (1000 and
-   up): its two terms, the logarithms and the prior of its settings. So CIFAR-10 does not test it.
-   CIFAR-100 orders cells as CIFAR-10 does. ImageNet16-120 was not looked at: it is the far test,
-   and the accuracies of other networks of the same cells, trained without attacks, are another.
+   up): its two terms, the logarithms and the prior of its settings. So CIFAR-10 does not test it
+   and has no finding. CIFAR-100 orders cells as CIFAR-10 does. ImageNet16-120 is the far test: no
+   choice was made by it, but simpler processes had been tabulated on it, from which the aims came.
+   The accuracies of other networks of the same cells, trained without attacks, are another test.
 5. Added after the first run, when a review found that the process took five cells without a path
    from input to output for average ones: a network that lacks most measures has no prediction, is
    ranked last, and its interval is not counted. Also what each part of the inputs is worth, draw by
    draw, and that FLAN has to be beaten in 95 % of the draws.
 6. The fixed sums need no label. Those that are ours were chosen on CIFAR-10 (`default_score`).
+7. Changed after a further review: cells that compute the function of a labelled one test no more;
+   the five aims for CIFAR-10, all of them reached, have no verdict; a quantile of the draws is that
+   of the nearest draw.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +44,7 @@ from experiments.study import (
     Finding,
     Outcome,
     Study,
+    functions_of,
     interval,
     sum_named,
     verdict,
@@ -58,8 +64,9 @@ FLAN = {16: 0.865, 32: 0.88, 128: 0.924}
 
 Source: Akhauri and Abdelfattah (2024), "Encodings for prediction-based neural architecture
 search"; over all 15,625 cells, and at 32 labels between 0.87 and 0.89."""
+DESIGNED_ON = ("cifar10",)
+"""Data sets that the process was designed with, which test nothing."""
 AIMS = {
-    "cifar10": {20: 0.94, 50: 0.955, 100: 0.965},
     "cifar100": {20: 0.94, 50: 0.96, 100: 0.97},
     "imagenet16-120": {20: 0.90, 50: 0.93, 100: 0.95},
 }
@@ -182,7 +189,7 @@ def agreed(mean: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> floa
 def worth(
     guess: pd.DataFrame, accuracy: Float[np.ndarray, " cells"], testing: Int[np.ndarray, " some"]
 ) -> dict[str, float]:
-    """What predictions are worth on the cells that gave no label."""
+    """What predictions are worth on the cells that test."""
     found, true = guess.iloc[testing], accuracy[testing]
     mean = found["mean"].fillna(-np.inf).to_numpy()
     top = np.argsort(-true, kind="stable")[: round(TOP * len(true))]
@@ -201,14 +208,16 @@ def worth(
 def of_draw(
     found: Mapping[str, Guess],
     targets: Mapping[str, tuple[np.ndarray, Sequence[int]]],
+    functions: Int[np.ndarray, " cells"],
     draw: int,
     seed: int,
 ) -> Iterator[dict[str, object]]:
-    """A row for each target, number of labels and way."""
+    """A row for each target, number of labels and way; `functions` says what each cell computes."""
     for target, (accuracy, sizes) in targets.items():
         order = order_of(seed, draw, len(accuracy))
         for size in sizes:
-            places, testing = order[:size], order[size:]
+            places = order[:size]
+            testing = order[~np.isin(functions[order], functions[places])]
             for way, guess in found.items():
                 row = worth(guess(places, accuracy[places]), accuracy, testing)
                 yield {"target": target, "labels": size, "draw": draw, "way": way, **row}
@@ -229,7 +238,8 @@ def examined(study: Study) -> pd.DataFrame:
 
     scores = with_counts(recorded(study))
     found, targets = ways(scores), targets_of(study, list(scores.index))
-    one = delayed(lambda draw: list(of_draw(found, targets, draw, study.seed)))
+    functions = functions_of(scores.index)
+    one = delayed(lambda draw: list(of_draw(found, targets, functions, draw, study.seed)))
     rows = Parallel(n_jobs=-1)(one(draw) for draw in range(DRAWS))
     return pd.DataFrame([row for part in rows for row in part])
 
@@ -288,10 +298,11 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
     """Learning curves of some ways on the benchmark's data sets."""
     figure, axes = plt.subplots(1, 3, figsize=(3 * COLUMN, 1.1 * COLUMN), sharey=True)
     shown = (EVERYTHING, KERNELS_ADD[0], COUNTS_ALONE, STRUCTURE, "random forest")
-    for axis, target in zip(axes, AIMS, strict=True):
+    for axis, target in zip(axes, DATASET_LABELS, strict=True):
         for way, colour in zip(shown, COLOURS, strict=False):
             of = frame[(frame["target"] == target) & (frame["way"] == way)].groupby("labels")
-            low, middle, high = (of["spearman"].quantile(q) for q in (0.05, 0.5, 0.95))
+            low, high = (of["spearman"].quantile(q, interpolation="nearest") for q in (0.05, 0.95))
+            middle = of["spearman"].median()
             axis.plot(middle.index, middle, "o-", color=colour, markersize=3, label=way)
             axis.fill_between(middle.index, low, high, color=colour, alpha=0.15, lw=0)
         label = FIXED[str(DEFAULT)]
@@ -308,7 +319,7 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
 def reached(frame: pd.DataFrame) -> Iterator[Finding]:
     """Whether the medians reach what we set out for."""
     part = frame[frame["way"] == EVERYTHING].groupby(["target", "labels"])
-    lowest = part["spearman"].quantile(0.05)
+    lowest = part["spearman"].quantile(0.05, interpolation="nearest")
     median = part[["spearman", "top10", "covered"]].median()
     for target, aims in AIMS.items():
         label = DATASET_LABELS[target]
@@ -353,10 +364,12 @@ def run(study: Study) -> Outcome:
             f"Medians over {DRAWS} draws of labels, with the middle nine tenths of the draws; "
             f"{METRIC} unless it is said otherwise. The draws decide what the interval shows: it "
             "is no interval over cells.",
-            "The process was designed on CIFAR-10, with other draws; ImageNet16-120 had not been "
-            "looked at before this protocol was committed.",
-            "FLAN's numbers are over all 15,625 cells, ours over the 6,466 that are no copies; the "
-            "fixed sums, which need no label, are above FLAN at 16 labels too.",
+            "The process was designed on CIFAR-10, with other draws, so that CIFAR-10 has no "
+            "verdict, and CIFAR-100 orders cells alike. No choice was made by ImageNet16-120; "
+            "simpler processes had been tabulated on it before, from which the aims came.",
+            "FLAN's numbers are over all 15,625 cells, ours over the 6,466 with a training of "
+            "their own, of which those test that compute another function than the labelled ones. "
+            "The fixed sums, which need no label, are above FLAN at 16 labels too.",
         ),
         findings=tuple(reached(frame)),
         summary=pd.DataFrame(table(frame, "imagenet16-120")),

@@ -15,6 +15,7 @@ from ntkscore.analysis.correlation import (
     as_columns,
     check_accuracy,
     check_interval,
+    group_codes,
     percentile_interval,
     rank_codes,
     resampled_spearman,
@@ -67,6 +68,7 @@ def agreement(
     accuracy: ArrayLike,
     direction: int = +1,
     *,
+    groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -79,7 +81,9 @@ def agreement(
         direction: +1 if a higher score predicts a better cell, -1 if a lower one. It decides
             which cells are best-scored, and so the best cell, `ndcg` and `first_ten_accuracy`;
             correlations keep their signs.
-        resamples: bootstrap resamples of the cells, each ranked anew.
+        groups: a value for each cell, shape (cells,), equal for those that are drawn together, such
+            as cells that compute the same function; without it each cell is drawn by itself.
+        resamples: bootstrap resamples, each ranked anew.
         seed: random seed of the bootstrap; equal seeds draw equal cells, so that intervals of
             several scores on the same cells are comparable.
         confidence: coverage of the percentile interval, a fraction.
@@ -101,21 +105,32 @@ def agreement(
         Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
     """
     check_interval(resamples, confidence)
-    return _agreement(values, accuracy, direction, _bootstrap(resamples, seed), confidence)
+    bootstrap = _bootstrap(resamples, seed)
+    codes = None if groups is None else group_codes(groups, np.size(values))
+    return _agreement(values, accuracy, direction, codes, bootstrap, confidence)
 
 
-def _bootstrap(resamples: int, seed: int) -> Callable[[bytes], Statistic]:
-    """`resampled_spearman` by the accuracies' codes; scores mostly share the last ones."""
-    return lru_cache(maxsize=1)(
-        lambda codes: resampled_spearman(np.frombuffer(codes, np.intp), resamples, seed)
-    )
+Bootstrap = Callable[[bytes, bytes | None], Statistic]
+"""`resampled_spearman` by codes of the accuracies and of the groups."""
+
+
+def _bootstrap(resamples: int, seed: int) -> Bootstrap:
+    """The bootstrap of several scores, which mostly share the last codes."""
+
+    def of(accuracy: bytes, groups: bytes | None) -> Statistic:
+        drawn_together = None if groups is None else np.frombuffer(groups, np.intp)
+        codes = np.frombuffer(accuracy, np.intp)
+        return resampled_spearman(codes, resamples, seed, drawn_together)
+
+    return lru_cache(maxsize=1)(of)
 
 
 def _agreement(
     values: ArrayLike,
     accuracy: ArrayLike,
     direction: int,
-    bootstrap: Callable[[bytes], Statistic],
+    groups: np.ndarray | None,
+    bootstrap: Bootstrap,
     confidence: float,
 ) -> Agreement:
     from scipy import stats  # slow to import, and needed here alone
@@ -145,7 +160,8 @@ def _agreement(
 
     ndcg = _ndcg(y[order], round(0.1 * n))
     x, y = rank_codes(x), rank_codes(y)
-    low, high = percentile_interval(bootstrap(y.tobytes())(x), confidence)
+    drawn_together = None if groups is None else groups[used].tobytes()
+    low, high = percentile_interval(bootstrap(y.tobytes(), drawn_together)(x), confidence)
     by_accuracy = np.argsort(-y, kind="stable")
     top10, top30 = (by_accuracy[: round(fraction * n)] for fraction in (0.1, 0.3))
     return Agreement(
@@ -180,6 +196,7 @@ def agreement_table(
     directions: Mapping[str, int],
     baselines: pd.DataFrame,
     *,
+    groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -191,6 +208,7 @@ def agreement_table(
         accuracy: accuracy as a fraction by cell; may hold more cells.
         directions: +1 or -1 for every score; baselines default to +1.
         baselines: costs and counts by cell; may hold more cells.
+        groups: of the rows of `scores`, as for `agreement`.
         resamples, seed, confidence: as for `agreement`.
 
     Returns:
@@ -222,9 +240,10 @@ def agreement_table(
     columns = {**scores, **baselines.loc[cells]}
     measured = accuracy.loc[cells].to_numpy()
     check_interval(resamples, confidence)
-    bootstrap = _bootstrap(resamples, seed)
+    codes = None if groups is None else group_codes(groups, len(cells))
+    shared = codes, _bootstrap(resamples, seed), confidence
     rows = [
-        _agreement(column.to_numpy(), measured, directions.get(name, +1), bootstrap, confidence)
+        _agreement(column.to_numpy(), measured, directions.get(name, +1), *shared)
         for name, column in columns.items()
     ]
     table = pd.DataFrame(

@@ -13,6 +13,7 @@ from ntkscore.analysis.correlation import (
     centred_ranks,
     check_accuracy,
     check_interval,
+    group_codes,
     percentile_interval,
     rank_codes,
     resampled_spearman,
@@ -52,6 +53,7 @@ def difference(
     accuracy: ArrayLike,
     second_accuracy: ArrayLike | None = None,
     *,
+    groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -67,7 +69,9 @@ def difference(
         accuracy: measured accuracy as a fraction, shape (cells,).
         second_accuracy: another accuracy of the same cells for the second score, shape (cells,);
             with twice the same score, this compares two metrics.
-        resamples: bootstrap resamples of the cells, each ranked anew.
+        groups: a value for each cell, shape (cells,), equal for those that are drawn together;
+            without it each cell is drawn by itself.
+        resamples: bootstrap resamples, each ranked anew.
         seed: random seed of the bootstrap.
         confidence: coverage of the percentile interval, a fraction.
 
@@ -104,7 +108,10 @@ def difference(
         return Difference("constant", n, excluded)
 
     pairs = (x, y), (other_x, other_y)
-    resampled = [resampled_spearman(codes, resamples, seed)(score) for score, codes in pairs]
+    together = None if groups is None else group_codes(groups, len(finite))[finite]
+    resampled = [
+        resampled_spearman(codes, resamples, seed, together)(score) for score, codes in pairs
+    ]
     low, high = percentile_interval(resampled[0] - resampled[1], confidence)
     value = coefficients[0] - coefficients[1]
     return Difference("ok", n, excluded, value, low, high, *coefficients)

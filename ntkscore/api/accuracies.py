@@ -40,7 +40,8 @@ def correlate(
         dataset, metric: which accuracy, in any common spelling.
         space: where the networks come from; that of the directory if left out.
         rho: radius, for results with several.
-        resamples: of the bootstrap behind the 95 % intervals.
+        resamples: of the bootstrap behind the 95 % intervals, over the functions that the networks
+            compute (`Space.canonical`).
 
     Returns:
         A row per score: Spearman with its interval, Kendall, Spearman in the top 10 % and 30 % by
@@ -83,7 +84,10 @@ def correlate(
     if any("." in term and term in scores for term in default.terms):
         scores = scores.assign(**{str(default): default.of(scores.join(costs))})
         directions[str(default)] = +1
-    frame = agreement_table(scores, accuracy, directions, costs, resamples=resamples)
+    functions = [space.key(space.canonical(space.parse(key))) for key in scores.index]
+    frame = agreement_table(
+        scores, accuracy, directions, costs, groups=functions, resamples=resamples
+    )
     frame = frame.reset_index()
     best = frame["best_cell"].dropna()
     short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)

@@ -40,7 +40,7 @@ def correlate(
     rho: o.Rho = None,
     top: o.Top = None,
     plot: o.Plot = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the cells.")] = 1000,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
     space: o.SpaceName = None,
     format: o.OutputFormat = Format.table,
 ) -> None:
@@ -57,7 +57,8 @@ def correlate(
         scores, accuracies, dataset, metric, space=where, resamples=resamples
     )
     note = (
-        f"{source}; accuracy from {accuracies.name}; 95 % intervals by bootstrap over cells; "
+        f"{source}; accuracy from {accuracies.name}; 95 % intervals by bootstrap, which draws "
+        "networks of one function together; "
         "top by accuracy"
     )
     if absent := len(scores) - int((frame["n"] + frame["excluded"]).max()):

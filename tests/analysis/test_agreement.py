@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ntkscore.analysis.agreement import Agreement, agreement, agreement_table
+from ntkscore.analysis.correlation import draws
+from ntkscore.analysis.paired import difference
 from ntkscore.errors import InputError
 
 # Few distinct values, so that ties are common.
@@ -298,3 +300,31 @@ def test_published_table_gives_the_known_correlations(published):
     assert clean.spearman_low < clean.spearman < clean.spearman_high < clean.spearman_low + 0.01
     params = agreement(published["params"], robust, resamples=1)
     assert (round(params.spearman, 3), round(params.spearman_top10, 3)) == (0.820, 0.394)
+
+
+def test_cells_of_one_function_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    functions = np.repeat(np.arange(60), 4)
+    x = rng.normal(size=60)[functions] + rng.normal(0, 1e-3, 240)
+    y = 0.5 + 0.1 * (x + rng.normal(size=60)[functions]) + rng.normal(0, 1e-3, 240)
+    for cells in draws(240, 5, 3, functions):
+        assert sorted(np.bincount(functions[cells], minlength=60) % 4) == [0] * 60
+        counts = np.bincount(cells, minlength=240).reshape(60, 4)
+        assert (counts == counts[:, :1]).all() and counts[:, 0].sum() == 60
+    apart, together = (
+        agreement(x, y, groups=groups, resamples=400) for groups in (None, functions)
+    )
+    assert apart.spearman == together.spearman
+    lengths = [found.spearman_high - found.spearman_low for found in (apart, together)]
+    assert lengths[1] / lengths[0] == pytest.approx(2, rel=0.15)  # √4 times
+    # Cells that are their own groups, whatever these are called, are drawn as without groups.
+    names = [str(-place) for place in range(240)]
+    assert agreement(x, y, groups=names, resamples=20) == agreement(x, y, resamples=20)
+    # Scores that are missing take their groups along.
+    x[::4], functions[::4] = np.nan, -1
+    left = np.isfinite(x)
+    assert repr(agreement(x, y, groups=functions, resamples=20).spearman_low) == repr(
+        agreement(x[left], y[left], groups=functions[left], resamples=20).spearman_low
+    )
+    gaps = [difference(x, -x, y, groups=groups, resamples=20) for groups in (None, functions)]
+    assert gaps[0].value == gaps[1].value and gaps[0].low != gaps[1].low

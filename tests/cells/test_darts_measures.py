@@ -52,6 +52,7 @@ def plain(model, stats):
     return apply, unstacked(model.params, GENOTYPE)
 
 
+@pytest.mark.thorough
 def test_rectifiers_and_outputs_of_cells_are_those_of_the_plain_network(monkeypatch):
     (images, labels), inputs, outputs = given(), [], []
     model = model_of(SPACE, GENOTYPE, images)

@@ -233,6 +233,13 @@ def test_names_costs_and_encoding_of_a_pattern() -> None:
     }
 
 
+def test_a_network_has_one_name() -> None:
+    named = "10:relu,relu,relu"
+    assert [Residual().key(Residual().parse(name)) for name in (named, "10")] == ["10", "10"]
+    other = Residual(activation="tanh")
+    assert other.key(other.parse(named)) == named and other.parse("10") != other.parse(named)
+
+
 def test_activations_are_part_of_a_name() -> None:
     space = Residual(width=8, task=TASK)
     skips = space.parse("01: tanh, relu,relu")

@@ -297,7 +297,7 @@ WRN-10-1,0.7,0.40
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_table_of_ones_own_from_rank_to_the_page(tmp_path: Path) -> None:
     table, out = tmp_path / "wide.csv", tmp_path / "run"
     table.write_text(OWN)

@@ -10,7 +10,10 @@ import pytest
 from tiny import RESIDUAL_OPTIONS, invoke, refused
 
 import ntkscore
+from cells import Cell, canonical
+from cells.darts import Darts
 from ntkscore import InputError, Residual, Table, rank_results
+from ntkscore.analysis.agreement import agreement
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
 
@@ -107,6 +110,23 @@ def test_recorded_is_a_run_wherever_one_is_read() -> None:
     accuracies = pd.DataFrame({"pgd8": [0.48, 0.47, 0.30]}, index=[2581, 1462, 0])
     frame = ntkscore.correlate("recorded", Table.from_frame(accuracies, dataset="cifar10"))
     assert set(frame["n"] + frame["excluded"]) == {3}
+
+
+def test_copies_of_one_function_are_drawn_together() -> None:
+    cells = pd.Index(range(300), name="cell")
+    x, y = np.random.default_rng(0).uniform(size=(2, 300))
+    table = Table.from_frame(pd.DataFrame({"pgd8": y}, cells), dataset="cifar10")
+    frame = ntkscore.correlate(pd.DataFrame({"clean.trace": x}, cells), table, resamples=50)
+    functions = [canonical(Cell(cell)).index for cell in cells]
+    assert len(set(functions)) < 250
+    found = frame.set_index("score").loc["clean.trace", ["spearman_low", "spearman_high"]]
+    wanted = agreement(x, y, groups=functions, resamples=50)
+    assert found.tolist() == [wanted.spearman_low, wanted.spearman_high]
+    darts = Darts()
+    advrush = darts.parse("AdvRush")
+    assert darts.canonical(advrush).digits == "3041404140414150-2130404130333063"
+    residual = Residual()
+    assert residual.canonical(residual.parse("01")) == residual.parse("01")
 
 
 def test_programs_get_as_many_rows_as_they_ask_for() -> None:

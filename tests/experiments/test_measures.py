@@ -79,10 +79,12 @@ def test_what_a_sum_is_worth_on_cells_that_did_not_choose() -> None:
 
 
 def test_halves_that_choose_and_test_share_no_cell(study: Study) -> None:
-    found = list(default_score.halves(study, 101))
+    functions = np.arange(101) // 3
+    found = list(default_score.halves(study, functions))
     assert len(found) == default_score.SPLITS * default_score.SEEDS
     for _, _, choosing, testing in found:
         assert sorted([*choosing, *testing]) == list(range(101))
+        assert len({*functions[choosing]} & {*functions[testing]}) <= 1
     assert len({tuple(choosing) for _, _, choosing, _ in found}) == len(found)
 
 

@@ -18,7 +18,7 @@ from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.paper.top_operations import best_accuracies, commonest, top_operations
-from ntkscore.analysis.paired import Difference
+from ntkscore.analysis.paired import Difference, difference
 
 
 def contrast_of(
@@ -31,12 +31,25 @@ def test_a_contrast_is_paired_and_has_its_seeds() -> None:
     rng = np.random.default_rng(0)
     accuracy = rng.normal(size=500)
     good, bad = ((accuracy + noise * rng.normal(size=500), accuracy) for noise in (0.3, 1.0))
-    result = contrast(good, bad, [(good, bad), (bad, good)])
+    result = contrast(good, bad, [(good, bad), (bad, good)], range(500))
     assert 0 < result.means.low < result.means.value < result.means.high
     assert result.seeds == (
         pytest.approx(result.means.value),
         pytest.approx(-result.means.value),
     )
+
+
+def test_a_contrast_draws_copies_of_one_function_together() -> None:
+    rng = np.random.default_rng(0)
+    cells = np.array([0] * 5 + [2581] * 5 + [1462] * 5 + [15624] * 5)  # each five times
+    accuracy, noise, other = rng.normal(size=(3, 4))
+    places = np.repeat(np.arange(4), 5)
+    good, bad = ((of[places], accuracy[places]) for of in (accuracy + noise, other))
+    found = contrast(good, bad, [], cells).means
+    # Of four functions some resample has one alone, whose coefficients are not defined.
+    apart = difference(*(pair[0] for pair in (good, bad)), good[1], resamples=500)
+    assert found.value == apart.value
+    assert found.high - found.low > 1.3 * (apart.high - apart.low)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cells import SIZE, Cell, canonical
 from experiments.ours.measures import recorded, with_counts
 from experiments.prediction import few_across, few_calibration, few_labels, few_trained
-from experiments.study import RECORDED, Study
+from experiments.study import RECORDED, Study, functions_of
 from ntkscore.analysis.prediction import Predictor
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,8 @@ def accuracy(scores: pd.DataFrame) -> np.ndarray:
 def test_what_the_accuracies_follow_is_learnt(scores: pd.DataFrame, accuracy: np.ndarray) -> None:
     targets = {"cifar10": (accuracy, (10, 20))}
     ways = few_labels.ways(scores)
-    rows = pd.DataFrame(few_labels.of_draw(ways, targets, 0, 0))
+    functions = functions_of(scores.index)
+    rows = pd.DataFrame(few_labels.of_draw(ways, targets, functions, 0, 0))
     assert set(rows["way"]) == set(ways) and len(rows) == 2 * len(ways)
     by_way = rows[rows["labels"] == 20].set_index("way")
     whole = by_way.loc[few_labels.EVERYTHING]
@@ -45,7 +47,7 @@ def test_what_the_accuracies_follow_is_learnt(scores: pd.DataFrame, accuracy: np
     assert 0.7 < whole["covered"] <= 1 and whole["width"] > 0
     assert by_way["spearman"].notna().all() and by_way["top10"].notna().all()
     assert by_way["spearman"].abs().max() <= 1
-    again = pd.DataFrame(few_labels.of_draw(ways, targets, 0, 0))
+    again = pd.DataFrame(few_labels.of_draw(ways, targets, functions, 0, 0))
     pd.testing.assert_frame_equal(rows, again)
     for part in (few_labels.table(rows, "cifar10"), few_labels.calibration(rows)):
         assert len([*part])
@@ -57,11 +59,13 @@ def test_a_label_does_not_test(scores: pd.DataFrame) -> None:
     def guess(places: np.ndarray, accuracies: np.ndarray) -> pd.DataFrame:
         seen.append((places, accuracies))
         mean = np.zeros(100)
-        mean[places] = accuracies
+        mean[places] = mean[places ^ 1] = accuracies
         return pd.DataFrame({"mean": mean})
 
     true = np.random.default_rng(0).uniform(size=100)
-    (row,) = few_labels.of_draw({"way": guess}, {"cifar10": (true, (30,))}, 3, 0)
+    # Cells 2k and 2k + 1 are one function, of one accuracy.
+    true, functions = np.repeat(true[:50], 2), np.arange(100) // 2
+    (row,) = few_labels.of_draw({"way": guess}, {"cifar10": (true, (30,))}, functions, 3, 0)
     places, told = seen[0]
     assert len(set(places)) == 30 and (told == true[places]).all()
     assert row["spearman"] == 0  # a way that only repeats its labels knows nothing
@@ -99,21 +103,24 @@ def test_the_cell_that_failed_is_named(
     collapsed[scores.index.get_loc(2581)] = 0.1
     predictor = Predictor(few_labels.parts(scores)[few_labels.EVERYTHING])
     errors = few_calibration.errors_of(predictor, collapsed, 0)
-    # The labels, and five cells whose input does not reach the output, unless one is a label.
-    failed = few_calibration.SIZE + (scores["paths"] == 0).sum()
-    assert (
-        (failed - 3 <= np.isnan(errors.mean).sum(1)) & (np.isnan(errors.mean).sum(1) <= failed)
-    ).all()
+    # The labels and their copies, and five cells whose input does not reach the output.
+    none, functions = (scores["paths"] == 0).to_numpy(), functions_of(scores.index)
+    for draw, mean in enumerate(errors.mean):
+        labels = few_labels.order_of(0, draw, len(mean))[: few_calibration.SIZE]
+        assert (np.isnan(mean) == none | np.isin(functions, functions[labels])).all()
     worst = few_calibration.failures("cifar10", errors, scores.index).iloc[0]
     assert worst["cell"] == "323133" and worst["measured"] == 0.1
     assert worst["error in half widths"] > 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_best_is_found_and_counted(scores: pd.DataFrame, accuracy: np.ndarray) -> None:
     known = pd.Series(accuracy, scores.index)
     given = {few_labels.EVERYTHING: Predictor(few_labels.parts(scores)[few_labels.EVERYTHING])}
-    rows = pd.DataFrame(few_trained.of_start(given, {"cifar10": known}, 0, 0)).set_index("way")
+    # Cells without a training of their own share that of the first.
+    same = {cell: cell if cell in known.index else known.index[0] for cell in range(SIZE)}
+    found = few_trained.of_start(given, {"cifar10": known}, same, 0, 0)
+    rows = pd.DataFrame(found).set_index("way")
     assert rows.loc[few_trained.ONE_BY_ONE, "trained"] < 15
     assert rows.loc[few_trained.RANDOM, "trained"] > 15
     for best in rows["best"]:
@@ -123,6 +130,15 @@ def test_the_best_is_found_and_counted(scores: pd.DataFrame, accuracy: np.ndarra
     order = sorted(accuracy, reverse=True)
     assert few_trained.until_found(order[20:] + order[9:10], known) == len(order) - 19
     assert few_trained.until_found(order[10:], known) == np.inf
+
+
+def test_a_search_is_led_by_cells_that_share_the_best_training() -> None:
+    own = [cell for cell in range(SIZE) if canonical(Cell(cell)).index == cell and cell % 9]
+    accuracy = pd.Series(0.5, own)
+    accuracy[own[0]] = 1.0
+    same = {cell: cell if cell in accuracy.index else own[0] for cell in range(SIZE)}
+    trained = few_trained.searched("local", accuracy, same, 0)
+    assert trained.index(1.0) < 100 and trained.count(1.0) == 1
 
 
 @pytest.mark.slow

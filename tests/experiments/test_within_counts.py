@@ -10,7 +10,7 @@ from scipy.stats import kendalltau, rankdata, spearmanr
 from experiments.ours import kernel_settings, setting_tables, small_pools
 from experiments.ours.equal_counts import contrast_of, pairs_of, partials, taus, with_interval
 from experiments.ours.kernel_settings import KERNEL, REFERENCES, Settings
-from experiments.study import Outcome
+from experiments.study import Outcome, functions_of, shuffled
 from ntkscore.analysis.paired import partial_spearman
 
 
@@ -96,12 +96,23 @@ def settings(best: int) -> Settings:
     return Settings(tables, references, counts, accuracy)
 
 
+def test_partial_coefficients_draw_groups_together() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(50), 4)
+    accuracy, noise, counts = rng.normal(size=(3, 50))
+    values = (accuracy + noise)[groups] + rng.normal(0, 1e-3, 200)
+    columns = values[:, None], accuracy[groups], counts[groups][:, None]
+    apart, together = (partials(*columns, 300, 0, of) for of in (None, groups))
+    assert apart[0] == together[0]
+    assert together[1:].std() / apart[1:].std() == pytest.approx(2, rel=0.2)  # √4 times
+
+
 def test_one_half_chooses_and_the_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_settings, "RESAMPLES", 30)
     found = settings(best=1)
     name, gaps = kernel_settings.chosen_on_half(found, 0)
     assert name == "b" and gaps[KERNEL].verdict[0] == "reproduced"
-    testing = np.random.default_rng(0).permutation(600)[300:]
+    testing = shuffled(np.random.default_rng(0), functions_of(range(600)))[300:]
     wanted = partial_spearman(
         found.tables[0]["b"].to_numpy()[testing],
         found.accuracy[testing],

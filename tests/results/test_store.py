@@ -198,7 +198,7 @@ def test_without_locks_of_the_file_system_rows_are_kept(
     assert ResultSet.open(tmp_path).finished() == {(1, 0), (2, 0)}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_commands_read_a_url(tmp_path: Path) -> None:
     out = memory()
     rows = copied(out).read()

@@ -229,7 +229,7 @@ def test_a_smaller_group_has_room() -> None:
     assert Plan(("a device",), 1, 4).within(1, 100) is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
     compiled: list[str] = []
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,12 +18,13 @@ from experiments.__main__ import EXPERIMENTS, app
 from experiments.report import write_page
 from experiments.study import Experiment, Study
 from experiments.theory.seeds import Interval, crossing, over_seeds
-from experiments.theory.studies import THEORY, filters, ranking
+from experiments.theory.studies import THEORY, filters, ranking, tradeoff
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import kernels_of, on_points
 from experiments.theory.studies.statistics import Findings, agreement, positive, slope, within
 from experiments.theory.tasks import margin, on_sphere
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 
 THEORY_PAGE = Path(__file__).parents[2] / "experiments" / "THEORY.md"
 ROUNDING = 0.0051
@@ -169,6 +171,37 @@ def test_margins_that_overflow_are_wrong_and_counted() -> None:
     clean, robust, overflow = ranking.trained(space, shape, weights, skips.indicators, *arrays)
     assert overflow[0] == 0 and overflow[1] >= 0.9
     assert clean[0] <= robust[0] < 1 and min(clean[1], robust[1]) >= overflow[1]
+
+
+def test_the_largest_step_is_known_between_the_ends_of_its_search() -> None:
+    x, y = jnp.array([[1.0], [-1.0]]), jnp.array([1.0, 1.0])
+    model = Model(lambda w, points: points * w, jnp.array(3.0))
+    # The loss has curvature 1/4 at its minimum, which larger steps than 8 leave again.
+    found = [float(filters.largest_step(scale)(model, x, y)) for scale in (1e-6, 4.0, 1e9)]
+    assert np.isnan(found[0]) and np.isnan(found[2])
+    assert found[1] == pytest.approx(8, rel=0.08)
+
+
+def test_signs_of_terms_and_errors_are_compared_where_both_are_known() -> None:
+    rise, fall, flat = (Interval(x, x - 0.1, x + 0.1) for x in (0.5, -0.5, 0.05))
+    unknown = Interval(np.nan, np.nan, np.nan)
+    assert tradeoff.same_sign(fall, fall) == tradeoff.same_sign(rise, rise) == "reproduced"
+    assert tradeoff.same_sign(rise, fall) == "not reproduced"
+    for other in (flat, unknown):
+        assert tradeoff.same_sign(fall, other) == tradeoff.same_sign(other, rise) == "not decidable"
+    part = pd.DataFrame(
+        {
+            "seed": [0, 0, 1, 1],
+            "beta": [0.0, 1.0] * 2,
+            "clean error": [0.1, 0.3, 0.1, 0.2],
+            "PGD error": [0.9, 0.4, 0.8, 0.4],
+        }
+    )
+    for change, verdict in ((0, "reproduced"), (1, "not decidable"), (2, "not reproduced")):
+        findings = Findings()
+        part.loc[[1, 3][:change], "PGD error"] = 0.95
+        tradeoff.trade(findings, "relu", part)
+        assert findings[0].verdict == verdict
 
 
 def test_kernels_of_a_stack() -> None:

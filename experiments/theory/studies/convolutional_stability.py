@@ -20,7 +20,7 @@ from experiments.theory.studies.statistics import Findings, ratio, within
 from experiments.theory.tasks import area_means, on_sphere
 from ntkscore.data.images import load_images
 
-SIDE, OUTPUTS, TRAIN, TEST, EPOCHS, SEEDS = 8, 10, 1000, 300, 10, 3
+SIDE, OUTPUTS, TRAIN, TEST, EPOCHS, SEEDS = 8, 10, 1000, 2000, 10, 3
 WIDTHS, LAYERS = (6, 12), (4, 8)
 """Channels or features, and layers of weights."""
 RATES = {"fully connected": 0.05, "convolutional": 0.3, "residual": 0.3}

@@ -12,7 +12,7 @@ from experiments.plotting import panels
 from experiments.study import Outcome, Study
 from experiments.theory.random_features import random_features, random_sum, tangent_kernel
 from experiments.theory.studies.setting import Rows, grid, lines
-from experiments.theory.studies.statistics import Findings, slope
+from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, slope
 
 TERMS, DRAWS, POINTS, DELTA = 5, 100, 2000, 0.01
 DIMENSIONS = (5, 20)
@@ -64,8 +64,7 @@ def run(study: Study) -> Outcome:
             f"{sigma}, d = {d}: the largest error falls as M^−1/2",
             "−1/2",
             fitted,
-            -0.6,
-            -0.4,
+            *INVERSE_ROOT,
             f"slope in M, {DRAWS} draws",
         )
         findings.add(

@@ -77,13 +77,13 @@ def rows() -> Rows:
 def run(study: Study) -> Outcome:
     """Lengths at the start, and slopes in the width of what changes inside the ball."""
     frame = pd.DataFrame(rows())
-    lengths = frame.groupby("m")["length"]
-    low, high = lengths.mean().min(), lengths.mean().max()
+    lengths = frame.groupby(["H", "m"])["length"].mean()
+    low, high = lengths.min(), lengths.max()
     findings = Findings()
     findings.add(
         "‖∇f‖/√(mH) at initialisation",
         "1",
-        f"{low:.2f} to {high:.2f}, by width",
+        f"{low:.2f} to {high:.2f}, by depth and width",
         low > 0.9 and high < 1.1,
         "lemmas A.1 to A.3; within 0.1",
     )

@@ -23,7 +23,7 @@ from experiments.theory.studies.setting import (
     lines_by_group,
     numbers,
 )
-from experiments.theory.studies.statistics import Findings, slope
+from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, slope
 from experiments.theory.tasks import margin
 from experiments.theory.training import steps
 from ntkscore.model import Model
@@ -41,8 +41,11 @@ QUANTITIES = {
     "linearisation": "relative error of the linearisation",
 }
 EXPECTED = {
-    "sqrt_width": {"movement": (-0.6, -0.4), "kernel": (-np.inf, -0.4)}
-    | {"linearisation": (-np.inf, -0.4)},
+    "sqrt_width": {
+        "movement": INVERSE_ROOT,
+        "kernel": (-np.inf, max(INVERSE_ROOT)),
+        "linearisation": (-np.inf, max(INVERSE_ROOT)),
+    },
     "literal": dict.fromkeys(QUANTITIES, (-0.15, 0.15)),
 }
 """Slopes in m that count as what the proof's scaling and the printed one should show."""

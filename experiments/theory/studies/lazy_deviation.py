@@ -9,7 +9,7 @@ from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.lazy_adversarial import defended
 from experiments.theory.studies.setting import Rows, curve
-from experiments.theory.studies.statistics import Findings, crossings
+from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, crossings
 
 RADIUS, SEEDS = 0.2, 5
 WIDTHS, SIDE = (125, 500, 2000), 10
@@ -62,8 +62,7 @@ def run(study: Study) -> Outcome:
         "the ball of half the accuracy shrinks with the width",
         "−1/2: V = 25/√m",
         fitted,
-        -0.6,
-        -0.4,
+        *INVERSE_ROOT,
         f"slope of log V₅₀ in log m at d = {SIDE**2}; V₅₀ "
         + ", ".join(f"m = {m}: {v:.3f}" for m, v in zip(widths, found, strict=True)),
     )

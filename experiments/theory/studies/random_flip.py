@@ -17,7 +17,7 @@ from experiments.theory.lazy import (
 )
 from experiments.theory.seeds import over_seeds
 from experiments.theory.studies.setting import Rows, grid, lines
-from experiments.theory.studies.statistics import Findings, slope
+from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, slope
 
 DIMENSIONS = (25, 100, 400, 784)
 WIDTH, DRAWS, GAMMA, DEVIATION = 1000, 400, 0.05, 10.0
@@ -166,7 +166,7 @@ def run(study: Study) -> Outcome:
         f"over draws; {stuck} of {len(frame)} never flip",
     )
     findings.measure(
-        f"its length falls as 1/√d, d ≥ {LEAST}", "−1/2", fitted, -0.6, -0.4, "slope in d"
+        f"its length falls as 1/√d, d ≥ {LEAST}", "−1/2", fitted, *INVERSE_ROOT, "slope in d"
     )
     findings.add(
         "neurons that the ball lets change their sign",

@@ -14,6 +14,8 @@ from ntkscore.analysis.paired import partial_spearman
 Truth = bool | np.bool_
 RESAMPLES = 300
 """Resamples of the networks behind an interval."""
+INVERSE_ROOT = (-0.6, -0.4)
+"""Slopes that count as −1/2."""
 
 
 class Findings(list[Finding]):

@@ -21,7 +21,7 @@ from experiments.theory.studies.setting import (
     pixels,
     stacked,
 )
-from experiments.theory.studies.statistics import Findings, slope
+from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, slope
 from experiments.theory.tasks import margin, on_sphere
 from ntkscore.model import Model
 
@@ -35,8 +35,6 @@ SETTINGS: dict[str, tuple[ResidualSpace, str, tuple[int, ...]]] = {
     "swish, relu, tanh": (Residual(), "10:swish,relu,tanh", WIDTHS),
     "convolutional, κ = 3": (ResidualConvolutional(filter_size=3), "1", WIDTHS[:4]),
 }
-LOW, HIGH = -0.65, -0.40
-"""Slopes that count as −1/2."""
 FULL = {"SEEDS": 50}
 
 
@@ -88,8 +86,7 @@ def run(study: Study) -> Outcome:
                 f"{label}: {name} approaches its limit as m^−1/2",
                 "a limit; no rate",
                 fitted,
-                LOW,
-                HIGH,
+                *INVERSE_ROOT,
                 f"slope in m; mean trace at the largest m {bias:.1f} standard errors off",
             )
             lines(axis, one, "m", "deviation", str(name), i)
