@@ -122,8 +122,22 @@ def correlations(wide: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def table_6(found: pd.DataFrame, cells: int) -> Iterator[Finding]:
+def learned(wide: pd.DataFrame) -> tuple[bool, str]:
+    """Whether all cells have learned enough to be judged, and the words for it.
+
+    Args:
+        wide: accuracies, a row per cell, a column per metric and level.
+    """
+    clean = wide["clean", 0]
+    return bool((clean >= LEARNED).all()), (
+        f"{len(wide)} cells, trained small; their clean accuracy is {clean.min():.2f} to "
+        f"{clean.max():.2f}, and they are judged where each has {LEARNED} or more"
+    )
+
+
+def table_6(found: pd.DataFrame, wide: pd.DataFrame) -> Iterator[Finding]:
     """A finding for each corruption, with PGD 8/255: high, but for contrast, there negative."""
+    judged, of_cells = learned(wide)
     for row in found[found["attack"] == "PGD 8/255"].to_dict("records"):
         negative = row["corruption"] == "contrast"
         rho = Interval(row["spearman"], row["low"], row["high"])
@@ -132,8 +146,8 @@ def table_6(found: pd.DataFrame, cells: int) -> Iterator[Finding]:
             "PGD 8/255 accuracy",
             f"{row['paper']:.3f} (Table 6)",
             str(rho),
-            within([rho], -1, 0) if negative else within([rho], HIGH, 1),
-            f"{'below 0' if negative else f'above {HIGH}'}; {cells} cells, trained small",
+            within([rho], *((-1, 0) if negative else (HIGH, 1))) if judged else "not decidable",
+            f"{'below 0' if negative else f'above {HIGH}'}; {of_cells}",
             of="Accuracy under corruptions and under attacks go together (Table 6)",
         )
 
@@ -162,19 +176,14 @@ def figure_7(wide: pd.DataFrame) -> Iterator[Finding]:
     slight, strong = costs(wide, least), costs(wide, largest)
     if slight.empty:
         return
-    clean = wide["clean", 0]
-    learned = (clean >= LEARNED).all()
-    of_cells = (
-        f"{len(wide)} cells, trained small; their clean accuracy is {clean.min():.2f} to "
-        f"{clean.max():.2f}, and they are judged where each has {LEARNED} or more"
-    )
+    judged, of_cells = learned(wide)
     worst = slight.mean().idxmax()
     cost = over_seeds(slight[worst].to_numpy(), np.mean)
     yield Finding(
         f"At severity {least} all corruptions leave the cells robust",
         "robust to all (Figure 7)",
         f"{worst.replace('_', ' ')} costs most: {cost} of the clean accuracy",
-        within([cost], -np.inf, SMALL) if learned else "not decidable",
+        within([cost], -np.inf, SMALL) if judged else "not decidable",
         f"at most {SMALL}; {of_cells}",
         of=of,
     )
@@ -187,7 +196,7 @@ def figure_7(wide: pd.DataFrame) -> Iterator[Finding]:
             "no longer robust to fog and contrast (Figure 7)",
             f"{strong[name].mean():.2f} of the clean accuracy; {gap} more than "
             f"{next_worst.replace('_', ' ')}",
-            verdict(gap.low > 0, gap.high <= 0) if learned else "not decidable",
+            verdict(gap.low > 0, gap.high <= 0) if judged else "not decidable",
             f"difference above 0; {of_cells}",
             of=of,
         )
@@ -230,6 +239,6 @@ def run(study: Study) -> Outcome:
             "out: it needs photographs. Severity 5 is Table 6's.",
             f"The table: Table 5's attacks in small, Square with {SIZES['queries']} queries.",
         ),
-        (*table_6(found, len(wide)), *figure_7(wide), *signs),
+        (*table_6(found, wide), *figure_7(wide), *signs),
         summary.round(3).reset_index(),
     )

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ntkscore.model import Logits, Points
-from ntkscore.trace.inside import ROOTS, SHAPING, channel_axis, hidden
+from ntkscore.trace.inside import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
 from ntkscore.trace.program import Constant, Instead, Program, Value
 
 EPSILON = 1e-5
@@ -30,13 +30,18 @@ class Normalization(NamedTuple):
 
 
 def normalizations(program: Program) -> list[Normalization]:
-    """The normalisations: roots of a value plus a small constant that a value is scaled by."""
+    """The normalisations: roots of a statistic plus a constant.
+
+    A statistic is a leaf, or comes from a sum over some axes. A root of a number by itself, as in
+    squareplus, belongs to an activation.
+    """
     return [
         Normalization(place, _centring(program, place))
         for place in program.live
         if program.equations[place].name in ROOTS
         and program.equations[place].values
         and _plus_constant(program, place)
+        and _of_statistic(program, program.equations[place].values[0])
     ]
 
 
@@ -45,6 +50,21 @@ def _plus_constant(program: Program, place: int) -> bool:
     (value, *_) = program.equations[place].values
     equation = program.maker(program.before(value, SHAPING))
     return equation is not None and equation.name == "add" and len(equation.values) == 1
+
+
+def _of_statistic(program: Program, value: Value) -> bool:
+    """Whether a value is computed from leaves, and from sums over axes of the point, alone."""
+    pending, visited = [value], set[Value]()
+    while pending:
+        value = pending.pop()
+        maker = program.maker(value)
+        if not value.of_point or (maker is not None and maker.name.startswith("reduce_")):
+            continue
+        if maker is None or maker.name not in {*SHAPING, *POINTWISE, *ROOTS}:
+            return False
+        visited.add(value)
+        pending += [one for one in maker.values if one not in visited]
+    return True
 
 
 def _centring(program: Program, root: int) -> int | None:

@@ -139,9 +139,13 @@ def test_a_paired_interval_is_over_images() -> None:
 def test_ranges_and_correlations_are_judged_by_intervals() -> None:
     rows = [("fog", 0.9, 0.85, 0.95), ("contrast", 0.9, 0.85, 0.95), ("contrast", -0.5, -0.7, -0.1)]
     frame = pd.DataFrame(rows, columns=["corruption", "spearman", "low", "high"])
-    found = table_6(frame.assign(attack="PGD 8/255", paper=0.0), 9)
-    verdicts = [finding.verdict for finding in found]
-    assert verdicts == ["reproduced", "not reproduced", "reproduced"]
+    frame = frame.assign(attack="PGD 8/255", paper=0.0)
+    for clean, wanted in (
+        (0.6, ["reproduced", "not reproduced", "reproduced"]),
+        (0.2, ["not decidable"] * 3),
+    ):
+        found = table_6(frame, pd.DataFrame({("clean", 0): [0.7, clean]}))
+        assert [finding.verdict for finding in found] == wanted
 
 
 def test_corruptions_are_judged_by_what_they_cost() -> None:

@@ -272,6 +272,20 @@ def test_a_network_without_normalisations_stays_as_it_is() -> None:
     assert error(passes.unnormalized(kernel, points), apply(kernel, points)) < EXACT
 
 
+@pytest.mark.parametrize("activation", ["squareplus", "isru"])
+def test_a_root_of_each_number_by_itself_is_an_activation(activation: str) -> None:
+    kernel, last = draw((5, 4), (4, 3))
+    (points,) = draw((M, 5))
+    sigma = {"squareplus": jax.nn.squareplus, "isru": lambda z: z / jnp.sqrt(1 + z**2)}[activation]
+
+    def apply(w: Any, x: Array) -> Array:
+        return sigma(rms_norm(x @ w[0], {"scale": 1.0})) @ w[1]
+
+    passes, _ = traced(apply, [kernel, last], points)
+    expected = sigma(points @ kernel) @ last
+    assert error(passes.unnormalized([kernel, last], points), expected) < EXACT
+
+
 def test_normalisations_of_a_branch_are_taken_out_or_refused() -> None:
     """What a choice between branches computes is no part of the list of equations."""
     kernel, last = draw((5, 4), (4, 3))
