@@ -53,8 +53,10 @@ def scores_in(
         return table_scores(table, dataset), f"metrics of {table.name}"
     results = ResultSet.open(path)
     rows, scored = pick_rho(results.read(), rho), results.configuration
-    seeds = rows["seed"].nunique()
-    mean = f"mean of {seeds} seed{'' if seeds == 1 else 's'}"
+    seeds = rows.groupby(rows.columns[0])["seed"].nunique()
+    mean = f"mean of {seeds.max()} seed{'' if seeds.max() == 1 else 's'}"
+    if (fewer := int((seeds < seeds.max()).sum())) > 0:
+        mean += f", of fewer for {fewer:,} of {len(seeds):,} networks"
     images = f"{scored['samples']} images of {scored['dataset']}"
     return score_table(rows), f"scores: {mean}, {images}, in {path}"
 

@@ -384,4 +384,5 @@ def _spread(
         place = free[int(distance.argmax())]
         chosen.append(int(place))
         distance = np.minimum(distance, ((x[free] - x[place]) ** 2).sum(1))
+        distance[free == place] = -np.inf  # Others may have its inputs, at no distance.
     return chosen

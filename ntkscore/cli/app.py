@@ -18,8 +18,6 @@ from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, evaluate, train
 from ntkscore.spaces import space_class
 
-VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
-"""Packages whose versions a result may depend on."""
 COMMANDS = (
     *(score, rank, search, correlate, predict, lookup),
     *(verify, fetch, explore, train, evaluate, choose),
@@ -73,11 +71,11 @@ def _version(version: bool) -> bool:
         return version
     import jax
 
-    import ntkscore
+    from ntkscore.results.result_set import PACKAGES
 
-    others = ", ".join(f"{name} {metadata.version(name)}" for name in VERSIONED)
-    print(f"ntkscore {ntkscore.__version__}")
-    print(f"Python {platform.python_version()}, {others}")
+    ours, *others = (f"{name} {metadata.version(name)}" for name in PACKAGES)
+    print(ours)
+    print(f"Python {platform.python_version()}, {', '.join(others)}")
     print(", ".join(f"{device.platform} {device.device_kind}" for device in jax.devices()))
     raise typer.Exit
 

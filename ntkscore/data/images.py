@@ -175,7 +175,7 @@ def as_pixels(images: np.ndarray) -> np.ndarray:
 def _load_npz(path: Path) -> ImageSet:
     arrays = read_npz(path)
     labels = arrays["labels"]
-    count = int(arrays["num_classes"] if "num_classes" in arrays else labels.max() + 1)
+    count = int(arrays["num_classes"] if "num_classes" in arrays else int(labels.max()) + 1)
     images, labels = _classes((arrays["images"], labels, path), range(count), count)
     mean, std = (
         tuple(map(float, arrays.get(name, np.full(3, default))))

@@ -176,7 +176,8 @@ def classes_of(model: Model, points: Points) -> int:
 def check_coupling(model: Model, passes: Passes, points: Array) -> None:
     """Refuse a model whose logits of a point are others alone than in a batch.
 
-    The first two points are compared, once for a model's function and the shapes.
+    The first two points are compared, once for a model's function and the shapes; points that are
+    equal hide what depends on the batch, and one is moved.
 
     Args:
         model: the network, which says that its points do not depend on each other.
@@ -185,6 +186,8 @@ def check_coupling(model: Model, passes: Passes, points: Array) -> None:
     """
     if not isinstance(passes, BlockPasses) or passes.uncoupled or len(points) < 2:
         return
+    if jnp.array_equal(points[0], points[1]):
+        points = points.at[1].add(1)
     block = passes.split(points)[0]
     # The trace is that of one point.
     alone = passes.forward(model.params, block)[0][:2]

@@ -23,13 +23,17 @@ def flips(before: Pass, after: Pass) -> Float[Array, ""] | None:
 
 
 def curvature(before: Pass, after: Pass) -> Float[Array, ""]:
-    """The mean over points of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²."""
+    """The mean of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖² over the points that the attack moves."""
 
     def squared(a: Points) -> Float[Array, " n"]:
         return jnp.sum(jnp.square(a.reshape(len(a), -1)), 1)
 
     change = squared(after.loss_gradient - before.loss_gradient)
-    return jnp.mean(change / squared(after.points - before.points))
+    distance = squared(after.points - before.points)
+    moved = distance > 0
+    return jnp.sum(jnp.where(moved, change / jnp.where(moved, distance, 1), 0)) / jnp.sum(
+        moved, dtype=distance.dtype
+    )
 
 
 MEASURES = (
@@ -43,7 +47,7 @@ MEASURES = (
     Measure(
         "curvature",
         -1,
-        "mean of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖²",
+        "mean of ‖∇ℓ(x_ρ) − ∇ℓ(x)‖²/‖x_ρ − x‖² over the images that move",
         Quantity("curvature", ASYMMETRIC[:1], curvature, float),
         source="Moosavi-Dezfooli et al. (2019), Robustness via curvature regularization",
     ),

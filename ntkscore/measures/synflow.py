@@ -6,33 +6,40 @@ from ntkscore.lazy import Array, jax, jnp
 from ntkscore.measures.declaration import NETWORK, Measure, Quantity
 from ntkscore.measures.forward import Pass, with_weights
 
-TINY = 1e-30
-"""The size of the ones, so that float32 holds every network's flow."""
+SIZES = (1.0, 2.0**-90, 2.0**-100)
+"""Sizes of the ones: float32 does not hold every network's flow at the first."""
+SAME = 0.1
+"""Flows that differ by less at the small sizes are those of a network of degree 1 in its image."""
 
 
 def synflow(at: Pass) -> Float[Array, ""] | None:
     """ln Σ_θ |θ ∂R/∂θ|, R the summed logits at a point of ones, of the weights' absolute values.
 
     Normalisations and biases are left out. Where θ and ∂R/∂θ are nowhere negative, the sum is the
-    derivative of R along θ itself, and takes no backward pass.
+    derivative of R along θ itself, and takes no backward pass. Where it is too large for the dtype,
+    it is that at tiny ones, scaled, if R is of degree 1 in the point, and infinite otherwise.
     None where the network's normalisations are not known. Only the shape and dtype of the points
     count.
     """
     if at.model.coupled:
         return None
-    params, one = at.model.params, jnp.full_like(at.points[:1], TINY)
-    if jax.eval_shape(at.passes.unnormalized, params, one) is None:
+    sizes = jnp.asarray(SIZES, at.points.dtype)
+    shape = (len(SIZES), *at.points.shape[1:])
+    ones = jnp.broadcast_to(jnp.expand_dims(sizes, range(1, len(shape))), shape)
+    if jax.eval_shape(at.passes.unnormalized, at.model.params, ones) is None:
         return None
 
-    def log_flow(size: Float[Array, ""]) -> Float[Array, ""]:
+    def log_flow(size: Float[Array, ""]) -> Float[Array, " sizes"]:
         weights = with_weights(at, lambda leaf: size.astype(leaf.dtype) * jnp.abs(leaf))
-        logits = at.passes.unnormalized(weights, one)
+        logits = at.passes.unnormalized(weights, ones)
         assert logits is not None
-        return jnp.log(jnp.sum(logits))
+        return jnp.log(jnp.sum(logits, 1))
 
     along = jnp.ones((), at.points.dtype)
-    level, rise = jax.jvp(log_flow, (along,), (along,))
-    return jnp.log(rise) + level - jnp.log(TINY)
+    levels, rises = jax.jvp(log_flow, (along,), (along,))
+    flow, less, least = jnp.log(rises) + levels - jnp.log(sizes)
+    scaled = jnp.where(jnp.abs(less - least) < SAME, least, jnp.inf)
+    return jnp.where(jnp.isfinite(flow), flow, scaled)
 
 
 MEASURES = (

@@ -19,13 +19,16 @@ def of_gradients(at: Pass) -> dict[str, Float[Array, ""]]:
 def _of_layer(layer: LayerGradient) -> dict[str, Float[Array, ""]]:
     """One layer's terms of GradNorm, SNIP and ZiCo."""
     gradients = layer.gradients.reshape(len(layer.gradients), -1)
+    # A power of two, which rounds nothing: squares of small gradients would underflow.
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(gradients)))
+    gradients = jnp.ldexp(gradients, -exponent)
     mean, size = jnp.mean(gradients, 0), jnp.mean(jnp.abs(gradients), 0)
     # Equal gradients have a deviation of exactly zero this way; about their mean it is rounding.
     deviation = jnp.std(gradients - gradients[:1], 0)
     ratio = jnp.sum(jnp.where(deviation == 0, 0, size / jnp.where(deviation == 0, 1, deviation)))
     return {
-        "grad_norm": jnp.linalg.norm(mean),
-        "snip": jnp.sum(jnp.abs(layer.kernel.ravel() * mean)),
+        "grad_norm": jnp.ldexp(jnp.linalg.norm(mean), exponent),
+        "snip": jnp.ldexp(jnp.sum(jnp.abs(layer.kernel.ravel() * mean)), exponent),
         # A layer that no gradient reaches is not part of the network; NaN stays.
         "zico": jnp.log(jnp.where(ratio == 0, 1, ratio)),
     }

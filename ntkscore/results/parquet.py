@@ -7,11 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ntkscore.errors import InputError
-from ntkscore.results.rows import VARYING
+from ntkscore.results.rows import CELL, VARYING
 from ntkscore.text import one_line
 
 _TYPES = {
-    "cell": pa.int64(),
     "seed": pa.int64(),
     "rho": pa.float64(),
     "steps": pa.int32(),
@@ -41,11 +40,12 @@ def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
             f"rows must have exactly the columns {', '.join(columns)}, but {missing} are missing "
             f"and {unknown} are unknown; give the rows of a run"
         )
+    types = {"cell": pa.int64(), **_TYPES} if tuple(identity) == CELL else _TYPES
     arrays, fields = [], []
     for name in columns:
         column = frame[name]
         whole = pd.api.types.is_integer_dtype(column)
-        type_ = _TYPES.get(name, pa.int64() if whole else pa.string())
+        type_ = types.get(name, pa.int64() if whole else pa.string())
         try:
             # In `value` NaN means failed and must stay NaN; elsewhere it means absent.
             array = pa.array(column.to_numpy("float64") if name == "value" else column, type=type_)

@@ -20,7 +20,7 @@ from ntkscore.errors import InputError
 from ntkscore.paths import place, results_path
 from ntkscore.results.atomic import LOCK, is_temporary
 from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
-from ntkscore.results.rows import VARYING, constants, with_constants
+from ntkscore.results.rows import CELL, VARYING, constants, with_constants
 from ntkscore.results.store import Bucket, Folder, store_at
 
 RUN = "run.json"
@@ -29,10 +29,9 @@ SESSION = "session-"
 # Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
 # compaction is still deleting what it merged.
 MERGED = "part-0-"
-PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "numpy", "scipy", "pandas", "pyarrow")
+PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
+"""Packages whose versions a result may depend on."""
 READ_ATTEMPTS = 20
-CELL = ("cell", "string")
-"""The columns that identify the NAS-Bench-201 cell of a row."""
 
 
 def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:

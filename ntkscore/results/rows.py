@@ -12,6 +12,9 @@ from ntkscore.measures.reading import measurements
 
 Rows = list[dict[str, Any]]
 
+CELL = ("cell", "string")
+"""The columns that identify the NAS-Bench-201 cell of a row."""
+
 VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "value", "status")
 """The columns of a row behind those of its network. All others are equal in all rows of a run, and
 stored once, in its configuration."""

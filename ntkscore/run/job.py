@@ -122,11 +122,7 @@ class Job:
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
-        """The choices that must be equal for two runs to share a directory, as plain values.
-
-        Raises:
-            InputError: if space and config have a choice of the same name.
-        """
+        """The choices that must be equal for two runs to share a directory, as plain values."""
         head = {"dataset": self.data.name, "data_checksum": self.data.checksum}
         return {**head, **choices_of(self.space.columns, self.config)}
 
@@ -279,17 +275,9 @@ def choices_of(space: Mapping[str, object], config: Config) -> dict[str, object]
     Args:
         space: its name and options (`Space.columns`).
         config: how networks are scored.
-
-    Raises:
-        InputError: if the two have a choice of the same name.
     """
     choices = config.to_dict()
     del choices["implementation"]  # The implementations agree; which one ran is provenance.
     if not config.proxies:
         del choices["proxies"]  # Runs from before there was the choice go on.
-    if common := sorted(choices.keys() & space.keys()):
-        raise InputError(
-            f"expected fields of the space {space['space']} that ntkscore.Config has not, got "
-            f"{', '.join(common)}; rename them"
-        )
     return {**space, **choices}

@@ -19,12 +19,13 @@ from cells.choice import SIDE_BY_SIDE
 from cells.space import Architecture, Space
 from ntkscore import program_cache
 from ntkscore.config import Config
+from ntkscore.errors import InputError
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
 from ntkscore.measures.declaration import quantities
 from ntkscore.model import Model
-from ntkscore.results.rows import Rows, rows_of
+from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
 from ntkscore.threads import one_thread
 from ntkscore.trace.blocks import forget_passes
@@ -226,11 +227,18 @@ class Scorer:
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 
     def check(self, architecture: Architecture, images: np.ndarray) -> None:
-        """Refuse an implementation that does not fit, before anything is computed or written.
+        """Refuse names and an implementation that do not fit, before anything is computed.
 
         Raises:
-            InputError: if it does not.
+            InputError: if they do not.
         """
+        names, options = self.space.identity(architecture).keys(), self.space.columns.keys()
+        others = {*VARYING, "dataset", "data_checksum", *self.config.to_dict()}
+        if common := sorted(((names | options) & others) | (names & options)):
+            raise InputError(
+                f"expected columns of the space {self.space.name} whose names no other column of a "
+                f"run has, got {', '.join(common)}; rename them"
+            )
         if self.config.implementation == "auto":
             return
         shape, code = self.space.shape(architecture), self.space.encode(architecture)

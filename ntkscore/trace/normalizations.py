@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ntkscore.model import Logits, Points
+from ntkscore.trace.field import REDUCTIONS
 from ntkscore.trace.inside import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
-from ntkscore.trace.program import Constant, Instead, Program, Value
+from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
 
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
@@ -58,7 +61,7 @@ def _of_statistic(program: Program, value: Value) -> bool:
     while pending:
         value = pending.pop()
         maker = program.maker(value)
-        if not value.of_point or (maker is not None and maker.name.startswith("reduce_")):
+        if not value.of_point or (maker is not None and maker.name in REDUCTIONS):
             continue
         if maker is None or maker.name not in {*SHAPING, *POINTWISE, *ROOTS}:
             return False
@@ -115,15 +118,37 @@ def _leaf_alone(program: Program, value: Value) -> int | None:
 
 
 def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
-    """Places of the equations that shift or scale the images by constants; their image's input."""
+    """Places of the equations that shift or scale the images by constants; their image's input.
+
+    What an architecture is given as, such as a mask of colours, and a factor with a zero are a part
+    of the network.
+    """
     for place, equation in program.point_equations.items():
         if equation.name not in ("add", "sub", "mul", "div") or len(equation.inputs) != 2:
             continue
         (output,) = equation.outputs
         of_point = [k for k, each in enumerate(equation.inputs) if each.of_point]
         same_shape = output.shape == equation.values[0].shape
-        if not output.leaves and len(of_point) == 1 and same_shape:
+        if output.leaves or len(of_point) != 1 or not same_shape:
+            continue
+        (constant,) = (each for each in equation.inputs if not each.of_point)
+        if _is_fixed(program, constant, factor=equation.name in ("mul", "div")):
             yield place, of_point[0]
+
+
+def _is_fixed(program: Program, atom: Atom, *, factor: bool) -> bool:
+    """Whether all networks of a trace have this number or array, and no zero as a factor."""
+    if isinstance(atom, Constant):
+        return not factor or bool(np.all(np.asarray(atom.value) != 0))
+    places = program.needed([atom])
+    sources = {atom}.union(*(program.equations[place].values for place in places))
+    if any(isinstance(program.constants.get(one), Tracer) for one in sources):
+        return False
+    if not factor or not sources.isdisjoint(program.leaves):
+        return True
+    with jax.ensure_compile_time_eval():
+        unused = [jnp.zeros(())] * len(program.leaves)
+        return bool(jnp.all(program.derive(unused, wanted=[atom])[atom] != 0))
 
 
 def unnormalized(program: Program, leaves: Sequence[Array], points: Points) -> Logits | None:

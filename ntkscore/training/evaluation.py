@@ -270,13 +270,16 @@ class _Classifier:
 
     @cached_property
     def dtype(self) -> Any:
-        """That of the network's weights, which the images are given."""
-        return dtype_of_weights(self.model.params)
+        """That of the images: the weights', or float32, which attacks' small steps need."""
+        dtype = dtype_of_weights(self.model.params)
+        return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
 
     @cached_property
     def logits(self) -> Callable[[PyTree, Array], Array]:
         """The network's logits of (params, images), read once for all attacks."""
-        return logits_of(self.model, jax.ShapeDtypeStruct(self.images.shape[1:], self.dtype))
+        taken = dtype_of_weights(self.model.params)
+        logits = logits_of(self.model, jax.ShapeDtypeStruct(self.images.shape[1:], taken))
+        return lambda params, x: logits(params, x.astype(taken)).astype(self.dtype)
 
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images that are classified correctly by the logits of an `Answer`."""

@@ -105,6 +105,11 @@ class FewTrainings:
             names = [row[0] for row in csv.reader(path.read_text("utf-8").splitlines()[1:])]
         except (ValueError, IndexError, csv.Error) as error:
             raise _damaged(path, error) from None
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise InputError(
+                f"expected each network once in {path}, got {twice[0]!r} {names.count(twice[0])} "
+                "times, so that accuracies may stand beside the wrong names; choose another folder"
+            )
         known = {str(key): key for key in self.predictor.inputs.values.index}
         found = []
         for place, name in enumerate(names):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from ntkscore.errors import InputError
 from ntkscore.model import Trainable
 from ntkscore.platforms import platform
-from ntkscore.results.checkpoints import Checkpoints
+from ntkscore.results.checkpoints import Checkpoints, fingerprint
 from ntkscore.run.devices import compiler_options
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
@@ -91,7 +92,8 @@ def fit(
         seeds: of the order of images, augmentation and attacks.
         out: folder for the state after each epoch, from which the same call resumes and reaches the
             same weights. Nothing is written if left out.
-        described: everything else that decides the numbers, as JSON types, for that folder.
+        described: what else than the seeds decides the numbers, as JSON types, for that folder; the
+            recipe and the data's checksum if left out.
         report: called with the training's progress, about once a second.
         after: called with each whole epoch, counted from 1, and the state after it.
 
@@ -102,7 +104,9 @@ def fit(
     per_epoch = -(-len(labels) // recipe.batch)
     steps = recipe.steps(len(labels))
     advance = compiled_step(networks[0], recipe, steps)
-    checkpoints = Checkpoints(out, {**(described or {}), "seeds": list(seeds)})
+    if described is None:
+        described = {"recipe": asdict(recipe), "checksum": fingerprint([images, labels])}
+    checkpoints = Checkpoints(out, {**described, "seeds": list(seeds)})
     done, (state, history) = checkpoints.latest(untrained(networks, recipe))
     dtype = jax.tree.leaves(state.params)[0].dtype
     history = np.array(history)

@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pages import small_run
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore.analysis.comparison import in_keys_of
+from ntkscore.analysis.comparison import in_keys_of, scores_in
 from ntkscore.analysis.frames import cost_table
 from ntkscore.api.accuracies import correlate, lookup
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
+from ntkscore.results.result_set import ResultSet
 from ntkscore.run.selection import select
 
 SPACE = NASBench201()
@@ -106,3 +108,13 @@ def test_the_indices_of_a_published_table_are_no_skip_patterns(data_dir: Path) -
     named = Table.from_frame(own, dataset="cifar10")
     frame = correlate(patterns, named, "cifar10", "pgd8", space=Residual(width=8), resamples=10)
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
+
+
+def test_a_run_says_which_networks_lack_a_seed(tmp_path: Path) -> None:
+    run = ResultSet.open(small_run(tmp_path / "whole", 4))
+    rows = run.read()
+    assert "mean of 2 seeds, 50 images" in scores_in(tmp_path / "whole", "cifar10")[1]
+    part = ResultSet.create_or_resume(tmp_path / "part", run.configuration, {}, run.identity)
+    part.append(rows[(rows["seed"] == 0) | (rows["cell"] == rows["cell"].max())])
+    note = scores_in(tmp_path / "part", "cifar10")[1]
+    assert "mean of 2 seeds, of fewer for 3 of 4 networks" in note

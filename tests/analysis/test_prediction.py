@@ -149,6 +149,13 @@ def test_before_enough_is_told_networks_lie_apart() -> None:
     assert not set(predictor.ask(4)) & set(apart)
 
 
+def test_networks_of_equal_inputs_are_asked_for_once_each() -> None:
+    frame = pd.DataFrame({"clean.trace": [1, 1, 2, 2]}, ["00", "01", "10", "11"])
+    predictor = Predictor(frame)
+    assert sorted(predictor.ask(4)) == list(frame.index)
+    assert len({*predictor.ask(2)} & {"00", "01"}) == 1
+
+
 def test_asks_for_each_network_once_and_then_for_none() -> None:
     frame, accuracy = scored(12)
     predictor, seen = Predictor(frame), []

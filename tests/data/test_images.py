@@ -219,6 +219,8 @@ def test_npz(tmp_path: Path) -> None:
     assert (full.num_classes, full.mean, full.std) == (7, (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
     assert full.images.dtype == full.pixels.dtype == np.float32
     assert full.checksum != plain.checksum
+    np.savez(path, images=images, labels=np.array([0, 2, 1, 255], np.uint8))
+    assert load_images(str(path)).num_classes == 256
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from ntkscore.measures.perturbations import (
 )
 from ntkscore.measures.reading import read
 from ntkscore.measures.trainability import PULLBACKS, pullback_products
-from ntkscore.measures.weight_gradients import of_gradients
+from ntkscore.measures.weight_gradients import _of_layer, of_gradients
 from ntkscore.measures.zen import NOISE, zen
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
@@ -173,6 +173,22 @@ def test_the_fisher_entropy_is_of_the_deciles_of_what_gradients_reach() -> None:
     single = np.outer(*[np.linspace(1, 2, 12, dtype=np.float32)] * 2)
     for none in (np.zeros((3, 3)), np.full((3, 3), np.nan), single):
         assert np.isnan(list(values(FISHER, none).values())).all()
+
+
+def test_gradients_whose_squares_vanish_count() -> None:
+    with jax.enable_x64(False):
+        rng = np.random.default_rng(0)
+        gradients, kernel = rng.normal(size=(3, 5)), jnp.ones(5, jnp.float32)
+
+        def found(size: float) -> dict[str, float]:
+            each = jnp.asarray(gradients * size, jnp.float32)
+            layer = SimpleNamespace(kernel=kernel, gradients=each, first=each[:, 0])
+            return {name: float(value) for name, value in _of_layer(layer).items()}
+
+        whole, tiny = found(1), found(1e-30)
+    assert tiny["zico"] == pytest.approx(whole["zico"], rel=1e-5)
+    for name in ("grad_norm", "snip"):
+        assert tiny[name] == pytest.approx(1e-30 * whole[name], rel=1e-5)
 
 
 @pytest.mark.thorough

@@ -15,6 +15,7 @@ from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import Stack, stack
+from ntkscore.measures.changes import curvature
 from ntkscore.measures.declaration import NOT_GIVEN, OK
 from ntkscore.measures.forward import Pass, cross_entropy
 from ntkscore.measures.inside import (
@@ -180,6 +181,18 @@ def inside(model: Model, x: Array) -> tuple[np.ndarray, list[np.ndarray]]:
     code, names = jnp.asarray(space.encode(skips)), space.activations_of(skips)
     before, after = zip(*space.hidden(model.params, x, code, names), strict=True)
     return np.stack(before), [np.asarray(f) for f in after[1:]]
+
+
+def test_images_that_an_attack_does_not_move_have_no_curvature() -> None:
+    rng = np.random.default_rng(0)
+    model = Model(lambda w, x: x @ w, jnp.asarray(rng.normal(size=(5, 3))))
+    x, labels = jnp.asarray(rng.uniform(size=(3, 5))), jnp.arange(3)
+    moved = x.at[1:].add(0.1)
+    before, after = (Pass(model, passes_of(model, at), at, labels) for at in (x, moved))
+    gradient = jax.grad(lambda x: jnp.sum(cross_entropy(model.apply(model.params, x), labels)))
+    each = np.sum((gradient(moved) - gradient(x)) ** 2, 1)[1:] / (5 * 0.1**2)
+    assert float(curvature(before, after)) == pytest.approx(each.mean())
+    assert np.isnan(float(curvature(before, before)))
 
 
 @pytest.mark.thorough

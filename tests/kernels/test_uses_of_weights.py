@@ -164,6 +164,8 @@ def test_one_point_does_not_hide_that_others_matter(implementation: str) -> None
     assert alone.shape == (1, 1)
     with pytest.raises(InputError, match="do not depend on the rest of its batch"):
         ntk(model, X, implementation=implementation)
+    with pytest.raises(InputError, match="do not depend on the rest of its batch"):
+        ntk(model, X[jnp.array([0, 0, 1])], implementation=implementation)
 
 
 def test_nothing_is_refused() -> None:

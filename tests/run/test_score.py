@@ -289,5 +289,19 @@ def test_a_field_that_the_config_has_too_is_refused_without_a_directory() -> Non
     class Clash(Residual):
         samples: int = ntkscore.option(3, "Samples of something else.")
 
-    with pytest.raises(InputError, match=r"^expected fields of the space .*, got samples; rename"):
+    with pytest.raises(InputError, match=r"^expected columns of the space .*, got samples; rename"):
+        score("0", Clash(width=8))
+
+
+@pytest.mark.parametrize("name", ["score", "kernel", "dataset", "width"])
+def test_columns_of_a_network_that_a_row_has_already_are_refused(name: str) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Clash(Residual):
+        def identity(self, architecture: Any) -> dict[str, str]:
+            return {"skips": self.key(architecture), name: "1"}
+
+        def key(self, architecture: Any) -> str:
+            return str(architecture)
+
+    with pytest.raises(InputError, match=rf"^expected columns of the space .*, got {name}; rename"):
         score("0", Clash(width=8))

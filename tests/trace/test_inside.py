@@ -318,6 +318,54 @@ def test_synflow_tells_biases_without_names_by_their_use() -> None:
     assert flow[0] == pytest.approx(np.log(2 * paths), rel=1e-5)
 
 
+@pytest.mark.parametrize("activation", [jax.nn.silu, jnp.tanh, jax.nn.softplus])
+def test_synflow_is_taken_at_ones(activation: Callable[[Array], Array]) -> None:
+    def apply(leaves: list[Array], x: Array) -> Array:
+        return activation(activation(x @ leaves[0]) @ leaves[1]) @ leaves[2]
+
+    leaves = draw((4, 8), (8, 8), (8, 3))
+    model, x = Model(apply, leaves), jnp.zeros((2, 4))
+    flow = synflow(Pass(model, passes_of(model, x), x, jnp.zeros(2, int)))
+    sizes = [jnp.abs(leaf) for leaf in leaves]
+    slopes = jax.grad(lambda leaves: jnp.sum(apply(leaves, jnp.ones((1, 4)))))(sizes)
+    total = sum(jnp.sum(jnp.abs(w * s)) for w, s in zip(sizes, slopes, strict=True))
+    assert flow == pytest.approx(np.log(total), rel=1e-6)
+
+
+@pytest.mark.parametrize(("activation", "finite"), [(jax.nn.relu, True), (jax.nn.silu, False)])
+def test_synflow_beyond_the_range_is_scaled_only_where_that_is_exact(
+    activation: Callable[[Array], Array], finite: bool
+) -> None:
+    with jax.enable_x64(False):
+        leaves = [jnp.full((8, 8), 1e6, jnp.float32)] * 6
+
+        def apply(leaves: list[Array], x: Array) -> Array:
+            for leaf in leaves:
+                x = activation(x @ leaf)
+            return x
+
+        model, x = Model(apply, leaves), jnp.zeros((1, 8), jnp.float32)
+        flow = float(synflow(Pass(model, passes_of(model, x), x, jnp.zeros(1, int))))
+    assert flow == (pytest.approx(np.log(6 * 8**7 * 1e36), rel=1e-5) if finite else np.inf)
+
+
+@pytest.mark.parametrize("given", ["as data", "as a constant"])
+def test_a_mask_of_colours_is_a_part_of_the_network(given: str) -> None:
+    weights = draw((12, 3))
+    x = jnp.ones((1, 2, 2, 3))
+
+    def flow(mask: Array) -> Array | None:
+        def apply(leaves: list[Array], x: Array) -> Array:
+            return (((x - 0.5) / 0.2) * mask).reshape(len(x), -1) @ leaves[0]
+
+        model = Model(apply, weights)
+        return synflow(Pass(model, passes_of(model, x), x, jnp.zeros(1, int)))
+
+    mask = jnp.array([1.0, 0.0, 1.0])
+    expected = np.log(np.abs(weights[0].reshape(4, 3, 3)[:, ::2]).sum())
+    assert (jax.jit(flow) if given == "as data" else flow)(mask) == pytest.approx(expected)
+
+
 def test_synflow_of_a_network_that_normalises_its_images() -> None:
     """At a point of ones that the images' own normaliser does not move."""
     (kernel,) = draw((5, 3))

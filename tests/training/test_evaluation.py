@@ -52,6 +52,14 @@ def test_accuracies_of_a_network_that_looks_at_brightness() -> None:
     assert rows[rows["class"] == 1]["value"].tolist()[0] == 0.8
 
 
+def test_attacks_move_the_images_of_weights_of_few_bits() -> None:
+    """A step of PGD-20 at 3/255 is less than half a bit of a bright bfloat16 pixel."""
+    few = brightness(0.7421875)._replace(params=jnp.ones((), jnp.bfloat16))
+    ask = {"radii": (3,), "metrics": ("pgd",)}
+    rows = evaluate(few, greys([0.75, 0.78]), np.array([1, 1]), **ask)
+    assert rows[rows["class"] == -1]["value"].tolist() == [0.5]
+
+
 def test_classes_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     images, labels = (

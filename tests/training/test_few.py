@@ -174,6 +174,11 @@ def test_a_damaged_file_is_named(tmp_path: Path, trainings: list[str]) -> None:
         with pytest.raises(InputError, match=rf"{path.name} is damaged"):
             begun(tmp_path).entries()
         path.write_bytes(kept)
+    lines = queue.read_text().splitlines()
+    queue.write_text("\n".join([*lines, lines[1]]))
+    with pytest.raises(InputError, match=r"expected each network once in .*queue.csv, got '.+' 2"):
+        begun(tmp_path).entries()
+    queue.write_text("\n".join(lines))
     result.unlink()
     assert [entry.status for entry in begun(tmp_path).entries()] == [PENDING, OK]
 
