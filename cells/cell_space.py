@@ -1,7 +1,7 @@
 """What spaces of convolutional networks share: images, modes, training; and weights of cells."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -83,6 +83,12 @@ class StagedSpace(Space):
                 f"expected images with sides that 4 divides, since {self.title} halves them "
                 f"twice, got {sides[0]}×{sides[1]}; crop or pad the sides"
             )
+
+    def neighbours(self, architecture: Architecture) -> Sequence[Architecture]:
+        """Other networks one step from an architecture, each in its canonical form."""
+        here = self.canonical(architecture)
+        near = dict.fromkeys(map(self.canonical, architecture.neighbours()))
+        return [other for other in near if other != here]
 
     def trained(self) -> Space:
         """The networks of the benchmarks and papers, whose sizes are the fields' defaults."""

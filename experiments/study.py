@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from cells.nasbench201.canonical import representatives
 from cells.nasbench201.space import NASBench201
 from experiments.plotting import save
+from ntkscore.analysis.comparison import ROBUST_METRICS
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
 from ntkscore.data.tables import Table, load_table
@@ -31,14 +32,7 @@ DARTS_TABLE = "tiny-robustbench"
 PRINTED_TABLES = "robust-tables"
 DATASET = "cifar10"
 """The data set of all recordings, and of every experiment that does not compare data sets."""
-METRICS = (
-    "val_acc",
-    "val_fgsm_3_acc",
-    "val_pgd_3_acc",
-    "val_fgsm_8_acc",
-    "val_pgd_8_acc",
-    "autoattack",
-)
+METRICS = ("val_acc", *ROBUST_METRICS, "autoattack")
 """The benchmark's accuracies, the clean one first."""
 KERNELS = ("clean", "robust", "twice")
 """The symmetric kernels beside the joint ones."""
@@ -47,6 +41,9 @@ METRIC = "val_pgd_8_acc"
 
 RESAMPLES = 500
 """Bootstrap resamples behind an interval."""
+
+LEARNED = 0.5
+"""Clean accuracy below which networks have not learned enough to be judged."""
 
 FIRST = "robust NTKs correlate more with accuracy than the clean NTK"
 SECOND = "the correlation grows with the radius of the accuracy metric"
@@ -73,6 +70,11 @@ SPACE = NASBench201()
 def functions_of(cells: Iterable[object]) -> np.ndarray:
     """What cells compute: of each the lowest index of a cell with the same function."""
     return np.array(representatives())[[int(str(cell)) for cell in cells]]
+
+
+def bootstrap(cells: Iterable[object], seed: int) -> dict[str, Any]:
+    """Keywords of an interval over some cells: it draws those of one function together."""
+    return {"groups": functions_of(cells), "resamples": RESAMPLES, "seed": seed}
 
 
 def shuffled(rng: np.random.Generator, groups: np.ndarray) -> np.ndarray:

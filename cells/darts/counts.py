@@ -31,8 +31,6 @@ POOLS = (MAX_POOL, AVG_POOL)
 FIELD = {SKIP: 0, AVG_POOL: 1, MAX_POOL: 2, SEP_3: 4, SEP_5: 8, DIL_3: 4, DIL_5: 8}
 """Pixels by which an operation widens the receptive field. A mean counts half, since it weighs all
 its pixels alike."""
-FEWER = ("n_pool",)
-"""Counts of which fewer are better."""
 
 
 class Part(NamedTuple):

@@ -180,6 +180,30 @@ class Genotype:
             cells.append(_edges(edges, cell, [start, *(start + i for i in places)]))
         return cls(*cells)
 
+    def neighbours(self) -> tuple["Genotype", ...]:
+        """The genotypes that differ in one operation or in one input, in a fixed order.
+
+        Of a genotype with two sources at each node and no `none` there are 120.
+
+        Example:
+            >>> len(Genotype.parse("DARTS").neighbours())
+            120
+        """
+
+        def changed(edges: tuple[Edge, ...]) -> Iterator[tuple[Edge, ...]]:
+            for i, (operation, source) in enumerate(edges):
+                # A node's edges are at 2k and 2k + 1.
+                taken = {source, edges[i ^ 1][1]}
+                others = [(other, source) for other in CHOICES if other != operation]
+                others += [(operation, other) for other in range(TARGETS[i]) if other not in taken]
+                yield from ((*edges[:i], other, *edges[i + 1 :]) for other in others)
+
+        normal, reduce = self.cells
+        return (
+            *(Genotype(other, reduce) for other in changed(normal)),
+            *(Genotype(normal, other) for other in changed(reduce)),
+        )
+
 
 def _plain(name: str) -> str:
     """A name without what differs between its spellings: capitals, hyphens, spaces."""
@@ -278,28 +302,3 @@ def _cell_at(place: int) -> tuple[Edge, ...]:
         operations = CHOICES[first], CHOICES[second]
         edges[:0] = zip(operations, sources, strict=True)
     return tuple(edges)
-
-
-def neighbours(genotype: Genotype) -> tuple[Genotype, ...]:
-    """The genotypes that differ in one operation or in one input, in a fixed order.
-
-    Of a genotype with two sources at each node and no `none` there are 120.
-
-    Example:
-        >>> len(neighbours(Genotype.parse("DARTS")))
-        120
-    """
-
-    def changed(edges: tuple[Edge, ...]) -> Iterator[tuple[Edge, ...]]:
-        for i, (operation, source) in enumerate(edges):
-            # A node's edges are at 2k and 2k + 1.
-            taken = {source, edges[i ^ 1][1]}
-            others = [(other, source) for other in CHOICES if other != operation]
-            others += [(operation, other) for other in range(TARGETS[i]) if other not in taken]
-            yield from ((*edges[:i], other, *edges[i + 1 :]) for other in others)
-
-    normal, reduce = genotype.cells
-    return (
-        *(Genotype(other, reduce) for other in changed(normal)),
-        *(Genotype(normal, other) for other in changed(reduce)),
-    )

@@ -17,7 +17,7 @@ from cells.cell_space import (
 )
 from cells.darts import counts
 from cells.darts.canonical import canonical
-from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes, neighbours
+from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes
 from cells.darts.published import PUBLISHED
 from cells.normalization import NORMALIZATIONS, measure_each
 from cells.space import option
@@ -65,7 +65,7 @@ class Darts(CellSpace):
 
     name: ClassVar[str] = "darts"
     title: ClassVar[str] = "DARTS"
-    fewer: ClassVar[tuple[str, ...]] = counts.FEWER
+    fewer: ClassVar[tuple[str, ...]] = ("n_pool",)
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all", "published")
 
     channels: int = channels_option()
@@ -121,11 +121,6 @@ class Darts(CellSpace):
     def canonical(self, architecture: Genotype) -> Genotype:
         """The genotype of smallest digits that is the same network."""
         return canonical(architecture)
-
-    def neighbours(self, architecture: Genotype) -> Sequence[Genotype]:
-        """Other networks one operation or one input away, in canonical form."""
-        others = dict.fromkeys(map(canonical, neighbours(architecture)))
-        return [genotype for genotype in others if genotype != canonical(architecture)]
 
     def encode(self, architecture: Genotype) -> dict[str, np.ndarray]:
         """Operation and source of each edge of both cells, int32."""

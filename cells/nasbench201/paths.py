@@ -32,8 +32,6 @@ PATHS = tuple(_edges_from(0))
 FIELD = {SKIP: 0, CONV_1X1: 0, CONV_3X3: 2, AVG_POOL: 1}
 """Pixels by which an operation widens the receptive field. A mean counts half, since it weighs all
 its pixels alike."""
-FEWER = ("path_pools",)
-"""Counts of which fewer are better."""
 
 
 def paths(cell: Cell) -> Iterator[tuple[int, ...]]:

@@ -67,7 +67,7 @@ class NASBench201(CellSpace):
 
     name: ClassVar[str] = "nasbench201"
     title: ClassVar[str] = "NAS-Bench-201"
-    fewer: ClassVar[tuple[str, ...]] = paths.FEWER
+    fewer: ClassVar[tuple[str, ...]] = ("path_pools",)
 
     channels: int = channels_option()
     cells_per_stage: int = option(5, "Cells in each of the three stages.")
@@ -113,11 +113,6 @@ class NASBench201(CellSpace):
     def canonical(self, architecture: Cell) -> Cell:
         """The cell of lowest index that computes the same function."""
         return canonical(architecture)
-
-    def neighbours(self, architecture: Cell) -> Sequence[Cell]:
-        """Other functions one operation away, each as its cell in `distinct`."""
-        others = dict.fromkeys(canonical(cell) for cell in architecture.neighbours())
-        return [cell for cell in others if cell != canonical(architecture)]
 
     def encode(self, architecture: Cell) -> np.ndarray:
         """The six digits, int32."""

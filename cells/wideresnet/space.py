@@ -94,10 +94,6 @@ class WideResNet(StagedSpace):
         depths, widths = (itertools.product(of, repeat=STAGES) for of in (DEPTHS, WIDTHS))
         return [Stages(*both) for both in itertools.product(depths, widths)]
 
-    def neighbours(self, architecture: Stages) -> Sequence[Stages]:
-        """Networks with a depth or a width of one stage by one more or less."""
-        return [*architecture.neighbours()]
-
     def shape(self, architecture: Stages) -> Hashable:
         """The network: arrays of two have different shapes."""
         return architecture

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.plotting import COLOURS, COLUMN, metric_label, score_label
 from experiments.recordings import CONVENTIONS, PRESETS
-from experiments.study import DATASET, METRIC, RESAMPLES, Outcome, Study, functions_of
+from experiments.study import DATASET, METRIC, Outcome, Study, bootstrap
 from ntkscore.analysis.agreement import Agreement, agreement
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
@@ -73,11 +73,8 @@ def change(
     """
     if len(both) < 3:
         return {}
-    (values, usual), functions = both.to_numpy().T, functions_of(both.index)
-    result, before = (
-        agreement(of, accuracy, direction, groups=functions, seed=seed) for of in (values, usual)
-    )
-    how = {"groups": functions, "resamples": RESAMPLES, "seed": seed}
+    (values, usual), how = both.to_numpy().T, bootstrap(both.index, seed)
+    result, before = (agreement(of, accuracy, direction, **how) for of in (values, usual))
     gap = difference(values, usual, accuracy, **how)
     return {
         "spearman": result.spearman,

@@ -18,10 +18,9 @@ from experiments.recordings import FIDELITIES, seconds_per_cell
 from experiments.study import (
     DATASET,
     METRIC,
-    RESAMPLES,
     Outcome,
     Study,
-    functions_of,
+    bootstrap,
     interval,
     single_seeds,
 )
@@ -64,8 +63,7 @@ def ranked(
     scores: ArrayLike, accuracy: ArrayLike, cells: pd.Index, seed: int, direction: int = +1
 ) -> Agreement:
     """Agreement over some cells, with an interval over the functions that they compute."""
-    how = {"resamples": RESAMPLES, "seed": seed}
-    return agreement(scores, accuracy, direction, groups=functions_of(cells), **how)
+    return agreement(scores, accuracy, direction, **bootstrap(cells, seed))
 
 
 def compare(study: Study) -> Iterator[dict[str, object]]:

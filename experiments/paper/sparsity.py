@@ -7,10 +7,9 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import Cell
-from cells.nasbench201.canonical import canonical
 from cells.nasbench201.cell import NONE
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
-from experiments.study import DATASET, Finding, Outcome, Study, Verdict
+from experiments.study import DATASET, Finding, Outcome, Study, Verdict, functions_of
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 
 SEEDS = 3
@@ -52,11 +51,6 @@ def with_accuracies(best: pd.DataFrame, accuracies: pd.DataFrame) -> pd.DataFram
     return frame.assign(paper=[paper.get(key, float("nan")) for key in keys])
 
 
-def functions(cells: pd.Index) -> pd.Series:
-    """The function that each cell computes, by the index of the first cell that computes it."""
-    return pd.Series([canonical(Cell(int(cell))).index for cell in cells], cells)
-
-
 def seed_spread(accuracy: pd.Series, function: pd.Series, level: float) -> float:
     """The standard deviation σ of an accuracy between single training seeds, as a fraction.
 
@@ -66,7 +60,7 @@ def seed_spread(accuracy: pd.Series, function: pd.Series, level: float) -> float
 
     Args:
         accuracy: of every cell.
-        function: of every cell, as `functions` has it.
+        function: of every cell, as `functions_of` has it.
         level: an accuracy.
     """
     groups = accuracy.groupby(function).agg(["size", "mean", "var"])
@@ -86,10 +80,10 @@ def with_spread(
     paper's accuracy from `network` and from the cell's own accuracy, in standard errors if the
     paper's seed is one of those behind the mean of n: σ √(1 − 1/n).
     """
-    function = functions(accuracies.index)
+    function = pd.Series(functions_of(accuracies.index), accuracies.index)
     for row in compared.to_dict("records"):
         accuracy = accuracies[row["metric"]]
-        same = function == canonical(Cell.from_digits(row["digits"])).index
+        same = function == function[Cell.from_digits(row["digits"]).index]
         twins = [Cell(int(cell)).digits for cell in function.index[same]]
         seeds, mean = SEEDS * int(same.sum()), accuracy[same].mean()
         spread = seed_spread(accuracy, function, row["accuracy"])

@@ -16,7 +16,7 @@ from experiments.study import (
     Finding,
     Outcome,
     Study,
-    functions_of,
+    bootstrap,
     interval,
     verdict,
 )
@@ -49,8 +49,7 @@ def accuracies(study: Study) -> pd.DataFrame:
 def pairs(columns: pd.DataFrame, seed: int) -> Iterator[dict[str, object]]:
     """Spearman of every pair of columns with a 95 % interval over functions, and the paper's."""
     for (first, second), paper in PAPER.items():
-        how = {"groups": functions_of(columns.index), "resamples": RESAMPLES, "seed": seed}
-        result = agreement(columns[first], columns[second], **how)
+        result = agreement(columns[first], columns[second], **bootstrap(columns.index, seed))
         yield {
             "first": first,
             "second": second,

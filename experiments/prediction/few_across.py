@@ -129,7 +129,7 @@ def helps(frame: pd.DataFrame, target: str, size: int) -> Finding:
     part = frame[(frame["target"] == target) & (frame["labels"] == size)]
     wide = part.pivot_table(index="draw", columns="way", values="kendall")
     gain = wide[BOTH] - wide[OWN]
-    low, high = gain.quantile([0.05, 0.95])
+    low, high = gain.quantile([0.05, 0.95], interpolation="nearest")
     return Finding(
         f"predictions learnt on the other space help at {size} labels, {target}",
         OURS,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from cells import Cell
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.plotting import COLOURS, panels
-from experiments.study import DATASET, Finding, Outcome, Study, verdict
+from experiments.study import DATASET, LEARNED, Finding, Outcome, Study, verdict
 from experiments.theory.seeds import Interval, over_seeds
 from experiments.theory.studies.statistics import within
 from experiments.training.corrupted import CORRUPTIONS, corrupted
@@ -46,8 +46,6 @@ HIGH = 0.8
 """Least Spearman coefficient that counts as "relatively high"."""
 SMALL = 0.2
 """Largest share of the clean accuracy that a corruption costs where cells count as robust to it."""
-LEARNED = 0.5
-"""Clean accuracy below which a cell has not learned enough for its losses to be judged."""
 ATTACKS = (("pgd", 3), ("fgsm", 3), ("pgd", 8), ("fgsm", 8))
 PAPER = {
     "shot_noise": (0.984, 0.984, 0.965, 0.968),

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cells.darts.canonical import canonical, count_cells
-from cells.darts.counts import FEWER, flops, params, structure
+from cells.darts.counts import flops, params, structure
 from cells.darts.genotype import (
     NODES,
     OPERATIONS,
     Genotype,
     GenotypeError,
     Genotypes,
-    neighbours,
 )
 from cells.darts.published import PUBLISHED
+from cells.darts.space import Darts
 
 DARTS = Genotype.parse("DARTS")
 PRINTED = (
@@ -188,15 +188,15 @@ def test_random_genotypes_have_two_sources_at_each_node_and_no_none() -> None:
 
 def test_neighbours_differ_in_one_place_and_are_mutual() -> None:
     for genotype in draws(2):
-        found = neighbours(genotype)
+        found = genotype.neighbours()
         assert len(found) == len(set(found)) == 120 and genotype not in found
         for other in found:
             assert sum(a != b for a, b in zip(genotype.digits, other.digits, strict=True)) == 1
             if other in found[::10]:
-                assert genotype in neighbours(other)
+                assert genotype in other.neighbours()
             edges = np.array(other.cells)
             assert (edges[..., ::2, 1] != edges[..., 1::2, 1]).all() and edges[..., 0].all()
-    assert len(neighbours(Genotype.parse("LRNAS"))) > 120  # An edge with `none` has seven others.
+    assert len(Genotype.parse("LRNAS").neighbours()) > 120  # An edge with `none` has seven others.
 
 
 def renamed(edges: tuple) -> set[tuple]:
@@ -260,7 +260,7 @@ def test_a_row_of_counts() -> None:
     counts = structure(Genotype.parse("E2RNAS"), layers=20)
     assert counts["n_sep"] + counts["n_dil"] + counts["n_pool"] + counts["n_skip"] == 16
     assert (counts["n_sep"], counts["n_pool"], counts["depth"], counts["field"]) == (3, 10, 3, 13)
-    assert structure(Genotype.parse("LRNAS"))["n_skip"] == 3 and set(FEWER) <= set(counts)
+    assert structure(Genotype.parse("LRNAS"))["n_skip"] == 3 and {*Darts.fewer} <= set(counts)
 
 
 def test_parameters_are_those_of_a_published_table(data_dir: Path) -> None:

@@ -18,6 +18,7 @@ from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.paper.top_operations import best_accuracies, commonest, top_operations
+from experiments.study import functions_of
 from ntkscore.analysis.paired import Difference, difference
 
 
@@ -247,7 +248,7 @@ def test_a_row_of_table_5_is_judged_by_the_spread_of_seeds(
 
 def test_equal_cells_share_a_function() -> None:
     cells = [Cell.from_digits(text).index for text in ("200020", "200021", "200024", "200022")]
-    same = sparsity.functions(pd.Index(cells)).to_numpy()
+    same = functions_of(cells)
     assert (same[:3] == same[0]).all() and same[3] != same[0]
 
 

@@ -240,8 +240,9 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"SCALED": (1.0, 7.0)},
     "lazy_deviation": {"WIDTHS": (10, 20), "DEVIATIONS": (1.0, 30.0), "SIDES": (7, 10)}
     | {"WIDTH": 10, "SHARES": (0.1, 0.9), "SEEDS": 2},
-    "lazy_stability": {"LAYERS": (2, 4, 8), "FURTHER": (("he", 4, 1024),), "SEEDS": 1, "EPOCHS": 2}
-    | {"WIDTHS": {"ntk": (4, 128), "he": (64, 256), "lecun": (256,)}, "TRAIN": 32, "TEST": 10},
+    "lazy_stability": {"LAYERS": (2, 4, 8), "FURTHER": (("he", 4, 1024),), "SEEDS": 1, "MORE": {}}
+    | {"WIDTHS": {"ntk": (4, 128), "he": (64, 256), "lecun": (256,)}, "TRAIN": 32, "TEST": 10}
+    | {"EPOCHS": 2},
     "travelling_stability": {"WIDTHS": (8, 16), "SEEDS": 2, "MOST": 300, "POINTS": 20},
     "random_flip": {"DIMENSIONS": (25, 100, 400), "WIDTH": 50, "DRAWS": 8},
     "random_stability": {"LAYERS": (2, 3), "WIDTHS": (16, 64), "NETWORKS": {16: 20, 64: 20}}

@@ -20,7 +20,7 @@ from experiments.theory.studies.setting import Rows, grid, linearisation, lines_
 from experiments.theory.studies.statistics import Findings, slope
 from experiments.theory.training import input_gradient
 
-N, DIMENSION, RHO, STEPS, SEEDS = 20, 10, 0.1, 150, 4
+N, DIMENSION, RHO, STEPS, SEEDS = 20, 10, 0.1, 150, 16
 WIDTHS = (64, 256, 1024)
 HIDDEN = (1, 2, 3)
 RADII = (1.0, 4.0)
@@ -33,7 +33,7 @@ QUANTITIES = {
     "at random": "change of the gradient, a random W as far",
     "linearisation": "relative error of the linearisation",
 }
-FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 10}
+FULL = {"WIDTHS": (64, 256, 1024, 4096), "SEEDS": 32}
 
 
 @partial(jax.jit, static_argnames=("width", "hidden"))

@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from scipy.optimize import curve_fit
 
 from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
+from experiments.study import LEARNED, Outcome, Study
 from experiments.theory.networks import fully_connected, fully_connected_network
 from experiments.theory.seeds import log_slope, over_seeds
 from experiments.theory.stability import second_moment
@@ -32,6 +32,8 @@ WIDTHS = {
 }
 FURTHER = (("he", 4, 1024), ("lecun", 4, 1024))
 """Initialisations, layers and widths beside the grid."""
+MORE = dict.fromkeys((("he", 4, 16), ("he", 4, 1024)), 30)
+"""Seeds of those whose ratio lies near 1."""
 LENGTH = 9.2
 """Length of points under He's and LeCun's initialisations: the mean of MNIST's in [0, 1]."""
 RATE = 0.05
@@ -49,6 +51,7 @@ FULL = {
         "lecun": tuple(2**i for i in range(4, 15)),
     },
     "FURTHER": (),
+    "MORE": {},
 }
 
 
@@ -108,7 +111,7 @@ def rows(study: Study) -> Rows:
         length, rate = (1.0, 1 / width) if name == "ntk" else (LENGTH, RATE)
         train, test = ((jnp.asarray(length * x[s]), jnp.asarray(y[s])) for s in (first, last))
         sizes = (name, DIMENSION, width, OUTPUTS, layers)
-        for seed in range(SEEDS):
+        for seed in range(MORE.get((name, layers, width), SEEDS)):
             weights, key = jax.random.split(
                 jax.random.fold_in(jax.random.key(seed), width * layers)
             )
@@ -190,26 +193,26 @@ def run(study: Study) -> Outcome:
     """Peaks in the width and trends in the depth, each by its interval over seeds."""
     frame = pd.DataFrame(rows(study))
     findings, peaks = Findings(), {}
-    narrow, wide = WIDTHS["ntk"][0], WIDTHS["ntk"][-1]
     for layers in LAYERS:
         table = by_seed(frame, "ntk", "m", L=layers)
         peaks[layers] = int(table.mean().idxmax())
-        inner = int(table.mean().iloc[1:-1].idxmax())
+        accuracy = by_seed(frame, "ntk", "m", "accuracy", L=layers).mean()
         if layers == 2:
             continue
+        table = table.loc[:, accuracy >= LEARNED]
+        what, paper = f"ntk, L = {layers}: 𝒫 rises with the width, then falls", "a peak between"
+        among = f"of widths with a test accuracy of {LEARNED:g} and more"
+        if table.shape[1] < 3:
+            findings.add(what, paper, f"{table.shape[1]} widths", "not decidable", among)
+            continue
         # Each draw of seeds has its own peak; a largest value still leans upwards.
+        ends, inner = table.columns[[0, -1]], table.mean().iloc[1:-1].idxmax()
         sides = {
             f"m = {m}": over_seeds(table.to_numpy(), partial(peak_over, place=place))
-            for m, place in ((narrow, 0), (wide, -1))
+            for m, place in zip(ends, (0, -1), strict=True)
         }
-        findings.measure(
-            f"ntk, L = {layers}: 𝒫 rises with the width, then falls",
-            "a peak between",
-            sides,
-            1,
-            np.inf,
-            f"the largest 𝒫 between, at m = {inner}, over that at m = {narrow} and {wide}",
-        )
+        why = f"the largest 𝒫 between, at m = {inner}, over that at both ends"
+        findings.measure(what, paper, sides, 1, np.inf, f"{why}, {among}")
     judged = [n for n in LAYERS if n > 2]
     tables = np.stack([by_seed(frame, "ntk", "m", L=n).to_numpy() for n in judged], 1)
     at = np.array(WIDTHS["ntk"], float)

@@ -20,14 +20,14 @@ from experiments.theory.studies.setting import Rows, grid, lines
 from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, slope
 
 DIMENSIONS = (25, 100, 400, 784)
-WIDTH, DRAWS, GAMMA, DEVIATION = 1000, 400, 0.05, 10.0
+WIDTH, DRAWS, GAMMA, DEVIATION = 1000, 2000, 0.05, 10.0
 MEDIAN, WITHIN = 0.674, 0.10
 """The median of |Z|, Z ~ N(0, 1), which ‖δ‖ √d approaches, and the distance allowed from it."""
 LEAST = 100
 """Dimension from which the limit is expected."""
 CONE = 4.0
 """A factor of all weights, which takes them out of the ball and not out of its cone."""
-FULL = {"WIDTH": 100_000, "DRAWS": 2000}
+FULL = {"WIDTH": 100_000, "DRAWS": 10_000}
 
 
 def rows() -> Rows:

@@ -91,7 +91,7 @@ def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
 
 def ratio(table: pd.DataFrame, above: object, below: object) -> Interval:
     """The mean of one column of a table by seed over that of another."""
-    pairs = table[[above, below]].to_numpy()
+    pairs = table[[above, below]].dropna().to_numpy()
     return over_seeds(pairs, lambda drawn: float(np.divide(*drawn.mean(0))))
 
 

@@ -25,7 +25,7 @@ from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, slope
 from experiments.theory.tasks import margin, on_sphere
 from ntkscore.model import Model
 
-N, DIMENSION, MU, RHO, BETA, SEEDS = 16, 10, 0.1, 0.15, 0.5, 10
+N, DIMENSION, MU, RHO, BETA, SEEDS = 16, 10, 0.1, 0.15, 0.5, 20
 PIXELS, CHANNELS = 8, 3
 WIDTHS = (64, 128, 256, 512, 1024)
 SETTINGS: dict[str, tuple[ResidualSpace, str, tuple[int, ...]]] = {
