@@ -43,6 +43,7 @@ SHIPPED_BETA = 0.5
 JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
 """Scores of a kernel in the figure of coefficients."""
+OF_KERNELS = tuple(f"{kernel}.{score}" for kernel in KERNELS for score in DRAWN)
 BITS = 14
 """Mantissa bits kept of a kernel's scores (relative precision 6e-5); ranks need no more. Other
 measures, logarithms for the most part, are kept as they are."""
@@ -102,7 +103,7 @@ SPACE = {
     "space-pgd": Recording(
         MODERATE | {"attack": "pgd"},
         seeds=3,
-        only=tuple(f"{kernel}.{score}" for kernel in KERNELS for score in DRAWN),
+        only=OF_KERNELS,
     ),
 }
 PROXIES = {
@@ -123,17 +124,24 @@ SAMPLES = {
 }
 
 CALIBRATED_SUM, INSTANCE_LOSS = "calibrated-sum", "instance-loss"
-_OF_FINDINGS = {
-    CALIBRATED_SUM: {"bn": "calibrated", "output": "sum"},
-    INSTANCE_LOSS: {"bn": "instance", "output": "loss"},
+HE_FAN_OUT = f"{INSTANCE_LOSS}-he_fan_out"
+_OF_FINDINGS: dict[str, tuple[Choices, str, tuple[str, ...]]] = {
+    CALIBRATED_SUM: ({"bn": "calibrated", "output": "sum"}, "table:1000", ()),
+    INSTANCE_LOSS: ({"bn": "instance", "output": "loss"}, "table:1000", ()),
+    HE_FAN_OUT: (
+        {"bn": "instance", "output": "loss", "init": "he_fan_out"},
+        "table:500",
+        OF_KERNELS,
+    ),
 }
-"""The conventions under which the paper's findings are tested: our default, and KNAS's, which the
-paper says it follows."""
+"""The conventions under which the paper's findings are tested: our default; KNAS's, which the
+paper says it follows; and KNAS's with weights drawn by He's rule, fan-out, where the paper is
+silent. With each, its cells and scores."""
 FINDINGS = {
     f"findings/{name}-{attack}": Recording(
-        FEW_IMAGES | choices | {"attack": attack, "rhos": (3 / 255, 8 / 255)}, "table:1000"
+        FEW_IMAGES | choices | {"attack": attack, "rhos": (3 / 255, 8 / 255)}, cells, only=only
     )
-    for name, choices in _OF_FINDINGS.items()
+    for name, (choices, cells, only) in _OF_FINDINGS.items()
     for attack in ("fgsm", "pgd")
 }
 

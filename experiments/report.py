@@ -122,7 +122,8 @@ def three_findings(study: Study, findings: Sequence[Finding]) -> Iterator[str]:
         "About the Frobenius norm (its NTK-score), CIFAR-10, at the fidelity that the recordings "
         "below have; the paper takes 50 images and leaves the normalisation's mode and the "
         "network's output open, but says that it follows KNAS, which has each image's own "
-        "statistics and the loss (`instance, loss`). Our default is `calibrated, sum`."
+        "statistics and the loss (`instance, loss`). Our default is `calibrated, sum`. Weights are "
+        "drawn as PyTorch draws them, or by He's rule, fan-out (`he_fan_out`)."
     )
     for number, statement in enumerate((FIRST, SECOND, THIRD), 1):
         parts = [finding for finding in findings if finding.of == statement]

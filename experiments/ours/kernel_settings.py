@@ -22,7 +22,7 @@ from experiments.ours.equal_counts import (
 )
 from experiments.ours.measures import HELD_EQUAL
 from experiments.paper.contrasts import Contrast
-from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS
+from experiments.recordings import CONVENTIONS, FIDELITIES, FINDINGS, HE_FAN_OUT
 from experiments.study import KERNELS, Study, functions_of, shuffled, single_seeds
 from ntkscore.analysis.frames import score_table
 from ntkscore.kernels.joint import JOINT
@@ -37,7 +37,7 @@ REFERENCES = (KERNEL, "clean.naswot", "clean.jacov", "robust.expressivity", "cle
 SAMPLES = {
     "all β": ("space",),
     "all β and ρ": ("radii",),
-    "8 images, C = 16": tuple(FINDINGS),
+    "8 images, C = 16": tuple(name for name in FINDINGS if HE_FAN_OUT not in name),
     "small fidelity": ("signs",),
     "conventions": tuple(CONVENTIONS),
     "fidelities": tuple(FIDELITIES),

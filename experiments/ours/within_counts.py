@@ -126,6 +126,7 @@ def run(study: Study) -> Outcome:
             pd.DataFrame(setting_tables.recordings_table(pd.concat(settings.values()))),
             pd.DataFrame(setting_tables.summary(settings, chosen)),
         ),
+        kept=True,
     )
 
 

@@ -10,12 +10,11 @@ import pandas as pd
 
 from experiments.study import (
     KERNELS,
-    RESAMPLES,
     Finding,
     Study,
     Verdict,
+    bootstrap,
     count_of,
-    functions_of,
     interval,
     single_seeds,
 )
@@ -63,7 +62,8 @@ class Contrast:
                 return "direction only", f"{sides} above 0, but by less than {NOTABLE}"
             return "reproduced", f"{sides} above 0"
         if high < 0 and most < 0:
-            return "not reproduced", f"{sides} below 0"
+            little = f", but by less than {NOTABLE}" if value > -NOTABLE else ""
+            return "not reproduced", f"{sides} below 0{little}"
         if max(-low, high, -least, most) < NOTABLE:
             return "equivalent", f"{sides} within ±{NOTABLE}"
         return "not decidable", "interval or seeds on both sides of 0"
@@ -104,8 +104,7 @@ def contrast(
         seed: random seed of the bootstrap over the cells' functions.
     """
     scores, accuracies = zip(first, second, strict=True)
-    how = {"groups": functions_of(cells), "resamples": RESAMPLES, "seed": seed}
-    means = difference(*scores, *accuracies, **how)
+    means = difference(*scores, *accuracies, **bootstrap(cells, seed))
     return Contrast(means, tuple(spearman(*a) - spearman(*b) for a, b in by_seed))
 
 
@@ -147,8 +146,9 @@ class RecordedScores:
 
     @property
     def convention(self) -> str:
-        """Mode of the normalisation and reading of the logits."""
-        return f"{self.rows['bn'].iloc[0]}, {self.rows['output'].iloc[0]}"
+        """Mode of the normalisation, reading of the logits, and initialiser if not PyTorch's."""
+        bn, output, init = self.rows.iloc[0][["bn", "output", "init"]]
+        return f"{bn}, {output}" if init == "torch" else f"{bn}, {output}, {init}"
 
     @property
     def fidelity(self) -> str:
