@@ -93,11 +93,12 @@ def commands() -> str:
                 if parameter.name == "help":
                     continue
                 flags = (
-                    "/".join(parameter.opts)
+                    "/".join([*parameter.opts, *parameter.secondary_opts])
                     if parameter.param_type_name == "option"
                     else (parameter.metavar or parameter.name.upper())
                 )
                 text = str(getattr(parameter, "help", "") or "").replace("|", r"\|")
+                flags = flags.replace("|", r"\|")
                 parts.append(f"| `{flags}` | {text} |")
             parts.append("")
     return "\n".join(parts)

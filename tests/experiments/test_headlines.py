@@ -1,6 +1,7 @@
 """The numbers of README.md, docs/ranking.md and REPORT.md, computed again from the recordings."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,11 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RANKING = (ROOT / "docs" / "ranking.md").read_text(encoding="utf-8")
 REPORT = (RECORDED.parent / "REPORT.md").read_text(encoding="utf-8")
+STATEMENTS = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
+VERDICTS = (
+    *("holds? when corrected", "holds?", "fails?", "in part", "not decidable", "not reproduced"),
+    *("reproduced", "mixed", "identified", "missing", "nothing to test"),
+)
 NUMBER = r"-?[\d.]+"
 ROW = re.compile(
     rf"""^\|\ (?:[^|`]*)`(?P<measure>[\w.+]+)`[^|]*
@@ -53,6 +59,23 @@ def test_the_readmes_limits_are_the_pages_and_the_reports() -> None:
         (line,) = re.findall(rf"^\| {re.escape(label)} \| .*$", REPORT, re.MULTILINE)
         numbers = re.findall(r"0\.\d{3}\b", line)
         assert [", ".join(numbers[:4:2]), ", ".join(numbers[1:4:2])] == wanted and agree in line
+
+
+def test_each_statement_begins_with_its_verdict_and_the_head_counts_them() -> None:
+    head, _, rows = STATEMENTS.partition("\n## ")
+    begins = [
+        re.split(r"(?<!\\)\|", row)[2].strip() for row in re.findall(r"^\| .*\|$", rows, re.M)
+    ]
+    found = [
+        next((verdict for verdict in VERDICTS if re.match(verdict, text)), text)
+        for text in begins
+        if text != "verdict"
+    ]
+    counts = Counter(verdict.replace("?", "") for verdict in found)
+    said = re.search(r"Of (\d+) rows: (.*?)\.", head.replace("\n", " "))
+    assert said and int(said[1]) == len(found)
+    named = (part.partition(" ") for part in said[2].split(", "))
+    assert {verdict: int(number) for number, _, verdict in named} == counts
 
 
 @pytest.mark.slow
