@@ -177,16 +177,15 @@ class Cell:
         channels: int = 16,
         cells_per_stage: int = 5,
         num_classes: int = 10,
-        image_size: int | tuple[int, int] = 32,
+        image_side: tuple[int, int] = (32, 32),
     ) -> int:
         """Multiply-adds of all convolutions and the linear layer, for one image.
 
         Args:
             channels, cells_per_stage, num_classes: as for `params`.
-            image_size: height and width of the image in pixels, multiples of 4; one number for
-                a square.
+            image_side: height and width of the image in pixels, multiples of 4.
         """
-        height, width = (image_size,) * 2 if isinstance(image_size, int) else image_size
+        height, width = image_side
         areas = [*((height >> stage) * (width >> stage) for stage in range(3)), 1]
         return sum(
             areas[stage] * size * size * inputs * outputs

@@ -120,8 +120,8 @@ def _leaf_alone(program: Program, value: Value) -> int | None:
 def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
     """Places of the equations that shift or scale the images by constants; their image's input.
 
-    What an architecture is given as, such as a mask of colours, and a factor with a zero are a part
-    of the network.
+    An array that differs between architectures, such as a mask of colours, is a part of the
+    network, and so is a factor with a zero.
     """
     for place, equation in program.point_equations.items():
         if equation.name not in ("add", "sub", "mul", "div") or len(equation.inputs) != 2:

@@ -150,7 +150,10 @@ class Program:
 
     def _constant(self, array: Any) -> Atom:
         """An array that the network closes over."""
-        array = jnp.asarray(array)
+        if not isinstance(array, Tracer):
+            # Else an array that all networks share would look as what one of them is given as.
+            with jax.ensure_compile_time_eval():
+                array = jnp.asarray(array)
         numeric = not jnp.issubdtype(array.dtype, jax.dtypes.extended)
         if array.size == 1 and numeric and not isinstance(array, Tracer):
             return Constant(array)

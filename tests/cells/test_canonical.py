@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from cells import EDGES, OPERATIONS, SIZE, Cell, Task, all_cells, distinct_cells
-from cells.nasbench201 import canonical
-from cells.nasbench201.canonical import function_key, representatives
+from cells.nasbench201.canonical import canonical, function_key, representatives
 from cells.nasbench201.cell import AVG_POOL, KERNEL_SIZES, NONE, SKIP
 from cells.nasbench201.checkpoints import Params, abstract_params
 from cells.nasbench201.network import fresh_variables

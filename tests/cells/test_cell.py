@@ -227,7 +227,7 @@ def test_multiply_adds_of_the_best_cell() -> None:
         large - nothing == 9 * (small - nothing) == 9 * 5 * 16**2 * (32**2 + 4 * 16**2 + 16 * 8**2)
     )
     head = 64 * 10
-    whole, quarter = (Cell(2581).flops(image_size=size) - head for size in (32, 16))
+    whole, quarter = (Cell(2581).flops(image_side=(n, n)) - head for n in (32, 16))
     assert whole == 4 * quarter
     for shape in ((16, 64), (64, 16)):
         space = NASBench201().on(Task((*shape, 3), 10))

@@ -1,6 +1,7 @@
 import csv
 import itertools
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells.darts.canonical import canonical, count_cells
+from cells.darts.canonical import RENAMINGS, canonical
 from cells.darts.counts import flops, params, structure
 from cells.darts.genotype import (
+    CHOICES,
     NODES,
     OPERATIONS,
+    TARGETS,
     Genotype,
     GenotypeError,
     Genotypes,
@@ -30,6 +33,40 @@ PRINTED = (
     "('skip_connect', 2), ('skip_connect', 2), ('max_pool_3x3', 1)], reduce_concat=range(2, 6))"
 )
 BARE = PRINTED.replace(", normal_concat=range(2, 6)", "").replace(", reduce_concat=range(2, 6)", "")
+
+
+def count_cells(operations: int = len(CHOICES)) -> tuple[int, int]:
+    """The number of cells with two sources at each node, and of those among them that differ.
+
+    A cell of wiring W has e(W) / |Aut| forms, where e(W) counts the renamings that W allows and
+    Aut are those that leave the cell as it is; so the distinct cells are the sum of |Aut| / e over
+    all cells. By Burnside's argument that is, over the 180 wirings alone, the sum of n^c(σ) / e(W)
+    over the automorphisms σ of W, with c(σ) cycles on its eight edges and n operations.
+
+    Args:
+        operations: n, the number of operations of an edge.
+    """
+    total, distinct = 0, Fraction(0)
+    sources = [itertools.combinations(range(node), 2) for node in NODES]
+    for pairs in itertools.product(*sources):
+        wiring = {(s, node) for node, pair in zip(NODES, pairs, strict=True) for s in pair}
+        moved = [{(s, t): (names[s], names[t]) for s, t in wiring} for names in RENAMINGS]
+        allowed = [edges for edges in moved if all(s < t for s, t in edges.values())]
+        fixed = [edges for edges in allowed if set(edges.values()) == wiring]
+        total += operations ** len(TARGETS)
+        distinct += Fraction(sum(operations ** _cycles(edges) for edges in fixed), len(allowed))
+    return total, int(distinct)
+
+
+def _cycles(permutation: dict) -> int:
+    """The number of cycles of a permutation."""
+    left, count = set(permutation), 0
+    while left:
+        element, count = next(iter(left)), count + 1
+        while element in left:
+            left.remove(element)
+            element = permutation[element]
+    return count
 
 
 def draws(number: int) -> list[Genotype]:
