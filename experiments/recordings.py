@@ -44,6 +44,7 @@ JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
 """Scores of a kernel in the figure of coefficients."""
 OF_KERNELS = tuple(f"{kernel}.{score}" for kernel in KERNELS for score in DRAWN)
+"""Those scores of each kernel, as a recording names them."""
 BITS = 14
 """Mantissa bits kept of a kernel's scores (relative precision 6e-5); ranks need no more. Other
 measures, logarithms for the most part, are kept as they are."""

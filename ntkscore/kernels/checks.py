@@ -176,8 +176,8 @@ def classes_of(model: Model, points: Points) -> int:
 def check_coupling(model: Model, passes: Passes, points: Array) -> None:
     """Refuse a model whose logits of a point are others alone than in a batch.
 
-    The first two points are compared, once for a model's function and the shapes; points that are
-    equal hide what depends on the batch, and one is moved.
+    The first two points are compared, once for a model's function and the shapes. If they are
+    equal, one is moved, since equal points hide a dependence on the batch.
 
     Args:
         model: the network, which says that its points do not depend on each other.

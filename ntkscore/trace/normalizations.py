@@ -137,7 +137,7 @@ def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:
 
 
 def _is_fixed(program: Program, atom: Atom, *, factor: bool) -> bool:
-    """Whether all networks of a trace have this number or array, and no zero as a factor."""
+    """Whether a number or array is the same for all networks of a trace; a factor has no zero."""
     if isinstance(atom, Constant):
         return not factor or bool(np.all(np.asarray(atom.value) != 0))
     places = program.needed([atom])

@@ -151,7 +151,7 @@ class Program:
     def _constant(self, array: Any) -> Atom:
         """An array that the network closes over."""
         if not isinstance(array, Tracer):
-            # Else an array that all networks share would look as what one of them is given as.
+            # An outer trace would make a tracer of it, which stands for one architecture's arrays.
             with jax.ensure_compile_time_eval():
                 array = jnp.asarray(array)
         numeric = not jnp.issubdtype(array.dtype, jax.dtypes.extended)

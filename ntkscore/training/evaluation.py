@@ -270,7 +270,7 @@ class _Classifier:
 
     @cached_property
     def dtype(self) -> Any:
-        """That of the images: the weights', or float32, which attacks' small steps need."""
+        """The images' dtype: that of the weights, at least float32 for the attacks' small steps."""
         dtype = dtype_of_weights(self.model.params)
         return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
 

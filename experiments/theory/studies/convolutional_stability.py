@@ -28,8 +28,8 @@ RATES = {"fully connected": 0.05, "convolutional": 0.3, "residual": 0.3}
 STOPPED = ((32, 4), (64, 8))
 """Widths and layers of the fully connected networks that are trained for longer."""
 SHORT, LONG = 50, 200
-FLAT = 0.01
-"""Change of accuracy and loss between the two numbers of epochs that counts as none."""
+FLAT = 1
+"""Change of accuracy and loss, in hundredths, that counts as none between the two epochs."""
 STEADY = 0.1
 """Relative change of 𝒫 that counts as none."""
 FULL = {
@@ -170,14 +170,15 @@ def of_stopping(findings: Findings, frame: pd.DataFrame) -> None:
         by = {of: part.pivot(index="seed", columns="epochs", values=of) for of in part.columns[5:]}
         network = f"fully connected, m = {width}, L = {layers}"
         for name, of in (("test accuracy", "accuracy"), ("training loss", "loss")):
-            gain = over_seeds((by[of][LONG] - by[of][SHORT]).to_numpy(), np.mean)
+            gain = over_seeds(100 * (by[of][LONG] - by[of][SHORT]).to_numpy(), np.mean)
             findings.measure(
                 f"{network}: {name} flat after epoch {SHORT} (figure 6)",
                 "almost unchanged",
                 gain,
                 -FLAT,
                 FLAT,
-                f"{by[of][SHORT].mean():.4f} to {by[of][LONG].mean():.4f} at epoch {LONG}",
+                f"change in hundredths, {by[of][SHORT].mean():.4f} at epoch {SHORT} to "
+                f"{by[of][LONG].mean():.4f} at {LONG}",
             )
         findings.measure(
             f"{network}: 𝒫 flat after epoch {SHORT}",
@@ -185,7 +186,7 @@ def of_stopping(findings: Findings, frame: pd.DataFrame) -> None:
             ratio(by["end"], LONG, SHORT),
             1 - STEADY,
             1 + STEADY,
-            f"that at epoch {LONG} over it",
+            f"𝒫 at epoch {LONG} over that at {SHORT}",
         )
 
 

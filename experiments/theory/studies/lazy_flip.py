@@ -102,7 +102,7 @@ def label(scale: str, width: object) -> str:
 
 
 def below(errors: pd.DataFrame, tests: int, limit: float = 0.01) -> Verdict:
-    """The verdict on all networks' errors being below a limit, by as many test images."""
+    """The verdict on every network's test error lying below a limit, judged on so many images."""
     wrong, level = (errors * tests).round().to_numpy(), 0.05 / errors.size
     above = binom.sf(wrong - 1, tests, limit) < level
     return verdict((binom.cdf(wrong, tests, limit) < level).all(), above.any())

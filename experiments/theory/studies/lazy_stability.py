@@ -33,7 +33,7 @@ WIDTHS = {
 FURTHER = (("he", 4, 1024), ("lecun", 4, 1024))
 """Initialisations, layers and widths beside the grid."""
 MORE = dict.fromkeys((("he", 4, 16), ("he", 4, 1024)), 30)
-"""Seeds of those whose ratio lies near 1."""
+"""Numbers of seeds where a ratio lies near 1."""
 LENGTH = 9.2
 """Length of points under He's and LeCun's initialisations: the mean of MNIST's in [0, 1]."""
 RATE = 0.05
@@ -196,9 +196,9 @@ def run(study: Study) -> Outcome:
     for layers in LAYERS:
         table = by_seed(frame, "ntk", "m", L=layers)
         peaks[layers] = int(table.mean().idxmax())
-        accuracy = by_seed(frame, "ntk", "m", "accuracy", L=layers).mean()
         if layers == 2:
             continue
+        accuracy = by_seed(frame, "ntk", "m", "accuracy", L=layers).mean()
         table = table.loc[:, accuracy >= LEARNED]
         what, paper = f"ntk, L = {layers}: 𝒫 rises with the width, then falls", "a peak between"
         among = f"of widths with a test accuracy of {LEARNED:g} and more"
