@@ -20,6 +20,7 @@ from cells.space import Architecture, Space
 from ntkscore import program_cache
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.kernels.checks import check_coupling
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
@@ -28,7 +29,7 @@ from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
 from ntkscore.threads import one_thread
-from ntkscore.trace.blocks import forget_passes
+from ntkscore.trace.blocks import forget_passes, passes_in_blocks
 
 AXIS = "networks"
 Program = Any
@@ -227,10 +228,11 @@ class Scorer:
         self._everywhere, self._split = (NamedSharding(mesh, s) for s in (EVERYWHERE, SPLIT))
 
     def check(self, architecture: Architecture, images: np.ndarray) -> None:
-        """Refuse names and an implementation that do not fit, before anything is computed.
+        """Refuse what does not fit, before anything is computed.
 
         Raises:
-            InputError: if they do not.
+            InputError: if a column's name is taken, the implementation does not fit, or the
+                network's images depend on each other and the space does not say so.
         """
         names, options = self.space.identity(architecture).keys(), self.space.columns.keys()
         others = {*VARYING, "dataset", "data_checksum", *self.config.to_dict()}
@@ -239,19 +241,25 @@ class Scorer:
                 f"expected columns of the space {self.space.name} whose names no other column of a "
                 f"run has, got {', '.join(common)}; rename them"
             )
-        if self.config.implementation == "auto":
-            return
         shape, code = self.space.shape(architecture), self.space.encode(architecture)
+        made: list[Model] = []
 
         def model(variables: PyTree, code: PyTree, images: Array) -> Array:
-            made: Model = self.space.model(shape, variables, code, images)
-            implementation_for(made, self.config.implementation)
+            made.append(self.space.model(shape, variables, code, images))
             return images
 
         dtype = dtype_of(self.config)
         with precision(self.config):
             variables = self.space.draw(shape, 0, dtype)
             jax.eval_shape(model, variables, code, jax.ShapeDtypeStruct(images.shape, dtype))
+            (traced,) = made
+            implementation_for(traced, self.config.implementation)
+            if self.space.piecewise or traced.coupled or traced.passes is not None:
+                return
+            # Passes are derived from a trace of one point, in which no batch is seen.
+            network = self.space.network(architecture, images[:2], 0, dtype)
+            points = jnp.asarray(images[:2], dtype)
+            check_coupling(network, passes_in_blocks(network, points), points)
 
     def batch(
         self, images: np.ndarray, labels: np.ndarray, seed: int, shape: Hashable = ()

@@ -270,6 +270,21 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
 
 
+def test_a_space_must_declare_a_dependence_on_the_batch(tmp_path: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Centred(Residual):
+        declared: bool = False
+
+        def model(self, shape: Any, variables: Any, code: Any, images: jax.Array) -> ntkscore.Model:
+            given = super().model(shape, variables, code, images)
+            centred = lambda w, x: given.apply(w, x - x.mean(0))  # noqa: E731
+            return ntkscore.Model(centred, given.params, coupled=self.declared)
+
+    with pytest.raises(InputError, match=r"^expected logits of an image that do not depend on"):
+        score("0", Centred(width=8))
+    assert np.isfinite(score("0", Centred(width=8, declared=True))["value"]).any()
+
+
 @pytest.mark.thorough
 def test_a_network_keeps_its_own_passes() -> None:
     """A cell's network, given as a network of one's own, is scored as the cell is."""
