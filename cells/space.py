@@ -278,6 +278,11 @@ class Space(ABC):
         Raises:
             InputError: if the space has no such set.
         """
+        if which not in self.sets:
+            raise InputError(
+                f"expected a set of the space {self.name}, one of {', '.join(self.sets)}, got "
+                f"{which!r}; choose one, or name architectures for `parse`"
+            )
         raise InputError(
             f"expected architectures by name, since the space {self.name} does not list its own, "
             f"got {which!r}; name them, or write a method `architectures`"

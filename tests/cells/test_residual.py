@@ -209,7 +209,7 @@ def test_architectures_are_all_patterns_of_the_depth() -> None:
     assert patterns == ["".join(bits) for bits in itertools.product("01", repeat=3)]
     assert space.architectures("distinct") == space.architectures("all")
     assert {space.shape(skips) for skips in space.architectures("all")} == {("relu",) * 4}
-    with pytest.raises(InputError, match="got 'half'; name them, or write a method"):
+    with pytest.raises(InputError, match="one of distinct, all, got 'half'; choose one"):
         space.architectures("half")
 
 

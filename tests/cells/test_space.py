@@ -87,7 +87,9 @@ def test_nas_bench_201_refuses_what_its_networks_cannot_take(
 def test_nas_bench_201_lists_its_cells() -> None:
     space = NASBench201()
     assert len(space.architectures("all")) == 15_625
-    with pytest.raises(InputError, match=r"^expected architectures by name.*got 'best'"):
+    with pytest.raises(
+        InputError, match=r"^expected a set of the space nasbench201, one of distinct, all, got 'b"
+    ):
         space.architectures("best")
     cell = space.parse("323133")
     assert cell == Cell(2581)
