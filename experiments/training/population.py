@@ -87,8 +87,8 @@ def scores_at(
     images: np.ndarray,
     labels: Int[np.ndarray, " n"],
 ) -> pd.DataFrame:
-    """Scores of each cell's kernels at its weights, by running statistics: a column for each."""
-    scorer = Scorer(replace(space, bn="init"), Config(samples=len(labels), rhos=(RADIUS,)))
+    """Scores of each cell's kernels at its weights, normalised as the space says: a column each."""
+    scorer = Scorer(space, Config(samples=len(labels), rhos=(RADIUS,)))
     batch = scorer.batch(images.astype(np.float32) / 255, labels, 0)
     rows = []
     for cell, state in zip(cells, states, strict=True):

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from cells.nasbench201.cell import Cell
+from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.space import Task
 from experiments.training import population, proof
@@ -78,7 +79,9 @@ def test_population_is_each_cell_by_itself_and_a_second_call_trains_nothing(
             assert frame[metric][row] == pytest.approx(right["value"][metric], abs=1e-6)
         few = train[0][:4].astype(np.float32) / 255, train[1][:4]
         for when, at in (("before", SPACE.trainable(cell, 1)), ("after", state)):
-            model = SPACE.trained_model(cell, at.params, at.statistics)
+            variables = {"params": at.params, STATISTICS: at.statistics}
+            code = jnp.asarray(SPACE.encode(cell))
+            model = SPACE.model(SPACE.shape(cell), variables, code, jnp.asarray(few[0]))
             scores = score_network(model, *few, Config(rhos=(8 / 255,)))
             values = scores.set_index(scores["kernel"] + "." + scores["score"])["value"]
             for name in SCORES:
