@@ -1,5 +1,6 @@
 """The theory's experiments: slopes and verdicts, and each of them at a small size."""
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -18,7 +19,13 @@ from experiments.__main__ import EXPERIMENTS, app
 from experiments.report import write_page
 from experiments.study import Experiment, Study
 from experiments.theory.seeds import Interval, crossing, over_seeds
-from experiments.theory.studies import THEORY, filters, ranking, tradeoff
+from experiments.theory.studies import (
+    THEORY,
+    convolutional_stability,
+    filters,
+    ranking,
+    tradeoff,
+)
 from experiments.theory.studies.digits import split
 from experiments.theory.studies.setting import kernels_of, on_points
 from experiments.theory.studies.statistics import Findings, agreement, positive, slope, within
@@ -204,6 +211,32 @@ def test_signs_of_terms_and_errors_are_compared_where_both_are_known() -> None:
         assert findings[0].verdict == verdict
 
 
+def test_trainings_that_diverge_are_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = convolutional_stability
+    depth = itertools.product((module.DEPTH,), module.NETWORKS, (4, 8), (4,), (module.EPOCHS,))
+    longer = ((module.STOPPING, module.FULLY, 2, 4, n) for n in (module.SHORT, module.LONG))
+    columns = ("figure", "kind", "L", "m", "epochs")
+    rows = [
+        dict(zip(columns, case, strict=True))
+        | {"seed": seed, "start": 1.0, "kappa": 1.0, "accuracy": 0.9, "loss": 0.1}
+        | {"end": case[2] * (2.0 if case[1] == "convolutional" and case[2] == 8 else 1.0)}
+        for case in [*depth, *longer]
+        for seed in range(3)
+    ]
+    lost = next(row for row in rows if row["kind"] == "convolutional" and row["L"] == 8)
+    lost |= {"end": np.nan, "loss": np.nan, "accuracy": 0.1}
+    for name, value in {"rows": lambda _: rows, "WIDTHS": (4,), "STOPPED": ((4, 2),)}.items():
+        monkeypatch.setattr(module, name, value)
+    outcome = module.run(Study(tmp_path))
+    convolutional, residual, apart, *_ = outcome.findings
+    assert convolutional.ours == "4.00 [4.00, 4.00]" and "0.90 and 0.90" in convolutional.why
+    assert residual.ours == "2.00 [2.00, 2.00]"
+    assert apart.ours == "2.00 [2.00, 2.00] times as far" and apart.verdict == "reproduced"
+    assert outcome.remarks[-1].startswith("Of 24 trainings 1 diverged")
+
+
 def test_kernels_of_a_stack() -> None:
     points = on_sphere(np.random.default_rng(0).standard_normal((6, 2, 3)).astype(np.float32))
     np.testing.assert_allclose(np.sum(points**2, (1, 2)), 1)
@@ -249,7 +282,8 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"DIMENSION": 5},
     "approximation": {"DIMENSIONS": (3,), "DRAWS": 3, "POINTS": 50, "FEATURES": (16, 64)}
     | {"GAPS": (0.6,), "WIDTHS": (16, 32), "SEEDS": 2},
-    "convolutional_stability": {"TRAIN": 32, "TEST": 10, "EPOCHS": 1, "SEEDS": 2, "SIDE": 4}
+    # The epochs and sizes of both figures meet, as with --full.
+    "convolutional_stability": {"TRAIN": 32, "TEST": 10, "EPOCHS": 2, "SEEDS": 2, "SIDE": 4}
     | {"WIDTHS": (4,), "LAYERS": (2, 4), "STOPPED": ((4, 2),), "SHORT": 2, "LONG": 3},
     "interpolation": {"N": 10, "STEPS": 20, "SEEDS": 1, "WIDTHS": (2, 4), "DIMENSIONS": (8,)},
 }

@@ -20,11 +20,11 @@ from experiments.theory.studies.statistics import Findings, ratio, within
 from experiments.theory.tasks import area_means, on_sphere
 from ntkscore.data.images import load_images
 
-SIDE, OUTPUTS, TRAIN, TEST, EPOCHS, SEEDS = 8, 10, 1000, 2000, 10, 3
-WIDTHS, LAYERS = (6, 12), (4, 8)
+SIDE, OUTPUTS, TRAIN, TEST, EPOCHS, SEEDS = 8, 10, 1000, 2000, 100, 5
+WIDTHS, LAYERS = (12, 24, 48), (4, 8)
 """Channels or features, and layers of weights."""
-RATES = {"fully connected": 0.05, "convolutional": 0.3, "residual": 0.3}
-"""Learning rates; the mean over pixels makes gradients small."""
+RATES = {"fully connected": 0.05, "convolutional": 0.1, "residual": 0.3}
+"""Learning rates. The mean over pixels makes gradients small; at 0.3 deep convolutions diverge."""
 STOPPED = ((32, 4), (64, 8))
 """Widths and layers of the fully connected networks that are trained for longer."""
 SHORT, LONG = 50, 200
@@ -32,6 +32,8 @@ FLAT = 1
 """Change of accuracy and loss, in hundredths, that counts as none between the two epochs."""
 STEADY = 0.1
 """Relative change of 𝒫 that counts as none."""
+DEPTH, STOPPING = "7 and 8", "6"
+"""Figures of the paper that a row is for."""
 FULL = {
     "SIDE": 28,
     "TRAIN": 60_000,
@@ -81,8 +83,9 @@ def residual(weights: list[Array], x: Array) -> Array:
     return jnp.mean(jax.nn.relu(normalised(h)), (1, 2)) @ weights[-1]
 
 
+FULLY = "fully connected"
 NETWORKS: dict[str, Callable[[PyTree, Array], Array]] = {
-    "fully connected": lambda weights, x: fully_connected(weights, x.reshape(len(x), -1)),
+    FULLY: lambda weights, x: fully_connected(weights, x.reshape(len(x), -1)),
     "convolutional": convolutional,
     "residual": residual,
 }
@@ -90,7 +93,7 @@ NETWORKS: dict[str, Callable[[PyTree, Array], Array]] = {
 
 def started(key: PRNGKeyArray, kind: str, width: int, layers: int) -> list[Array]:
     """The random weights of a network under He's initialisation."""
-    if kind != "fully connected":
+    if kind != FULLY:
         return draw(key, width, layers)
     return fully_connected_network(key, SIDE**2, width, OUTPUTS, layers, "he").params
 
@@ -110,11 +113,11 @@ def rows(study: Study) -> Rows:
     """A row for each kind of network, depth, width, number of epochs and seed."""
     train, test = digits(study)
     settings = [
-        *itertools.product(NETWORKS, LAYERS, WIDTHS, (EPOCHS,)),
-        *(("fully connected", n, m, epochs) for m, n in STOPPED for epochs in (SHORT, LONG)),
+        *itertools.product((DEPTH,), NETWORKS, LAYERS, WIDTHS, (EPOCHS,)),
+        *((STOPPING, FULLY, n, m, epochs) for m, n in STOPPED for epochs in (SHORT, LONG)),
     ]
-    for kind, layers, width, epochs in settings:
-        case = {"kind": kind, "L": layers, "m": width, "epochs": epochs}
+    for figure, kind, layers, width, epochs in settings:
+        case = {"figure": figure, "kind": kind, "L": layers, "m": width, "epochs": epochs}
         for seed in range(SEEDS):
             weights, order = jax.random.split(jax.random.key(seed))
             start, rate = started(weights, kind, width, layers), jnp.float32(RATES[kind])
@@ -143,7 +146,8 @@ def of_depth(findings: Findings, frame: pd.DataFrame) -> None:
             f"𝒫 at L = {many} over that at {few}; test accuracy {accuracy.loc[kind, few]:.2f} and "
             f"{accuracy.loc[kind, many]:.2f}, of which both must be {LEARNED:g} to be judged",
         )
-    pair = np.stack([tables[k][[few, many]] for k in ("convolutional", "fully connected")], 1)
+    both = pd.concat([tables[k][[few, many]] for k in ("convolutional", FULLY)], axis=1).dropna()
+    pair = both.to_numpy().reshape(-1, 2, 2)
     apart = over_seeds(pair, lambda drawn: float(np.divide(*np.divide(*drawn.mean(0).T[::-1]))))
     findings.add(
         "depths are further apart than in fully connected networks (figure 7)",
@@ -167,8 +171,8 @@ def of_stopping(findings: Findings, frame: pd.DataFrame) -> None:
     """Figure 6: what further epochs change."""
     for width, layers in STOPPED:
         part = frame[(frame["m"] == width) & (frame["L"] == layers)]
-        by = {of: part.pivot(index="seed", columns="epochs", values=of) for of in part.columns[5:]}
-        network = f"fully connected, m = {width}, L = {layers}"
+        by = part.pivot(index="seed", columns="epochs", values=["accuracy", "loss", "end"])
+        network = f"{FULLY}, m = {width}, L = {layers}"
         for name, of in (("test accuracy", "accuracy"), ("training loss", "loss")):
             gain = over_seeds(100 * (by[of][LONG] - by[of][SHORT]).to_numpy(), np.mean)
             findings.measure(
@@ -192,11 +196,13 @@ def of_stopping(findings: Findings, frame: pd.DataFrame) -> None:
 
 def run(study: Study) -> Outcome:
     """Ratios in the depth by kind of network, and what longer training changes."""
-    frame = pd.DataFrame(rows(study))
-    usual = frame[frame["epochs"] == EPOCHS]
+    every = pd.DataFrame(rows(study))
+    # Weights can overflow behind dead rectifiers, at a finite loss.
+    frame = every[np.isfinite(every[["loss", "kappa"]]).all(axis=1)]
     findings = Findings()
+    usual, longer = (frame[frame["figure"] == figure] for figure in (DEPTH, STOPPING))
     of_depth(findings, usual)
-    of_stopping(findings, frame[frame["epochs"] != EPOCHS])
+    of_stopping(findings, longer)
     figure, axes = panels(len(NETWORKS), 0.8, together=True)
     for axis, (kind, part) in zip(axes, usual.groupby("kind", sort=False), strict=True):
         for colour, (layers, one) in enumerate(part.groupby("L")):
@@ -204,18 +210,19 @@ def run(study: Study) -> Outcome:
         axis.set(title=str(kind), xlabel="width m")
     axes[0].set_ylabel("P/ε on test images")
     axes[0].legend(fontsize="x-small")
-    summary = frame.groupby(["kind", "epochs", "L", "m"], sort=False)[
-        ["start", "end", "kappa", "accuracy", "loss"]
-    ].mean()
+    groups = frame.groupby(["figure", "kind", "epochs", "L", "m"], sort=False)
+    summary = groups[["start", "end", "kappa", "accuracy", "loss"]].mean()
+    summary.insert(0, "seeds", groups.size())
     return Outcome(
-        frame,
+        every,
         figure,
         {"side": SIDE, "train": TRAIN, "test": TEST, "epochs": EPOCHS, "seeds": SEEDS},
         (
             f"All ten digits in {SIDE} × {SIDE} pixels, {TRAIN} images, {EPOCHS} epochs of batches "
             "of 32, He's initialisation. Residual networks have normalised blocks of two "
-            "convolutions, no strides. Deep networks have not learned by then: ResNet-18 and -34, "
-            "and training to the end, take an accelerator (--full).",
+            "convolutions, no strides. ResNet-18 and -34, larger images and more of them take an "
+            "accelerator (--full).",
+            f"Of {len(every)} trainings {len(every) - len(frame)} diverged and are left out.",
         ),
         tuple(findings),
         summary.round(4).reset_index(),

@@ -121,14 +121,18 @@ def within(intervals: Sequence[Interval], low: float, high: float) -> Verdict:
 
     Returns:
         "reproduced" where all intervals lie inside the range, "not reproduced" where one is apart
-        from it, else "not decidable". An interval that is not known decides nothing.
+        from it, else "not decidable". A number or an interval that is not known decides nothing.
 
     Example:
         >>> within([Interval(-0.5, -0.55, -0.45)], -0.6, -0.4)
         'reproduced'
         >>> within([Interval(-0.4, -0.5, -0.3)], -0.6, -0.4)
         'not decidable'
+        >>> within([Interval(np.nan, -0.55, -0.45)], -0.6, -0.4)
+        'not decidable'
     """
+    if not all(np.isfinite(each.value) for each in intervals):
+        return "not decidable"
     inside = all(low <= each.low and each.high <= high for each in intervals)
     return verdict(inside, any(each.high < low or high < each.low for each in intervals))
 
