@@ -257,8 +257,8 @@ class Scorer:
             if self.space.piecewise or traced.coupled or traced.passes is not None:
                 return
             # Passes are derived from a trace of one point, in which no batch is seen.
-            network = self.space.network(architecture, images[:2], 0, dtype)
-            points = jnp.asarray(images[:2], dtype)
+            points, code = jnp.asarray(images[:2], dtype), jax.tree.map(jnp.asarray, code)
+            network = self.space.model(shape, variables, code, points)
             check_coupling(network, passes_in_blocks(network, points), points)
 
     def batch(
