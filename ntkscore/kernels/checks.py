@@ -1,5 +1,6 @@
 """Checks of a network and its images, before anything is computed of them."""
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -8,15 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.model import Model, Passes, Points
-from ntkscore.trace.blocks import BlockPasses
+from ntkscore.kernels.plain import wrong_leaves
+from ntkscore.model import Logits, Model, Passes, Points
+from ntkscore.trace.blocks import SHOWN, BlockPasses, passes_in_blocks
+from ntkscore.trace.content import traced
 from ntkscore.trace.parameters import is_floating
+from ntkscore.trace.passes import passes_of
+from ntkscore.trace.program import NotAlone
 
 COUPLING = 1e-3
 """Relative change of an image's logits, alone and in its batch, that rounding explains."""
+LARGEST = 1000
+"""Equations of a network whose kernel is checked unless it is asked for otherwise."""
+log = logging.getLogger("ntkscore")
 
 
 def checked_model(model: Any, dtype: Any = None) -> Model:
@@ -146,15 +154,17 @@ def check_classes(classes: int) -> None:
         )
 
 
-def classes_of(model: Model, points: Points) -> int:
-    """The number of classes, from the shape of the logits alone.
+def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
+    """A network whose function is known by what it computes now; and its number of classes.
+
+    It is traced at each call, since what a function captures may have changed.
 
     Raises:
         InputError: if the network does not take the points, or returns anything but logits.
     """
     like = jax.ShapeDtypeStruct(points.shape, points.dtype)
     try:
-        logits = jax.eval_shape(jitted(model.apply), model.params, like)
+        function, logits = traced(model.apply, model.params, like)
     except InputError:
         raise
     except Exception as error:
@@ -170,36 +180,80 @@ def classes_of(model: Model, points: Points) -> int:
             f"expected logits of shape ({len(points)}, classes) from the model, got {shape}; give "
             "a function of (params, whole batch) that returns one array"
         )
-    return int(shape[1])
+    return model._replace(apply=function), int(shape[1])
 
 
-def check_coupling(model: Model, passes: Passes, points: Array) -> None:
+def passes_for(model: Model, points: Points, memory: int | None) -> tuple[Model, Passes]:
+    """The passes of a network; one that takes no batch of one point is computed batch by batch."""
+    try:
+        return model, passes_in_blocks(model, points, memory)
+    except NotAlone as error:
+        log.warning("%s; it is computed column by column, as if its points were coupled", error)
+        model = model._replace(coupled=True)
+        return model, passes_of(model, points)
+
+
+def check_coupling(model: Model, logits: Logits, points: Array) -> None:
     """Refuse a model whose logits of a point are others alone than in a batch.
 
-    The first two points are compared, once for a model's function and the shapes. If they are
-    equal, one is moved, since equal points hide a dependence on the batch.
+    The first point is put beside another one, since equal points hide a dependence on the batch.
 
     Args:
         model: the network, which says that its points do not depend on each other.
-        passes: its passes at these points.
+        logits: of the first points, from a trace of one point.
         points: any number; one alone tells nothing.
     """
-    if not isinstance(passes, BlockPasses) or passes.uncoupled or len(points) < 2:
+    if model.coupled or len(points) < 2:
         return
-    if jnp.array_equal(points[0], points[1]):
-        points = points.at[1].add(1)
-    block = passes.split(points)[0]
-    # The trace is that of one point.
-    alone = passes.forward(model.params, block)[0][:2]
-    among = jitted(model.apply)(model.params, points[:2])[: len(alone)]
-    if not np.allclose(among, alone, rtol=0, atol=COUPLING * np.abs(alone).max(), equal_nan=True):
+    differs = (points != points[0]).reshape(len(points), -1).any(1)
+    other = points[jnp.argmax(differs)] if differs.any() else points[0] + 1
+    among = jitted(model.apply)(model.params, jnp.stack([points[0], other]))[0]
+    limit = COUPLING * np.abs(logits).max()
+    if not np.allclose(among, logits[0], rtol=0, atol=limit, equal_nan=True):
         raise InputError(
             "expected logits of an image that do not depend on the rest of its batch, or on "
-            f"chance, got {_few(among[0])} in a batch and {_few(alone[0])} alone; freeze the "
+            f"chance, got {_few(among)} in a batch and {_few(logits[0])} alone; freeze the "
             "batch's statistics and switch dropout off, or declare it with "
             "Model(apply, params, coupled=True)"
         )
-    passes.uncoupled = True
+
+
+def check_kernel(
+    gram: Float[Array, "m m"],
+    model: Model,
+    passes: BlockPasses,
+    points: Points,
+    labels: Array,
+    output: str,
+    parameters: str,
+    check: bool | None,
+) -> bool:
+    """Tell whether a kernel from a trace is the plain Jacobian's at two points; warn if it is not.
+
+    Args:
+        gram: the kernel.
+        model, passes: the network.
+        points, labels, output, parameters: as for `ntkscore.ntk`.
+        check: whether to look; if None, once for a network of at most `LARGEST` equations.
+    """
+    choices = output, parameters
+    size = len(passes.traced.program.live)
+    if check is False or (check is None and (size > LARGEST or choices in passes.right)):
+        return True
+    differs = (points != points[0]).reshape(len(points), -1).any(1)
+    two = np.unique([0, int(jnp.argmax(differs))])
+    wrong = wrong_leaves(gram[np.ix_(two, two)], model, points[two], labels[two], *choices)
+    if wrong is None:
+        passes.right.add(choices)
+        return True
+    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    log.warning(
+        "the trace of the network gives another kernel than its Jacobian for params%s%s; it is "
+        "computed column by column instead: please report the network",
+        ", ".join(wrong[:SHOWN]),
+        more,
+    )
+    return False
 
 
 def _few(logits: Array) -> str:

@@ -4,8 +4,8 @@ k(x, x′) = ⟨∂f(x)/∂θ, ∂f(x′)/∂θ⟩ for a scalar reading f of the
 Kernels are raw sums over the parameters, divided by neither the number of points nor theirs.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,13 @@ from jaxtyping import Array, Float, Int, PyTree
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup, square, zero_taps
 from ntkscore.kernels.checks import (
+    as_it_is_now,
     check_coupling,
+    check_kernel,
     check_labels,
     check_points,
     checked_model,
-    classes_of,
+    passes_for,
 )
 from ntkscore.kernels.implementations import (
     BY_COTANGENT,
@@ -31,8 +33,8 @@ from ntkscore.kernels.implementations import (
     layerwise_by_kind,
 )
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
-from ntkscore.model import Model, Points
-from ntkscore.trace.blocks import BlockPasses, have_values, passes_in_blocks
+from ntkscore.model import Logits, Model, Points
+from ntkscore.trace.blocks import BlockPasses, have_values
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 
 
@@ -80,10 +82,10 @@ def check_kernel_choices(output: str, parameters: str, implementation: str) -> N
     check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
 
 
-@partial(jax.jit, static_argnames=("model", "output", "parameters", "implementation"))
-def _compiled(model, params, points, labels, output, parameters, implementation):
-    model = model._replace(params=params)
-    return evaluate(model, points, labels, output, parameters, implementation).gram[0]
+@lru_cache(maxsize=4)
+def _compiled(model: Model, *choices: str) -> Callable[[PyTree, Points, Labels], Array]:
+    """The kernel of a network without its weights; few are remembered, since spaces' are large."""
+    return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])
 
 
 @in_full_precision
@@ -97,10 +99,11 @@ def ntk(
     memory: int | None = None,
     projections: int | None = None,
     seed: int = 0,
+    check: bool | None = None,
 ) -> Float[Array, "m m"]:
     """The neural tangent kernel of a network at M points.
 
-    Compiled once for a model's functions and the points' shape.
+    Compiled once for what the model computes, as it is now, and for the points' shape.
 
     Args:
         model: the network at its weights.
@@ -108,8 +111,8 @@ def ntk(
         labels: their classes; only the outputs `label` and `loss` ask for them.
         output: a reading of the logits: `sum`, `trace`, `label` or `loss`.
         parameters: which parameters count: `all`, `weights` or `conv_linear`, by the leaves'
-            names, such as `kernel` and `bias`. Of leaves without one, `layerwise` goes by their
-            use; the other implementations take `all` alone.
+            use: what is multiplied entry by entry is a scale, what is added is a shift. Where that
+            does not tell, by their names, such as `kernel` and `bias`.
         implementation: `auto`, `layerwise`, `contraction` or `ntvp`.
         memory: bytes that may be held at once; at most half of the free ones if left out. More
             points take more time, and disk where memory does not hold the residuals.
@@ -119,6 +122,9 @@ def ntk(
             √((k(x, x) k(x′, x′) + k(x, x′)²) / S). The rank is S at most, so that scores of single
             eigenvalues want S far above M. Exact if left out.
         seed: of the projections.
+        check: whether to hold two points against the plain Jacobian, at each call. If left out,
+            once for each network of at most 1,000 operations. A network that fails is computed
+            column by column, with a warning that names the weights.
 
     Returns:
         The kernel (M, M), a raw sum over the parameters.
@@ -135,10 +141,11 @@ def ntk(
                [0., 2.]], dtype=float32)
     """
     check_kernel_choices(output, parameters, implementation)
-    if have_values(getattr(model, "params", ()), points, labels):
+    known = have_values(getattr(model, "params", ()), points, labels)
+    if known:
         model = checked_model(model)
         check_points(np.asarray(points))
-        classes = classes_of(model, jnp.asarray(points))
+        model, classes = as_it_is_now(model, jnp.asarray(points))
         if labels is not None:
             check_labels(np.asarray(labels), len(points), classes)
     points = jnp.asarray(points)
@@ -156,27 +163,35 @@ def ntk(
                 "about 2 % of the kernel's diagonal"
             )
         possible = implementation in ("auto", "layerwise") and not model.coupled
-        if not possible or not have_values(model.params, points):
+        if not possible or not known:
             raise InputError(
                 "expected, for projections, the implementation layerwise, images that do not "
                 "depend on each other, and a call outside of jax.jit; leave projections out"
             )
         model, implementation = model._replace(passes=None), "layerwise"
     name = implementation_for(model, implementation)
+    if not known:
+        return evaluate(model, points, labels, output, parameters, name).gram[0]
     if name != "ntvp":
-        passes = passes_in_blocks(model, points, memory)
-        check_coupling(model, passes, points)
+        model, passes = passes_for(model, points, memory)
+        name = implementation_for(model, implementation)
         if name == "layerwise" and isinstance(passes, BlockPasses):
             chosen = (output, parameters, projections, seed)
-            return _in_blocks(passes, model.params, points, labels, *chosen)
+            gram = _in_blocks(model, passes, points, labels, *chosen)
+            found = (gram, model, passes, points, labels, output, parameters)
+            if projections is not None or check_kernel(*found, check):
+                return gram
+            name = "ntvp"
+        elif isinstance(passes, BlockPasses):
+            check_coupling(model, passes.forward(model.params, points)[0], points)
     # Without its weights the model is hashable, and other weights find the same program.
-    functions = model._replace(params=None)
-    return _compiled(functions, model.params, points, labels, output, parameters, implementation)
+    compiled = _compiled(model._replace(params=None), output, parameters, name)
+    return compiled(model.params, points, labels)
 
 
 def _in_blocks(
+    model: Model,
     passes: BlockPasses,
-    params: PyTree,
     points: Points,
     labels: Labels,
     output: str,
@@ -185,12 +200,20 @@ def _in_blocks(
     seed: int,
 ) -> Float[Array, "m m"]:
     """The kernel of points that go forward and back some at a time."""
-    read, kinds = READOUTS[output], PARAMETER_SETS[parameters]
+    read, kinds, params = READOUTS[output], PARAMETER_SETS[parameters], model.params
     logits = jax.eval_shape(passes.traced.forward, params, points)[0]
-    gram = jnp.zeros((len(points), len(points)), points.dtype)
+    gram = jnp.zeros((len(points), len(points)), logits.dtype)
     taps = zero_taps(PARAMETER_SETS["all"], points, 1)
     for k in range(len(jax.eval_shape(read, logits, labels))):
-        cotangent = lambda f, y, k=k: read(f, y)[k]  # noqa: E731
+        first = k == 0
+
+        def cotangent(f: Logits, y: Labels, k: int = k) -> Logits:
+            nonlocal first
+            if first:
+                check_coupling(model, f, points)
+            first = False
+            return read(f, y)[k]
+
         blocks = passes.forward_and_back(params, points, cotangent, labels)
         if projections is None:
             gram += total(passes.kernel(blocks, taps), parameters)[0]

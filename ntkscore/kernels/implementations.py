@@ -25,7 +25,9 @@ from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.parameters import PARAMETER_SETS, join_parameters, split_parameters
-from ntkscore.trace.passes import passes_of
+from ntkscore.trace.passes import TracedPasses, passes_of
+from ntkscore.trace.program import NotAlone
+from ntkscore.trace.windows import with_windows_apart
 
 Kernel = Callable[[Logits], Float[Array, "m m"]]
 """The kernel of a cotangent of the logits."""
@@ -110,45 +112,66 @@ def layerwise_by_kind(
 def contraction(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
     """Logits; and the kernel J Jᵀ, for which the gradients of all points are held at once."""
     inside, outside = _split(model, points, parameters)
+    apply = with_windows_apart(model.apply)
 
     def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
         """∂f(x)/∂θ of one point, leaf by leaf."""
-        one = lambda inside: model.apply(join_parameters(inside, outside), point[None])[0]  # noqa: E731
+        one = lambda inside: apply(join_parameters(inside, outside), point[None])[0]  # noqa: E731
         _, pullback = jax.vjp(one, inside)
         return [leaf.ravel() for leaf in jax.tree.leaves(pullback(cotangent)[0])]
 
     def kernel(cotangent: Logits) -> Array:
-        rows = jax.vmap(gradient)(points, cotangent)
-        parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
-        return sum(parts, jnp.zeros((len(points), len(points)), cotangent.dtype))
+        return _product(jax.vmap(gradient)(points, cotangent), cotangent)
 
-    return model.apply(model.params, points), kernel
+    return apply(model.params, points), kernel
 
 
 def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
-    """Logits; and the kernel by columns, K e_j = J (Jᵀ e_j), `COLUMNS` of them at a time."""
+    """Logits; and the kernel by columns, K e_j = J (Jᵀ e_j), `COLUMNS` of them at a time.
+
+    Where a derivative has no forward rule, as that of `jax.custom_vjp`, the rows of J are held.
+    """
     inside, outside = _split(model, points, parameters)
-    logits, push = jax.linearize(
-        lambda inside: model.apply(join_parameters(inside, outside), points), inside
-    )
-    pull = jax.linear_transpose(push, inside)
-    index = jnp.arange(len(points))
+    apply, index = with_windows_apart(model.apply), jnp.arange(len(points))
+    of_weights = lambda inside: apply(join_parameters(inside, outside), points)  # noqa: E731
+    push = None
+    try:
+        logits, push = jax.linearize(of_weights, inside)
+        pull = jax.linear_transpose(push, inside)
+    except TypeError:  # what JAX raises for functions that it can only differentiate backward
+        logits, pull = jax.vjp(of_weights, inside)
 
     def kernel(cotangent: Logits) -> Array:
-        def column(j: Int[Array, ""]) -> Float[Array, " m"]:
+        def row(j: Int[Array, ""]) -> PyTree:
             unit = (index == j)[:, None].astype(cotangent.dtype)
-            return jnp.sum(push(pull(cotangent * unit)[0]) * cotangent, 1)
+            return pull(cotangent * unit)[0]
 
+        if push is None:
+            rows = jax.tree.leaves(lax.map(row, index, batch_size=COLUMNS))
+            return _product([leaf.reshape(len(index), -1) for leaf in rows], cotangent)
+        column = lambda j: jnp.sum(push(row(j)) * cotangent, 1)  # noqa: E731
         # `map` stacks the columns as rows.
         return lax.map(column, index, batch_size=COLUMNS).T
 
     return logits, kernel
 
 
+def _product(rows: Sequence[Float[Array, "m p"]], cotangent: Logits) -> Float[Array, "m m"]:
+    """J Jᵀ, from the gradients of each leaf."""
+    parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
+    return sum(parts, jnp.zeros((len(cotangent),) * 2, cotangent.dtype))
+
+
 def _split(model: Model, points: Points, parameters: str) -> tuple[PyTree, PyTree]:
-    """The parameters of a set and the others, running statistics of the trace among these."""
-    fixed = getattr(passes_of(model, points), "fixed", None)
-    return split_parameters(model.params, parameters, fixed)
+    """The parameters of a set and the others: by their uses, or by their names alone."""
+    if model.passes is not None:
+        return split_parameters(model.params, parameters)
+    try:
+        point = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
+        kinds = TracedPasses(model, point).kinds_of(model.params)
+    except NotAlone:
+        kinds = None
+    return split_parameters(model.params, parameters, kinds)
 
 
 BY_COTANGENT = {"contraction": contraction, "ntvp": ntvp}

@@ -13,21 +13,23 @@ from attacks import ATTACKS, Attack
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.checks import (
+    as_it_is_now,
     check_classes,
     check_coupling,
+    check_kernel,
     check_labels,
     check_pixels,
     checked_model,
-    classes_of,
+    passes_for,
 )
 from ntkscore.kernels.gram import check_kernel_choices, evaluate
-from ntkscore.kernels.implementations import Forward, one_by_one
+from ntkscore.kernels.implementations import Forward, implementation_for, one_by_one
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
 from ntkscore.measures.declaration import NETWORK, quantities
 from ntkscore.measures.forward import Pass
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
-from ntkscore.trace.blocks import BlockPasses, have_values, passes_in_blocks
+from ntkscore.trace.blocks import BlockPasses, have_values
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
@@ -54,6 +56,7 @@ def stack(
     key: PRNGKeyArray | None = None,
     noise: PRNGKeyArray | None = None,
     memory: int | None = None,
+    check: bool | None = None,
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
 
@@ -69,7 +72,7 @@ def stack(
         key: for the attack's random start.
         noise: key of the measures with passes of their own; they are left out without it, and
             where a point's logits depend on others.
-        memory: as for `ntkscore.ntk`.
+        memory, check: as for `ntkscore.ntk`.
 
     Returns:
         The Gram matrix of each radius, (R, 3N, 3N), whose blocks `Stack.kernel` names; and what
@@ -95,8 +98,7 @@ def stack(
         model, images, labels = _checked(model, images, labels, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
-    passes = passes_in_blocks(model, images, memory)
-    check_coupling(model, passes, images)
+    model, passes = passes_for(model, images, memory)
     at = partial(
         Pass,
         model,
@@ -106,6 +108,8 @@ def stack(
         one_by_one=partial(one_by_one, passes),
     )
     clean, gradient = at(images), lambda images: at(images).loss_gradient
+    if isinstance(passes, BlockPasses):
+        check_coupling(model, clean.logits, images)
 
     def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Taken]:
         """X_ρ and X_2ρ with their logits and residuals; and the quantities of other measures."""
@@ -145,6 +149,12 @@ def stack(
         groups=radii,
         forward=Forward(passes, [logits for _, logits, _ in sets], [kept for *_, kept in sets]),
     )
+    n, name = len(images), implementation_for(model, implementation)
+    if isinstance(passes, BlockPasses) and name == "layerwise":
+        found = (gram[0, :n, :n], model, passes, images, labels, output, parameters)
+        if not check_kernel(*found, check):
+            rest = (attack, rhos, output, parameters, "ntvp", key, noise, memory)
+            return stack(model._replace(coupled=True), images, labels, *rest)
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
         back = partial(passes.gradient, model.params)
         input_gradients = jnp.concatenate([back(kept, jnp.ones_like(f)) for _, f, kept in sets])
@@ -185,7 +195,7 @@ def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, 
     points = jnp.asarray(images)
     if not jnp.issubdtype(points.dtype, jnp.floating):
         points = points.astype(jnp.result_type(float))
-    classes = classes_of(model, points)
+    model, classes = as_it_is_now(model, points)
     check_classes(classes)
     check_labels(labels, len(images), classes)
     if not np.size(rhos):

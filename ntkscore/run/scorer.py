@@ -20,7 +20,7 @@ from cells.space import Architecture, Space
 from ntkscore import program_cache
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.kernels.checks import check_coupling
+from ntkscore.kernels.checks import as_it_is_now, check_coupling
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
@@ -258,8 +258,9 @@ class Scorer:
                 return
             # Passes are derived from a trace of one point, in which no batch is seen.
             points, code = jnp.asarray(images[:2], dtype), jax.tree.map(jnp.asarray, code)
-            network = self.space.model(shape, variables, code, points)
-            check_coupling(network, passes_in_blocks(network, points), points)
+            network, _ = as_it_is_now(self.space.model(shape, variables, code, points), points)
+            passes = passes_in_blocks(network, points)
+            check_coupling(network, passes.forward(network.params, points)[0], points)
 
     def batch(
         self, images: np.ndarray, labels: np.ndarray, seed: int, shape: Hashable = ()

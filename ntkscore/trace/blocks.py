@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, count
+from itertools import accumulate
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -25,6 +26,7 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.trace.parameters import beside_params
 from ntkscore.trace.passes import Kept, TracedGradient, TracedPasses, passes_of
 from ntkscore.trace.products import Factors, joined
 
@@ -34,6 +36,8 @@ BLOCK = 32
 """Points of a block at most: what stays near a CPU's caches, and enough for an accelerator."""
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
+LEAST_MEMORY = 2**20
+"""Bytes that are held at once where a device has hardly any left."""
 PATIENCE = 5.0
 """Seconds between two messages on long work."""
 SHOWN = 3
@@ -66,7 +70,7 @@ class BlockPasses:
         memory: bytes that may be held at once.
 
     Attributes:
-        uncoupled: whether it has been seen that points do not depend on each other.
+        right: readings of the logits and sets of parameters whose kernel was found to be right.
     """
 
     def __init__(self, traced: TracedPasses, memory: int) -> None:
@@ -79,7 +83,7 @@ class BlockPasses:
         self.standardized = jax.jit(traced.standardized)
         self.unnormalized = jax.jit(traced.unnormalized)
         self.kinds_of = traced.kinds_of
-        self.uncoupled = False
+        self.right: set[tuple[str, str]] = set()
         self.devices = jax.local_devices()
 
     def _at(self, place: int, arrays: PyTree) -> PyTree:
@@ -119,7 +123,7 @@ class BlockPasses:
         """Bytes of all that a forward pass computes at a point; its residuals are fewer."""
         equations = self.traced.program.point_equations.values()
         values = [value for equation in equations for value in equation.outputs]
-        return sum(prod(value.shape) * np.dtype(value.dtype).itemsize for value in values)
+        return sum(prod(value.shape) * value.dtype.itemsize for value in values)
 
     def split(self, points: Shaped[Array, "m ..."]) -> list[Shaped[Array, "b ..."]]:
         """Blocks of points, or of labels, of one size; the last is filled up with its last one."""
@@ -225,7 +229,7 @@ class BlockPasses:
         """
         found = []
         for gradient, factors in blocks:
-            total = jnp.zeros((len(gradient), size), gradient.dtype)
+            total = jnp.zeros((len(gradient), size), self.traced.dtype)
             for place, (contribution, each) in enumerate(
                 zip(self.traced.contributions, factors, strict=True)
             ):
@@ -251,7 +255,9 @@ class BlockPasses:
             total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
             before = None
             for place, share in enumerate(_told(self.traced.shares, "layers")):
-                shared = [[share.factors(block) for block in blocks] for blocks in factors]
+                shared = _from_disk(
+                    [[share.factors(block) for block in blocks] for blocks in factors]
+                )
                 gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(taps))
                 total[share.kind] += self._at(0, gram)
                 # One is on its way while the next one starts.
@@ -318,24 +324,46 @@ def _visited(visit: Callable[[LayerGradient], PyTree], layer: TracedGradient) ->
     return visit(layer)
 
 
+class _Saved:
+    """An array on disk, which is no more than its place in a file.
+
+    Args:
+        array: to save, behind what the file has.
+        path: of the file.
+    """
+
+    def __init__(self, array: Array, path: Path) -> None:
+        self.path, self.shape, self.dtype = path, array.shape, array.dtype
+        try:
+            with path.open("ab") as file:
+                self.offset = file.tell()
+                file.write(np.ascontiguousarray(array).tobytes())
+        except OSError as error:
+            room = f"expected room for {array.nbytes:,} bytes more in {path.parent}, got {error}"
+            raise InputError(f"{room}; set TMPDIR to a folder on a larger disk") from error
+
+    def read(self) -> np.ndarray:
+        size = prod(self.shape) * self.dtype.itemsize
+        # Bytes, since NumPy's files do not know bfloat16.
+        values = np.fromfile(self.path, np.uint8, size, offset=self.offset)
+        return values.view(self.dtype).reshape(self.shape)
+
+
+def _from_disk(factors: Any) -> Any:
+    """Factors of a block in memory."""
+    return jax.tree.map(lambda each: each.read() if isinstance(each, _Saved) else each, factors)
+
+
 @contextmanager
 def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int], Any]]:
     """A function that keeps the factors of a block of points until the end: on disk if need be."""
     with tempfile.TemporaryDirectory(prefix="ntkscore-") as folder:
-        names = count()
-
-        def to_disk(array: Array) -> np.ndarray:
-            file = f"{folder}/{next(names)}.npy"
-            try:
-                np.save(file, np.asarray(array))
-            except OSError as error:
-                room = f"expected room for {array.nbytes:,} bytes more in {folder}, got {error}"
-                raise InputError(f"{room}; set TMPDIR to a folder on a larger disk") from error
-            return np.load(file, mmap_mode="r")
+        # One file for all: systems limit how many are open at once.
+        save = partial(_Saved, path=Path(folder) / "factors")
 
         def keep(factors: list[Factors], size: int) -> Any:
             each = sum(leaf.nbytes for leaf in jax.tree.leaves(factors)) / size
-            return factors if each * points <= memory else jax.tree.map(to_disk, factors)
+            return factors if each * points <= memory else jax.tree.map(save, factors)
 
         yield keep
 
@@ -350,6 +378,11 @@ def _block_passes(
         more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
         names = ", ".join(unused[:SHOWN])
         log.warning("the logits do not depend on params%s%s, which add nothing", names, more)
+    if others := beside_params(params):
+        log.warning(
+            "%s count as weights beside 'params'; close over what is none, or call it batch_stats",
+            ", ".join(map(repr, others)),
+        )
     return BlockPasses(traced, memory)
 
 
@@ -372,6 +405,9 @@ def passes_in_blocks(model: Model, points: Points, memory: int | None = None) ->
         model: the network.
         points: of the shape and dtype of those that it will be given.
         memory: bytes that may be held at once; at most half of the free ones if left out.
+
+    Raises:
+        NotAlone: if the network does not take a batch of one point.
     """
     if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
@@ -379,7 +415,7 @@ def passes_in_blocks(model: Model, points: Points, memory: int | None = None) ->
     if memory is None:
         free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
         # A power of two, so that a little more or less in use compiles nothing anew.
-        memory = 2 ** int(np.log2(free // 2))
-    shapes = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
-    point = (points.shape[1:], np.dtype(points.dtype))
-    return _block_passes(model.apply, tree, shapes, point, memory)
+        memory = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    point = (points.shape[1:], points.dtype)
+    return _block_passes(model.apply, tree, shapes, point, int(memory))

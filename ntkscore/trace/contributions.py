@@ -48,6 +48,8 @@ class Part(NamedTuple):
 
 def part_of(program: Program, value: Value) -> Part | None:
     """The part of a leaf that a weight is; None where it is computed from leaves otherwise."""
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        return None
     if value in program.leaves:
         whole = tuple((0, size) for size in value.shape)
         return Part(program.leaves.index(value), 1.0, whole)
@@ -65,9 +67,7 @@ def part_of(program: Program, value: Value) -> Part | None:
         return part._replace(box=_cut(equation, value, part.box), in_place=not steps)
     same_size = prod(before.shape) == prod(value.shape)
     unchanged = equation.name in UNCHANGED and len(equation.inputs) == 1
-    if (unchanged and jnp.issubdtype(value.dtype, jnp.inexact)) or (
-        equation.name == "broadcast_in_dim" and same_size
-    ):
+    if unchanged or (equation.name == "broadcast_in_dim" and same_size):
         return part._replace(in_place=False)
     if not equation.scales:
         return None

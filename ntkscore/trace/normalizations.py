@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from ntkscore.model import Logits, Points
 from ntkscore.trace.field import REDUCTIONS
 from ntkscore.trace.inside import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
+from ntkscore.trace.parameters import names_of
 from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
 
 EPSILON = 1e-5
@@ -93,28 +94,37 @@ def _centring(program: Program, root: int) -> int | None:
 
 
 def statistics(program: Program) -> frozenset[int]:
-    """Places of leaves that the network only normalises by, as by running means and variances.
+    """Places of leaves named `mean` and `var` that the network only normalises by.
 
-    A variance is a leaf under a root, to which a small constant is added; a mean is a leaf that is
-    subtracted from what this root scales.
+    A variance is a leaf under a root; a mean is a leaf that is subtracted from what this root
+    scales. A leaf of another name, or with another use, is a parameter wherever it stands.
     """
-    found = set[int]()
+    uses: dict[int, set[int]] = {}
     for each in normalizations(program):
-        (under, *_) = program.equations[each.root].values
-        variance = _leaf_alone(program, under)
-        if variance is None or under.of_point:
+        if program.equations[each.root].outputs[0].of_point:
             continue
-        found.add(variance)
-        if each.centring is not None:
-            means = (_leaf_alone(program, v) for v in program.equations[each.centring].values)
-            found |= {mean for mean in means if mean is not None}
-    return frozenset(found)
+        for name, place in ("var", each.root), ("mean", each.centring):
+            if place is None:
+                continue
+            for value in program.equations[place].values:
+                leaf, user = _origin(program, value, place)
+                if leaf in program.leaves:
+                    index = program.leaves.index(leaf)
+                    if names_of(program.paths[index])[-1:] == [name]:
+                        uses.setdefault(index, set()).add(user)
+    return frozenset(
+        leaf for leaf, places in uses.items() if {*program.users[program.leaves[leaf]]} <= places
+    )
 
 
-def _leaf_alone(program: Program, value: Value) -> int | None:
-    """The place of the leaf that a value is, but for its shape and a constant added."""
-    leaf = program.before(value, SHAPING | {"add"})
-    return program.leaves.index(leaf) if leaf in program.leaves else None
+def _origin(program: Program, value: Value, user: int) -> tuple[Value, int]:
+    """What a value is but for its shape and a constant added; and the equation that takes this."""
+    while (maker := program.maker(value)) is not None and len(maker.values) == 1:
+        if maker.name not in SHAPING | {"add", "max"}:
+            break
+        user = program.place(value) or 0
+        (value,) = maker.values
+    return value, user
 
 
 def image_normalizer(program: Program) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Sets of parameters, by the kinds that the leaves' names tell apart."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,10 @@ PARAMETER_SETS: dict[str, tuple[str, ...]] = {
 
 FIXED = "fixed"
 """In place of a kind, of a leaf that is no parameter and is held constant."""
+COLLECTIONS = {"batch_stats", "cache", "constants", "intermediates", "perturbations", "state"}
+"""Flax linen's collections of variables that are no parameters."""
+RUNNING = ("running_", "moving_")
+"""How the names of statistics begin that a normalisation keeps."""
 KIND_OF_LEAF = {
     "kernel": "weight",
     "weight": "weight",
@@ -35,7 +39,7 @@ def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
     return sum(others, first)
 
 
-def is_floating(leaf: Array) -> bool:
+def is_floating(leaf: Any) -> bool:
     """Whether an array is of real numbers in floating point."""
     return jnp.issubdtype(leaf.dtype, jnp.floating)
 
@@ -69,8 +73,7 @@ def kind_or_none(path: tuple, leaf: Any) -> str | None:
         path: of the leaf.
         leaf: an array, or anything with its `shape`.
     """
-    for entry in reversed(path):
-        name = getattr(entry, "key", getattr(entry, "name", None))
+    for name in reversed(names_of(path)):
         if name in KIND_OF_LEAF:
             # PyTorch's and equinox's normalisations call their scale a weight.
             vector = name == "weight" and len(leaf.shape) < 2
@@ -94,26 +97,29 @@ def kinds_by_name(params: PyTree) -> list[str]:
 
 
 def split_parameters(
-    params: PyTree, parameters: str, fixed: frozenset[int] | None = None
+    params: PyTree, parameters: str, kinds: Sequence[str] | None = None
 ) -> tuple[PyTree, PyTree]:
     """The parameters of a set and the others, as two trees with None for absent leaves.
 
     Args:
         params: as a `Model` has them.
         parameters: a name in `PARAMETER_SETS`.
-        fixed: places of leaves that are no parameters; `fixed_leaves` if left out.
+        kinds: of the leaves, `FIXED` for no parameters; by their names if left out.
 
     Raises:
         InputError: if the set is not `all` and a leaf has no name that tells its kind.
     """
     paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
-    fixed, tree = fixed_leaves(params) if fixed is None else fixed, jax.tree.structure(params)
-    chosen = [
-        place not in fixed
-        and (parameters == "all" or kind_of(path, leaf) in PARAMETER_SETS[parameters])
-        for place, (path, leaf) in enumerate(zip(paths, leaves, strict=True))
+    if kinds is None:
+        fixed, named = fixed_leaves(params), parameters != "all"
+        kinds = [
+            FIXED if place in fixed else kind_of(path, leaf) if named else "weight"
+            for place, (path, leaf) in enumerate(zip(paths, leaves, strict=True))
+        ]
+    pairs = [
+        (leaf, kind in PARAMETER_SETS[parameters]) for leaf, kind in zip(leaves, kinds, strict=True)
     ]
-    pairs = list(zip(leaves, chosen, strict=True))
+    tree = jax.tree.structure(params)
     inside = jax.tree.unflatten(tree, [leaf if is_in else None for leaf, is_in in pairs])
     outside = jax.tree.unflatten(tree, [None if is_in else leaf for leaf, is_in in pairs])
     return inside, outside
@@ -129,8 +135,10 @@ def join_parameters(inside: PyTree, outside: PyTree) -> PyTree:
 def fixed_leaves(params: PyTree) -> frozenset[int]:
     """Places of leaves that are no parameters, and are held constant.
 
-    They are whole numbers; of flax linen's variables all collections but `params`; of flax nnx's
-    state all variables but `Param`.
+    They are whole numbers, random keys and others without a gradient; leaves named `running_…` or
+    `moving_…`, or below the name `batch_stats`; linen's `COLLECTIONS` beside the collection
+    `params`; of flax nnx's state all variables but `Param`. Leaves named `mean` and `var` are held constant where the
+    network normalises by them alone (`ntkscore.trace.normalizations.statistics`).
 
     Args:
         params: as a `Model` has them.
@@ -141,19 +149,33 @@ def fixed_leaves(params: PyTree) -> frozenset[int]:
         >>> fixed_leaves(variables)
         frozenset({0})
     """
-    linen = isinstance(params, Mapping) and "params" in params
+    linen = isinstance(params, Mapping) and isinstance(params.get("params"), Mapping)
     fixed, place = set[int](), 0
     # Variables of nnx are nodes of their own, which say what they are.
     variables = lambda node: _has_base(node, "Variable")  # noqa: E731
     for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=variables):
-        leaves = jax.tree.leaves(node)
-        first = getattr(path[0], "key", None) if path else None
-        other = (linen and first != "params") or (variables(node) and not _has_base(node, "Param"))
-        for leaf in leaves:
-            if other or not jnp.issubdtype(leaf.dtype, np.inexact):
+        collection = linen and names_of(path)[0] in COLLECTIONS
+        other = variables(node) and not _has_base(node, "Param")
+        for inner, leaf in jax.tree_util.tree_leaves_with_path(node):
+            *above, last = "", *names_of((*path, *inner))
+            running = last.startswith(RUNNING) or "batch_stats" in above
+            if collection or other or running or not is_floating(leaf):
                 fixed.add(place)
             place += 1
     return frozenset(fixed)
+
+
+def beside_params(params: PyTree) -> list[str]:
+    """Names beside a collection `params` that linen's `COLLECTIONS` do not have."""
+    if not (isinstance(params, Mapping) and isinstance(params.get("params"), Mapping)):
+        return []
+    return sorted(str(name) for name in params if name not in COLLECTIONS | {"params"})
+
+
+def names_of(path: tuple) -> list[str]:
+    """The names on the path to a leaf, without numbers."""
+    names = (getattr(entry, "key", getattr(entry, "name", None)) for entry in path)
+    return [name for name in names if isinstance(name, str)]
 
 
 def _has_base(node: Any, name: str) -> bool:

@@ -20,12 +20,13 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
-from ntkscore.trace.contributions import contributions_of, shares_of
+from ntkscore.trace.contributions import UNCHANGED, contributions_of, shares_of
+from ntkscore.trace.inside import SHAPING
 from ntkscore.trace.logits import fast_gradients
 from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
-from ntkscore.trace.sites import Product
+from ntkscore.trace.sites import Product, Site
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -158,7 +159,7 @@ class TracedPasses:
                 "expected logits that depend on the images, got some that are the same for all; "
                 "use the second argument of apply"
             )
-        self._logits = logits
+        self._logits, self.dtype = logits, logits.dtype
         self.contributions = contributions_of(program)
         self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
         self._features = self.blocks or [*self.rectifiers.values()]
@@ -177,19 +178,22 @@ class TracedPasses:
         return [path for leaf, path in enumerate(self.program.paths) if leaf not in used]
 
     def _kind(self, leaf: int) -> str:
-        """The kind of a leaf: by its name, or by what is done with it."""
-        program = self.program
-        if named := kind_or_none(program.paths[leaf], program.leaves[leaf]):
-            return named
-        sites = [site for each in self.contributions if leaf in each.leaves for site in each.sites]
-        used = {
-            site.equation.name
-            for site in sites
-            if any(leaf in value.leaves for value in site.weights)
-        }
-        if used and used <= {"add", "sub", "concatenate", "stack"}:
-            return "shift"
-        return "scale" if used and used <= {"mul", "div"} else "weight"
+        """The kind of a leaf: by what is done with it, by its name where it is changed before."""
+        program, value = self.program, self.program.leaves[leaf]
+        uses = [
+            (site, weight)
+            for each in self.contributions
+            if leaf in each.leaves
+            for site in each.sites
+            for weight in site.weights
+            if leaf in weight.leaves
+        ]
+        kinds = {_kind_by_use(program, site) for site, _ in uses}
+        of_use = kinds.pop() if len(kinds) == 1 else None
+        if all(program.before(weight, SHAPING | UNCHANGED) == value for _, weight in uses):
+            by_name = kind_or_none(program.paths[leaf], value)
+            return of_use or by_name or "weight"
+        return kind_or_none(program.paths[leaf], value) or of_use or "weight"
 
     def origin(self, params: PyTree, point: Array) -> str:
         """The operation that first computes a value that is not finite at a point, in words."""
@@ -368,6 +372,19 @@ class TracedPasses:
         """
         leaves = jax.tree.leaves(params)
         return normalizations.standardized(self.program, leaves, points, others)
+
+
+def _kind_by_use(program: Program, site: Site) -> str | None:
+    """The kind of the weights of a site; None where the operation does not tell."""
+    if site.equation.name in ("add", "sub", "concatenate"):
+        return "shift"
+    if site.equation.name in ("mul", "div"):
+        # A product may be written as a multiplication of repeated values, and a sum.
+        makers = [program.maker(value) for value in site.points]
+        users = [program.equations[place] for place in program.users.get(site.outputs[0], [])]
+        repeated = any(maker and maker.name == "broadcast_in_dim" for maker in makers)
+        return "weight" if repeated and any(u.name == "reduce_sum" for u in users) else "scale"
+    return "weight" if site.product is not None else None
 
 
 def _fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:

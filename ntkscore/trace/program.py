@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import Array, PyTree
 
+from ntkscore.errors import InputError
 from ntkscore.trace.layouts import FastConvolution, Layout, is_plain
+from ntkscore.trace.windows import function_of
 
 LONGEST_LOOP = 16
 """Steps of a loop that is unrolled; a longer one stays an equation of its own."""
@@ -29,6 +31,10 @@ ONE_DTYPE = ({np.dtype("float32")}, {np.dtype("float64")})
 """Those of all arrays of a convolution that has a fast form."""
 Instead = Mapping[int, Callable[..., Any]]
 """Functions that replace equations, by place."""
+
+
+class NotAlone(InputError):
+    """A network does not take a batch of one point, and so cannot be traced at one."""
 
 
 class Constant(NamedTuple):
@@ -110,6 +116,9 @@ class Program:
         point: of the shape and dtype of one point.
         fixed: places of leaves that count as constants.
 
+    Raises:
+        NotAlone: if the network does not take a batch of one point.
+
     Attributes:
         equations: in the order in which they can be computed.
         leaves: the values of the weights' leaves, as `jax.tree.leaves` has them.
@@ -137,7 +146,12 @@ class Program:
         def one(leaves: Sequence[Array], point: Array) -> Array:
             return apply(jax.tree.unflatten(tree, leaves), point[None])[0]
 
-        closed = jax.make_jaxpr(one)(list(leaves), point)
+        try:
+            closed = jax.make_jaxpr(one)(list(leaves), point)
+        except Exception as error:
+            raise NotAlone(_alone(f"{type(error).__name__}: {error}")) from error
+        if len(closed.out_avals[0].shape) != 1:
+            raise NotAlone(_alone(f"logits of shape {closed.out_avals[0].shape}"))
         *weights, last = closed.jaxpr.invars
         self.leaves = tuple(
             self._new(each.aval, frozenset([k]) - fixed, False) for k, each in enumerate(weights)
@@ -156,7 +170,8 @@ class Program:
                 array = jnp.asarray(array)
         numeric = not jnp.issubdtype(array.dtype, jax.dtypes.extended)
         if array.size == 1 and numeric and not isinstance(array, Tracer):
-            return Constant(array)
+            # NumPy's, since a comparison with one of JAX's is a tracer under an outer trace.
+            return Constant(np.asarray(array))
         value = self._new(array, frozenset(), False)
         self.constants[value] = array
         return value
@@ -194,7 +209,8 @@ class Program:
         if inputs and len(known) == len(inputs) and small:
             # Numbers that functions are given are read as if they stood there themselves.
             with jax.ensure_compile_time_eval():
-                return [Constant(out) for out in function(*(each.value for each in known))]
+                outputs = function(*(each.value for each in known))
+                return [self._constant(out) for out in outputs]
         if name == "cond" and isinstance(inputs[0], Constant):
             return self._inline(options["branches"][int(inputs[0].value)], inputs[1:])
         leaves = frozenset[int]().union(*(each.leaves for each in inputs))
@@ -334,30 +350,21 @@ class Program:
         return {**arrays, **{value: before[value] for value in cut}}
 
 
+def _alone(found: str) -> str:
+    first, *_ = found.splitlines()
+    return (
+        f"expected logits (1, classes) of a batch of one point, got {first}; name the axes that "
+        "apply squeezes or reduces, or choose the implementation auto or ntvp"
+    )
+
+
 def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
     """An equation as a function of all its inputs."""
-    primitive, options = equation.primitive, equation.params
-    if not any("jaxpr" in name for name in options):
-
-        def bind(*inputs: Any) -> list[Array]:
-            out = primitive.bind(*inputs, **options)
-            return list(out) if primitive.multiple_results else [out]
-
-        dtypes = {variable.aval.dtype for variable in (*equation.invars, *equation.outvars)}
-        if is_plain(primitive.name, options) and dtypes in ONE_DTYPE:
-            return FastConvolution(bind, Layout.of(options), options["precision"])
-        return bind
-    # What holds functions of its own, such as a rule for its derivative, is left to JAX as a whole.
-    places = {v: k for k, v in enumerate(equation.invars) if not isinstance(v, Literal)}
-    alone = jaxpr.replace(
-        constvars=[],
-        invars=[*places],
-        outvars=equation.outvars,
-        eqns=[equation],
-        debug_info=jaxpr.debug_info.with_unknown_names(),
-    )
-    function = jaxpr_as_fun(ClosedJaxpr(alone, ()))
-    return lambda *inputs: list(function(*(inputs[k] for k in places.values())))
+    function, options = function_of(equation, jaxpr), equation.params
+    dtypes = {variable.aval.dtype for variable in (*equation.invars, *equation.outvars)}
+    if is_plain(equation.primitive.name, options) and dtypes in ONE_DTYPE:
+        return FastConvolution(function, Layout.of(options), options["precision"])
+    return function
 
 
 def read(arrays: Mapping[Value, Any], atom: Atom) -> Any:

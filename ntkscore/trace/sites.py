@@ -295,6 +295,8 @@ def _product(
     if not len(weights) == len(points) == 1:
         return None
     (x,), (w,), (out,) = points, weights, equation.outputs
+    if not all(jnp.issubdtype(each.dtype, jnp.floating) for each in (x, w, out)):
+        return None  # of complex numbers, whose products are not these
     left = equation.inputs[0] == x
     if equation.name == "dot_general":
         return MatrixProduct.of(equation.options["dimension_numbers"], x, w, left)

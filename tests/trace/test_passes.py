@@ -630,7 +630,7 @@ def test_sets_of_points_have_the_kernel_of_all() -> None:
         assert error(got, whole[np.ix_(members, members)]) < EXACT
 
 
-def test_parts_by_kind_follow_names_and_else_what_is_done_with_a_leaf() -> None:
+def test_parts_by_kind_follow_what_is_done_with_a_leaf_and_else_its_name() -> None:
     def apply(w: Any, x: Array) -> Array:
         x = (x @ w[0]) * w[1] + w[2]
         return head(jnp.take(w[3], jnp.argmax(x, -1), axis=0) + x - w[4])
@@ -644,8 +644,8 @@ def test_parts_by_kind_follow_names_and_else_what_is_done_with_a_leaf() -> None:
     ordered = Model(lambda w, x: apply([w[name] for name in names], x), named)
     passes = passes_of(ordered, jnp.ones((1, 6)))
     assert isinstance(passes, TracedPasses)
-    # As `jax.tree.leaves` has them; a vector that is called a weight is a scale.
-    assert passes.kinds == ["shift", "weight", "scale", "shift", "scale"]
+    # As `jax.tree.leaves` has them; what rows are taken of tells nothing.
+    assert passes.kinds == ["weight", "scale", "shift", "shift", "shift"]
 
 
 def test_a_constant_of_one_entry_is_a_number() -> None:

@@ -1,0 +1,158 @@
+"""Kernels held against the plain Jacobian of their network, which knows nothing of a trace.
+
+The Jacobian is JAX's own, of one point after the other, in float64 where the network allows it. It
+is compiled on the CPU without optimizations, so that it shares neither our equations nor the
+compiler's simplifications with the kernel that it checks.
+"""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ntkscore.kernels.readouts import READOUTS
+from ntkscore.model import Model, Points
+from ntkscore.trace.parameters import PARAMETER_SETS, is_floating
+from ntkscore.trace.passes import TracedPasses
+from ntkscore.trace.products import gram as gram_of
+
+PLAINLY = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_disable_hlo_passes": "algsimp",
+}
+"""How the compiler is told to leave a program as it is."""
+ROUNDING = 1e-3
+"""Relative difference of two kernels that float32 explains; above it, float64 decides."""
+EXACT = 1e-5
+"""Relative difference that float64 explains."""
+ByLeaf = dict[int, Float[np.ndarray, "m m"]]
+"""Kernels of single leaves, by place."""
+
+
+def wrong_leaves(
+    gram: Float[Array, "m m"],
+    model: Model,
+    points: Points,
+    labels: Array,
+    output: str,
+    parameters: str,
+) -> list[str] | None:
+    """The leaves whose kernel is not that of the plain Jacobian; None where the kernel is right.
+
+    Args:
+        gram: the kernel of a few points, from a trace of the network.
+        model: the network.
+        points, labels, output, parameters: as for `ntkscore.ntk`.
+    """
+    arrays = jax.device_put((model.params, points, labels), _host())
+    with jax.default_device(_host()):
+        for dtype in (jnp.float64, None):
+            with jax.enable_x64(True) if dtype else nullcontext():
+                params, at, classes = jax.tree.map(lambda a, d=dtype: _cast(a, d), arrays)
+                same = model._replace(params=params)
+                try:
+                    passes = TracedPasses(same, jax.ShapeDtypeStruct(at.shape[1:], at.dtype))
+                    plain = plain_kernels(same, passes, at, classes, output)
+                except (TypeError, ValueError):
+                    if dtype:  # a network that takes its own dtypes alone
+                        continue
+                    raise
+                chosen = [k for k in plain if passes.kinds[k] in PARAMETER_SETS[parameters]]
+                want = sum((plain[k] for k in chosen), np.zeros(gram.shape))
+                if distance(np.asarray(gram, np.float64), want, want) <= ROUNDING:
+                    return None
+                traced = traced_kernels(same, passes, at, classes, output)
+                limit = EXACT if dtype else ROUNDING
+                none = np.zeros(gram.shape)
+                wrong = [
+                    k
+                    for k in chosen
+                    if distance(traced.get(k, none), plain[k], want) > limit / len(chosen)
+                ]
+                return [jax.tree_util.keystr(passes.program.paths[k]) for k in wrong] or None
+    return None
+
+
+def plain_kernels(
+    model: Model, passes: TracedPasses, points: Points, labels: Array, output: str
+) -> ByLeaf:
+    """The kernel of each leaf that is a parameter, by the plain Jacobian."""
+    leaves, tree = jax.tree.flatten(model.params)
+    trained = [place for place in range(len(leaves)) if place not in passes.fixed]
+
+    def one(own: list[Array], leaves: list[Array], point: Array, cotangent: Array) -> Any:
+        def of_own(own: list[Array]) -> Array:
+            changed = dict(zip(trained, own, strict=True))
+            whole = [changed.get(place, leaf) for place, leaf in enumerate(leaves)]
+            return model.apply(jax.tree.unflatten(tree, whole), point[None])[0]
+
+        logits, pullback = jax.vjp(of_own, own)
+        return logits, pullback(cotangent)[0]
+
+    own = [leaves[place] for place in trained]
+    like = passes.program.logits
+    nothing = jnp.zeros(like.shape, like.dtype)
+    lowered = jax.jit(one).lower(own, leaves, points[0], nothing)
+    compiled = lowered.compile(compiler_options=dict(PLAINLY))
+    logits = jnp.stack([compiled(own, leaves, point, nothing)[0] for point in points])
+    found: ByLeaf = {place: np.zeros((len(points),) * 2) for place in trained}
+    for cotangents in READOUTS[output](logits, labels):
+        pairs = zip(points, cotangents, strict=True)
+        rows = [compiled(own, leaves, point, cotangent)[1] for point, cotangent in pairs]
+        for place, *each in zip(trained, *rows, strict=True):
+            found[place] += _square(each)
+    return found
+
+
+def traced_kernels(
+    model: Model, passes: TracedPasses, points: Points, labels: Array, output: str
+) -> ByLeaf:
+    """The same kernels by the trace."""
+
+    @jax.jit
+    def factors_of(params: PyTree, points: Points) -> Any:
+        logits, kept = passes.forward(params, points)
+        cotangents = READOUTS[output](logits, labels)
+        return [passes.factors(params, kept, each)[1] for each in cotangents]
+
+    found: dict[int, Any] = {}
+    for factors in factors_of(model.params, points):
+        for each, (values, cotangents) in zip(passes.contributions, factors, strict=True):
+            if each.part is None:
+                grams: Mapping[int, Any] = dict(zip(each.leaves, map(_square, values), strict=True))
+            else:
+                sets = [[(values, cotangents)]]
+                own = gram_of(each.products, (len(points),), 1, sets)[0]
+                grams = {each.part.leaf: each.part.factor**2 * np.asarray(own)}
+            for leaf, one in grams.items():
+                found[leaf] = found.get(leaf, 0) + one
+    return found
+
+
+def distance(got: np.ndarray, want: np.ndarray, whole: np.ndarray) -> float:
+    """The largest difference of two kernels' entries, relative to the points' own in the whole."""
+    sizes = np.sqrt(np.abs(np.diag(whole)))
+    scale = np.maximum(np.outer(sizes, sizes), np.finfo(np.float64).tiny)
+    return float(np.nan_to_num(np.abs(got - want) / scale, nan=np.inf).max())
+
+
+def _square(rows: Any) -> np.ndarray:
+    flat = np.stack([np.asarray(row, np.float64).ravel() for row in rows])
+    return flat @ flat.T
+
+
+def _cast(array: Array, dtype: Any) -> Array:
+    return array.astype(dtype) if dtype and is_floating(array) else array
+
+
+def _host() -> Any:
+    """The CPU, or the first device where JAX has none."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.local_devices()[0]

@@ -1,0 +1,102 @@
+"""A network's function, known by what it computes.
+
+What a function captures can change from call to call: an attribute, a NumPy array, a global. Two
+functions can be equal to Python and compute different things. So a program is never found again by
+the function that it came from, but by the function's trace.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jaxtyping import Array, PyTree
+
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+JAX = os.path.dirname(jax.__file__)
+
+
+class Function:
+    """A function of a network; equal to another one that has the same trace.
+
+    Args:
+        apply: logits of (params, points).
+        trace: of the function, at the shapes that the program is for.
+    """
+
+    def __init__(self, apply: Callable[..., Array], *traces: ClosedJaxpr) -> None:
+        self.apply = apply
+        texts = [ADDRESS.sub("", str(trace)) for trace in traces]
+        arrays = [_digest(array) for trace in traces for array in _constants(trace)]
+        self._content = *texts, *arrays
+
+    def __call__(self, params: PyTree, points: Array) -> Array:
+        return self.apply(params, points)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Function) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+
+def traced(apply: Callable[..., Array], params: PyTree, points: Any) -> tuple[Function, Any]:
+    """A network's function as it is now, and the shape of its logits; nothing is computed.
+
+    Args:
+        apply: logits of (params, points).
+        params: the weights, or their shapes.
+        points: of the shape and dtype of those that it will be given.
+    """
+    # A function of its own, since JAX remembers the trace of one that it has seen.
+    once = lambda *inputs: apply(*inputs)  # noqa: E731
+    trace, shape = jax.make_jaxpr(once, return_shape=True)(params, points)
+    if not _has_own_derivatives(trace.jaxpr):
+        return Function(apply, trace), shape
+
+    def pulled_back(params: PyTree, points: Any) -> PyTree:
+        logits, pullback = jax.vjp(lambda params: apply(params, points), params)
+        return pullback(logits)
+
+    return Function(apply, trace, jax.make_jaxpr(pulled_back)(params, points)), shape
+
+
+def _functions(jaxpr: Jaxpr) -> Iterator[tuple[str, ClosedJaxpr | Jaxpr]]:
+    """The functions that a function's equations hold, and those within them, by operation."""
+    for equation in jaxpr.eqns:
+        for option in equation.params.values():
+            for each in option if isinstance(option, tuple) else (option,):
+                if isinstance(each, ClosedJaxpr | Jaxpr):
+                    yield equation.primitive.name, each
+                    yield from _functions(getattr(each, "jaxpr", each))
+
+
+def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
+    """The arrays that a function closes over, in all functions that it holds."""
+    yield from closed.consts
+    for _, each in _functions(closed.jaxpr):
+        yield from getattr(each, "consts", ())
+
+
+def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
+    """Whether a derivative is a rule of its own, which a trace of the function does not show.
+
+    JAX's own rules, such as that of its ReLU, are always the same.
+    """
+    return any(
+        name.startswith("custom_")
+        and not str(getattr(each, "jaxpr", each).debug_info.func_filename).startswith(JAX)
+        for name, each in _functions(jaxpr)
+    )
+
+
+def _digest(array: Any) -> tuple[Any, ...]:
+    """Shape, dtype and a hash of an array's values."""
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    values = np.ascontiguousarray(array)
+    return values.shape, str(values.dtype), hashlib.blake2b(values.view(np.uint8)).hexdigest()
