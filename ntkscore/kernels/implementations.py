@@ -134,12 +134,12 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
     inside, outside = _split(model, points, parameters)
     apply, index = with_windows_apart(model.apply), jnp.arange(len(points))
     of_weights = lambda inside: apply(join_parameters(inside, outside), points)  # noqa: E731
-    push = None
     try:
         logits, push = jax.linearize(of_weights, inside)
+        jax.eval_shape(jax.vmap(push), jax.tree.map(lambda leaf: leaf[None], inside))
         pull = jax.linear_transpose(push, inside)
     except TypeError:  # what JAX raises for functions that it can only differentiate backward
-        logits, pull = jax.vjp(of_weights, inside)
+        push, (logits, pull) = None, jax.vjp(of_weights, inside)
 
     def kernel(cotangent: Logits) -> Array:
         def row(j: Int[Array, ""]) -> PyTree:

@@ -1,11 +1,12 @@
 """A network's rectifiers, blocks and axes of channels, read from its trace."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import JaxprEqn, jaxprs_in_params
 from jaxtyping import Array, Float
 
@@ -43,43 +44,89 @@ def rectifiers(program: Program) -> dict[Value, Value]:
 
 def _rectified(program: Program, equation: Equation) -> Value | None:
     """The value that an equation rectifies; None where it rectifies none."""
-    if equation.name == "max" and _zero(equation.inputs):
-        return None if _under_a_root(program, equation) else equation.values[0]
+    values = equation.values
+    if equation.name in ("max", "min") and _zeros(program, equation.inputs):
+        (x,) = (each for each in values if not _zeros(program, [each]))
+        return None if _under_a_root(program, equation) else x
     if equation.name == "custom_jvp_call":
         names = {each.primitive.name for each in _inner(equation.options)} - INLINED
         rectifies = "max" in names and names <= {"max", "min"}
-        return equation.values[0] if rectifies else None
-    if equation.name == "select_n" and len(equation.values) > 1:
-        maker = program.maker(equation.values[0])
-        if maker is None or maker.name not in ("ge", "gt", "le", "lt") or not _zero(maker.inputs):
-            return None
-        x = maker.values[0]
-        return x if all(_of_alone(program, each, x) for each in equation.values[1:]) else None
-    if equation.name == "mul" and len(equation.values) == 2:
-        for one, gate in (equation.values, equation.values[::-1]):
+        return values[0] if rectifies else None
+    if equation.name == "select_n" and len(values) > 1:
+        x = _compared(program, values[0])
+        alone = (_of_alone(program, each, x, learned=True) for each in values[1:] if x)
+        return x if x and all(alone) else None
+    if equation.name in ("mul", "max", "min", "add", "sub") and len(values) == 2:
+        for one, gate in (values, values[::-1]):
             x = _unscaled(program, one)
-            if gate != x and x.of_point and _of_alone(program, gate, x, GATES):
-                return x
+            if not x.of_point or gate == x or not x.leaves:
+                continue
+            if equation.name == "mul":
+                if _of_alone(program, gate, x, GATES) or _compared(program, gate) == x:
+                    return x
+            # max(x, a·x), and (x + |x|) / 2.
+            elif equation.name in ("max", "min"):
+                if _unscaled(program, gate, by_leaves=True) == x:
+                    return x
+            elif (maker := program.maker(_unscaled(program, gate))) and maker.name == "abs":
+                if _unscaled(program, maker.values[0]) == x:
+                    return x
     return None
 
 
-def _zero(inputs: tuple[Atom, ...]) -> bool:
-    constants = [each.value for each in inputs if isinstance(each, Constant)]
-    return any(np.ndim(each) == 0 and each == 0 for each in constants)
+def _compared(program: Program, value: Value) -> Value | None:
+    """The value that another is a comparison with zero of, or the sign of."""
+    maker = program.maker(program.before(value, {"convert_element_type", "stop_gradient"}))
+    if maker is None or maker.name not in ("ge", "gt", "le", "lt", "sign"):
+        return None
+    if maker.name != "sign" and not _zeros(program, maker.inputs):
+        return None
+    return next((each for each in maker.values if not _zeros(program, [each])), None)
 
 
-def _unscaled(program: Program, value: Value) -> Value:
-    """A value before it was cast, or multiplied by a constant."""
+def _zeros(program: Program, atoms: Sequence[Atom]) -> bool:
+    """Whether a number among some is zero, or an array of zeros."""
+    for atom in atoms:
+        if isinstance(atom, Value) and not atom.of_point and not atom.leaves:
+            made = program.before(atom, SHAPING) if program.maker(atom) else atom
+            maker = program.maker(made)
+            if maker is not None and maker.name in SHAPING:
+                atom = maker.inputs[0]
+            elif made in program.constants:
+                atom = Constant(program.constants[made])
+        if isinstance(atom, Constant) and not isinstance(atom.value, Tracer):
+            if not np.any(np.asarray(atom.value)):
+                return True
+    return False
+
+
+def _unscaled(program: Program, value: Value, by_leaves: bool = False) -> Value:
+    """A value before it was cast, or multiplied by a constant, or by what weights alone make."""
     while (equation := program.maker(value)) is not None:
         cast = equation.name == "convert_element_type" and len(equation.values) == 1
-        if not (cast or equation.scales):
+        learned = by_leaves and equation.name == "mul" and len(equation.points) == 1
+        if not (cast or equation.scales or learned):
             break
-        (value,) = equation.values
+        (value,) = equation.points or equation.values
     return value
 
 
-def _of_alone(program: Program, value: Value, x: Value, through: Collection[str] = ()) -> bool:
-    """Whether a value is a function of each number of x alone, with one of some operations."""
+def _of_alone(
+    program: Program,
+    value: Value,
+    x: Value,
+    through: Collection[str] = (),
+    learned: bool = False,
+) -> bool:
+    """Whether a value is a function of each number of x alone.
+
+    Args:
+        program: the network.
+        value: the value.
+        x: the other one.
+        through: operations of which there must be one, if there are any.
+        learned: whether weights may take part, as the slope of PReLU does.
+    """
     pending, visited, met = [value], {x}, not through
     while pending:
         value = pending.pop()
@@ -87,7 +134,7 @@ def _of_alone(program: Program, value: Value, x: Value, through: Collection[str]
             continue
         visited.add(value)
         equation = program.maker(value)
-        if not value.of_point and not value.leaves:
+        if not value.of_point and (learned or not value.leaves):
             continue
         if equation is None or equation.name not in POINTWISE or not value.of_point:
             return False

@@ -137,8 +137,8 @@ def fixed_leaves(params: PyTree) -> frozenset[int]:
 
     They are whole numbers, random keys and others without a gradient; leaves named `running_…` or
     `moving_…`, or below the name `batch_stats`; linen's `COLLECTIONS` beside the collection
-    `params`; of flax nnx's state all variables but `Param`. Leaves named `mean` and `var` are held constant where the
-    network normalises by them alone (`ntkscore.trace.normalizations.statistics`).
+    `params`; of flax nnx's state all variables but `Param`. Leaves named `mean` and `var` are held
+    constant where the network normalises by them alone (`normalizations.statistics`).
 
     Args:
         params: as a `Model` has them.
