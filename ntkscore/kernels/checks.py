@@ -186,7 +186,13 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
 def passes_for(model: Model, points: Points, memory: int | None) -> tuple[Model, Passes]:
     """The passes of a network; one that takes no batch of one point is computed batch by batch."""
     try:
-        return model, passes_in_blocks(model, points, memory)
+        passes = passes_in_blocks(model, points, memory)
+        if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
+            log.warning(
+                "the normalisations hold mean 0 and variance 1, as new ones do, and so normalise "
+                "nothing; measure them on your images first (docs/networks.md)"
+            )
+        return model, passes
     except NotAlone as error:
         log.warning("%s; it is computed column by column, as if its points were coupled", error)
         model = model._replace(coupled=True)

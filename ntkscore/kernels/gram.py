@@ -83,8 +83,11 @@ def check_kernel_choices(output: str, parameters: str, implementation: str) -> N
 
 
 @lru_cache(maxsize=4)
-def _compiled(model: Model, *choices: str) -> Callable[[PyTree, Points, Labels], Array]:
+def _compiled(
+    model: Model, output: str, parameters: str, name: str
+) -> Callable[[PyTree, Points, Labels], Array]:
     """The kernel of a network without its weights; few are remembered, since spaces' are large."""
+    choices = output, parameters, name
     return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])
 
 

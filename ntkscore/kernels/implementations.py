@@ -134,6 +134,7 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
     inside, outside = _split(model, points, parameters)
     apply, index = with_windows_apart(model.apply), jnp.arange(len(points))
     of_weights = lambda inside: apply(join_parameters(inside, outside), points)  # noqa: E731
+    push: Callable[[PyTree], Logits] | None
     try:
         logits, push = jax.linearize(of_weights, inside)
         jax.eval_shape(jax.vmap(push), jax.tree.map(lambda leaf: leaf[None], inside))
@@ -149,7 +150,7 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
         if push is None:
             rows = jax.tree.leaves(lax.map(row, index, batch_size=COLUMNS))
             return _product([leaf.reshape(len(index), -1) for leaf in rows], cotangent)
-        column = lambda j: jnp.sum(push(row(j)) * cotangent, 1)  # noqa: E731
+        column = lambda j, push=push: jnp.sum(push(row(j)) * cotangent, 1)  # noqa: E731
         # `map` stacks the columns as rows.
         return lax.map(column, index, batch_size=COLUMNS).T
 

@@ -79,6 +79,8 @@ def spectrum_of(
     return Spectrum(matrix, values, labels, vectors, bool(values[0] <= floor))
 
 
+ASYMMETRY = 1e-2
+"""Difference of mirror images, relative to the largest entry, that rounding explains."""
 SYMMETRIC = tuple(kernel for kernel in KERNELS if kernel not in ASYMMETRIC)
 KERNEL = Quantity("gram", SYMMETRIC)
 """The symmetric kernels, which have eigenvalues and eigenvectors."""
@@ -175,10 +177,26 @@ def measure(
         positive semidefinite, or constant, likewise; one that is singular only those that divide
         by λ_min.
 
+    Raises:
+        InputError: if the matrix is not square, complex, or not symmetric where it should be.
+
     Example:
         >>> measure(np.diag([1.0, 2.0, 5.0]), labels=np.arange(3))["lambda_max"]
         Measurement(value=5.0, status='ok')
     """
+    if np.iscomplexobj(kernel):
+        raise InputError(
+            f"expected a kernel of real numbers, got {np.asarray(kernel).dtype}; give its real part"
+        )
+    matrix = np.asarray(kernel, np.float64)
+    if symmetric and np.isfinite(matrix).all() and matrix.shape == matrix.T.shape:
+        apart = np.abs(matrix - matrix.T).max(initial=0)
+        if apart > ASYMMETRY * np.abs(matrix).max(initial=0):
+            raise InputError(
+                "expected a symmetric kernel, got entries that differ from their mirror images by "
+                f"{apart:.3g}; give K(X, X), or symmetric=False for a kernel between two sets of "
+                "points"
+            )
     scores = scores_of((SYMMETRIC if symmetric else ASYMMETRIC)[0])
     found = spectrum_of(kernel, labels, symmetric)
     return {name: score(found) for name, score in scores.items()}

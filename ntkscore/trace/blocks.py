@@ -26,6 +26,7 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.trace import normalizations
 from ntkscore.trace.parameters import beside_params
 from ntkscore.trace.passes import Kept, TracedGradient, TracedPasses, passes_of
 from ntkscore.trace.products import Factors, joined
@@ -85,6 +86,10 @@ class BlockPasses:
         self.kinds_of = traced.kinds_of
         self.right: set[tuple[str, str]] = set()
         self.devices = jax.local_devices()
+
+    def are_fresh(self, params: PyTree) -> bool:
+        """Tell whether normalisations hold the mean 0 and the variance 1 of new ones."""
+        return normalizations.are_fresh(self.traced.program, jax.tree.leaves(params))
 
     def _at(self, place: int, arrays: PyTree) -> PyTree:
         """Arrays on one of the devices, which are taken in turn."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array, PyTree
@@ -65,14 +66,14 @@ def traced(apply: Callable[..., Array], params: PyTree, points: Any) -> tuple[Fu
     return Function(apply, trace, jax.make_jaxpr(pulled_back)(params, points)), shape
 
 
-def _functions(jaxpr: Jaxpr) -> Iterator[tuple[str, ClosedJaxpr | Jaxpr]]:
+def _functions(jaxpr: Jaxpr) -> Iterator[tuple[str, Any]]:
     """The functions that a function's equations hold, and those within them, by operation."""
     for equation in jaxpr.eqns:
         for option in equation.params.values():
             for each in option if isinstance(option, tuple) else (option,):
                 if isinstance(each, ClosedJaxpr | Jaxpr):
                     yield equation.primitive.name, each
-                    yield from _functions(getattr(each, "jaxpr", each))
+                    yield from _functions(each.jaxpr if isinstance(each, ClosedJaxpr) else each)
 
 
 def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
@@ -96,7 +97,7 @@ def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
 
 def _digest(array: Any) -> tuple[Any, ...]:
     """Shape, dtype and a hash of an array's values."""
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
-    values = np.ascontiguousarray(array)
-    return values.shape, str(values.dtype), hashlib.blake2b(values.view(np.uint8)).hexdigest()
+    values = np.asarray(array)
+    return values.shape, str(values.dtype), hashlib.blake2b(values.tobytes()).hexdigest()

@@ -61,16 +61,17 @@ def _rectified(program: Program, equation: Equation) -> Value | None:
             x = _unscaled(program, one)
             if not x.of_point or gate == x or not x.leaves:
                 continue
-            if equation.name == "mul":
-                if _of_alone(program, gate, x, GATES) or _compared(program, gate) == x:
-                    return x
-            # max(x, a·x), and (x + |x|) / 2.
-            elif equation.name in ("max", "min"):
-                if _unscaled(program, gate, by_leaves=True) == x:
-                    return x
-            elif (maker := program.maker(_unscaled(program, gate))) and maker.name == "abs":
-                if _unscaled(program, maker.values[0]) == x:
-                    return x
+            match equation.name:
+                case "mul":
+                    found = _of_alone(program, gate, x, GATES) or _compared(program, gate) == x
+                case "max" | "min":  # max(x, a·x)
+                    found = _unscaled(program, gate, by_leaves=True) == x
+                case _:  # (x + |x|) / 2
+                    size = program.maker(_unscaled(program, gate))
+                    found = size is not None and size.name == "abs"
+                    found = found and x in [_unscaled(program, v) for v in size.values if size]
+            if found:
+                return x
     return None
 
 
@@ -94,9 +95,9 @@ def _zeros(program: Program, atoms: Sequence[Atom]) -> bool:
                 atom = maker.inputs[0]
             elif made in program.constants:
                 atom = Constant(program.constants[made])
-        if isinstance(atom, Constant) and not isinstance(atom.value, Tracer):
-            if not np.any(np.asarray(atom.value)):
-                return True
+        array = atom.value if isinstance(atom, Constant) else 1
+        if not isinstance(array, Tracer) and not np.any(np.asarray(array)):
+            return True
     return False
 
 

@@ -20,6 +20,9 @@ from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
 
+FRESH = 1e-2
+"""How far a variance with its summand may be from 1 and is still that of a new normalisation."""
+
 
 class Normalization(NamedTuple):
     """A normalisation by a mean and a variance: (z − μ) / √(σ² + ε).
@@ -114,6 +117,36 @@ def statistics(program: Program) -> frozenset[int]:
                         uses.setdefault(index, set()).add(user)
     return frozenset(
         leaf for leaf, places in uses.items() if {*program.users[program.leaves[leaf]]} <= places
+    )
+
+
+def are_fresh(program: Program, leaves: Sequence[Array]) -> bool:
+    """Tell whether normalisations hold the mean 0 and the variance 1 that they are made with.
+
+    Args:
+        program: the network.
+        leaves: its weights.
+    """
+    held = [
+        each
+        for each in normalizations(program)
+        if each.centring is not None
+        and not program.equations[each.root].outputs[0].of_point
+        and program.equations[each.centring].points
+    ]
+    pairs = [
+        (program.equations[each.root].values[0], mean)
+        for each in held
+        for mean in program.equations[each.centring or 0].values
+        if not mean.of_point
+    ]
+    if not pairs:
+        return False
+    wanted = {value for pair in pairs for value in pair}
+    derived = program.derive(leaves, wanted=wanted)
+    return all(
+        bool((jnp.abs(derived[variance] - 1) < FRESH).all() and (derived[mean] == 0).all())
+        for variance, mean in pairs
     )
 
 
