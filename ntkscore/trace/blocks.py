@@ -417,10 +417,9 @@ def passes_in_blocks(model: Model, points: Points, memory: int | None = None) ->
     if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
     leaves, tree = jax.tree.flatten(model.params)
-    if memory is None:
-        free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
-        # A power of two, so that a little more or less in use compiles nothing anew.
-        memory = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
+    free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
+    # A power of two, so that a little more or less in use compiles nothing anew.
+    half = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     point = (points.shape[1:], points.dtype)
-    return _block_passes(model.apply, tree, shapes, point, int(memory))
+    return _block_passes(model.apply, tree, shapes, point, half if memory is None else int(memory))

@@ -67,12 +67,18 @@ def _rectified(program: Program, equation: Equation) -> Value | None:
                 case "max" | "min":  # max(x, a·x)
                     found = _unscaled(program, gate, by_leaves=True) == x
                 case _:  # (x + |x|) / 2
-                    size = program.maker(_unscaled(program, gate))
-                    found = size is not None and size.name == "abs"
-                    found = found and x in [_unscaled(program, v) for v in size.values if size]
+                    found = _of_absolute(program, gate) == x
             if found:
                 return x
     return None
+
+
+def _of_absolute(program: Program, value: Value) -> Value | None:
+    """The value that another is the absolute value of, but for a constant factor."""
+    maker = program.maker(_unscaled(program, value))
+    if maker is None or maker.name != "abs":
+        return None
+    return _unscaled(program, maker.values[0])
 
 
 def _compared(program: Program, value: Value) -> Value | None:
