@@ -50,6 +50,8 @@ def wrong_leaves(
         points, labels, output, parameters: as for `ntkscore.ntk`.
     """
     arrays = jax.device_put((model.params, points, labels), _host())
+    found, exact, allowed = np.asarray(gram, np.float64), None, ROUNDING
+    chosen: list[int] = []
     with jax.default_device(_host()):
         for dtype in (jnp.float64, None):
             with jax.enable_x64(True) if dtype else nullcontext():
@@ -62,20 +64,20 @@ def wrong_leaves(
                     if dtype:  # a network that takes its own dtypes alone
                         continue
                     raise
-                chosen = [k for k in plain if passes.kinds[k] in PARAMETER_SETS[parameters]]
-                want = sum((plain[k] for k in chosen), np.zeros(gram.shape))
-                if distance(np.asarray(gram, np.float64), want, want) <= ROUNDING:
+                paths, kinds = passes.program.paths, PARAMETER_SETS[parameters]
+                chosen = [k for k in plain if passes.kinds[k] in kinds]
+                want = sum((plain[k] for k in chosen), np.zeros(found.shape))
+                if exact is not None:  # what rounding does to the plain Jacobian too
+                    allowed = max(ROUNDING, 2 * distance(want, exact, exact))
+                if distance(found, want, want) <= allowed:
                     return None
+                exact, none = want, np.zeros(found.shape)
                 traced = traced_kernels(same, passes, at, classes, output)
-                limit = EXACT if dtype else ROUNDING
-                none = np.zeros(gram.shape)
-                wrong = [
-                    k
-                    for k in chosen
-                    if distance(traced.get(k, none), plain[k], want) > limit / len(chosen)
-                ]
-                return [jax.tree_util.keystr(passes.program.paths[k]) for k in wrong] or None
-    return None
+                limit = (EXACT if dtype else ROUNDING) / max(1, len(chosen))
+                wrong = [k for k in chosen if distance(traced.get(k, none), plain[k], want) > limit]
+                if wrong:
+                    return [jax.tree_util.keystr(paths[k]) for k in wrong]
+    return [jax.tree_util.keystr(paths[k]) for k in chosen]
 
 
 def plain_kernels(

@@ -74,12 +74,12 @@ def _options_apart(options: Mapping[str, Any]) -> dict[str, Any]:
 
     def changed(option: Any) -> Any:
         if isinstance(option, tuple):
-            return tuple(map(changed, option)) if has_closed(option) else option
+            # Some are tuples with names.
+            return getattr(type(option), "_make", tuple)(map(changed, option))
         if isinstance(option, ClosedJaxpr) and has_windows(option.jaxpr):
             return jax.make_jaxpr(lambda *inputs: _evaluate(option, inputs))(*option.in_avals)
         return option
 
-    has_closed = lambda option: any(isinstance(each, ClosedJaxpr) for each in option)  # noqa: E731
     return {name: changed(option) for name, option in options.items()}
 
 
