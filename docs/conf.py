@@ -20,6 +20,10 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_co
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"ntkscore {version}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+# Two hyphens are the beginning of an option.
+smartquotes = False
 myst_heading_anchors = 3
 default_role = "code"
 autodoc_typehints = "none"

@@ -28,11 +28,21 @@ from experiments.paper import (
     top_operations,
 )
 from experiments.prediction import few_across, few_calibration, few_labels, few_trained
-from experiments.study import RECORDED, Experiment, Study, read_record, write_outcome
+from experiments.study import (
+    BENCHMARK,
+    DARTS_TABLE,
+    DATASET,
+    OLDER,
+    RECORDED,
+    Experiment,
+    Study,
+    check_data,
+    read_record,
+    write_outcome,
+)
 from experiments.theory.studies import THEORY
 from experiments.training import beta, corruptions, differentiable, proof
 from ntkscore.cli.display import input_errors
-from ntkscore.data.images import load_images
 from ntkscore.errors import check_choice
 from ntkscore.paths import data_home
 
@@ -124,13 +134,22 @@ PREDICTION = {
 ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION
 
 PAGES = {
-    "report": (EXPERIMENTS, "the paper's statements beside our measurements"),
-    "theory": (THEORY, "the theory's statements beside our measurements; one reads MNIST"),
-    "training": (TRAINING, "those that train networks, on CIFAR-10"),
-    "darts": (DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
-    "prediction": (PREDICTION, "accuracies predicted from those of a few trained networks"),
+    "report": (
+        *(EXPERIMENTS, "the paper's statements beside our measurements"),
+        (BENCHMARK, OLDER),
+    ),
+    "theory": (THEORY, "the theory's statements beside our measurements", ("mnist", DATASET)),
+    "training": (TRAINING, "those that train networks, on CIFAR-10", (DATASET, BENCHMARK)),
+    "darts": (
+        *(DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
+        (DARTS_TABLE, BENCHMARK),
+    ),
+    "prediction": (
+        *(PREDICTION, "accuracies predicted from those of a few trained networks"),
+        (BENCHMARK, DARTS_TABLE),
+    ),
 }
-"""Pages by name: their experiments, and what they are about."""
+"""Pages by name: their experiments, what they are about, and the data that they read."""
 
 Full = Annotated[
     bool, typer.Option("--full", help="Sizes for an accelerator, of experiments that have them.")
@@ -174,10 +193,14 @@ def _register(name: str, experiment: Experiment) -> None:
         typer.echo(f"{time.monotonic() - start:.1f} s", err=True)
 
 
-def _register_page(name: str, experiments: dict[str, Experiment], about: str) -> None:
+def _register_page(
+    name: str, experiments: dict[str, Experiment], about: str, data: tuple[str, ...]
+) -> None:
     usual = RECORDED.parent / f"{name.upper()}.md"
 
-    @app.command(name, help=f"Run experiments and write one page: {about}.")
+    @app.command(
+        name, help=f"Run experiments and write one page: {about}. Reads {', '.join(data)}."
+    )
     def command(
         data_dir: DataDir = None,
         seed: Seed = 0,
@@ -187,17 +210,16 @@ def _register_page(name: str, experiments: dict[str, Experiment], about: str) ->
     ) -> None:
         with input_errors():
             study = Study(data_home(data_dir), seed, results, full)
-            if name == "theory":
-                # Without MNIST, which some of them read late, an hour would be for nothing.
-                load_images("mnist", study.data_dir)
+            # What some of them read late would be missing after minutes, or an hour.
+            check_data(study.data_dir, data)
             report.write_page(name, study, experiments, out)
         typer.echo(out)
 
 
 for _name, _experiment in ALL.items():
     _register(_name, _experiment)
-for _name, (_experiments, _about) in PAGES.items():
-    _register_page(_name, _experiments, _about)
+for _name, _page in PAGES.items():
+    _register_page(_name, *_page)
 
 
 @app.command("record")

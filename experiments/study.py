@@ -20,6 +20,7 @@ from experiments.plotting import save
 from ntkscore.analysis.comparison import ROBUST_METRICS
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
+from ntkscore.data.datasets import DATASETS
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet, provenance
@@ -30,6 +31,11 @@ BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 DARTS_TABLE = "tiny-robustbench"
 PRINTED_TABLES = "robust-tables"
+BY_HAND = {
+    OLDER: "put acc.json of Jung, Lukasik and Keuper (2023), http://robustness.vision, there",
+    PRINTED_TABLES: "experiments/darts/printed_tables.py names its sources",
+}
+"""How the data is had that `ntkscore fetch` does not download."""
 DATASET = "cifar10"
 """The data set of all recordings, and of every experiment that does not compare data sets."""
 METRICS = ("val_acc", *ROBUST_METRICS, "autoattack")
@@ -97,6 +103,29 @@ def sum_named(name: str) -> ScoreSum:
     return found
 
 
+def check_data(data_dir: Path, names: Sequence[str]) -> None:
+    """Refuse at once where tables or images are missing, and name all of them.
+
+    Args:
+        data_dir: the folder with the data sets and tables.
+        names: of tables by their folders, of images by their data set.
+
+    Raises:
+        InputError: if the folder of any is missing.
+    """
+    folders = {
+        name: source.folder if name in DATASETS and (source := DATASETS[name].source) else name
+        for name in names
+    }
+    if missing := [name for name in names if not (data_dir / folders[name]).is_dir()]:
+        ways = [BY_HAND.get(name, f"run `ntkscore fetch {name}`") for name in missing]
+        raise InputError(
+            f"expected {' and '.join(f'{folders[name]}/' for name in names)} in {data_dir}, got no "
+            f"{' and no '.join(f'{folders[name]}/' for name in missing)}: {'; '.join(ways)}; or "
+            "name another folder by --data-dir"
+        )
+
+
 @dataclass(frozen=True)
 class Study:
     """Tables, recordings and random seed of an experiment.
@@ -138,7 +167,7 @@ class Study:
     @cached_property
     def table(self) -> Table:
         """NAS-RobBench-201: adversarially trained networks."""
-        return load_table(self.data_dir / BENCHMARK)
+        return self._table(BENCHMARK)
 
     def accuracy(self, cells: Iterable[object], metric: str = METRIC) -> np.ndarray:
         """Accuracies of cells on CIFAR-10."""
@@ -152,12 +181,16 @@ class Study:
     @cached_property
     def older(self) -> Table:
         """The older table: the same cells, trained without attacks."""
-        return load_table(self.data_dir / OLDER)
+        return self._table(OLDER)
 
     @cached_property
     def darts(self) -> Table:
         """Tiny-RobustBench: DARTS cells, trained adversarially."""
-        return load_table(self.data_dir / DARTS_TABLE)
+        return self._table(DARTS_TABLE)
+
+    def _table(self, name: str) -> Table:
+        check_data(self.data_dir, (name,))
+        return load_table(self.data_dir / name)
 
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the tables' and the recordings' files, by path inside their folders."""

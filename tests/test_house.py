@@ -1,13 +1,18 @@
 """Imports run one way, and the rooms know no more than they should."""
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
+import ntkscore
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
@@ -163,3 +168,36 @@ def test_the_wheel_works_from_an_empty_folder(tmp_path: Path) -> None:
     command = [tmp_path / "venv" / "bin" / "ntkscore", "score", "010", "--space", "residual"]
     printed = run(*command, "--width", "8", "--samples", "4", "--format", "csv")
     assert printed.count("\n") == 74 and "lambda_min" in printed
+
+
+def test_an_editable_install_puts_the_clone_on_the_path() -> None:
+    """The rule that the next test tries: without it the clone's folder hides the package."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert build["setuptools"]["package-dir"] == {"": "."}
+
+
+@pytest.mark.thorough
+def test_the_package_is_found_beside_its_clone(tmp_path: Path) -> None:
+    """A script in the folder above a clone `ntkscore` that pip installed as the README says."""
+    clone = tmp_path / "ntkscore"
+    for package in ("ntkscore", "cells", "attacks", "experiments"):
+        (clone / package).mkdir(parents=True)
+        (clone / package / "__init__.py").touch()
+    for name in (
+        *("pyproject.toml", "README.md", "LICENSE"),
+        *("ntkscore/__init__.py", "ntkscore/__init__.pyi"),
+    ):
+        shutil.copy(ROOT / name, clone / name)
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*command: object, folder: Path = tmp_path) -> str:
+        return subprocess.check_output(list(map(str, command)), cwd=folder, env=own, text=True)
+
+    run(python, "-m", "pip", "install", "--no-deps", "-q", "--editable", clone)
+    named = "import ntkscore, experiments; print(ntkscore.__version__, ntkscore.__file__)"
+    assert run(python, "-c", named).split() == [
+        ntkscore.__version__,
+        str(clone / "ntkscore" / "__init__.py"),
+    ]

@@ -1,5 +1,6 @@
 """Scores of architectures, or of a network of your own, in memory."""
 
+import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,12 +19,17 @@ from ntkscore.kernels.checks import (
     check_pixels,
     checked_model,
 )
+from ntkscore.kernels.joint import Stack
 from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run import devices
 from ntkscore.run.engine import by_shape
 from ntkscore.run.job import choices_of
 from ntkscore.run.scorer import Pending, Scorer, dtype_of, kernels, precision
+
+ALIKE = 1e-3
+"""Relative spread over the images, of a kernel or of logits, below which they hardly differ."""
+log = logging.getLogger("ntkscore")
 
 
 def _frame(
@@ -141,6 +147,8 @@ def score_network(
         InputError: if images, labels or logits do not fit, or an image's logits depend on the
             others and the model does not say so.
 
+    A network that hardly tells the images apart is a warning of the logger `ntkscore`.
+
     Example:
         >>> import jax, jax.numpy as jnp
         >>> def apply(params, x):
@@ -161,6 +169,34 @@ def score_network(
         key = jax.random.fold_in(jax.random.key(seed), 1)
         model = checked_model(model, dtype)
         found = kernels(model, config, images.astype(dtype), labels, config.rhos, key)
+        _tell_alike(name, model, images.astype(dtype), found)
     alone = jax.tree.map(lambda array: np.asarray(array)[None], found)
     rows = Pending([{"network": name, "seed": seed}], alone, labels, config).rows()
     return _frame(rows, {"dataset": dataset}, {"space": "network"}, config)
+
+
+def _spread(matrix: np.ndarray) -> float:
+    """The largest difference along the first axis, relative to the largest entry."""
+    return float(np.ptp(matrix, axis=0).max() / max(np.abs(matrix).max(), np.finfo(float).tiny))
+
+
+def _tell_alike(name: str, model: Model, images: np.ndarray, found: Stack) -> None:
+    """Warn where the clean kernel hardly differs between the images, and say what is known of why.
+
+    Scores of such a kernel are `constant`, or say more about rounding than about the network.
+    """
+    kernel = _spread(found.kernel("clean"))
+    if not kernel <= ALIKE:
+        return
+    logits = _spread(np.asarray(jax.jit(lambda *given: model.apply(*given))(model.params, images)))
+    if logits <= ALIKE:
+        why = (
+            f"nor do its logits ({logits:.0e}); normalisations with fresh statistics (mean 0, "
+            "variance 1) do this in a deep network: give them calibrated ones, those of images"
+        )
+    else:
+        why = f"though its logits do ({logits:.0e}): its weights act alike on all images"
+    log.warning(
+        "the kernels of %s hardly differ between the images (relative spread %.0e), %s",
+        *(name, kernel, why),
+    )

@@ -4,6 +4,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from itertools import zip_longest
 from typing import Annotated
 
 import typer
@@ -32,7 +33,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
         InputError: if there is no such space.
     """
     named = None
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
     return app(space_class(named) if named else NASBench201)
@@ -40,7 +41,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
 
 def app(space: type[Space]) -> typer.Typer:
     """The commands, with the options of a space."""
-    made = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     made.callback()(_start)
     for function in COMMANDS:
         made.command()(registered(function, space))
@@ -51,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command `ntkscore`.
 
     Args:
-        arguments: of the command; the process's own if left out.
+        arguments: of the command; the process's own if left out. Without any it prints the help.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         with input_errors():
             run = app_for(words)

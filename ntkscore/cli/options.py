@@ -59,8 +59,7 @@ Top = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Rows to print, from the best or strongest down; if left out, the first few of a "
-        "table and all of JSON and CSV.",
+        help="How many rows to print; if left out, the first few in a table, all in JSON and CSV.",
     ),
 ]
 BatchSize = Annotated[
@@ -75,8 +74,8 @@ SpaceName = Annotated[
     str | None,
     typer.Option(
         "--space",
-        help=f"Search space: {', '.join(SPACES)}, or a Python file that defines one; that of a "
-        "result directory if left out, else nasbench201. With --help, its options.",
+        help=f"Search space: {', '.join(SPACES)}, or a Python file that defines one; if left out, "
+        "that of the run, else nasbench201. `rank --space darts --help` shows DARTS' options.",
     ),
 ]
 
@@ -92,8 +91,8 @@ class Drawn:
     seed: int = option(0, "Random seed for images, weights and the choice of cells.")
     reference: str | None = option(
         None,
-        "Result directory that was scored in the same way, such as that of a whole space, to rank "
-        "among its networks; if left out, one in the package, where one fits.",
+        "A finished run with the same settings: networks get a percentile among its networks. If "
+        "left out, the package's own, where the settings match.",
     )
 
     def job(self, config: Config, space: Space) -> "Job":

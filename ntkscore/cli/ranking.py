@@ -46,8 +46,9 @@ def rank(
     cells: Annotated[
         str | None,
         typer.Option(
-            help="Set of cells: distinct, all, table, random:K, table:K, a file, or names; of "
-            "darts also published; distinct if left out, of a finished run all."
+            help="Which cells: distinct (no two compute the same), all, random:64, table, "
+            "table:64, a text file, or names with commas; of darts also published. Distinct if "
+            "left out, of a finished run all."
         ),
     ] = None,
     table: Annotated[Path | None, typer.Option(help="Benchmark table, for --cells table.")] = None,

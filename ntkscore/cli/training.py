@@ -116,7 +116,7 @@ def choose(
     space: Space,
     format: o.OutputFormat = Format.table,
 ) -> None:
-    """Train a few networks of a run, each chosen by what those before it reached. Resumes."""
+    """Train networks of a run one by one, each chosen by the results so far. Resumes."""
     from ntkscore.api.prediction import Campaign
     from ntkscore.api.runs import space_in
     from ntkscore.training.few import (

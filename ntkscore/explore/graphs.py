@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("none", "skip", "conv 1×1", "conv 3×3", "pooling")
 """NAS-Bench-201's operations in drawings."""
-NODES = ("in", "1", "2", "out")
+NODES = ("0", "1", "2", "3")
 GENOTYPE_OPERATIONS = ("none", "max", "avg", "skip", "sep 3×3", "sep 5×5", "dil 3×3", "dil 5×5")
 """DARTS' operations in drawings."""
 GENOTYPE_NODES = ("k−2", "k−1", "0", "1", "2", "3")

@@ -36,7 +36,8 @@ def images_file(path: Path, classes: int, shape: tuple[int, ...] = (4, 32, 32, 3
 
 
 def test_help_names_every_command() -> None:
-    text = invoke("--help").stdout
+    text = invoke().stdout
+    assert text == invoke("--help").stdout
     for command in ("score", "rank", "correlate", "lookup", "verify", "fetch"):
         assert command in text
         assert "--help" in invoke(command, "--help").stdout

@@ -71,6 +71,28 @@ def test_list_names_them_all() -> None:
     assert lines[-1].startswith("recordings: space, space-pgd, trainability, perturbations")
 
 
+@pytest.mark.parametrize(
+    ("page", "there", "ways"),
+    [
+        ("report", (), ("`ntkscore fetch nas-robbench-201`", "acc.json of Jung")),
+        ("report", ("nas-robbench-201",), ("got no robustness-dataset/: put acc.json of Jung",)),
+        ("theory", (), ("`ntkscore fetch mnist`", "`ntkscore fetch cifar10`")),
+        ("training", ("cifar-10-batches-py",), ("got no nas-robbench-201/:",)),
+        ("darts", ("nas-robbench-201",), ("`ntkscore fetch tiny-robustbench`",)),
+        ("top-operations", (), ("`ntkscore fetch nas-robbench-201`",)),
+    ],
+)
+def test_data_that_is_missing_is_named_before_anything_runs(
+    tmp_path: Path, page: str, there: tuple[str, ...], ways: tuple[str, ...]
+) -> None:
+    for folder in there:
+        (tmp_path / folder).mkdir()
+    result = runner.invoke(app, [page, "--data-dir", str(tmp_path), "--out", str(tmp_path / "p")])
+    assert result.exit_code == 2 and result.stderr.startswith("error: expected ")
+    assert all(way in result.stderr for way in ways) and result.stderr.count("\n") == 1
+    assert not (tmp_path / "p").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_thorough(*QUICK, *READ))
 def test_leaves_figure_data_and_record(
@@ -161,7 +183,7 @@ def test_a_record_holds_the_size(tmp_path: Path) -> None:
 def test_says_where_tables_and_recordings_are_missing(data_dir: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, ["sparsity", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "expected a readable file" in result.stderr
+    assert "got no nas-robbench-201/: run `ntkscore fetch nas-robbench-201`" in result.stderr
     without = runner.invoke(app, ["theory", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
     assert without.exit_code == 2 and "error: expected" in without.stderr
     options = ["--data-dir", str(data_dir), "--results", str(tmp_path)]

@@ -5,6 +5,7 @@ Needs Chromium and ChromeDriver; `.ci/run` installs them where it may.
 
 import shutil
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlparse
@@ -228,6 +229,58 @@ def test_a_brush_selects_and_its_correlation_stands_beside_that_of_all(
         )
         page.find("#clear").click()
         assert "box" not in page.view and "selection" not in page.text("#agreement")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_second_plot_leaves_the_first_whole(
+    browser: Any, whole: Path, size: tuple[int, int]
+) -> None:
+    widths = """return [...document.querySelectorAll(".plot canvas")].map(
+                  (canvas) => [canvas.clientWidth, canvas.closest(".plot").clientWidth])"""
+    with Page(browser, whole, size) as page:
+        alone = page.run(widths)
+        for second, plots in (("params", 2), ("", 1), ("field", 2)):
+            page.choose("#x2", second)
+            page.wait(lambda: all(drawn == box for drawn, box in page.run(widths)))
+            assert page.run("return Object.keys(charts).length") == plots
+            assert page.run("return charts[1].getWidth()") == page.run(widths)[0][1]
+            # Below each other on a telephone, else side by side.
+            halved = plots == 2 and size == DESKTOP
+            assert (page.run(widths)[0][0] < alone[0][0] / 1.9) is halved
+
+
+def test_a_network_is_found_by_any_name_and_its_accuracy_comes_first(
+    browser: Any, whole: Path
+) -> None:
+    with Page(browser, whole, x="params", y=Y) as page:
+        page.find("#find").send_keys("323133", Keys.ENTER)
+        page.wait(lambda: page.text("#network h2") == "2581, 323133")
+        names, values = (
+            [each.text for each in page.all(f"#network {tag}")[:3]] for tag in ("dt", "dd")
+        )
+        assert names[:2] == [Y, "params"] and values[1] == "1,073,466"
+        assert page.run("return columns.get('params').whole && !columns.get(state.y).whole")
+        page.find("#find").clear()
+        page.find("#find").send_keys("999999", Keys.ENTER)
+        said = page.find("#find").get_property("validationMessage")
+        assert said == "No network 999999 on this page."
+        assert page.text("#network h2") == "2581, 323133"
+
+
+def test_the_listed_networks_are_downloaded_as_a_table(browser: Any, whole: Path) -> None:
+    with Page(browser, whole, sort="params") as page:
+        page.choose("#edges select[data-edge='0']", "3")
+        page.run(
+            """window.made = new Promise((done) => { URL.createObjectURL = (blob) => {
+                 done(blob.text()); return "data:,"; }; });
+               HTMLAnchorElement.prototype.click = () => {};"""
+        )
+        page.find("#download").click()
+        frame = pd.read_csv(StringIO(page.run("return window.made")))
+        kept = page.run("return kept.length")
+        assert len(frame) == kept > 0 and frame["params"].is_monotonic_decreasing
+        wanted = page.column("params")[page.run("return kept")]
+        np.testing.assert_array_equal(np.sort(frame["params"]), np.sort(wanted))
 
 
 def test_operations_filter(browser: Any, whole: Path) -> None:

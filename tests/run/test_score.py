@@ -236,6 +236,28 @@ def test_weights_that_the_logits_do_not_depend_on_are_named(caplog) -> None:
     assert "the logits do not depend on params['dead'], which add nothing" in caplog.messages
 
 
+@pytest.mark.parametrize(
+    ("apply", "alike"),
+    [
+        (lambda w, x: (1e-9 * x.mean((1, 2)) @ w[0] + 1) @ w[1], "nor do its logits"),
+        (lambda w, x: x.mean((1, 2)) @ jnp.eye(3) + w[1][0], "though its logits do"),
+        (lambda w, x: x.mean((1, 2)) @ w[0] @ w[1], None),
+    ],
+    ids=["logits", "gradients", "neither"],
+)
+def test_a_network_that_hardly_tells_the_images_apart_is_a_warning(
+    caplog: pytest.LogCaptureFixture, apply: Any, alike: str | None
+) -> None:
+    keys = jax.random.split(jax.random.key(0), 2)
+    weights = [jax.random.normal(key, (3, 3)) for key in keys]
+    rows = ntkscore.score_network(ntkscore.Model(apply, weights), IMAGES, LABELS, name="mine")
+    of_kernel = rows.query("kernel == 'clean' and score == 'lambda_max'")["status"]
+    said = [m for m in caplog.messages if "hardly differ between the images" in m]
+    assert list(of_kernel) == (["constant"] if alike else ["ok"])
+    assert [alike in m and "kernels of mine" in m for m in said] == ([True] if alike else [])
+    assert ("give them calibrated ones" in caplog.text) is (alike == "nor do its logits")
+
+
 def test_whole_numbers_among_the_weights_are_constants() -> None:
     """Such as the order of pixels: every measure is that of a network that closes over them."""
     order = np.random.default_rng(1).permutation(192).reshape(96, 2)

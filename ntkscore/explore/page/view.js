@@ -17,14 +17,19 @@ async function unpack() {
     const bytes = new Uint8Array(4 * N), from = 4 * N * k;
     for (let b = 0; b < 4; b++)
       for (let i = 0; i < N; i++) bytes[4 * i + b] = planes[from + b * N + i];
-    columns.set(column.id, { ...column, values: new Float32Array(bytes.buffer) });
+    const values = new Float32Array(bytes.buffer);
+    const whole = column.group === COUNTS && values.every((v) => !Number.isFinite(v) || Number.isInteger(v));
+    columns.set(column.id, { ...column, whole, values });
   });
   columns.set(SUM, { id: SUM, group: "Your ranking", direction: 1, values: new Float32Array(N).fill(NaN) });
 }
 
 const OPERATION_COLOURS = content.colours;
-// Viridis, which survives colour blindness.
-const SEQUENCE = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
+// Viridis, which survives colour blindness; on a dark ground without its darkest part.
+const LIGHT = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
+const DARK = ["#31688e", "#21918c", "#35b779", "#90d743", "#fde725"];
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const sequence = () => (dark.matches ? DARK : LIGHT);
 const OPERATIONS = content.graph ? content.graph.operations : [];
 const EDGES = content.graph ? content.graph.edges : [];
 const digit = (i, edge) => content.graph.digits[i].charCodeAt(edge) - 48;
@@ -32,10 +37,11 @@ const poolings = (i) => [...content.graph.digits[i]].filter((d) => d === String(
 
 const COUNTS = "Costs and counts";
 
-const number = (value) => {
+// A column of counts has whole numbers; any float32 above 2^24 looks like one.
+const number = (value, id) => {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (size >= 1e5 && Number.isInteger(value)) return value.toLocaleString("en");
+  if (columns.get(id)?.whole) return Math.round(value).toLocaleString("en");
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(3);
   return String(Number(value.toPrecision(4)));
 };
@@ -75,7 +81,7 @@ function read() {
     x: known("x", START.x),
     y: known("y", START.y),
     x2: known("x2", given.has("x") ? "" : START.x2),
-    colour: colours().some(([id]) => id === colour) ? colour : START.colour,
+    colour: coloured(colour) ? colour : START.colour,
     edges: EDGES.map((_, e) => (/[0-9]/.test(edges[e]) && +edges[e] < OPERATIONS.length ? +edges[e] : null)),
     ranges: new Map((given.get("ranges") || "").split(",").map((part) => part.split("*"))
       .filter(([id, ...ends]) => columns.get(id)?.group === COUNTS && ends.length === 2 && ends.every((v) => Number.isFinite(+v)))
@@ -195,7 +201,7 @@ function tellPick() {
   let text = `Pick: ${title(pick)}`;
   if (state.y !== SUM && Number.isFinite(value)) {
     const better = kept.filter((i) => (y.direction || 1) * (y.values[i] - value) > 0).length;
-    text += `, ${state.y} ${number(value)}, rank ${(better + 1).toLocaleString("en")} of ${pairs(kept, state.y, state.y).length.toLocaleString("en")} (best ${number(y.values[top])})`;
+    text += `, ${state.y} ${number(value, state.y)}, rank ${(better + 1).toLocaleString("en")} of ${pairs(kept, state.y, state.y).length.toLocaleString("en")} (best ${number(y.values[top], state.y)})`;
     text += `. The sum and ${state.y}: ${told(agreementOfAll(SUM, state.y))}`;
   }
   $("pick").textContent = text + ".";
@@ -208,14 +214,9 @@ const title = (i) => content.names[i].join(", ");
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const charts = {};
 
-function colours() {
-  const own = [];
-  if (content.graph) {
-    own.push(["poolings", "number of poolings"]);
-    EDGES.forEach(([a, b], e) => own.push([`edge${e}`, `operation on ${a}→${b}`]));
-  }
-  return [...own, ...[...columns.keys()].map((id) => [id, id])];
-}
+// Colours that are no column, and what they are called.
+const ofGraph = () => (content.graph ? [["poolings", "number of poolings"], ...EDGES.map(([a, b], e) => [`edge${e}`, `operation on ${a}→${b}`])] : []);
+const coloured = (id) => columns.has(id) || ofGraph().some(([own]) => own === id);
 
 function colourOf() {
   const id = state.colour;
@@ -227,13 +228,13 @@ function colourOf() {
   const known = kept.map((i) => values[i]).filter(Number.isFinite).sort((a, b) => a - b);
   // The middle 98 % decide, so that a few extremes leave colours for the others.
   const at = (q) => known[Math.round(q * (known.length - 1))] ?? 0;
-  return { low: at(0.01), high: at(0.99), of: (i) => values[i] };
+  return { low: at(0.01), high: at(0.99), ends: [known[0], known[known.length - 1]], of: (i) => values[i] };
 }
 
 function mix(share) {
-  const place = share * (SEQUENCE.length - 1), k = Math.min(Math.floor(place), SEQUENCE.length - 2);
+  const colours = sequence(), place = share * (colours.length - 1), k = Math.min(Math.floor(place), colours.length - 2);
   const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  const [a, b] = [parts(SEQUENCE[k]), parts(SEQUENCE[k + 1])];
+  const [a, b] = [parts(colours[k]), parts(colours[k + 1])];
   return `rgb(${a.map((v, i) => Math.round(v + (place - k) * (b[i] - v))).join(",")})`;
 }
 
@@ -245,27 +246,33 @@ function axis(id, used) {
   return {
     type: log ? "log" : "value", scale: true, name: id, nameLocation: "middle", nameGap: 28,
     nameTextStyle: { color: css("--ink"), fontSize: 13 },
-    axisLabel: { color: css("--faint"), hideOverlap: true, formatter: (v) => (log ? v.toExponential(0) : number(v)) },
+    axisLabel: { color: css("--faint"), hideOverlap: true, formatter: (v) => (log ? v.toExponential(0) : number(v, id)) },
     axisLine: { lineStyle: { color: css("--line") } }, splitLine: { lineStyle: { color: css("--line"), opacity: 0.5 } },
   };
 }
 
+// The ends of a legend, the upper one first: beyond them the last colour holds.
+function legend({ low, high, ends: [least, most] }) {
+  const id = state.colour;
+  return [`${most > high ? "≥ " : ""}${number(high, id)}`, `${id}: ${least < low ? "≤ " : ""}${number(low, id)}`];
+}
+
 function plot(place, x) {
   const dom = $(`plot-${place}`);
-  dom.hidden = !x;
   if (!x) { charts[place]?.dispose(); delete charts[place]; return; }
   charts[place] ??= start(place, dom);
+  charts[place].resize();
   const chart = charts[place], used = pairs(kept, x, state.y), colour = colourOf();
   const a = columns.get(x).values, b = columns.get(state.y).values;
   const ground = css("--ground"), ink = css("--ink");
   const map = colour.pieces
     ? { type: "piecewise", pieces: colour.pieces, orient: "horizontal", left: "center", top: 4, itemSymbol: "circle", textGap: 3, itemGap: 8 }
     : { type: "continuous", min: colour.low, max: Math.max(colour.high, colour.low + 1e-30), calculable: false, orient: "horizontal",
-        left: "center", top: 6, itemHeight: 120, itemWidth: 10, text: [number(colour.high), number(colour.low)], inRange: { color: SEQUENCE } };
+        left: "center", top: 6, itemHeight: 120, itemWidth: 10, text: legend(colour), inRange: { color: sequence() } };
   const vertical = { ...axis(state.y, used), nameGap: 46 };
   chart.setOption({
     animation: false, backgroundColor: ground, textStyle: { color: ink },
-    grid: { left: 64, right: 16, top: 48, bottom: 48 },
+    grid: { left: 64, right: 28, top: 48, bottom: 48 },
     xAxis: axis(x, used), yAxis: vertical,
     visualMap: { ...map, dimension: 2, seriesIndex: 0, textStyle: { color: css("--faint") } },
     brush: { xAxisIndex: 0, seriesIndex: 0, brushMode: "single", throttleType: "debounce", throttleDelay: 60, removeOnClick: true,
@@ -357,6 +364,8 @@ function mark() {
 
 // ---- the network under the pointer ----
 
+const grouped = (start) => [...columns.values()].filter((c) => c.group.startsWith(start)).map((c) => c.id);
+
 function show(i, keep = false) {
   if (i < 0 || (i === state.network && !keep)) return;
   state.network = i;
@@ -369,8 +378,12 @@ function draw() {
   mark();
   if (i < 0) { box.replaceChildren(element("h2", {}, "No network yet"), element("p", { class: "hint" }, "Point at one, or choose a row of the table.")); return; }
   const list = element("dl");
-  for (const column of columns.values())
-    if (Number.isFinite(column.values[i])) list.append(element("dt", {}, column.id), element("dd", {}, number(column.values[i])));
+  // What is asked for first: the axes, size, rank, accuracies and counts; then every score.
+  const first = [state.y, state.x, "params", SUM, ...grouped("Accuracy"), ...grouped(COUNTS)].filter((id) => columns.has(id));
+  for (const id of new Set([...first, ...columns.keys()])) {
+    const value = columns.get(id).values[i];
+    if (Number.isFinite(value)) list.append(element("dt", {}, id), element("dd", {}, number(value, id)));
+  }
   box.replaceChildren(element("h2", {}, title(i)), ...pictures(i), list);
   for (const row of document.querySelectorAll("#ranking tbody tr")) row.setAttribute("aria-selected", String(+row.dataset.network === i));
 }
@@ -459,13 +472,24 @@ function table() {
         const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
         if (next) { event.preventDefault(); next.focus(); }
       } }, element("td", {}, String(k + 1)), element("td", {}, title(i)));
-    for (const id of ids) row.append(element("td", {}, number(columns.get(id).values[i])));
+    for (const id of ids) row.append(element("td", {}, number(columns.get(id).values[i], id)));
     return row;
   });
   document.querySelector("#ranking tbody").replaceChildren(...rows);
   const left = among.length - order.length;
   $("ranking-title").textContent = `${count(order.length, "network")}${state.box ? " in the selection" : ""}` + (left ? `; ${left.toLocaleString("en")} more without ${state.sort}` : "");
   $("more").hidden = order.length <= state.shown;
+}
+
+// Every number of the networks that the table lists.
+function download() {
+  const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
+  const head = ["network", ...[...columns.keys()].map(quoted)];
+  const lines = sorted(selected()).map((i) => [quoted(content.names[i][0]), ...[...columns.values()].map(({ values }) => (Number.isFinite(values[i]) ? values[i] : ""))]);
+  const blob = new Blob([[head, ...lines].map((line) => line.join(",") + "\n").join("")], { type: "text/csv" });
+  const link = element("a", { href: URL.createObjectURL(blob), download: "networks.csv" });
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 // ---- joint kernels over ρ and β ----
@@ -484,12 +508,17 @@ function joint() {
   $("joint").hidden = !all.length;
   if (!all.length) return;
   const select = $("family");
-  if (!select.options.length) for (const [name] of all) select.append(element("option", { value: name }, name));
-  const members = new Map(all).get(select.value) ?? all[0][1];
+  if (!select.options.length) {
+    for (const [name] of all) select.append(element("option", { value: name }, name));
+    select.value = (all.find(([name]) => name.includes(".frobenius")) ?? all[0])[0];
+  }
+  const members = new Map(all).get(select.value);
+  $("joint-hint").textContent = `Each number is the Spearman correlation of the score at this ρ and β with ${state.y}.`;
   const betas = [...new Set(members.map((c) => c.beta))].sort((a, b) => a - b);
   const rhos = [...new Set(members.map((c) => c.rho))];
   const data = members.map((c) => [betas.indexOf(c.beta), rhos.indexOf(c.rho), agreementOfAll(c.id, state.y).spearman]);
   const known = data.map((d) => d[2]).filter(Number.isFinite), ink = css("--ink");
+  const low = Math.min(...known), high = Math.max(...known);
   $("map").style.height = `${100 + 50 * rhos.length}px`;
   heat ??= echarts.init($("map"), null, { renderer: "canvas" });
   const label = { color: css("--faint") };
@@ -499,18 +528,20 @@ function joint() {
     grid: { left: 90, right: 16, top: 30, bottom: 48 },
     xAxis: { type: "category", data: betas.map(String), name: "β", nameLocation: "middle", nameGap: 28, axisLabel: label, nameTextStyle: { color: ink } },
     yAxis: { type: "category", data: rhos, name: "ρ", axisLabel: label, nameTextStyle: { color: ink } },
-    visualMap: { show: false, min: Math.min(...known), max: Math.max(...known) + 1e-9, inRange: { color: SEQUENCE } },
-    series: [{ type: "heatmap", data, label: { show: $("map").clientWidth / betas.length > 40, formatter: (p) => correlation(p.value[2]), color: "#fff", textBorderColor: "#000", textBorderWidth: 2 } }],
+    visualMap: { show: false, min: low, max: high + 1e-9, inRange: { color: LIGHT } },
+    series: [{ type: "heatmap", label: { show: $("map").clientWidth / betas.length > 40, formatter: (p) => correlation(p.value[2]) },
+               data: data.map((value) => ({ value, label: { color: value[2] > (low + high) / 2 ? "#000" : "#fff" } })) }],
   }, true);
   $("map").setAttribute("aria-label", `Spearman of ${select.value} with ${state.y}: ` + members.map((c, k) => `β ${c.beta}, ρ ${c.rho}: ${correlation(data[k][2])}`).join("; "));
 }
 
 // ---- controls ----
 
-function fill(select, current, none) {
+function fill(select, current, none, own = []) {
   const groups = new Map();
   for (const c of columns.values()) groups.set(c.group, [...(groups.get(c.group) ?? []), c.id]);
-  select.replaceChildren(...(none ? [element("option", { value: "" }, none)] : []));
+  const before = none ? [["", none]] : own;
+  select.replaceChildren(...before.map(([value, text]) => element("option", { value }, text)));
   for (const [group, ids] of groups)
     select.append(element("optgroup", { label: group }, ...ids.map((id) => element("option", { value: id }, id))));
   select.value = current;
@@ -540,6 +571,8 @@ function moved() {
 }
 
 function scatter() {
+  // Before either is drawn: a second plot halves the first.
+  $("plot-2").hidden = !state.x2;
   plot(1, state.x);
   plot(2, state.x2);
   const lines = tellAgreement();
@@ -568,13 +601,20 @@ function begin() {
   for (const name of ["x", "y", "sort"]) fill($(name), state[name]);
   fill($("x2"), state.x2, "none");
   fill($("add"), "", "a score…");
-  $("colour").replaceChildren(...colours().map(([id, label]) => element("option", { value: id }, label)));
+  fill($("colour"), state.colour, "", ofGraph());
   for (const name of ["x", "y", "x2"])
     $(name).addEventListener("change", (event) => { state[name] = event.target.value; if (name !== "x2") state.box = null; refresh(); });
   for (const name of ["colour", "sort"]) $(name).addEventListener("change", (event) => { state[name] = event.target.value; refresh(); });
   $("ascending").addEventListener("change", (event) => { state.ascending = event.target.checked; refresh(); });
   $("clear").addEventListener("click", () => { state.box = null; drawBox(); refresh(); });
   $("family").addEventListener("change", joint);
+  $("find").addEventListener("change", ({ target }) => {
+    const wanted = target.value.trim(), i = content.names.findIndex((names) => names.includes(wanted));
+    target.setCustomValidity(wanted && i < 0 ? `No network ${wanted} on this page.` : "");
+    target.reportValidity();
+    show(i, true);
+  });
+  $("download").addEventListener("click", download);
   $("more").addEventListener("click", () => { state.shown += 200; table(); });
   $("add").addEventListener("change", (event) => {
     const id = event.target.value;
@@ -602,8 +642,9 @@ function begin() {
     $("counts").append(element("label", {}, id, ...ends));
   }
   refresh();
-  new ResizeObserver(() => { for (const chart of Object.values(charts)) { chart.resize(); chart.places = null; } heat?.resize(); mark(); }).observe($("plots"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
+  const resized = new ResizeObserver(() => { for (const chart of Object.values(charts)) { chart.resize(); chart.places = null; } heat?.resize(); mark(); });
+  for (const drawn of document.querySelectorAll(".plot")) resized.observe(drawn);
+  dark.addEventListener("change", refresh);
   addEventListener("hashchange", () => { Object.assign(state, read()); refresh(); });
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
