@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
+import numpy as np
 import pandas as pd
 
 from cells.space import Architecture, Space
@@ -16,6 +17,7 @@ from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
+from ntkscore.results.rows import column_value, constants
 from ntkscore.run.engine import Progress
 from ntkscore.run.job import Job, Step
 from ntkscore.run.search import Method, check
@@ -244,7 +246,7 @@ def percentiles(
         A percentile by network; NaN where a term of the sum failed.
 
     Raises:
-        InputError: if the reference was scored in another way, or none in the package fits.
+        InputError: if rows or reference were scored in another way, or none in the package fits.
 
     Example:
         >>> from ntkscore import NASBench201, load_images
@@ -256,7 +258,17 @@ def percentiles(
         99.6
     """
     job = Job.of(data, config, space=space, seeds=sorted(set(rows["seed"].tolist())))
-    scores = network_table(pick_rho(rows, job.config.rhos[0]), job.space)
+    rho = job.config.rhos[0]
+    rows, attack = pick_rho(rows, rho), job.config.attack_at(rho)
+    _refuse_otherwise_scored(
+        rows,
+        {
+            **constants(job.configuration),
+            **{name: getattr(job.space.task, name) for name in ("num_classes", "mean", "std")},
+            **{name: getattr(attack, name) for name in ("steps", "step_size")},
+        },
+    )
+    scores = network_table(rows, job.space)
     among = job.ranked_by(by, reference, job.space.parse(scores.index[0])).among
     if among is None:
         raise InputError(
@@ -265,6 +277,20 @@ def percentiles(
             "over the whole space that was scored like this"
         )
     return among.percentiles(scores)
+
+
+def _refuse_otherwise_scored(rows: pd.DataFrame, asked: Mapping[str, object]) -> None:
+    """Refuse rows with a column that says another thing than is asked; one may be left out."""
+    for name in filter(rows.columns.__contains__, asked):
+        expected, found = column_value(asked[name]), pd.Series(rows[name].unique(), dtype=object)
+        alike = found.isna() if expected is None else found == expected
+        if isinstance(expected, float):
+            alike = np.isclose(found.astype(float), expected)
+        if not alike.all():
+            raise InputError(
+                f"expected rows scored with {name} {expected}, as data, config and space say, got "
+                f"{name} {found[~alike].iloc[0]}; give those that the rows were scored with"
+            )
 
 
 def open_results(directory: str | PathLike[str]) -> ResultSet:

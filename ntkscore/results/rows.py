@@ -70,10 +70,17 @@ def with_constants(
     return pd.concat([first, pd.DataFrame(shared, index=rows.index), rest], axis=1)
 
 
-def _repeat(value: object, count: int) -> object:
-    """A column of one value; anything but a number becomes a text."""
-    if value is None or isinstance(value, bool | int | float):
+def column_value(value: object) -> Any:
+    """A choice as it stands in a column: anything but a number becomes a text."""
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    text = value if isinstance(value, str) else json.dumps(value)
+    return json.dumps(value)
+
+
+def _repeat(value: object, count: int) -> object:
+    """A column of one value."""
+    value = column_value(value)
+    if not isinstance(value, str):
+        return value
     # One category, and a byte for each row.
-    return pd.Categorical.from_codes(np.zeros(count, np.int8), [text])
+    return pd.Categorical.from_codes(np.zeros(count, np.int8), [value])

@@ -17,7 +17,7 @@ from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
-from ntkscore.run.processes import Share, jax_share
+from ntkscore.run.processes import Share
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
@@ -253,7 +253,7 @@ def run(
         session: what else to record about this session.
         report: called after every call to the devices.
         batch: networks per device and call; chosen automatically if left out.
-        share: the networks of this process; those of JAX's processes divide them if left out.
+        share: the networks of this process; all of them if left out.
 
     Raises:
         InputError: if something does not fit; nothing is written then.
@@ -275,7 +275,7 @@ def run(
         **(session or {}),
     }
     results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
-    shared = (share or jax_share()).of([*{space.key(a): a for a in architectures}.values()])
+    shared = (share or Share()).of([*{space.key(a): a for a in architectures}.values()])
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
     # An earlier run may have left units that nobody asks for now; they are no progress.
     done = results.finished() & wanted

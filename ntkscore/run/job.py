@@ -184,7 +184,7 @@ class Job:
             batch: networks per device and call; chosen from the free memory if left out.
             report: called after every call to the devices.
             session: what else to record about this session.
-            share: the networks of this process, of several that share the run.
+            share: the networks of this process, of several that share the run; all if left out.
 
         Raises:
             InputError: if something does not fit; nothing is written then.
