@@ -144,9 +144,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def units(count: int, seeds: int) -> str:
+    """A number of networks, which counts each seed by itself where there are several."""
+    return f"{count} networks" + (" × seeds" if seeds > 1 else "")
+
+
 def describe(progress: "RunProgress") -> str:
     """Networks done, rate, time left and failures, in a line."""
-    parts = [f"{progress.finished} of {progress.total} networks"]
+    parts = [f"{progress.finished} of {units(progress.total, progress.seeds)}"]
     if progress.resumed:
         parts.append(f"{progress.resumed} from an earlier run")
     if progress.rate:

@@ -14,7 +14,14 @@ import typer
 import ntkscore
 from cells.space import Architecture, Space
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, interruptible, print_frame, progress_display, stderr
+from ntkscore.cli.display import (
+    Format,
+    interruptible,
+    print_frame,
+    progress_display,
+    stderr,
+    units,
+)
 from ntkscore.cli.options import Ordered, Processes
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
@@ -126,8 +133,8 @@ def rank(
     ranking = job.ranking(run.results, chosen)
     if missing := job.missing(run.results, chosen):
         stderr.print(
-            f"{missing} networks are left to other processes; when all have ended, the same "
-            "command prints the whole ranking, or computes what one of them has lost"
+            f"{units(missing, len(job.seeds))} are left to other processes; when all have ended, "
+            "the same command prints the whole ranking, or computes what one of them has lost"
         )
     if share.index == 0 and not ranking.frame.empty:
         _print_ranking(ranking, run.results, format, 20, top, plot)
@@ -287,9 +294,9 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
 
 
 def _on_disk(out: str) -> str:
-    """The number of networks in a result directory, as the beginning of a sentence."""
+    """What a result directory holds, as the beginning of a sentence."""
     from ntkscore.results import ResultSet
 
     run = ResultSet.find(out)
     done = run.finished() if run else ()
-    return f"{len({key for key, _ in done})} networks are on disk"
+    return f"{units(len(done), len({seed for _, seed in done}))} are on disk"

@@ -19,7 +19,10 @@ VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "valu
 """The columns of a row behind those of its network. All others are equal in all rows of a run, and
 stored once, in its configuration."""
 
-NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies")
+FUNCTIONS = "functions"
+"""The entry of a configuration with the fingerprints of what it names (`run.fingerprints`)."""
+
+NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies", FUNCTIONS)
 """Entries of a configuration that are no column: too long, or in the rows already."""
 
 

@@ -220,6 +220,13 @@ class Scorer:
         # A program does not depend on what the host reads off.
         measured = tuple(replace(quantity, read=None) for quantity in quantities())
         registered = ATTACKS[config.attack], READOUTS[config.output], measured
+        for each in registered[:2]:
+            if type(each).__hash__ is None:
+                raise InputError(
+                    "expected an attack and a reading of the logits that can be hashed, so that "
+                    f"their program is found again, got {type(each).__name__}; give a function, "
+                    "or a frozen dataclass"
+                )
         self._whole = partial(
             _program, space, config.program, self.plan, layout_independent, *registered
         )
