@@ -47,8 +47,8 @@ def compiled(
 
     Args:
         function: what to compile; its arrays and results lie in tuples, lists and dicts.
-        described: what it depends on besides its arguments and its code: plain values, and functions and
-            dataclasses of these packages. With anything else among them, no trace is kept.
+        described: what it depends on besides its arguments and its code: plain values, and
+            functions and dataclasses of these packages. With anything else, no trace is kept.
         options: for the compiler.
     """
     folder = _folder
