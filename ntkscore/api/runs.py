@@ -22,7 +22,7 @@ from ntkscore.run.engine import Progress
 from ntkscore.run.job import Job, Step
 from ntkscore.run.search import Method, check
 from ntkscore.run.selection import select
-from ntkscore.spaces import from_record, known_space
+from ntkscore.spaces import known_space
 
 
 def rank(
@@ -150,22 +150,24 @@ def rank_results(
     by: str | None = None,
     table: Table | None = None,
     space: type[Space] | None = None,
+    rho: float | None = None,
 ) -> pd.DataFrame:
     """Rank the networks of a run by the scores on disk, over all seeds; nothing is computed.
 
     Args:
         directory: of the run; `recorded` for the scores that come with the package.
         architectures: which of its networks, as for `rank`; all of them if left out.
-        by: a score, or several joined by `+`; the default sum if left out. Of several radii the
-            run's first counts.
+        by: a score, or several joined by `+`; the default sum if left out.
         table: for the specifications `table` and `table:K`.
         space: the class of a space of your own.
+        rho: the radius that counts; not needed where the run has one.
 
     Returns:
         As `rank` does.
 
     Raises:
-        InputError: if there is no run, or it has none of the networks or lacks the scores.
+        InputError: if there is no run, or it has none of the networks, or lacks the scores or the
+            radius, or has several and none is named.
 
     Example:
         >>> ranked = rank_results("recorded", by="clean.trace")
@@ -173,7 +175,7 @@ def rank_results(
         (6466, ['rank', 'cell', 'digits', 'clean.trace'])
     """
     results = ResultSet.open(directory)
-    return ranking_of(results, architectures, by, table, space).frame
+    return ranking_of(results, architectures, by, table, space, rho).frame
 
 
 def ranking_of(
@@ -182,6 +184,7 @@ def ranking_of(
     by: str | None,
     table: Table | None,
     cls: type[Space] | None,
+    rho: float | None,
 ) -> Ranking:
     """The ranking of a run's networks over all its seeds.
 
@@ -189,13 +192,13 @@ def ranking_of(
         results: of the run.
         architectures, by, table: as for `rank_results`.
         cls: the class of the run's space, if it is one of your own.
+        rho: the radius that counts; None for the only one.
 
     Raises:
-        InputError: if the run lacks the networks or the scores.
+        InputError: if the run lacks the networks, the scores or the radius.
     """
     space = known_space(results, cls)
-    config, key = from_record(Config, results.configuration), results.identity[0]
-    rows = pick_rho(results.read(), config.rhos[0])
+    rows, key = pick_rho(results.read(), rho), results.identity[0]
     there = [space.parse(str(name)) for name in rows[key].unique()]
     wanted = there if architectures is None else select(architectures, space, table)
     chosen = set(wanted) & set(there)
@@ -208,7 +211,8 @@ def ranking_of(
     rows = rows[rows[key].isin([space.key(each) for each in chosen])]
     score = None
     if by is not None:
-        score = ScoreSum.parse(by, config.betas, cost_names(space, first), space.fewer)
+        betas = results.configuration.get("betas", Config().betas)
+        score = ScoreSum.parse(by, betas, cost_names(space, first), space.fewer)
         scores = network_table(rows, space)
         if absent := [term for term in score.terms if term not in scores]:
             raise InputError(
@@ -216,7 +220,7 @@ def ranking_of(
                 f"of {', '.join(scores.columns)}"
             )
     seeds = sorted(set(rows["seed"].tolist()))
-    among = shipped_population(results.configuration, seeds, config.rhos[0], score, space)
+    among = shipped_population(results.configuration, seeds, rows["rho"].iloc[0], score, space)
     return Ranking.of(rows, score, space, among)
 
 

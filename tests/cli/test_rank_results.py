@@ -14,8 +14,10 @@ from cells import Cell, canonical
 from cells.darts import Darts
 from ntkscore import InputError, Residual, Table, rank_results
 from ntkscore.analysis.agreement import agreement
+from ntkscore.config import Config
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
+from ntkscore.text import parse_fraction
 
 
 def printed(*arguments: object) -> pd.DataFrame:
@@ -60,15 +62,15 @@ def test_a_run_is_ranked_as_it_ranked_itself(tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--cells", "0,01,0110", *RESIDUAL_OPTIONS, "--seeds", "2", "--rho", "0.1")
     first = printed("--out", out, *options, "--rho", "0.2")
-    pd.testing.assert_frame_equal(first, printed(out))
+    pd.testing.assert_frame_equal(first, printed(out, "--rho", "0.1"))
     by = ("--by", "robust.trace")
     pd.testing.assert_frame_equal(
-        printed("--out", out, *options, "--rho", "0.2", *by), printed(out, *by)
+        printed("--out", out, *options, "--rho", "0.2", *by), printed(out, "--rho", "0.1", *by)
     )
-    assert list(rank_results(out, ["01"])["skips"]) == ["01"]
-    assert rank_results(out, space=Residual).columns.tolist() == first.columns.tolist()
+    assert list(rank_results(out, ["01"], rho=0.1)["skips"]) == ["01"]
+    assert rank_results(out, space=Residual, rho=0.1).columns.tolist() == first.columns.tolist()
     with pytest.raises(InputError, match=r"got 'clean.zico'; choose one of clean"):
-        rank_results(out, by="clean.zico")
+        rank_results(out, by="clean.zico", rho=0.1)
 
 
 @pytest.mark.slow
@@ -79,6 +81,44 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
     options = ("--cells", "0,01", "--data", data, *RESIDUAL_OPTIONS)
     first = printed("--out", tmp_path / "run", *options)
     pd.testing.assert_frame_equal(first, printed(tmp_path / "run"))
+
+
+@pytest.fixture
+def radii(tmp_path: Path) -> Path:
+    """A run of two radii, whose orders are opposite; its attack is one of its program's own."""
+    space = Residual(width=8, depth=4)
+    configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
+    configuration |= {"attack": "strong", "output": "own", "rhos": [1 / 255, 8 / 255]}
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ["skips"])
+    row = {"seed": 0, "steps": 1, "step_size": 0.1, "beta": None, "kernel": "robust"}
+    row |= {"score": "trace", "status": "ok"}
+    for place, skips in enumerate(("00", "01", "10", "11")):
+        pairs = ((1 / 255, place), (8 / 255, -place))
+        results.append([{"skips": skips, **row, "rho": r, "value": float(v)} for r, v in pairs])
+    return tmp_path / "run"
+
+
+def test_a_run_of_several_radii_is_ranked_by_the_one_that_is_named(radii: Path) -> None:
+    """Also where it is the default's; its attack is read, and need not be known here."""
+    by = ("--by", "robust.trace")
+    for rho, best in (("8/255", "00"), ("1/255", "11")):
+        found = printed(radii, *by, "--rho", rho)
+        assert f"{found['skips'][0]:02}" == best
+        assert rank_results(radii, by=by[1], rho=parse_fraction(rho))["skips"][0] == best
+        table = " ".join(invoke("rank", radii, *by, "--rho", rho).stdout.split())
+        assert f"output own, parameters all, strong, ρ = {rho}" in table
+    refused("expected one of the radii 1/255, 8/255, got none; choose", "rank", radii, *by)
+    refused("expected one of the radii 1/255, 8/255, got 3/255", "rank", radii, "--rho", "3/255")
+    twice = ("--rho", "1/255", "--rho", "8/255")
+    refused("expected one --rho to rank a finished run by, got 2", "rank", radii, *twice)
+    with pytest.raises(InputError, match="got none; choose with --rho"):
+        rank_results(radii, by=by[1])
+
+
+def test_an_option_that_does_nothing_is_refused_also_with_its_default(radii: Path) -> None:
+    for option in (("--samples", 50), ("--data", "synthetic"), ("--seeds", 1), ("--beta", 0.5)):
+        message = f"expected no {option[0]} beside a finished run"
+        refused(message, "rank", radii, "--rho", "8/255", *option)
 
 
 def test_refusals(tmp_path: Path) -> None:
