@@ -262,8 +262,15 @@ def _print_ranking(
         plot: the file of the picture; none is drawn if left out.
     """
     frame, space = ranking.frame, ranking.space
-    failed = int(frame[list(ranking.by.terms)].isna().any(axis=1).sum())
-    last = " (they come last)" if failed else ""
+    lacking = frame[list(ranking.by.terms)].isna()
+    failed, last = int(lacking.any(axis=1).sum()), ""
+    if failed:
+        absent = [term for term in ranking.by.terms if lacking[term].any()]
+        others = [term for term in ranking.by.terms if term not in absent]
+        last = "they come last"
+        if others:
+            last += f": they lack {' or '.join(absent)}; --by {'+'.join(others)} orders them too"
+        last = f" ({last})"
     note = f"{len(frame)} networks, {failed} without this score{last}, "
     note += describe_choices(results.configuration, space, rho)
     note += f"; all scores are in {results.directory}"

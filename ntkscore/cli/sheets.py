@@ -46,6 +46,8 @@ def describe_choices(scored: Mapping[str, Any], space: Space, rho: float) -> str
 
 
 ARROWS = {+1: "↑", -1: "↓", 0: ""}
+AGAINST = "!"
+"""Marks an agreement whose sign is opposite to the direction that its score declares."""
 
 
 def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
@@ -94,9 +96,14 @@ def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd
         else row.status
         for row in frame.itertuples()
     ]
+    directions = [direction_of(name, fewer) for name in frame["score"]]
+    against = [sign * rho < 0 for sign, rho in zip(directions, frame["spearman"], strict=True)]
     columns = {
         "score": frame["score"],
-        "better": [ARROWS[direction_of(name, fewer)] for name in frame["score"]],
+        "better": [
+            f"{ARROWS[sign]} {AGAINST if wrong else ''}".rstrip()
+            for sign, wrong in zip(directions, against, strict=True)
+        ],
         "cells": frame["n"],
         "failed": frame["excluded"],
         "Spearman [95 %]": interval,

@@ -51,8 +51,8 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     assert plot.read_text().startswith("<?xml")
     table = " ".join(invoke("rank", "recorded", "--top", "3").stdout.split())
     assert (
-        "6466 networks, 3 without this score (they come last), cifar10, 16 images, channels 8"
-        in table
+        "6466 networks, 3 without this score (they come last: they lack clean.naswot; --by "
+        "params+path_pools+field orders them too), cifar10, 16 images, channels 8" in table
     )
     assert "all scores are in" in table and RECORDED.name in table
 
@@ -113,6 +113,58 @@ def test_a_run_of_several_radii_is_ranked_by_the_one_that_is_named(radii: Path) 
     refused("expected one --rho to rank a finished run by, got 2", "rank", radii, *twice)
     with pytest.raises(InputError, match="got none; choose with --rho"):
         rank_results(radii, by=by[1])
+
+
+def test_networks_that_lack_a_term_come_last_and_the_note_says_what_orders_them(
+    radii: Path,
+) -> None:
+    """A term of the default that none has is left out; one that some have is not."""
+    results = ResultSet.open(radii)
+    row = {"seed": 0, "rho": 8 / 255, "steps": 1, "step_size": 0.1, "beta": None}
+    row |= {"kernel": "clean", "score": "naswot"}
+    rows = results.read().query("rho > 0.02")
+    for each in results.directory.glob("part-*"):
+        each.unlink()
+    for skips, value in (("00", 1.0), ("01", 2.0), ("10", np.nan), ("11", np.nan)):
+        status = "not_given" if np.isnan(value) else "ok"
+        one = rows[rows["skips"] == skips].to_dict("records")
+        results.append([*one, {"skips": skips, **row, "value": value, "status": status}])
+    lines = " ".join(invoke("rank", radii).stdout.split())
+    assert "Ranked by params+clean.naswot, best first" in lines
+    note = "4 networks, 2 without this score (they come last: they lack clean.naswot; --by params "
+    assert f"{note}orders them too)" in lines
+    assert list(rank_results(radii)["skips"])[2:] == ["10", "11"]
+    alone = " ".join(invoke("rank", radii, "--by", "clean.naswot").stdout.split())
+    assert "2 without this score (they come last), synthetic" in alone
+
+
+def test_an_agreement_against_the_declared_direction_is_marked(tmp_path: Path) -> None:
+    """Here a larger condition goes with better networks, and a larger trace with worse ones."""
+    keys = ["000", "001", "010", "011", "100", "101"]
+    space = Residual(width=8, depth=5)
+    configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ["skips"])
+    row = {"seed": 0, "rho": 8 / 255, "steps": 1, "step_size": 0.1, "beta": None, "status": "ok"}
+    for place, skips in enumerate(keys):
+        pairs = {"condition": place, "label_energy": -place, "trace": -place, "lambda_max": place}
+        row |= {"skips": skips, "kernel": "clean"}
+        results.append([{**row, "score": name, "value": float(v)} for name, v in pairs.items()])
+    table = tmp_path / "table.csv"
+    rows = [f"{skips},0.{place}" for place, skips in enumerate(keys)]
+    table.write_text("\n".join(["skips,pgd8", *rows]))
+    command = ("correlate", tmp_path / "run", "--table", table, "--dataset", "synthetic")
+    command += ("--metric", "pgd8", "--resamples", 20)
+    lines = invoke(*command, "--top", 99).stdout.splitlines()
+    shown = {line.split()[1]: line.split()[3:5] for line in lines if line.startswith("│ clean")}
+    assert {name.removeprefix("clean."): marks for name, marks in shown.items()} == {
+        "condition": ["↓", "!"],
+        "trace": ["↑", "!"],
+        "label_energy": ["↓", "│"],
+        "lambda_max": ["↑", "│"],
+    }
+    assert "!: here the correlation is opposite to the direction that" in " ".join(lines)
+    alone = invoke(*command, "--format", "csv").stdout
+    assert "!" not in alone
 
 
 def test_an_option_that_does_nothing_is_refused_also_with_its_default(radii: Path) -> None:
