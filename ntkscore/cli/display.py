@@ -5,6 +5,7 @@ import math
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
@@ -40,12 +41,21 @@ class Format(StrEnum):
 
 @contextmanager
 def input_errors() -> Iterator[None]:
-    """End on bad input with its one sentence and exit code 2."""
-    try:
-        yield
-    except InputError as error:
-        stderr.print(Text("error:", "red"), str(error), soft_wrap=True)
-        raise typer.Exit(2) from None
+    """End on bad input with its one sentence and exit code 2; a warning is a sentence, too."""
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if category is not UserWarning:
+            return others(message, category, *place)
+        stderr.print(Text("warning:", "yellow"), str(message), soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        try:
+            yield
+        except InputError as error:
+            stderr.print(Text("error:", "red"), str(error), soft_wrap=True)
+            raise typer.Exit(2) from None
 
 
 @contextmanager

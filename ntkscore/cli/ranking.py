@@ -103,18 +103,18 @@ def rank(
                 f"expected no {words[0]} beside a finished run, which is ranked as it is, got "
                 f"{' '.join(words)}; leave it out, or name a folder with --out instead of the run"
             )
-        rhos = config.rhos if "rhos" in given else (None,)
-        if len(rhos) > 1:
+        rho = config.rhos[0] if "rhos" in given else None
+        if rho is not None and len(config.rhos) > 1:
             raise InputError(
-                f"expected one --rho to rank a finished run by, got {len(rhos)}; give one"
+                f"expected one --rho to rank a finished run by, got {len(config.rhos)}; give one"
             )
         from ntkscore.api.runs import ranking_of
 
         results = ntkscore.open_results(directory)
         dataset, cls = results.configuration["dataset"], type(space) if space_name else None
         accuracies = None if table is None else ntkscore.load_table(table, dataset)
-        ranking = ranking_of(results, cells, ordered.by, accuracies, cls, rhos[0])
-        rho = rhos[0] if rhos[0] is not None else results.configuration["rhos"][0]
+        ranking = ranking_of(results, cells, ordered.by, accuracies, cls, rho)
+        rho = results.configuration["rhos"][0] if rho is None else rho
         _print_ranking(ranking, results, rho, format, 20, top, plot)
         return
     if out is None:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,8 @@ def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+    # The metadata of a clone are those of the day when it was installed.
+    versions["ntkscore"] = sys.modules["ntkscore"].__version__
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import metadata
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -317,7 +316,7 @@ def run(
 
 def _say_other_versions(results: ResultSet) -> None:
     """Warn that rows are added to those of another version of this package, which may differ."""
-    now = metadata.version("ntkscore")
+    now = provenance()["packages"]["ntkscore"]
     versions = {session.get("packages", {}).get("ntkscore", now) for session in results.sessions}
     if others := sorted(versions - {now}):
         warnings.warn(
