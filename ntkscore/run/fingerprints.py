@@ -98,7 +98,7 @@ def _is_installed(value: object) -> bool:
     if not isinstance(value, _NAMED) and not hasattr(value, "__wrapped__"):
         return False
     name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
-    if name is None or name == "__main__" or (name == "builtins" and hasattr(value, "__code__")):
+    if not isinstance(name, str) or name == "__main__" or (name == "builtins" and hasattr(value, "__code__")):
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
@@ -140,9 +140,11 @@ def _plain(value: Any, seen: list[Any]) -> Any:
     if isinstance(value, list):
         return [*map(plain, value)]
     if isinstance(value, Mapping):
-        return sorted([str(plain(key)), plain(each)] for key, each in value.items())
+        pairs = [(str(plain(key)), plain(each)) for key, each in value.items()]
+        return sorted(pairs, key=lambda pair: pair[0])
     if hasattr(value, "__array__") and not isinstance(value, ModuleType):
-        return digest([value])
+        with suppress(Exception):  # such as JAX's keys, which are no numbers
+            return digest([value])
     if hasattr(value, "__wrapped__"):  # such as what `jax.jit` gives
         return plain(value.__wrapped__)
     return [plain(type(value)), plain(getattr(value, "__dict__", None))]

@@ -184,6 +184,14 @@ def test_a_run_does_not_go_on_with_another_attack_of_the_same_name(
         mine.check(tmp_path / "out")
 
 
+def test_a_program_is_of_what_an_attack_refers_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = {"steps": 20}
+    monkeypatch.setitem(ATTACKS, "strong", lambda rho: Attack(rho, setting["steps"], rho / 4))
+    first, again = (Scorer(SPACE, Config(samples=4, attack="strong"))._compute for _ in range(2))
+    setting["steps"] = 2
+    assert first is again is not Scorer(SPACE, Config(samples=4, attack="strong"))._compute
+
+
 def test_an_attack_without_a_hash_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
