@@ -98,7 +98,8 @@ def _is_installed(value: object) -> bool:
     if not isinstance(value, _NAMED) and not hasattr(value, "__wrapped__"):
         return False
     name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
-    if not isinstance(name, str) or name == "__main__" or (name == "builtins" and hasattr(value, "__code__")):
+    executed = name == "builtins" and hasattr(value, "__code__")
+    if not isinstance(name, str) or name == "__main__" or executed:
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:

@@ -1,6 +1,7 @@
 """Calls of one job that follow each other; what is computed is stubbed."""
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from tiny import RESIDUAL
 import ntkscore
 from attacks import ATTACKS, Attack, pgd
 from cells.residual import Residual
-from ntkscore.cli.display import describe
+from ntkscore.cli.display import describe, input_errors
 from ntkscore.cli.ranking import _on_disk
 from ntkscore.config import Config
 from ntkscore.errors import InputError
@@ -279,7 +280,9 @@ def test_a_run_from_before_functions_were_recorded_goes_on(tmp_path: Path) -> No
     job().ranked_by("clean.trace", out, NETWORKS[0])
 
 
-def test_a_run_that_another_version_began_says_so_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_another_version_began_says_so_when_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     job().score(NETWORKS[:4], out)
     content = json.loads((out / "run.json").read_text())
@@ -288,3 +291,9 @@ def test_a_run_that_another_version_began_says_so_when_it_goes_on(tmp_path: Path
     job().score(NETWORKS[:4], out)  # nothing is computed
     with pytest.warns(UserWarning, match=r"has rows of ntkscore 0\.1\.0, and ntkscore .* goes on"):
         job().score(NETWORKS[:5], out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with input_errors():
+            job().score(NETWORKS[:6], out)
+    told = capsys.readouterr().err
+    assert told.startswith("warning: ") and told.count("\n") == 1
