@@ -23,7 +23,6 @@ from ntkscore.config import Config
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
 from ntkscore.program_cache import OURS
-from ntkscore.results.checkpoints import fingerprint as digest
 
 BUILT_IN = "built in"
 NUMBERS = ("draw", "model", "shape", "encode")
@@ -144,6 +143,8 @@ def _plain(value: Any, seen: list[Any]) -> Any:
         pairs = [(str(plain(key)), plain(each)) for key, each in value.items()]
         return sorted(pairs, key=lambda pair: pair[0])
     if hasattr(value, "__array__") and not isinstance(value, ModuleType):
+        from ntkscore.results.checkpoints import fingerprint as digest  # and with it JAX
+
         with suppress(Exception):  # such as JAX's keys, which are no numbers
             return digest([value])
     if hasattr(value, "__wrapped__"):  # such as what `jax.jit` gives
