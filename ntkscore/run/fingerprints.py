@@ -75,11 +75,12 @@ def fingerprint(*functions: object) -> str:
     functions and classes that it calls; comments, names of files and line numbers change nothing.
 
     Example:
-        >>> def scaled(factor):
-        ...     return lambda x: factor * x
-        >>> fingerprint(scaled(2)) == fingerprint(scaled(2)), fingerprint(len, np.sum)
-        (True, 'built in')
-        >>> fingerprint(scaled(2)) == fingerprint(scaled(3))
+        >>> from functools import partial
+        >>> fingerprint(len, np.sum)
+        'built in'
+        >>> fingerprint(partial(pow, 2)) == fingerprint(partial(pow, 2))
+        True
+        >>> fingerprint(partial(pow, 2)) == fingerprint(partial(pow, 3))
         False
     """
     if all(each is None or _is_installed(each) for each in functions):
