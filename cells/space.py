@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import isnan
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -355,11 +355,31 @@ class Space(ABC):
         return {"space": self.name, **self.choices()}
 
 
-@cache
+@lru_cache(maxsize=10_000)
 def _counted(space: Space, key: str | int) -> dict[str, float]:
     """Counts on the trace of an architecture's network, without those that it does not show."""
     blank = np.zeros((1, *space.task.image_shape), np.float32)
+    if type(space).network is Space.network:
+        parsed = space.parse(key)
+        shape, code = space.shape(parsed), jax.tree.map(jnp.asarray, space.encode(parsed))
+        weights = jax.tree.map(
+            lambda a: jnp.zeros(a.shape, a.dtype) if isinstance(a, jax.ShapeDtypeStruct) else a,
+            _sizes(space, shape),
+        )
+        network = space.model(shape, weights, code, jnp.asarray(blank))
+    else:
+        network = space.network(key, blank)
     # What is counted does not depend on the other images.
-    network = space.network(key, blank)._replace(coupled=False)
-    counts = reading.anatomy(network, blank).counts
+    counts = reading.anatomy(network._replace(coupled=False), blank).counts
     return {name: float(number) for name, number in counts.items() if not isnan(number)}
+
+
+@lru_cache(maxsize=1_000)
+def _sizes(space: Space, shape: Hashable) -> Any:
+    """A shape's weights, with their sizes alone in place of real numbers."""
+
+    def size(leaf: Any) -> Any:
+        real = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if real else leaf
+
+    return jax.tree.map(size, space.draw(shape, 0, np.float32))

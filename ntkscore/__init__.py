@@ -1,15 +1,16 @@
 """Train-free NTK scores for robust neural architecture search, for any network and any space.
 
 The names and their places are in `__init__.pyi`, for type checkers and for whoever runs the code.
-They are imported when they are first used, so that `import ntkscore` is quick.
+They and the modules below are imported when they are first used, so that this import is quick.
 """
 
 import ast
 import importlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _PLACES = {
@@ -23,6 +24,8 @@ __all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+            return importlib.import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _PLACES[name]
     value = globals()[name] = getattr(importlib.import_module(module), attribute)

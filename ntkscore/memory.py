@@ -14,7 +14,11 @@ def container_limit(name: str) -> str:
 
 
 def free_memory(device: Any) -> int | None:
-    """Bytes that a device has left, for a CPU all that it may use; None where it does not say."""
+    """Bytes that a device has left; None where it does not say.
+
+    For a CPU it is all memory of the machine, or of its container, whatever is in use: what others
+    use changes from moment to moment, and a run would be laid out in another way each time.
+    """
     if device.platform == "cpu":
         try:
             total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

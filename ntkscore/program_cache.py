@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from ntkscore.lazy import PyTree, jax
@@ -47,8 +47,8 @@ def compiled(
 
     Args:
         function: what to compile; its arrays and results lie in tuples, lists and dicts.
-        described: what it depends on besides its arguments: plain values, and functions and
-            dataclasses of these packages. With anything else among them, no trace is kept.
+        described: what it depends on besides its arguments and its code: plain values, and
+            functions and dataclasses of these packages. With anything else, no trace is kept.
         options: for the compiler.
     """
     folder = _folder
@@ -86,7 +86,7 @@ class _Kept:
             program = jax.jit(own, compiler_options=self._options)
             # Not every program can be written to a file on every platform.
             with suppress(_NotOurs, ValueError, NotImplementedError):
-                name = _name((static, str(tree), shapes, self._described))
+                name = _name((static, str(tree), shapes, self._described), self._function)
                 traced = _traced(self._folder / name, jax.jit(own), arrays)
                 program = jax.jit(traced, compiler_options=self._options)
             self._programs[static, tree, shapes] = program
@@ -112,13 +112,22 @@ class _NotOurs(Exception):
     """A program depends on something whose source is not that of these packages."""
 
 
-def _name(described: Any) -> str:
+def _name(described: Any, function: Callable[..., Any]) -> str:
     """A file name that differs wherever something differs that the program depends on."""
+    if not isinstance(function, FunctionType):
+        raise _NotOurs(function)
+    own = function.__module__, function.__qualname__, _instructions(function.__code__)
     # A setting may have another value in this thread than for the whole process.
     settings = {k: str(getattr(jax.config, k, v)) for k, v in jax.config.values.items()}
     versions = [version(library) for library in LIBRARIES]
-    everything = (_source(), versions, settings, jax.default_backend(), _plain(described))
+    everything = (_source(), versions, settings, jax.default_backend(), own, _plain(described))
     return hashlib.sha256(repr(everything).encode()).hexdigest()
+
+
+def _instructions(code: CodeType) -> Any:
+    """What a function's code does, whatever names its file and lines have."""
+    constants = [_instructions(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return code.co_code.hex(), code.co_names, constants
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,8 +45,9 @@ def space_class(name: str) -> type[Space]:
     """
     if name in SPACES:
         return SPACES[name]
-    file, _, wanted = name.partition(":")
-    path = Path(file).expanduser()
+    # A path may have colons of its own.
+    file, _, wanted = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
+    path = Path(file or name).expanduser()
     if path.suffix == ".py" and not path.is_file():
         raise InputError(f"expected a Python file at {path}, got no such file; check the path")
     if path.suffix != ".py":
@@ -53,13 +55,8 @@ def space_class(name: str) -> type[Space]:
             f"expected a space: {', '.join(SPACES)}, or a Python file that defines one, got "
             f"{name!r}; choose one of these"
         )
-    module_name = f"space_of_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their own module up.
-    sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    module = _executed(path.resolve(), path.stat().st_mtime_ns)
+    module_name = module.__name__
     found = _spaces_in(module)
     classes = {cls.__name__: cls for cls in found if cls.__module__ == module_name}
     if not wanted and len(classes) == 1:
@@ -83,6 +80,24 @@ def space_class(name: str) -> type[Space]:
             f"none; add a line such as name = {path.stem!r}"
         )
     return classes[wanted]
+
+
+@lru_cache
+def _executed(path: Path, changed: int) -> ModuleType:
+    """The module of a file, executed once: it may register measures and attacks too.
+
+    Args:
+        path: of the file.
+        changed: when, since a file that has changed is another one.
+    """
+    name = f"space_of_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their own module up.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def recorded_space(

@@ -54,6 +54,15 @@ def run(described: tuple, exponent: int = 2, x: jax.Array = VALUES) -> int:
     return len(traces)
 
 
+def test_functions_that_are_described_alike_have_programs_of_their_own(folder: Path) -> None:
+    functions = (lambda _, x: x + 1, lambda _, x: x * 100, lambda _, x: x * 10)
+    for function, expected in zip(functions, (VALUES + 1, VALUES * 100, VALUES * 10), strict=True):
+        for _ in range(2):
+            found = program_cache.compiled(function, (Config(),), {})((), VALUES)
+            np.testing.assert_array_equal(found, expected)
+    assert len(list(folder.iterdir())) == 3
+
+
 def test_a_second_start_traces_nothing(folder: Path) -> None:
     assert run((Config(),)) == 1
     assert run((Config(),)) == 0

@@ -19,6 +19,15 @@ def test_another_name_is_no_attribute() -> None:
         ntkscore.scores  # noqa: B018
 
 
+def test_a_module_that_the_docs_name_need_not_be_imported_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("explore", "spaces", "training"):
+        monkeypatch.delattr(ntkscore, name, raising=False)
+    assert ntkscore.explore.write_page.__module__ == "ntkscore.explore"
+    assert "residual" in ntkscore.spaces.SPACES and ntkscore.training.__path__
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_has_an_example(name: str) -> None:
     """`tests/test_examples.py` runs it."""

@@ -9,22 +9,28 @@ from tiny import invoke
 import ntkscore
 from experiments.ours.measures import RECORDINGS
 from ntkscore.paths import RECORDED, results_path
-from ntkscore.results import ResultSet
+from ntkscore.results import ResultSet, provenance
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_there_is_one_version() -> None:
-    """Of the changes the newest released one: a heading without `(unreleased)`."""
+    """Of the changes the newest released one; while others wait for a release, a version of
+    development of that, so that what is recorded now is not taken for what was released."""
     cited = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)
-    changed = re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert cited == [ntkscore.__version__] == changed[:1]
+    changes = re.findall(r"^## (\S+)(.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    released = [version for version, note in changes if not note]
+    assert cited == released[:1]
+    (newest, note), *_ = changes
+    assert note in ("", " (unreleased)")
+    assert ntkscore.__version__ == newest + (".dev0" if note else "")
 
 
 def test_version_names_versions_and_devices() -> None:
     first, packages, devices = invoke("--version").stdout.splitlines()
     assert first == f"ntkscore {ntkscore.__version__}"
     assert re.match(r"Python 3\.\d+\.\d+, jax [\d.]+, jaxlib ", packages)
+    assert provenance()["packages"]["ntkscore"] == ntkscore.__version__
     assert devices.startswith("cpu ")
 
 

@@ -16,11 +16,12 @@ from cells.space import Space
 from ntkscore.analysis.frames import default_of, network_table, pick_rho
 from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below
 from ntkscore.errors import InputError
-from ntkscore.results.result_set import ResultSet, differences
+from ntkscore.results.result_set import ResultSet, differences, leaves
+from ntkscore.results.rows import FUNCTIONS
 
 SHIPPED = Path(__file__).parents[1] / "references"
 """The result directories that come with the package, with the terms of the default score."""
-MAY_DIFFER = ("rhos", "betas", "proxies")
+MAY_DIFFER = ("rhos", "betas", "proxies", FUNCTIONS)
 """Choices that may differ from a reference's: they add rows and change no others."""
 
 EQUAL = 1e-9
@@ -92,11 +93,19 @@ def population(
             "leave the reference out"
         )
 
+    asked = json.loads(json.dumps(configuration))
     stored, current = (
         {name: value for name, value in one.items() if name not in MAY_DIFFER}
-        for one in (results.configuration, json.loads(json.dumps(configuration)))
+        for one in (results.configuration, asked)
     )
-    if differing := differences(stored, current):
+    differing = differences(stored, current)
+    # A measure that one of the two does not have changes no others.
+    theirs, ours = (
+        dict(leaves(one.get(FUNCTIONS, {}), FUNCTIONS)) for one in (results.configuration, asked)
+    )
+    both = [name for name in theirs if name in ours]
+    differing += differences({n: theirs[n] for n in both}, {n: ours[n] for n in both})
+    if differing:
         raise refuse("; ".join(differing))
     rows, key = results.read(), results.identity[0]
     try:

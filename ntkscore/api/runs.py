@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
+import numpy as np
 import pandas as pd
 
 from cells.space import Architecture, Space
@@ -16,11 +17,12 @@ from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
+from ntkscore.results.rows import column_value, constants
 from ntkscore.run.engine import Progress
 from ntkscore.run.job import Job, Step
 from ntkscore.run.search import Method, check
 from ntkscore.run.selection import select
-from ntkscore.spaces import from_record, known_space
+from ntkscore.spaces import known_space
 
 
 def rank(
@@ -148,22 +150,24 @@ def rank_results(
     by: str | None = None,
     table: Table | None = None,
     space: type[Space] | None = None,
+    rho: float | None = None,
 ) -> pd.DataFrame:
     """Rank the networks of a run by the scores on disk, over all seeds; nothing is computed.
 
     Args:
         directory: of the run; `recorded` for the scores that come with the package.
         architectures: which of its networks, as for `rank`; all of them if left out.
-        by: a score, or several joined by `+`; the default sum if left out. Of several radii the
-            run's first counts.
+        by: a score, or several joined by `+`; the default sum if left out.
         table: for the specifications `table` and `table:K`.
         space: the class of a space of your own.
+        rho: the radius that counts; not needed where the run has one.
 
     Returns:
         As `rank` does.
 
     Raises:
-        InputError: if there is no run, or it has none of the networks or lacks the scores.
+        InputError: if there is no run, or it has none of the networks, or lacks the scores or the
+            radius, or has several and none is named.
 
     Example:
         >>> ranked = rank_results("recorded", by="clean.trace")
@@ -171,7 +175,7 @@ def rank_results(
         (6466, ['rank', 'cell', 'digits', 'clean.trace'])
     """
     results = ResultSet.open(directory)
-    return ranking_of(results, architectures, by, table, space).frame
+    return ranking_of(results, architectures, by, table, space, rho).frame
 
 
 def ranking_of(
@@ -180,6 +184,7 @@ def ranking_of(
     by: str | None,
     table: Table | None,
     cls: type[Space] | None,
+    rho: float | None,
 ) -> Ranking:
     """The ranking of a run's networks over all its seeds.
 
@@ -187,13 +192,13 @@ def ranking_of(
         results: of the run.
         architectures, by, table: as for `rank_results`.
         cls: the class of the run's space, if it is one of your own.
+        rho: the radius that counts; None for the only one.
 
     Raises:
-        InputError: if the run lacks the networks or the scores.
+        InputError: if the run lacks the networks, the scores or the radius.
     """
     space = known_space(results, cls)
-    config, key = from_record(Config, results.configuration), results.identity[0]
-    rows = pick_rho(results.read(), config.rhos[0])
+    rows, key = pick_rho(results.read(), rho), results.identity[0]
     there = [space.parse(str(name)) for name in rows[key].unique()]
     wanted = there if architectures is None else select(architectures, space, table)
     chosen = set(wanted) & set(there)
@@ -206,7 +211,8 @@ def ranking_of(
     rows = rows[rows[key].isin([space.key(each) for each in chosen])]
     score = None
     if by is not None:
-        score = ScoreSum.parse(by, config.betas, cost_names(space, first), space.fewer)
+        betas = results.configuration.get("betas", Config().betas)
+        score = ScoreSum.parse(by, betas, cost_names(space, first), space.fewer)
         scores = network_table(rows, space)
         if absent := [term for term in score.terms if term not in scores]:
             raise InputError(
@@ -214,7 +220,7 @@ def ranking_of(
                 f"of {', '.join(scores.columns)}"
             )
     seeds = sorted(set(rows["seed"].tolist()))
-    among = shipped_population(results.configuration, seeds, config.rhos[0], score, space)
+    among = shipped_population(results.configuration, seeds, rows["rho"].iloc[0], score, space)
     return Ranking.of(rows, score, space, among)
 
 
@@ -244,7 +250,7 @@ def percentiles(
         A percentile by network; NaN where a term of the sum failed.
 
     Raises:
-        InputError: if the reference was scored in another way, or none in the package fits.
+        InputError: if rows or reference were scored in another way, or none in the package fits.
 
     Example:
         >>> from ntkscore import NASBench201, load_images
@@ -256,7 +262,17 @@ def percentiles(
         99.6
     """
     job = Job.of(data, config, space=space, seeds=sorted(set(rows["seed"].tolist())))
-    scores = network_table(pick_rho(rows, job.config.rhos[0]), job.space)
+    rho = job.config.rhos[0]
+    rows, attack = pick_rho(rows, rho), job.config.attack_at(rho)
+    _refuse_otherwise_scored(
+        rows,
+        {
+            **constants(job.configuration),
+            **{name: getattr(job.space.task, name) for name in ("num_classes", "mean", "std")},
+            **{name: getattr(attack, name) for name in ("steps", "step_size")},
+        },
+    )
+    scores = network_table(rows, job.space)
     among = job.ranked_by(by, reference, job.space.parse(scores.index[0])).among
     if among is None:
         raise InputError(
@@ -265,6 +281,20 @@ def percentiles(
             "over the whole space that was scored like this"
         )
     return among.percentiles(scores)
+
+
+def _refuse_otherwise_scored(rows: pd.DataFrame, asked: Mapping[str, object]) -> None:
+    """Refuse rows with a column that says another thing than is asked; one may be left out."""
+    for name in filter(rows.columns.__contains__, asked):
+        expected, found = column_value(asked[name]), pd.Series(rows[name].unique(), dtype=object)
+        alike = found.isna() if expected is None else found == expected
+        if isinstance(expected, float):
+            alike = np.isclose(found.astype(float), expected)
+        if not alike.all():
+            raise InputError(
+                f"expected rows scored with {name} {expected}, as data, config and space say, got "
+                f"{name} {found[~alike].iloc[0]}; give those that the rows were scored with"
+            )
 
 
 def open_results(directory: str | PathLike[str]) -> ResultSet:

@@ -3,7 +3,6 @@
 import platform
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from itertools import zip_longest
 from typing import Annotated
 
@@ -72,9 +71,9 @@ def _version(version: bool) -> bool:
         return version
     import jax
 
-    from ntkscore.results.result_set import PACKAGES
+    from ntkscore.results.result_set import provenance
 
-    ours, *others = (f"{name} {metadata.version(name)}" for name in PACKAGES)
+    ours, *others = (f"{name} {number}" for name, number in provenance()["packages"].items())
     print(ours)
     print(f"Python {platform.python_version()}, {', '.join(others)}")
     print(", ".join(f"{device.platform} {device.device_kind}" for device in jax.devices()))

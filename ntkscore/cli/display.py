@@ -5,6 +5,7 @@ import math
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
@@ -40,12 +41,21 @@ class Format(StrEnum):
 
 @contextmanager
 def input_errors() -> Iterator[None]:
-    """End on bad input with its one sentence and exit code 2."""
-    try:
-        yield
-    except InputError as error:
-        stderr.print(Text("error:", "red"), str(error), soft_wrap=True)
-        raise typer.Exit(2) from None
+    """End on bad input with its one sentence and exit code 2; a warning is a sentence, too."""
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if category is not UserWarning:
+            return others(message, category, *place)
+        stderr.print(Text("warning:", "yellow"), str(message), soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        try:
+            yield
+        except InputError as error:
+            stderr.print(Text("error:", "red"), str(error), soft_wrap=True)
+            raise typer.Exit(2) from None
 
 
 @contextmanager
@@ -144,9 +154,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def units(count: int, seeds: int) -> str:
+    """A number of networks, which counts each seed by itself where there are several."""
+    return f"{count} networks" + (" × seeds" if seeds > 1 else "")
+
+
 def describe(progress: "RunProgress") -> str:
     """Networks done, rate, time left and failures, in a line."""
-    parts = [f"{progress.finished} of {progress.total} networks"]
+    parts = [f"{progress.finished} of {units(progress.total, progress.seeds)}"]
     if progress.resumed:
         parts.append(f"{progress.resumed} from an earlier run")
     if progress.rate:

@@ -12,7 +12,7 @@ import typer
 import ntkscore
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, print_frame, stderr
-from ntkscore.cli.sheets import compact_agreement, strongest_first
+from ntkscore.cli.sheets import AGAINST, compact_agreement, strongest_first
 from ntkscore.data.downloads import SOURCES
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home, results_path
@@ -70,6 +70,11 @@ def correlate(
         if hidden := len(frame) - len(printed):
             note += f"; {hidden} more with --top {len(frame)}"
         printed = compact_agreement(printed, where.fewer if where else ())
+        if printed["better"].str.contains(AGAINST).any():
+            note += (
+                f"\n{AGAINST}: here the correlation is opposite to the direction that the score "
+                "declares, by which the best network is chosen"
+            )
     print_frame(printed, format, f"Agreement with {metric} on {dataset}, {len(scores)} cells", note)
     if plot is not None:
         # Costs and counts were not in the scores.

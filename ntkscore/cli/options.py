@@ -167,6 +167,14 @@ def flags_of(value: Any) -> list[str]:
     return words
 
 
+GIVEN = "given"
+"""The name of a command's parameter of the type `Given`."""
+
+
+class Given(frozenset[str]):
+    """Names of the parameters that stand on the command line, also with their default's value."""
+
+
 def _kind(hint: Any) -> Any:
     """Type of one value: for a sequence that of its elements, for an optional value its own."""
     if get_origin(hint) in (tuple, UnionType):
@@ -227,6 +235,9 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
     made, parameters = {}, []
     for parameter in inspect.signature(function).parameters.values():
         kind = parameter.annotation
+        if kind is Given:
+            parameters.append(parameter.replace(annotation=typer.Context))
+            continue
         if kind not in PANELS:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
@@ -241,7 +252,11 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
                 for path in value if isinstance(value, list) else [value]:
                     if isinstance(path, Path):
                         local(path)
-            arguments = {}
+            arguments: dict[str, Any] = {}
+            if context := values.pop(GIVEN, None):
+                sources = {name: context.get_parameter_source(name) for name in values}
+                on_line = [n for n, source in sources.items() if source.name == "COMMANDLINE"]
+                arguments[GIVEN] = Given(on_line)
             for name, (cls, hints) in made.items():
                 choices = {field: _value(hint, values.pop(field)) for field, hint in hints.items()}
                 arguments[name] = cls(**choices)

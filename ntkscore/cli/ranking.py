@@ -5,23 +5,29 @@ input is checked, so that errors are quick.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import ntkscore
-from cells.space import Architecture, Space
+from cells.space import Architecture, Space, options
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, interruptible, print_frame, progress_display, stderr
-from ntkscore.cli.options import Ordered, Processes
+from ntkscore.cli.display import (
+    Format,
+    interruptible,
+    print_frame,
+    progress_display,
+    stderr,
+    units,
+)
+from ntkscore.cli.options import Given, Ordered, Processes
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.run.search import METHODS, check
-from ntkscore.spaces import from_record
 
 if TYPE_CHECKING:
     from ntkscore.analysis.ranking import Ranking
@@ -34,7 +40,7 @@ def rank(
         str | None,
         typer.Argument(
             help="A finished run to rank as it is, or `recorded` for the package's own scores; "
-            "nothing is computed then.",
+            "nothing is computed then. Of one with several radii --rho names that which counts.",
             show_default=False,
             metavar=o.PLACE,
         ),
@@ -64,6 +70,7 @@ def rank(
         ),
     ] = None,
     *,
+    given: Given,
     processes: Processes,
     ordered: Ordered,
     config: Config,
@@ -89,22 +96,27 @@ def rank(
         _print_fit(target, job, cells or "distinct", table, ordered.seed, batch, format)
         return
     if directory is not None:
-        words = [] if out is None else ["--out", out]
-        words += [] if batch is None else ["--batch", str(batch)]
-        for each in (processes, replace(ordered, by=None), config, space):
-            words += o.flags_of(each)
-        if words:
+        fields = [f for each in (processes, ordered, config, space) for f in options(each)]
+        flags = {"out": "--out", "batch": "--batch"}
+        flags |= {f.name: f"--{o.flag_of(f)}" for f in fields if f.name not in ("by", "rhos")}
+        if words := [flag for name, flag in flags.items() if name in given]:
             raise InputError(
                 f"expected no {words[0]} beside a finished run, which is ranked as it is, got "
                 f"{' '.join(words)}; leave it out, or name a folder with --out instead of the run"
+            )
+        rho = config.rhos[0] if "rhos" in given else None
+        if rho is not None and len(config.rhos) > 1:
+            raise InputError(
+                f"expected one --rho to rank a finished run by, got {len(config.rhos)}; give one"
             )
         from ntkscore.api.runs import ranking_of
 
         results = ntkscore.open_results(directory)
         dataset, cls = results.configuration["dataset"], type(space) if space_name else None
         accuracies = None if table is None else ntkscore.load_table(table, dataset)
-        ranking = ranking_of(results, cells, ordered.by, accuracies, cls)
-        _print_ranking(ranking, results, format, 20, top, plot)
+        ranking = ranking_of(results, cells, ordered.by, accuracies, cls, rho)
+        rho = results.configuration["rhos"][0] if rho is None else rho
+        _print_ranking(ranking, results, rho, format, 20, top, plot)
         return
     if out is None:
         raise InputError(
@@ -127,11 +139,11 @@ def rank(
     ranking = job.ranking(run.results, chosen)
     if missing := job.missing(run.results, chosen):
         stderr.print(
-            f"{missing} networks are left to other processes; when all have ended, the same "
-            "command prints the whole ranking, or computes what one of them has lost"
+            f"{units(missing, len(job.seeds))} are left to other processes; when all have ended, "
+            "the same command prints the whole ranking, or computes what one of them has lost"
         )
     if share.index == 0 and not ranking.frame.empty:
-        _print_ranking(ranking, run.results, format, 20, top, plot)
+        _print_ranking(ranking, run.results, config.rhos[0], format, 20, top, plot)
 
 
 def _select(job: "Job", cells: str, table: Path | None, seed: int) -> tuple[Architecture, ...]:
@@ -213,7 +225,7 @@ def search(
                 f"{' '.join(map(str, space.names(step.best).values()))}"
             ),
         )
-    _print_ranking(ranking, ResultSet.open(out), format, 10, top, plot)
+    _print_ranking(ranking, ResultSet.open(out), config.rhos[0], format, 10, top, plot)
 
 
 def _bounds(texts: Sequence[str]) -> dict[str, float]:
@@ -233,6 +245,7 @@ def _bounds(texts: Sequence[str]) -> dict[str, float]:
 def _print_ranking(
     ranking: "Ranking",
     results: "ResultSet",
+    rho: float,
     format: Format,
     few: int,
     top: int | None,
@@ -243,17 +256,24 @@ def _print_ranking(
     Args:
         ranking: the ranking.
         results: its scores.
+        rho: the radius of those that count.
         format: a table, or for programs.
         few: rows of a table where `top` is left out.
         top: rows to print.
         plot: the file of the picture; none is drawn if left out.
     """
     frame, space = ranking.frame, ranking.space
-    failed = int(frame[list(ranking.by.terms)].isna().any(axis=1).sum())
-    last = " (they come last)" if failed else ""
+    lacking = frame[list(ranking.by.terms)].isna()
+    failed, last = int(lacking.any(axis=1).sum()), ""
+    if failed:
+        absent = [term for term in ranking.by.terms if lacking[term].any()]
+        others = [term for term in ranking.by.terms if term not in absent]
+        last = "they come last"
+        if others:
+            last += f": they lack {' or '.join(absent)}; --by {'+'.join(others)} orders them too"
+        last = f" ({last})"
     note = f"{len(frame)} networks, {failed} without this score{last}, "
-    config = from_record(Config, results.configuration)
-    note += describe_choices(results.configuration["dataset"], space, config, config.rhos[0])
+    note += describe_choices(results.configuration, space, rho)
     note += f"; all scores are in {results.directory}"
     scored = space.choices().items()
     if sizes := [f"{n} {v}" for n, v in space.trained().choices().items() if (n, v) not in scored]:
@@ -288,9 +308,9 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
 
 
 def _on_disk(out: str) -> str:
-    """The number of networks in a result directory, as the beginning of a sentence."""
+    """What a result directory holds, as the beginning of a sentence."""
     from ntkscore.results import ResultSet
 
     run = ResultSet.find(out)
     done = run.finished() if run else ()
-    return f"{len({key for key, _ in done})} networks are on disk"
+    return f"{units(len(done), len({seed for _, seed in done}))} are on disk"

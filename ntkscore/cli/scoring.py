@@ -77,7 +77,8 @@ def score(
         if among is not None and radius == config.rhos[0]:
             (place,) = among.percentiles(network_table(rows, space))
             percentile = f"Better than {place:.1f} % of {among.source}, by {among.by}."
-        choices = describe_choices(images.name, space, config, radius)
+        scored = {**config.to_dict(), "dataset": images.name}
+        choices = describe_choices(scored, space, radius)
         _print_sheet(rows, titles[key], choices, percentile)
 
 

@@ -1,7 +1,7 @@
 """Frames that a person reads: score sheets, and agreement in few columns."""
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
@@ -27,16 +27,27 @@ def title_of(space: Space, architecture: Architecture) -> str:
     return ", ".join([*names, *costs])
 
 
-def describe_choices(dataset: str, space: Space, config: Config, rho: float) -> str:
-    """The choices behind the scores of one radius, in a line."""
+def describe_choices(scored: Mapping[str, Any], space: Space, rho: float) -> str:
+    """The choices behind the scores of one radius, in a line.
+
+    Args:
+        scored: the configuration of a run, or a `Config` as plain values, with the `dataset`.
+        space: where the networks come from.
+        rho: the radius.
+    """
+    # A run may name an attack or a reading that only its own program knows.
+    scored = {**Config().to_dict(), **scored}
     chosen = [f"{name} {value}" for name, value in space.choices().items()]
-    scoring = [f"{name} {getattr(config, name)}" for name in ("output", "parameters")]
-    attack = config.attack if config.norm == "linf" else f"{config.attack} in {config.norm}"
-    images = [dataset, f"{config.samples} images"]
+    scoring = [f"{name} {scored[name]}" for name in ("output", "parameters")]
+    attack, norm = scored["attack"], scored["norm"]
+    images = [str(scored["dataset"]), f"{scored['samples']} images"]
+    attack = attack if norm == "linf" else f"{attack} in {norm}"
     return ", ".join([*images, *chosen, *scoring, attack, f"ρ = {format_rho(rho)}"])
 
 
 ARROWS = {+1: "↑", -1: "↓", 0: ""}
+AGAINST = "!"
+"""Marks an agreement whose sign is opposite to the direction that its score declares."""
 
 
 def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
@@ -85,9 +96,14 @@ def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd
         else row.status
         for row in frame.itertuples()
     ]
+    directions = [direction_of(name, fewer) for name in frame["score"]]
+    against = [sign * rho < 0 for sign, rho in zip(directions, frame["spearman"], strict=True)]
     columns = {
         "score": frame["score"],
-        "better": [ARROWS[direction_of(name, fewer)] for name in frame["score"]],
+        "better": [
+            f"{ARROWS[sign]} {AGAINST if wrong else ''}".rstrip()
+            for sign, wrong in zip(directions, against, strict=True)
+        ],
         "cells": frame["n"],
         "failed": frame["excluded"],
         "Spearman [95 %]": interval,

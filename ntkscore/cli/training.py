@@ -122,6 +122,7 @@ def choose(
     from ntkscore.training.few import (
         CHOOSES,
         DIVERGED,
+        PENDING,
         Entry,
         FewTrainings,
         train_few,
@@ -177,7 +178,9 @@ def choose(
                 )
             ended = iter([train_one(few, queue[entry], images, recipe, seed, report)])
         for each in ended:
-            stderr.print(f"{each.key}: {each.status}", soft_wrap=True)
+            others = each.status == PENDING
+            text = "another process trains it; nothing else is left here until it ends"
+            stderr.print(f"{each.key}: {text if others else each.status}", soft_wrap=True)
     frame = few.accuracies().sort_values(CHOOSES, ascending=False, kind="stable")
     if frame.empty:
         if all(each.status == DIVERGED for each in few.entries()):

@@ -153,7 +153,7 @@ def measures_at(place: str) -> dict[str, Measure]:
 def direction_of(name: str, fewer: Collection[str] = ()) -> int:
     """The sign with which a measure predicts a better network: +1, −1, or 0 for the loss.
 
-    Anything else, such as an accuracy or a parameter count, counts as +1.
+    Anything else, such as an accuracy, a parameter count or a sum of log-ranks, counts as +1.
 
     Args:
         name: a measure's, or KERNEL.MEASURE.
@@ -165,7 +165,7 @@ def direction_of(name: str, fewer: Collection[str] = ()) -> int:
     """
     if name in fewer:
         return -1
-    measure = MEASURES.get(name.rpartition(".")[2])
+    measure = None if "+" in name else MEASURES.get(name.rpartition(".")[2])
     return measure.direction if measure else +1
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ntkscore.kernels.joint import ASYMMETRIC, POINTS, Stack, block, every_kernel
+from ntkscore.kernels.joint import ASYMMETRIC, Stack, block, every_kernel
 from ntkscore.measures.declaration import (
     MEASURES,
     NOT_GIVEN,
+    PLACES,
     Measurement,
     Quantity,
     failed,
@@ -18,18 +19,21 @@ from ntkscore.measures.declaration import (
 from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
 
 
-def read(quantity: Quantity, arrays: Any, labels: np.ndarray) -> dict[str, Measurement]:
+def read(
+    quantity: Quantity, arrays: Any, labels: np.ndarray, symmetric: bool = True
+) -> dict[str, Measurement]:
     """The measurements of the measures of a quantity.
 
     Args:
         quantity: the quantity.
         arrays: from the program; None where the network did not give them.
         labels: classes of the images.
+        symmetric: whether a matrix over the images is; not one between two sets of points.
     """
     measures = measures_of(quantity)
     if arrays is None:
         return dict.fromkeys(measures, failed(NOT_GIVEN))
-    found = quantity.read(arrays) if quantity.read else spectrum_of(arrays, labels)
+    found = quantity.read(arrays) if quantity.read else spectrum_of(arrays, labels, symmetric)
     return {name: each(found) for name, each in measures.items()}
 
 
@@ -55,11 +59,11 @@ def measurements(
                 arrays = block(getattr(stack, quantity.name), place, len(labels))
             else:
                 arrays = stack.taken.get(place, {}).get(quantity.name)
-            found[place, quantity.name] = read(quantity, arrays, labels)
+            found[place, quantity.name] = read(quantity, arrays, labels, place not in ASYMMETRIC)
     # Rows list scores of matrices over the images by kernel, and other measures by measure.
-    for kernel in POINTS:
+    for kernel in PLACES:
         for quantity in requested:
-            if quantity.read is None:
+            if quantity.read is None and kernel in quantity.at:
                 for name, measurement in found[kernel, quantity.name].items():
                     yield kernel, None, name, measurement
     for name, declared in MEASURES.items():

@@ -56,15 +56,27 @@ def make_folder(directory: Path) -> None:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Make a directory, and let one process at a time into this block."""
+def locked(directory: Path, wait: bool = True) -> Iterator[bool]:
+    """Make a directory, and let one process at a time into this block.
+
+    Args:
+        directory: what is locked.
+        wait: for the process that is in the block; without it the block is entered all the same.
+
+    Yields:
+        Whether no other process is in the block.
+    """
     make_folder(directory)
     with (directory / LOCK).open("ab") as file:
+        alone = True
         if fcntl is not None:
-            # Some network file systems have no locks; there a lost update is the risk.
-            with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                alone = False
+            except OSError:
+                pass  # Some network file systems have no locks; there a lost update is the risk.
+        yield alone
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 import json
 import os
 import platform
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ from ntkscore.errors import InputError
 from ntkscore.paths import place, results_path
 from ntkscore.results.atomic import LOCK, is_temporary
 from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
-from ntkscore.results.rows import CELL, VARYING, constants, with_constants
+from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_constants
 from ntkscore.results.store import Bucket, Folder, store_at
 
 RUN = "run.json"
@@ -32,6 +33,8 @@ MERGED = "part-0-"
 PACKAGES = ("ntkscore", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "pandas", "pyarrow")
 """Packages whose versions a result may depend on."""
 READ_ATTEMPTS = 20
+_RECORDED: set[tuple[str, str]] = set()
+"""The sessions that this process has recorded: where, and all but the time."""
 
 
 def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -44,6 +47,8 @@ def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+    # The metadata of a clone are those of the day when it was installed.
+    versions["ntkscore"] = sys.modules["ntkscore"].__version__
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -66,12 +71,14 @@ class ResultSet:
         configuration: all that decides the numbers, as JSON types.
         sessions: the time, platform and versions of every session that computed rows.
         identity: names of the columns that identify a row's network, its key first.
+        kept: parts by name that stay in memory once they are read; None where none do.
     """
 
     directory: Path | str
     configuration: dict[str, Any]
     sessions: tuple[dict[str, Any], ...]
     identity: tuple[str, ...] = CELL
+    kept: dict[str, pa.Table] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def create_or_resume(
@@ -96,20 +103,28 @@ class ResultSet:
         store, configuration = store_at(place(directory)), _as_json(configuration)
         new, session = cls(store.place, configuration, (), tuple(identity)), _as_json(provenance)
         _refuse_other_files(store)
+        # However often a process comes back, its session is recorded once.
+        mark = os.path.abspath(store.place), json.dumps({**session, "time": None})
         if isinstance(store, Bucket):
             # Whoever writes it first, the same configuration is the same content.
             store.create(RUN, new._run())
-            _refuse_difference(_load_run(store, ()), configuration, new.identity)
-            name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
-            store.write(name, json.dumps(session, indent=2).encode())
-            return replace(_load_run(store, store.names()), configuration=configuration)
+            found = _load_run(store, store.names())
+            _refuse_difference(found, configuration, new.identity)
+            if mark not in _RECORDED or not found.sessions:
+                name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
+                store.write(name, json.dumps(session, indent=2).encode())
+                found = replace(found, sessions=(*found.sessions, session))
+            _RECORDED.add(mark)
+            return replace(found, configuration=_known_to(found, configuration))
         with store.locked():
             found = cls._in(store) or new
             _refuse_difference(found, configuration, new.identity)
             # Equal to the stored configuration, but in today's order.
-            sessions = (*found.sessions, session)
-            found = replace(found, configuration=configuration, sessions=sessions)
-            store.write(RUN, found._run())
+            found = replace(found, configuration=_known_to(found, configuration))
+            if mark not in _RECORDED or not found.sessions:
+                found = replace(found, sessions=(*found.sessions, session))
+                store.write(RUN, found._run())
+            _RECORDED.add(mark)
         return found
 
     @staticmethod
@@ -201,14 +216,22 @@ class ResultSet:
         rows = merge(tables, self.unit)
         return with_constants(rows, self.identity, self.configuration)
 
-    def compact(self) -> None:
+    def compact(self, most: int = 1) -> None:
         """Merge all parts into one; a crash on the way loses and repeats nothing.
+
+        Args:
+            most: parts that may stay. With more than one they also stay while the merged ones have
+                most of the rows, so that a run of many parts is not written again for each.
 
         Raises:
             InputError: a part is damaged, or the directory cannot be written.
         """
+        if len(self._parts()) <= most:
+            return
         tables = self._tables()
-        if len(tables) > 1:
+        sizes = {name: len(table) for name, table in tables.items()}
+        merged = sum(size for name, size in sizes.items() if name.startswith(MERGED))
+        if len(tables) > 1 and (most == 1 or 2 * merged <= sum(sizes.values())):
             self._write(merge(tables, self.unit), MERGED)
             store_at(self.directory).delete([*tables])
 
@@ -223,17 +246,20 @@ class ResultSet:
 
     def _tables(self, columns: Sequence[str] = ()) -> dict[str, pa.Table]:
         """Every part by name; reads again when another process compacts meanwhile."""
-        columns = columns or (*self.identity, *VARYING)
+        every = (*self.identity, *VARYING)
+        # A part never changes under its name.
+        kept, columns = ({}, columns or every) if self.kept is None else (self.kept, every)
         for _ in range(READ_ATTEMPTS):
             names = self._parts()
             try:
-                contents = store_at(self.directory).read(names)
+                contents = store_at(self.directory).read([n for n in names if n not in kept])
             except FileNotFoundError:
                 continue
-            tables = {
-                name: read_part(content, columns, f"{self.directory}/{name}")
-                for name, content in contents.items()
-            }
+            for name, content in contents.items():
+                kept[name] = read_part(content, columns, f"{self.directory}/{name}")
+            tables = {name: kept[name] for name in names}
+            for name in kept.keys() - tables.keys():
+                del kept[name]
             # A listing taken during a compaction can miss both the merged part and its sources.
             if not any(name.startswith(MERGED) and name not in tables for name in self._parts()):
                 return tables
@@ -285,9 +311,15 @@ def _refuse_other_files(store: Folder | Bucket) -> list[str]:
     return names
 
 
+def _known_to(stored: ResultSet, current: Mapping[str, object]) -> dict[str, Any]:
+    """A configuration, without functions for a run from before they were recorded."""
+    absent = {FUNCTIONS} - stored.configuration.keys()
+    return {name: value for name, value in current.items() if name not in absent}
+
+
 def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
     """The differences of two configurations of plain values, choice by choice, in words."""
-    old, new = dict(_leaves(stored)), dict(_leaves(current))
+    old, new = dict(leaves(stored)), dict(leaves(current))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
         for key in {**old, **new}
@@ -298,7 +330,7 @@ def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> 
 def _refuse_difference(
     stored: ResultSet, current: Mapping[str, object], identity: tuple[str, ...] = ()
 ) -> None:
-    differing = differences(stored.configuration, current)
+    differing = differences(stored.configuration, _known_to(stored, current))
     if identity and identity != stored.identity:
         before, now = ", ".join(stored.identity), ", ".join(identity)
         differing.append(f"names of a network: stored {before}, asked {now}")
@@ -309,9 +341,10 @@ def _refuse_difference(
         )
 
 
-def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The plain values of a configuration, each with its path, such as `recipe.epochs`."""
     if isinstance(value, dict) and value:
         for key, child in value.items():
-            yield from _leaves(child, f"{path}.{key}" if path else key)
+            yield from leaves(child, f"{path}.{key}" if path else key)
     else:
         yield path, value

@@ -19,7 +19,10 @@ VARYING = ("seed", "rho", "steps", "step_size", "beta", "kernel", "score", "valu
 """The columns of a row behind those of its network. All others are equal in all rows of a run, and
 stored once, in its configuration."""
 
-NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies")
+FUNCTIONS = "functions"
+"""The entry of a configuration with the fingerprints of what it names (`run.fingerprints`)."""
+
+NO_COLUMN = ("data_checksum", "rhos", "betas", "steps", "step_size", "proxies", FUNCTIONS)
 """Entries of a configuration that are no column: too long, or in the rows already."""
 
 
@@ -70,10 +73,17 @@ def with_constants(
     return pd.concat([first, pd.DataFrame(shared, index=rows.index), rest], axis=1)
 
 
-def _repeat(value: object, count: int) -> object:
-    """A column of one value; anything but a number becomes a text."""
-    if value is None or isinstance(value, bool | int | float):
+def column_value(value: object) -> Any:
+    """A choice as it stands in a column: anything but a number becomes a text."""
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    text = value if isinstance(value, str) else json.dumps(value)
+    return json.dumps(value)
+
+
+def _repeat(value: object, count: int) -> object:
+    """A column of one value."""
+    value = column_value(value)
+    if not isinstance(value, str):
+        return value
     # One category, and a byte for each row.
-    return pd.Categorical.from_codes(np.zeros(count, np.int8), [text])
+    return pd.Categorical.from_codes(np.zeros(count, np.int8), [value])

@@ -21,7 +21,8 @@ GROUPS_PER_CALL = 4
 NETWORKS_PER_CORE = 4
 """Networks per core in one call; several, so that the cores' work evens out."""
 FRACTION = 0.6
-"""Fraction of a CPU's free memory that networks may use; the estimate omits the rest."""
+"""Fraction of all memory of this machine, or of its container, that networks on a CPU may use; it
+leaves room for what the estimate omits and for other programs."""
 DEVICE_FRACTION = 0.9
 """Fraction of an accelerator's free memory that a program may use, by its compiler's figure."""
 

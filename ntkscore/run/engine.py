@@ -2,22 +2,24 @@
 
 import random
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cells.space import Architecture, Space
 from ntkscore.config import Config
+from ntkscore.errors import InputError
 from ntkscore.lazy import jax
 from ntkscore.memory import free_memory
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
-from ntkscore.run.processes import Share, jax_share
+from ntkscore.run.processes import Share
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
@@ -28,6 +30,8 @@ AS_A_WHOLE = 4
 whole: it keeps what every operation of every edge needs."""
 FLUSH_SECONDS = 2.0
 """Seconds after which finished units are written."""
+MANY_PARTS = 32
+"""Parts that calls which follow each other leave before they merge them."""
 
 
 @dataclass
@@ -43,6 +47,7 @@ class Progress:
         started: when the first call was finished, which leaves compilation out.
         latest: when the last call was finished.
         first: units of the first call.
+        seeds: how many seeds each network is computed with.
     """
 
     total: int
@@ -53,6 +58,7 @@ class Progress:
     started: float | None = None
     latest: float = 0.0
     first: int = 0
+    seeds: int = 1
 
     def count(self, rows: Rows) -> None:
         """Count one more unit, and its failures by status."""
@@ -240,6 +246,7 @@ def run(
     report: Callable[[Progress], None] = lambda progress: None,
     batch: int | None = None,
     share: Share | None = None,
+    kept: dict[str, Any] | None = None,
 ) -> Run:
     """Score architectures into a result directory, leaving out what is already there.
 
@@ -253,7 +260,9 @@ def run(
         session: what else to record about this session.
         report: called after every call to the devices.
         batch: networks per device and call; chosen automatically if left out.
-        share: the networks of this process; those of JAX's processes divide them if left out.
+        share: the networks of this process; all of them if left out.
+        kept: parts of the directory that an earlier call has read, for calls that follow each
+            other; nothing is kept, and all parts are merged at the end, if left out.
 
     Raises:
         InputError: if something does not fit; nothing is written then.
@@ -261,12 +270,12 @@ def run(
     from ntkscore.run.scorer import Scorer  # and with it JAX
 
     space, config, seeds = job.space, job.config, job.seeds
-    names = ("cell",)
-    if architectures:
-        # Refuses what the space cannot take before anything is written.
-        images, _ = job.draws[seeds[0]]
-        Scorer(space, config).check(architectures[0], images)
-        names = tuple(space.identity(architectures[0]))
+    if not architectures:
+        raise InputError("expected at least one architecture to score, got none; name some")
+    # Refuses what the space cannot take before anything is written.
+    images, _ = job.draws[seeds[0]]
+    Scorer(space, config).check(architectures[0], images)
+    names = tuple(space.identity(architectures[0]))
     recorded = {
         "implementation": config.implementation,
         "devices": [device.device_kind for device in jax.local_devices()],
@@ -275,12 +284,15 @@ def run(
         **(session or {}),
     }
     results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
-    shared = (share or jax_share()).of([*{space.key(a): a for a in architectures}.values()])
+    results = replace(results, kept=kept)
+    shared = (share or Share()).of([*{space.key(a): a for a in architectures}.values()])
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
     # An earlier run may have left units that nobody asks for now; they are no progress.
     done = results.finished() & wanted
+    if done < wanted:
+        _say_other_versions(results)
     plan = plan_for(space, shared, config, batch)
-    progress = Progress(len(wanted), len(done), plan)
+    progress = Progress(len(wanted), len(done), plan, seeds=len(seeds))
     report(progress)
     pending: Rows = []
     flushed = time.monotonic()
@@ -298,5 +310,17 @@ def run(
     finally:
         if pending:
             results.append(pending)
-    results.compact()
+    results.compact(1 if kept is None else MANY_PARTS)
     return Run(results, progress)
+
+
+def _say_other_versions(results: ResultSet) -> None:
+    """Warn that rows are added to those of another version of this package, which may differ."""
+    now = provenance()["packages"]["ntkscore"]
+    versions = {session.get("packages", {}).get("ntkscore", now) for session in results.sessions}
+    if others := sorted(versions - {now}):
+        warnings.warn(
+            f"{results.directory} has rows of ntkscore {', '.join(others)}, and ntkscore {now} "
+            "goes on: what the versions compute may differ; to keep them apart, use another folder",
+            stacklevel=3,
+        )

@@ -3,6 +3,7 @@
 The library's calls and the commands make one and call it.
 """
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,8 +24,10 @@ from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
+from ntkscore.results.rows import FUNCTIONS
 from ntkscore.run import devices, engine
 from ntkscore.run.engine import Progress, Run
+from ntkscore.run.fingerprints import functions_of
 from ntkscore.run.processes import Share
 from ntkscore.run.search import Method, visit
 from ntkscore.run.selection import select
@@ -124,7 +127,8 @@ class Job:
     def configuration(self) -> dict[str, Any]:
         """The choices that must be equal for two runs to share a directory, as plain values."""
         head = {"dataset": self.data.name, "data_checksum": self.data.checksum}
-        return {**head, **choices_of(self.space.columns, self.config)}
+        choices = choices_of(self.space.columns, self.config)
+        return {**head, **choices, FUNCTIONS: functions_of(self.space, self.config)}
 
     @cached_property
     def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -135,6 +139,11 @@ class Job:
         """
         config = self.config
         return {s: draw_images(self.data, config.samples, s, config.balanced) for s in self.seeds}
+
+    @cached_property
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        """What `evaluate` has read of each directory."""
+        return {}
 
     def select(
         self,
@@ -175,6 +184,7 @@ class Job:
         report: Callable[[Progress], None] = lambda progress: None,
         session: Mapping[str, object] | None = None,
         share: Share | None = None,
+        kept: dict[str, Any] | None = None,
     ) -> Run:
         """Score architectures into a directory, on all local devices, unless they are there.
 
@@ -184,14 +194,15 @@ class Job:
             batch: networks per device and call; chosen from the free memory if left out.
             report: called after every call to the devices.
             session: what else to record about this session.
-            share: the networks of this process, of several that share the run.
+            share: the networks of this process, of several that share the run; all if left out.
+            kept: as for `ntkscore.run.engine.run`.
 
         Raises:
             InputError: if something does not fit; nothing is written then.
         """
         self.check(out, batch)
         devices.prepare()
-        how = {"session": session, "report": report, "batch": batch, "share": share}
+        how = {"session": session, "report": report, "batch": batch, "share": share, "kept": kept}
         return engine.run(self, architectures, out, **how)
 
     def rank(
@@ -210,7 +221,7 @@ class Job:
         """One number per architecture, larger for a better one, for searches of your own.
 
         Without a reference the architectures are ranked among themselves: pass all that the search
-        has visited. What the directory holds is not computed again.
+        has visited. What the directory holds is not computed again, and read once.
 
         Args:
             architectures, out, how: as for `score`.
@@ -218,6 +229,7 @@ class Job:
         Returns:
             A number by the architectures' keys; −∞ where a score failed.
         """
+        how["kept"] = self._kept.setdefault(os.path.abspath(out), {})
         rows = self._rows(self.score(architectures, out, **how).results, architectures)
         return values_of(rows, self.by, self.space, self.among)
 
@@ -254,7 +266,9 @@ class Job:
 
         rng = np.random.default_rng(self.seeds[0])
         visit(method, self.space, evaluate, budget, rng, at_most)
-        return self.ranking(ResultSet.open(out), visited)
+        results = ResultSet.open(out)
+        results.compact()
+        return self.ranking(results, visited)
 
     def missing(self, results: ResultSet, architectures: Sequence[Architecture]) -> int:
         """The number of networks, counted once for each seed, that a result directory lacks."""

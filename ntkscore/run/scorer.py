@@ -1,5 +1,6 @@
 """One compiled program for all architectures of a shape: encodings in, scores out."""
 
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from ntkscore.measures.declaration import quantities
 from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
+from ntkscore.run.fingerprints import functions_of
 from ntkscore.threads import one_thread
 from ntkscore.trace.blocks import forget_passes, passes_in_blocks
 
@@ -90,8 +92,9 @@ def _program(
         config: how they are scored, without what is data (`Config.program`).
         plan: the layout over devices.
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
-        registered: the functions that the config names and those of the measures, so that another
-            function under the same name, or a new measure, gets another program.
+        registered: the functions that the config names and those of the measures, and their
+            fingerprints, so that another function under the same name, one that refers to what has
+            changed, or a new measure, gets another program.
     """
 
     def on_a_device(
@@ -219,7 +222,16 @@ class Scorer:
         self.plan = plan or one_device()
         # A program does not depend on what the host reads off.
         measured = tuple(replace(quantity, read=None) for quantity in quantities())
-        registered = ATTACKS[config.attack], READOUTS[config.output], measured
+        # A function may refer to what has changed since.
+        now = json.dumps(functions_of(space, config))
+        registered = ATTACKS[config.attack], READOUTS[config.output], measured, now
+        for each in registered[:2]:
+            if type(each).__hash__ is None:
+                raise InputError(
+                    "expected an attack and a reading of the logits that can be hashed, so that "
+                    f"their program is found again, got {type(each).__name__}; give a function, "
+                    "or a frozen dataclass"
+                )
         self._whole = partial(
             _program, space, config.program, self.plan, layout_independent, *registered
         )

@@ -184,15 +184,22 @@ def train_few(
         report: called with a network and its training's progress.
 
     Yields:
-        Each network when it is done.
+        Each network when it is done. Where other processes train all that are left of a batch,
+        those come last, `pending`: the next batch needs their accuracies.
 
     Raises:
         InputError: if the folder is of other trainings, or the recipe holds out no images.
     """
     few.begin(images, recipe, seed)
     while waiting := few.next():
+        ended = []
         for entry in waiting:
-            yield train_one(few, entry, images, recipe, seed, report)
+            if (each := train_one(few, entry, images, recipe, seed, report)).status != PENDING:
+                ended.append(each)
+                yield each
+        if not ended:
+            yield from waiting
+            return
 
 
 def train_one(
@@ -203,13 +210,13 @@ def train_one(
     seed: int = 0,
     report: Callable[[Entry, Moment], None] = lambda entry, at: None,
 ) -> Entry:
-    """Train one network of the queue, unless another process has; arguments as for `train_few`.
+    """Train one network of the queue, unless another process has or does; arguments as above.
 
     Returns:
-        The network with its status and accuracies.
+        The network with its status and accuracies; `pending` where another process trains it.
     """
-    with locked(entry.folder):
-        if (entry := _read(entry)).status != PENDING:
+    with locked(entry.folder, wait=False) as alone:
+        if (entry := _read(entry)).status != PENDING or not alone:
             return entry
         _, rows = split(len(images.labels), recipe.held_out)
         how = {"space": few.space, "seeds": (seed,), "out": entry.folder / "training"}

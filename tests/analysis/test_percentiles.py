@@ -127,6 +127,35 @@ def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:
         ntkscore.percentiles(rows, ntkscore.load_images("synthetic"), CONFIG, space=RESIDUAL)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("samples", 50),
+        ("width", 16),
+        ("attack", "pgd"),
+        ("dataset", "cifar10"),
+        ("space", "nasbench201"),
+        ("steps", 7),
+        ("step_size", 2 / 255),
+        ("random_start", True),
+        ("num_classes", 100),
+        ("mean", "[0.1, 0.1, 0.1]"),
+    ],
+)
+def test_rows_that_say_themselves_that_they_were_scored_otherwise_are_refused(
+    whole: Path, column: str, value: object
+) -> None:
+    """Not the arguments alone count, which may be those of the reference; nor one row alone."""
+    rows = ntkscore.open_results(whole).read().assign(num_classes=10, mean="[0.5, 0.5, 0.5]")
+    data = ntkscore.load_images("synthetic")
+    rows["mean"] = str(list(data.mean))
+    places(rows, whole, "clean.trace")
+    other = rows.astype({column: object})
+    other.loc[rows["skips"] == "1111", column] = value
+    with pytest.raises(InputError, match=f"expected rows scored with {column} .*, got {column}"):
+        places(other, whole, "clean.trace")
+
+
 def test_of_the_packages_references_one_that_differs_is_passed_over_and_a_damaged_one_told(
     tmp_path: Path,
 ) -> None:

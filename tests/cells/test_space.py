@@ -1,5 +1,7 @@
 """What spaces have in common: choices, tasks, names; and NAS-Bench-201's own part of it."""
 
+import gc
+import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -137,3 +139,26 @@ def test_drawn_weights_depend_on_the_seed_and_not_on_the_precision(double) -> No
     jax.tree.map(np.testing.assert_array_equal, single, exact)
     kernel = lambda drawn: drawn["params"]["stem"]["conv"]["kernel"]  # noqa: E731
     assert np.all(kernel(other) != kernel(exact))
+
+
+def test_networks_of_a_shape_are_counted_without_drawing_or_keeping_their_weights() -> None:
+    drawn: list[Any] = []
+
+    class Counted(Scaled):
+        name = "counted"
+        costs = Space.costs
+
+        def shape(self, architecture: str) -> Hashable:
+            return len(architecture)
+
+        def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+            weights = super().draw(shape, seed, dtype)
+            drawn.append(weakref.ref(jax.tree.leaves(weights)[0]))
+            return weights
+
+    space = Counted().on(Task((4, 4, 3), 7))
+    expected = space.costs("aa")
+    assert [space.costs(f"a{letter}") for letter in "bcdef"] == [expected] * 5
+    assert expected["params"] > 0
+    gc.collect()
+    assert len(drawn) == 1 and drawn[0]() is None

@@ -1,5 +1,6 @@
 """Every choice is declared once, as a field; the commands' options follow."""
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from ntkscore.cli.app import app
 from ntkscore.cli.options import Ordered, flag_of, flags_of, registered
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.measures import MEASURES
 from ntkscore.results import ResultSet
 from ntkscore.spaces import SPACES, space_class
 from ntkscore.training.recipe import Recipe
@@ -149,6 +151,30 @@ def test_one_of_several_spaces_in_a_file_is_named(tmp_path: Path) -> None:
     )
     assert space_class(f"{path}:B").name == "b"
     assert space_class(f"{path}:A").__name__ == "A"
+
+
+def test_a_file_that_defines_a_space_is_executed_once(tmp_path: Path) -> None:
+    """Whoever asks for its class, so that it may register measures too; its path may have colons.
+
+    A file that has changed since is another one.
+    """
+    path = tmp_path / "c:d" / "mine.py"
+    path.parent.mkdir()
+    text = OWN.read_text() + "\nntkscore.add_score('top', max, direction=+1, formula='top')\n"
+    path.write_text(text)
+    try:
+        first = space_class(str(path))
+        assert space_class(str(path)) is space_class(f"{path}:OneHidden") is first
+        refused("expected a results directory", "rank", tmp_path, "--space", path)
+        given = ("--space", path, "--accuracies", "x")
+        refused("expected a readable file at x", "predict", tmp_path, *given)
+    finally:
+        MEASURES.pop("top", None)
+    os.utime(path, (1, 1))
+    try:
+        assert space_class(str(path)) is not first
+    finally:
+        MEASURES.pop("top", None)
 
 
 @pytest.mark.thorough

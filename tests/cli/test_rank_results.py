@@ -14,8 +14,10 @@ from cells import Cell, canonical
 from cells.darts import Darts
 from ntkscore import InputError, Residual, Table, rank_results
 from ntkscore.analysis.agreement import agreement
+from ntkscore.config import Config
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
+from ntkscore.text import parse_fraction
 
 
 def printed(*arguments: object) -> pd.DataFrame:
@@ -49,8 +51,8 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     assert plot.read_text().startswith("<?xml")
     table = " ".join(invoke("rank", "recorded", "--top", "3").stdout.split())
     assert (
-        "6466 networks, 3 without this score (they come last), cifar10, 16 images, channels 8"
-        in table
+        "6466 networks, 3 without this score (they come last: they lack clean.naswot; --by "
+        "params+path_pools+field orders them too), cifar10, 16 images, channels 8" in table
     )
     assert "all scores are in" in table and RECORDED.name in table
 
@@ -60,15 +62,15 @@ def test_a_run_is_ranked_as_it_ranked_itself(tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--cells", "0,01,0110", *RESIDUAL_OPTIONS, "--seeds", "2", "--rho", "0.1")
     first = printed("--out", out, *options, "--rho", "0.2")
-    pd.testing.assert_frame_equal(first, printed(out))
+    pd.testing.assert_frame_equal(first, printed(out, "--rho", "0.1"))
     by = ("--by", "robust.trace")
     pd.testing.assert_frame_equal(
-        printed("--out", out, *options, "--rho", "0.2", *by), printed(out, *by)
+        printed("--out", out, *options, "--rho", "0.2", *by), printed(out, "--rho", "0.1", *by)
     )
-    assert list(rank_results(out, ["01"])["skips"]) == ["01"]
-    assert rank_results(out, space=Residual).columns.tolist() == first.columns.tolist()
+    assert list(rank_results(out, ["01"], rho=0.1)["skips"]) == ["01"]
+    assert rank_results(out, space=Residual, rho=0.1).columns.tolist() == first.columns.tolist()
     with pytest.raises(InputError, match=r"got 'clean.zico'; choose one of clean"):
-        rank_results(out, by="clean.zico")
+        rank_results(out, by="clean.zico", rho=0.1)
 
 
 @pytest.mark.slow
@@ -79,6 +81,96 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
     options = ("--cells", "0,01", "--data", data, *RESIDUAL_OPTIONS)
     first = printed("--out", tmp_path / "run", *options)
     pd.testing.assert_frame_equal(first, printed(tmp_path / "run"))
+
+
+@pytest.fixture
+def radii(tmp_path: Path) -> Path:
+    """A run of two radii, whose orders are opposite; its attack is one of its program's own."""
+    space = Residual(width=8, depth=4)
+    configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
+    configuration |= {"attack": "strong", "output": "own", "rhos": [1 / 255, 8 / 255]}
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ["skips"])
+    row = {"seed": 0, "steps": 1, "step_size": 0.1, "beta": None, "kernel": "robust"}
+    row |= {"score": "trace", "status": "ok"}
+    for place, skips in enumerate(("00", "01", "10", "11")):
+        pairs = ((1 / 255, place), (8 / 255, -place))
+        results.append([{"skips": skips, **row, "rho": r, "value": float(v)} for r, v in pairs])
+    return tmp_path / "run"
+
+
+def test_a_run_of_several_radii_is_ranked_by_the_one_that_is_named(radii: Path) -> None:
+    """Also where it is the default's; its attack is read, and need not be known here."""
+    by = ("--by", "robust.trace")
+    for rho, best in (("8/255", "00"), ("1/255", "11")):
+        found = printed(radii, *by, "--rho", rho)
+        assert f"{found['skips'][0]:02}" == best
+        assert rank_results(radii, by=by[1], rho=parse_fraction(rho))["skips"][0] == best
+        table = " ".join(invoke("rank", radii, *by, "--rho", rho).stdout.split())
+        assert f"output own, parameters all, strong, ρ = {rho}" in table
+    refused("expected one of the radii 1/255, 8/255, got none; choose", "rank", radii, *by)
+    refused("expected one of the radii 1/255, 8/255, got 3/255", "rank", radii, "--rho", "3/255")
+    twice = ("--rho", "1/255", "--rho", "8/255")
+    refused("expected one --rho to rank a finished run by, got 2", "rank", radii, *twice)
+    with pytest.raises(InputError, match="got none; choose with --rho"):
+        rank_results(radii, by=by[1])
+
+
+def test_networks_that_lack_a_term_come_last_and_the_note_says_what_orders_them(
+    radii: Path,
+) -> None:
+    """A term of the default that none has is left out; one that some have is not."""
+    results = ResultSet.open(radii)
+    row = {"seed": 0, "rho": 8 / 255, "steps": 1, "step_size": 0.1, "beta": None}
+    row |= {"kernel": "clean", "score": "naswot"}
+    rows = results.read().query("rho > 0.02")
+    for each in results.directory.glob("part-*"):
+        each.unlink()
+    for skips, value in (("00", 1.0), ("01", 2.0), ("10", np.nan), ("11", np.nan)):
+        status = "not_given" if np.isnan(value) else "ok"
+        one = rows[rows["skips"] == skips].to_dict("records")
+        results.append([*one, {"skips": skips, **row, "value": value, "status": status}])
+    lines = " ".join(invoke("rank", radii).stdout.split())
+    assert "Ranked by params+clean.naswot, best first" in lines
+    note = "4 networks, 2 without this score (they come last: they lack clean.naswot; --by params "
+    assert f"{note}orders them too)" in lines
+    assert list(rank_results(radii)["skips"])[2:] == ["10", "11"]
+    alone = " ".join(invoke("rank", radii, "--by", "clean.naswot").stdout.split())
+    assert "2 without this score (they come last), synthetic" in alone
+
+
+def test_an_agreement_against_the_declared_direction_is_marked(tmp_path: Path) -> None:
+    """Here a larger condition goes with better networks, and a larger trace with worse ones."""
+    keys = ["000", "001", "010", "011", "100", "101"]
+    space = Residual(width=8, depth=5)
+    configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ["skips"])
+    row = {"seed": 0, "rho": 8 / 255, "steps": 1, "step_size": 0.1, "beta": None, "status": "ok"}
+    for place, skips in enumerate(keys):
+        pairs = {"condition": place, "label_energy": -place, "trace": -place, "lambda_max": place}
+        row |= {"skips": skips, "kernel": "clean"}
+        results.append([{**row, "score": name, "value": float(v)} for name, v in pairs.items()])
+    table = tmp_path / "table.csv"
+    rows = [f"{skips},0.{place}" for place, skips in enumerate(keys)]
+    table.write_text("\n".join(["skips,pgd8", *rows]))
+    command = ("correlate", tmp_path / "run", "--table", table, "--dataset", "synthetic")
+    command += ("--metric", "pgd8", "--resamples", 20)
+    lines = invoke(*command, "--top", 99).stdout.splitlines()
+    shown = {line.split()[1]: line.split()[3:5] for line in lines if line.startswith("│ clean")}
+    assert {name.removeprefix("clean."): marks for name, marks in shown.items()} == {
+        "condition": ["↓", "!"],
+        "trace": ["↑", "!"],
+        "label_energy": ["↓", "│"],
+        "lambda_max": ["↑", "│"],
+    }
+    assert "!: here the correlation is opposite to the direction that" in " ".join(lines)
+    alone = invoke(*command, "--format", "csv").stdout
+    assert "!" not in alone
+
+
+def test_an_option_that_does_nothing_is_refused_also_with_its_default(radii: Path) -> None:
+    for option in (("--samples", 50), ("--data", "synthetic"), ("--seeds", 1), ("--beta", 0.5)):
+        message = f"expected no {option[0]} beside a finished run"
+        refused(message, "rank", radii, "--rho", "8/255", *option)
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import ntkscore
 from ntkscore import Config, Model
 from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.cli.sheets import score_sheet
+from ntkscore.kernels.joint import ASYMMETRIC, POINTS, Stack
 from ntkscore.measures import MEASURES
+from ntkscore.measures.declaration import NETWORK, Measure, Quantity, declare
 from ntkscore.measures.forward import Pass
+from ntkscore.measures.reading import measurements
 
 RHOS = (0.05, 0.1)
 X, Y = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 1, 0])
@@ -102,3 +105,23 @@ def test_what_is_no_new_measure_is_refused(name: str, at: list[str], message: st
     with pytest.raises(ntkscore.InputError, match=f"^{message}"):
         ntkscore.add_measure(name, jnp.sum, direction=+1, formula="?", at=at)
     assert name == "loss" or name not in MEASURES
+
+
+def test_a_matrix_is_measured_wherever_it_is_taken() -> None:
+    """At one point alone, between two, or once a network; between two it need not be symmetric."""
+    before = len(every(Stack(np.eye(9), np.eye(9), {})))
+    matrix = np.array([[1.0, 2, 0], [0, 3, 0], [0, 0, 5]])
+    for place in (*POINTS, *ASYMMETRIC, NETWORK):
+        quantity = Quantity("mine", (place,), lambda *at: None)
+        declare(Measure("largest", +1, "λ_max", quantity, lambda s: s.values[-1]))
+        given = matrix if place in ASYMMETRIC else matrix + matrix.T
+        found = every(Stack(np.eye(9), np.eye(9), {place: {"mine": given}}))
+        del MEASURES["largest"]
+        expected = np.linalg.svd(given)[1][0]
+        assert found.pop((place, None, "largest")) == pytest.approx(expected)
+        assert len(found) == before
+
+
+def every(stack: Stack) -> dict[tuple, float]:
+    rows = measurements(stack, np.arange(3), (0.5,))
+    return {(kernel, beta, name): found.value for kernel, beta, name, found in rows}

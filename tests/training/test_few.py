@@ -1,7 +1,9 @@
 """A few networks trained, each chosen by what those before it reached."""
 
 import shlex
+import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,37 @@ def test_two_that_train_side_by_side_train_nothing_twice(
     for _ in range(20):
         next(here, None), next(there, None)
     assert len(set(trainings)) == len(trainings) == 8
+
+
+def test_a_second_host_trains_the_next_entry_and_ends_where_none_is_left(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first trains, the second neither waits for it nor repeats its work."""
+    train, begins, goes_on = module.train, threading.Event(), threading.Event()
+
+    def slowly(*given: Any, **how: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread() and not begins.is_set():
+            begins.set()
+            assert goes_on.wait(60)
+        return train(*given, **how)
+
+    monkeypatch.setattr(module, "train", slowly)
+    first: list[Any] = []
+    run = partial(train_few, images=images(), recipe=RECIPE)
+    host = threading.Thread(target=lambda: first.extend(run(begun(tmp_path, 5, batch=3))))
+    host.start()
+    try:
+        assert begins.wait(60)
+        busy, *free = [entry.key for entry in begun(tmp_path).entries()]
+        second = list(run(begun(tmp_path, 5, batch=3)))
+        assert [entry.key for entry in second] == [*free, busy]
+        assert [entry.status for entry in second] == [OK, OK, PENDING]
+        assert trainings == free
+    finally:
+        goes_on.set()
+        host.join(60)
+    assert [entry.status for entry in first] == [OK] * 5
+    assert len(set(trainings)) == len(trainings) == 5
 
 
 def test_a_folder_is_of_one_recipe(tmp_path: Path, trainings: list[str]) -> None:

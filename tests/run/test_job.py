@@ -1,0 +1,299 @@
+"""Calls of one job that follow each other; what is computed is stubbed."""
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from tiny import RESIDUAL
+
+import ntkscore
+from attacks import ATTACKS, Attack, pgd
+from cells.residual import Residual
+from ntkscore.cli.display import describe, input_errors
+from ntkscore.cli.ranking import _on_disk
+from ntkscore.config import Config
+from ntkscore.errors import InputError
+from ntkscore.kernels.readouts import READOUTS
+from ntkscore.measures import MEASURES
+from ntkscore.results import ResultSet, result_set, store
+from ntkscore.run import engine
+from ntkscore.run.devices import Plan
+from ntkscore.run.job import Job
+from ntkscore.run.scorer import Scorer
+
+SPACE = replace(RESIDUAL, depth=9)
+NETWORKS = SPACE.architectures("all")
+
+
+def counted(job: Job, architectures: Any, done: set, plan: Plan) -> Iterator[engine.Computed]:
+    """For each network one row, with the number of its skips."""
+    for seed in job.seeds:
+        for network in architectures:
+            key = job.space.key(network)
+            if (key, seed) not in done:
+                row: dict[str, object] = {**job.space.identity(network), "seed": seed}
+                row |= {"rho": 8 / 255, "steps": 1, "step_size": 8 / 255, "beta": None}
+                row |= {"kernel": "clean", "score": "trace", "status": "ok"}
+                yield engine.Computed(plan, [[row | {"value": float(key.count("1"))}]])
+
+
+@pytest.fixture(autouse=True)
+def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "compute", counted)
+    monkeypatch.setattr(Scorer, "check", lambda self, architecture, images: None)
+
+
+def job(space: ntkscore.Space = SPACE, seeds: int = 1, **choices: Any) -> Job:
+    config = Config(samples=4, **choices)
+    made = Job.of("synthetic", config, space=space, seeds=seeds)
+    return made.ranked_by("clean.trace", None, NETWORKS[0])
+
+
+def test_every_call_has_all_of_its_networks_where_jax_has_joined_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a caller that shares a run with others leaves some to them."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    assert len(job().rank(NETWORKS[:10], tmp_path / "rank").frame) == 10
+    values = job().evaluate(NETWORKS[:10], tmp_path / "evaluate")
+    assert len(values) == 10 and np.isfinite(values).all()
+    assert len(job().search(tmp_path / "search", budget=30).frame) == 30
+    config = Config(samples=4)
+    how = {"space": SPACE, "by": "clean.trace"}
+    assert len(ntkscore.rank("random:7", "synthetic", tmp_path / "7", config, **how)) == 7
+    found = ntkscore.search("synthetic", tmp_path / "9", config, budget=9, **how)
+    assert len(found) == 9
+
+
+def test_a_process_records_its_session_once(tmp_path: Path) -> None:
+    driven = job()
+    for count in range(1, 5):
+        driven.evaluate(NETWORKS[:count], tmp_path / "evaluate")
+        job().rank(NETWORKS[:count], tmp_path / "rank")
+    job().search(tmp_path / "search", budget=20)
+    for name in ("evaluate", "rank", "search"):
+        assert len(ResultSet.open(tmp_path / name).sessions) == 1
+    assert len(driven.evaluate(NETWORKS[:9], tmp_path / "evaluate")) == 9
+    job().score(NETWORKS[:9], tmp_path / "rank", session={"cells": "nine"})
+    assert len(ResultSet.open(tmp_path / "rank").sessions) == 2
+
+
+def test_calls_that_follow_each_other_read_each_part_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And write few of them again."""
+    read, written = [], []
+    whole = store.Folder.read, store.Folder.write
+
+    def reading(self: store.Folder, names: Any) -> Any:
+        read.extend(name for name in names if name.startswith("part-"))
+        return whole[0](self, names)
+
+    def writing(self: store.Folder, name: str, content: bytes) -> None:
+        written.append(name)
+        whole[1](self, name, content)
+
+    monkeypatch.setattr(store.Folder, "read", reading)
+    monkeypatch.setattr(store.Folder, "write", writing)
+    monkeypatch.setattr(engine, "MANY_PARTS", 8)
+    driven = job()
+    for count in range(1, 41):
+        values = driven.evaluate(NETWORKS[:count], tmp_path / "out")
+        assert len(values) == count
+    assert len(read) == len(set(read))
+    merged = [name for name in written if name.startswith(result_set.MERGED)]
+    assert len(written) <= 50 and 1 <= len(merged) <= 4
+    fresh = job().evaluate(NETWORKS[:40], tmp_path / "out")
+    assert fresh.to_dict() == values.to_dict()
+    read.clear()
+    driven.search(tmp_path / "search", "evolution", budget=30)
+    assert max(Counter(read).values()) <= 2  # at the end once more
+    assert len([*(tmp_path / "search").glob("part-*")]) == 1
+
+
+def test_no_network_is_a_sentence_and_writes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for call in (job().score, job().evaluate, job().rank):
+        with pytest.raises(InputError, match="at least one architecture to score, got none; name"):
+            call([], out)
+        assert not out.exists()
+
+
+def test_progress_says_that_it_counts_each_seed(tmp_path: Path) -> None:
+    for seeds, expected in ((3, "12 of 12 networks × seeds"), (1, "4 of 4 networks")):
+        told: list[str] = []
+        each = job(seeds=seeds)
+        out = tmp_path / str(seeds)
+        each.score(NETWORKS[:4], out, report=lambda p, told=told: told.append(describe(p)))
+        assert told[-1].split(", ")[0] == expected
+        assert _on_disk(str(out)) == f"{expected.partition(' of ')[2]} are on disk"
+
+
+def of_steps(steps: int) -> Any:
+    return lambda rho: Attack(rho, steps=steps, step_size=rho / 4)
+
+
+@dataclass(frozen=True)
+class Strong:
+    steps: int
+
+    def __call__(self, rho: Any) -> Attack:
+        return Attack(rho, steps=self.steps, step_size=rho / 4)
+
+
+def by_a_helper(steps: int) -> Any:
+    scope: dict[str, Any] = {"Attack": Attack, "__name__": "__main__"}
+    exec(
+        f"STEPS = {steps}\n"
+        "def length(rho): return rho / STEPS\n"
+        "def strong(rho): return Attack(rho, steps=20, step_size=length(rho))",
+        scope,
+    )
+    return scope["strong"]
+
+
+ATTACKS_OF_MY_OWN = {
+    "a closure": of_steps,
+    "an object": Strong,
+    "arguments": lambda steps: partial(pgd, steps=steps),
+    "a number and a helper of the module": by_a_helper,
+    "what jit gives": lambda steps: jax.jit(of_steps(steps)),
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKS_OF_MY_OWN)
+def test_a_run_does_not_go_on_with_another_attack_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    for steps in (20, 20, 2):
+        monkeypatch.setitem(ATTACKS, "strong", ATTACKS_OF_MY_OWN[kind](steps))
+        mine = job(attack="strong")
+        if steps == 20:
+            mine.score(NETWORKS[:4], tmp_path / "out")
+    with pytest.raises(InputError, match=r"another configuration \(functions.attack: stored \w+"):
+        mine.score(NETWORKS[:5], tmp_path / "out")
+    with pytest.raises(InputError, match=r"\(functions.attack: stored"):
+        mine.check(tmp_path / "out")
+
+
+def test_a_program_is_of_what_an_attack_refers_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = {"steps": 20}
+    monkeypatch.setitem(ATTACKS, "strong", lambda rho: Attack(rho, setting["steps"], rho / 4))
+    first, again = (Scorer(SPACE, Config(samples=4, attack="strong"))._compute for _ in range(2))
+    setting["steps"] = 2
+    assert first is again is not Scorer(SPACE, Config(samples=4, attack="strong"))._compute
+
+
+def test_an_attack_without_a_hash_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ATTACKS, "strong", type("Weak", (Strong,), {})(2))
+    monkeypatch.setattr(type(ATTACKS["strong"]), "__hash__", None)
+    with pytest.raises(InputError, match=r"that can be hashed, .* got Weak; give a function"):
+        job(attack="strong").score(NETWORKS[:4], tmp_path / "out")
+
+
+def test_a_run_does_not_go_on_where_a_name_of_ours_was_given_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(attack="fgsm").score(NETWORKS[:4], tmp_path / "attack")
+    monkeypatch.setitem(ATTACKS, "fgsm", of_steps(2))
+    with pytest.raises(InputError, match=r"functions\.attack: stored built in, asked"):
+        job(attack="fgsm").check(tmp_path / "attack")
+
+
+def test_a_run_does_not_go_on_with_another_reading_or_network_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(READOUTS, "mine", lambda logits, labels: logits * 2)
+    before = job(output="mine").configuration
+    monkeypatch.setitem(READOUTS, "mine", lambda logits, labels: logits * 3)
+    assert before["functions"] != job(output="mine").configuration["functions"]
+
+    def space(factor: float, comment: str = "") -> ntkscore.Space:
+        class Mine(Residual):
+            """Wider at its start."""
+
+            name = "mine"
+
+            def draw(self, *given: Any) -> Any:
+                return jax.tree.map(self._scaled, super().draw(*given))
+
+            def _scaled(self, weight: Any) -> Any:
+                return factor * weight
+
+            def names(self, architecture: Any) -> Any:
+                return {"name": comment}
+
+        return Mine(width=8, depth=9)
+
+    job(space(2.0)).score(NETWORKS[:4], tmp_path / "space")
+    job(space(2.0, "what it prints decides no number")).score(NETWORKS[:5], tmp_path / "space")
+    with pytest.raises(InputError, match=r"\(functions.space: stored"):
+        job(space(3.0)).score(NETWORKS[:4], tmp_path / "space")
+
+
+def test_a_run_goes_on_with_the_same_measures_alone(tmp_path: Path) -> None:
+    job().score(NETWORKS[:4], tmp_path / "out")
+    try:
+        ntkscore.add_score("top", lambda s: s.values[-1], direction=+1, formula="top")
+        with pytest.raises(InputError, match=r"functions\.measures\.top: stored nothing, asked "):
+            job().score(NETWORKS[:5], tmp_path / "out")
+        job().score(NETWORKS[:4], tmp_path / "top")
+        del MEASURES["top"]
+        ntkscore.add_score("top", lambda s: s.values[0], direction=+1, formula="top")
+        with pytest.raises(InputError, match=r"functions\.measures\.top: stored .* in Python 3"):
+            job().score(NETWORKS[:5], tmp_path / "top")
+        # A reference that lacks it ranks by its own measures all the same.
+        job().ranked_by("clean.trace", tmp_path / "out", NETWORKS[0])
+        with pytest.raises(
+            InputError, match=r"expected scores made like .* functions\.measures\.top"
+        ):
+            job().ranked_by("clean.trace", tmp_path / "top", NETWORKS[0])
+    finally:
+        del MEASURES["top"]
+    with pytest.raises(InputError, match=r"functions\.measures\.top: stored .*, asked nothing"):
+        job().score(NETWORKS[:5], tmp_path / "top")
+    job().score(NETWORKS[:5], tmp_path / "out")
+
+
+def test_a_run_from_before_functions_were_recorded_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    job().score(NETWORKS[:4], out)
+    content = json.loads((out / "run.json").read_text())
+    del content["configuration"]["functions"]
+    content["sessions"] = []
+    (out / "run.json").write_text(json.dumps(content))
+    assert len(job().rank(NETWORKS[:6], out).frame) == 6
+    # What made its older rows is not known.
+    assert "functions" not in json.loads((out / "run.json").read_text())["configuration"]
+    assert "functions" not in ResultSet.open(out).read()
+    job().ranked_by("clean.trace", out, NETWORKS[0])
+
+
+def test_a_run_that_another_version_began_says_so_when_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    job().score(NETWORKS[:4], out)
+    content = json.loads((out / "run.json").read_text())
+    content["sessions"][0]["packages"]["ntkscore"] = "0.1.0"
+    (out / "run.json").write_text(json.dumps(content))
+    job().score(NETWORKS[:4], out)  # nothing is computed
+    with pytest.warns(UserWarning, match=r"has rows of ntkscore 0\.1\.0, and ntkscore .* goes on"):
+        job().score(NETWORKS[:5], out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with input_errors():
+            job().score(NETWORKS[:6], out)
+    told = capsys.readouterr().err
+    assert told.startswith("warning: ") and told.count("\n") == 1
