@@ -8,7 +8,7 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space
 from ntkscore.analysis.agreement import agreement_table
-from ntkscore.analysis.comparison import in_keys_of, scores_of, trained_on
+from ntkscore.analysis.comparison import in_keys_of, keys_of, scores_of, trained_on
 from ntkscore.analysis.correlation import FEWEST
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.score_names import default_sum
@@ -63,6 +63,11 @@ def correlate(
         space = space or space_in(source)
     space = space or NASBench201()
     table = in_keys_of(space, table, dataset)
+    keys, _ = keys_of(space, list(scores.index), str(scores.index.name or ""))
+    scores = scores.set_axis(pd.Index(keys, name=scores.index.name, tupleize_cols=False))
+    if scores.index.has_duplicates:
+        twice = scores.index[scores.index.duplicated()][0]
+        raise InputError(f"expected scores of each network once, got {twice!r} twice; keep one row")
     table.metrics(dataset)
     measured = [key for key in scores.index if table.has(key)]
     if len(measured) < FEWEST:
@@ -128,11 +133,10 @@ def lookup(
         0.79
     """
     space = space or NASBench201()
-    names = architectures if isinstance(architectures, list | tuple) else [architectures]
     table = in_keys_of(space, table, dataset)
     datasets = table.datasets if dataset is None else (dataset_name(dataset),)
     rows = []
-    for architecture in [space.parse(name) for name in names]:
+    for architecture in space.parse_all(architectures):
         key = space.key(architecture)
         for name in datasets:
             accuracies = {

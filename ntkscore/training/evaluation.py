@@ -18,13 +18,14 @@ from attacks.square import SquareAttack
 from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import check_range
+from ntkscore.measures.cross_entropy import attack_gradient
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
-from ntkscore.training.steps import as_pixels, mean_loss
+from ntkscore.training.steps import as_pixels
 
 Network = Callable[[Array], Array]
 """Logits of images, as a function."""
@@ -221,12 +222,12 @@ def _clean(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Arra
 
 
 def _fgsm(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
-    return network(fgsm(rho)(_input_gradient(network, y), x))
+    return network(fgsm(rho)(attack_gradient(network, y), x))
 
 
 def _pgd(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
     attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
-    return network(attack(_input_gradient(network, y), x, key))
+    return network(attack(attack_gradient(network, y), x, key))
 
 
 def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
@@ -248,11 +249,6 @@ def _square(queries: int) -> Answer:
 
 
 ANSWERS: dict[str, Answer] = {"clean": _clean, "fgsm": _fgsm, "pgd": _pgd, "draws": _draws}
-
-
-def _input_gradient(network: Network, y: Array) -> Network:
-    """The gradient of the mean loss in the images, each image's own up to a constant factor."""
-    return jax.grad(lambda x: mean_loss(network(x), y))
 
 
 @dataclass(frozen=True, eq=False)
