@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral, Number
-from typing import Any, SupportsIndex
+from typing import Any
 
 from cells.tasks import IMAGE_CHANNELS
 from ntkscore.errors import InputError
@@ -126,18 +126,18 @@ class Cell:
         return cell
 
     @classmethod
-    def parse(cls, text: "str | SupportsIndex") -> "Cell":
+    def parse(cls, text: Any) -> "Cell":
         """A cell from its index, its six digits or its genotype string.
 
         Raises:
             CellError: if it is none of the three.
         """
         if hasattr(text, "tolist"):
-            text = text.tolist()  # type: ignore[union-attr]
+            text = text.tolist()
         if isinstance(text, Sequence) and not isinstance(text, str):
             refuse_operations(text)
         if hasattr(text, "__index__") and not isinstance(text, bool):
-            return cls(text.__index__())  # type: ignore[union-attr]
+            return cls(text.__index__())
         text = str(text).strip()
         if "|" in text or "~" in text:
             return cls.from_string(text)

@@ -67,7 +67,7 @@ def correlate(
     scores = scores.set_axis(pd.Index(keys, name=scores.index.name, tupleize_cols=False))
     if scores.index.has_duplicates:
         twice = scores.index[scores.index.duplicated()][0]
-        raise InputError(f"expected scores of each network once, got {twice!r} twice; keep one row")
+        raise InputError(f"expected scores of each network once, got {twice} twice; keep one row")
     table.metrics(dataset)
     measured = [key for key in scores.index if table.has(key)]
     if len(measured) < FEWEST:

@@ -262,7 +262,9 @@ def test_points_without_a_box_are_kept_in_the_ball_alone(linear: Linear) -> None
     np.testing.assert_allclose(attacked, x + 2 * direction(linear.gradient(x), "l2"), atol=1e-4)
     other = pgd(0.5, box=(3.0, 4.0))(linear.gradient, x)
     assert float(other.min()) >= 3 and float(other.max()) <= 4
-    with pytest.raises(InputError, match=r"^expected a radius in linf of at least 0, got -1; raise"):
+    with pytest.raises(
+        InputError, match=r"^expected a radius in linf of at least 0, got -1; raise"
+    ):
         pgd(-1.0, box=None)
 
 
@@ -351,5 +353,7 @@ def test_radii_in_l2_go_up_to_the_images_size(make: Callable[..., Attack]) -> No
 
 @pytest.mark.parametrize("rho", ["8/255", None, True, [0.1]])
 def test_a_radius_is_a_number(rho: Any, unchecked: None) -> None:
-    with pytest.raises(InputError, match=r"^expected a number as the radius, got .*; write 8 / 255"):
+    with pytest.raises(
+        InputError, match=r"^expected a number as the radius, got .*; write 8 / 255"
+    ):
         Attack(rho)
