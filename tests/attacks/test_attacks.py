@@ -347,7 +347,7 @@ def test_radii_in_l2_go_up_to_the_images_size(make: Callable[..., Attack]) -> No
     ):
         make(7.0, norm="l2")(up, x)
     for rho in (-0.5, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="^expected a radius in l2 of at least 0, got"):
+        with pytest.raises(InputError, match=r"^expected a radius in l2 of at least 0, got"):
             make(rho, norm="l2")
 
 

@@ -158,7 +158,7 @@ def test_an_attack_is_a_function_of_a_gradient_images_and_a_key() -> None:
         return attack
 
     gradient = attack_gradient(network(1.0).logits, labels)
-    once, again = twice(own(0.1), gradient, images)
+    _, again = twice(own(0.1), gradient, images)
     np.testing.assert_allclose(again, twice(fgsm(0.1), gradient, images)[1], atol=1e-6)
     by_own, by_fgsm = (stack(network(1.0), X, Y, make, [0.1]).gram for make in (own, "fgsm"))
     np.testing.assert_array_equal(by_own, by_fgsm)

@@ -52,6 +52,18 @@ def test_accuracies_of_a_network_that_looks_at_brightness() -> None:
     assert rows[rows["class"] == 1]["value"].tolist()[0] == 0.8
 
 
+@pytest.mark.parametrize("scale", [100.0, 1e4])
+def test_attacks_on_a_network_that_is_sure_of_its_answer(scale: float) -> None:
+    """The decisions are those of the other test, and so are the right attacks."""
+    images, labels = greys([0.505, 0.52, 0.55, 0.7, 0.4]), np.array([1, 1, 1, 1, 1])
+    plain = brightness()
+    sure = Model(lambda w, x: scale * plain.apply(w, x), plain.params)
+    ask = {"radii": (3, 8, 16), "metrics": ("fgsm", "pgd")}
+    pd.testing.assert_frame_equal(
+        evaluate(sure, images, labels, **ask), evaluate(plain, images, labels, **ask)
+    )
+
+
 def test_attacks_move_the_images_of_weights_of_few_bits() -> None:
     """A step of PGD-20 at 3/255 is less than half a bit of a bright bfloat16 pixel."""
     few = brightness(0.7421875)._replace(params=jnp.ones((), jnp.bfloat16))
