@@ -67,7 +67,7 @@ def test_a_normaliser_is_on_the_scale_of_pixels(normaliser: dict[str, Any], mess
 
 def test_a_normaliser_has_as_many_colours_as_the_images() -> None:
     with pytest.raises(
-        InputError, match="expected a normaliser of 3 colours, .* got 1; give a mean"
+        InputError, match=r"expected a normaliser of 3 colours, .* got 1; give a mean"
     ):
         ntkscore.score("323133", X, Y, space=SPACE, mean=(0.5,), std=(0.25,))
     with pytest.raises(InputError, match=r"a mean and a std for each of 3 colours in mine, got 1;"):
@@ -152,7 +152,7 @@ def test_beta_is_a_weight_wherever_it_is_given() -> None:
                 InputError, match=r"^expected beta from 0 to 1, got .*; 0 is clean$"
             ):
                 kernels.kernel(name, beta=beta)
-            with pytest.raises(InputError, match="^expected beta from 0 to 1"):
+            with pytest.raises(InputError, match=r"^expected beta from 0 to 1"):
                 ntkscore.joint_kernel(np.asarray(kernels.gram)[0], name, beta, 2)
 
 
