@@ -156,7 +156,7 @@ class Genotype:
             >>> Genotype.of(edges, edges).digits
             '4031403140314031-4031403140314031'
         """
-        return cls(normal, reduce)
+        return cls(_edges(normal, "normal"), _edges(reduce, "reduce"))
 
     @classmethod
     def parse(cls, text: Any) -> "Genotype":

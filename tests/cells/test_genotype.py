@@ -314,6 +314,7 @@ def test_parameters_are_those_of_a_published_table(data_dir: Path) -> None:
             assert counts[name] == int(row[name])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_genotype_keeps_numbers_whatever_it_is_made_of() -> None:
     edges = [["sep_conv_3x3", 0], ["skip_connect", 1]] * 4
     made = Genotype(edges, tuple(map(tuple, edges)))  # type: ignore[arg-type]

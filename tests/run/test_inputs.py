@@ -14,6 +14,7 @@ from cells.tasks import Task
 from ntkscore import Config, InputError
 from ntkscore.cli.app import app
 from ntkscore.data.images import ImageSet
+from ntkscore.kernels.joint import Stack
 from ntkscore.training.recipe import Recipe
 
 SPACE = NASBench201(channels=2, cells_per_stage=1)
@@ -109,16 +110,17 @@ def test_images_to_draw_from_have_a_name_or_a_file(data: Any, tmp_path: Path) ->
         ntkscore.rank("random:4", data, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_radii_in_l2_are_those_of_the_images() -> None:
     """√192 is the distance of black from white in 8·8·3 numbers."""
     config = Config(attack="pgd", norm="l2", rhos=(3.0,), steps=2, step_size=1.5)
-    rows = ntkscore.score("323133", X, Y, config, space=SPACE)
+    rows = ntkscore.score("01", X, Y, config, space=Residual(width=8))
     assert set(rows["rho"]) == {3.0} and set(rows["step_size"]) == {1.5}
     far = Config(norm="l2", rhos=(0.5, 14.0))
     with pytest.raises(
         InputError, match=r"^expected a radius in l2 from 0 to 13\.8564, .* got 14;"
     ):
-        ntkscore.score("323133", X, Y, far, space=SPACE)
+        ntkscore.score("01", X, Y, far, space=Residual(width=8))
     model = ntkscore.Model(
         lambda w, x: x.reshape(len(x), -1) @ w, np.random.default_rng(0).normal(size=(192, 2))
     )
@@ -144,8 +146,7 @@ def test_steps_are_numbers(steps: Any, step_size: Any, message: str, unchecked: 
 
 
 def test_beta_is_a_weight_wherever_it_is_given() -> None:
-    model = ntkscore.Model(lambda w, x: x @ w, np.eye(2))
-    kernels = ntkscore.stack(model, np.full((2, 2), 0.5), Y, "fgsm", [0.1])
+    kernels = Stack(np.eye(6)[None], np.eye(6)[None], {})
     for beta in (3, -0.1, float("nan")):
         for name in ("joint_clean", "joint_robust"):
             with pytest.raises(
