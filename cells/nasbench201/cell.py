@@ -5,6 +5,7 @@ carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
 """
 
 import itertools
+import operator
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -137,7 +138,7 @@ class Cell:
         if isinstance(text, Sequence) and not isinstance(text, str):
             refuse_operations(text)
         if hasattr(text, "__index__") and not isinstance(text, bool):
-            return cls(text.__index__())
+            return cls(operator.index(text))
         text = str(text).strip()
         if "|" in text or "~" in text:
             return cls.from_string(text)

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def evaluate(
         images: (N, height, width, colours), uint8 or pixels in [0, 1].
         labels: classes.
         queries: number for the Square attack at 3/255, 5,000 in the paper; 0 leaves it out.
-        radii: of PGD, in grey levels.
+        radii: of PGD in `linf`, in grey levels.
         metrics: which of `METRICS`.
         autoattack: whether to run AutoAttack at 8/255 as well, which needs PyTorch and its authors'
             package.
@@ -92,8 +93,8 @@ def evaluate(
         `value`; and one for each of `CHECKS` that can be decided, 1 where it holds.
 
     Raises:
-        InputError: if images are missing, a corrupted file is not of the official form, or
-            AutoAttack's packages are not installed.
+        InputError: if images are missing, a radius is none in grey levels, a corrupted file is not
+            of the official form, or AutoAttack's packages are not installed.
 
     Source: Wu et al. (2024), section 3.1, tables 4 to 6.
 
@@ -196,6 +197,12 @@ def _rights(
     queries: int,
     report: Callable[[str], None],
 ) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
+    for radius in radii:
+        if not isinstance(radius, Integral) or not 0 < radius <= 255:
+            raise InputError(
+                f"expected radii in whole grey levels from 1 to 255, got {radius!r}; write 8 for "
+                "8/255"
+            )
     near = [radius for radius in radii if radius in RADII[:2]]
     found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
     for metric, rhos in zip(METRICS, ((0,), near, radii, near), strict=True):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -123,8 +124,20 @@ def test_square_stays_in_the_ball_and_lowers_margins() -> None:
     wrong = jnp.argmin(logits(x), 1)
     kept = SquareAttack(0.05, 3)(logits, x, wrong, keys[2])
     np.testing.assert_array_equal(kept, x)
-    with pytest.raises(ValueError, match="a radius from 0 to 1 and at least one query, got 2 and"):
+    with pytest.raises(
+        InputError, match="expected a radius in linf from 0 to 1 on the pixel scale"
+    ):
         SquareAttack(2.0)
+    with pytest.raises(InputError, match="expected at least one query, got 0; raise it"):
+        SquareAttack(0.1, 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("radius", [8 / 255, 0, 256, "8", -3])
+def test_radii_are_in_grey_levels(radius: Any) -> None:
+    message = "^expected radii in whole grey levels from 1 to 255, got .*; write 8 for 8/255$"
+    with pytest.raises(InputError, match=message):
+        evaluate(brightness(), greys([0.2]), np.array([0]), radii=(radius,))
 
 
 def test_squares_shrink_as_published() -> None:
