@@ -138,7 +138,7 @@ class Cell:
         if isinstance(text, Sequence) and not isinstance(text, str):
             refuse_operations(text)
         if hasattr(text, "__index__") and not isinstance(text, bool):
-            return cls(operator.index(text))
+            return cls(operator.index(text))  # type: ignore[arg-type]
         text = str(text).strip()
         if "|" in text or "~" in text:
             return cls.from_string(text)

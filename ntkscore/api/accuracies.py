@@ -1,6 +1,7 @@
 """Correlation of scores with measured accuracies, and accuracies by name."""
 
 from collections.abc import Sequence
+from numbers import Number
 from os import PathLike
 
 import pandas as pd
@@ -63,7 +64,11 @@ def correlate(
         space = space or space_in(source)
     space = space or NASBench201()
     table = in_keys_of(space, table, dataset)
-    keys, _ = keys_of(space, list(scores.index), str(scores.index.name or ""))
+    names = list(scores.index)
+    keys, _ = keys_of(space, names, str(scores.index.name or ""))
+    # A number is no name of a network whose key is a text: it is the index of another space's.
+    pairs = zip(names, keys, strict=True)
+    keys = [n if isinstance(n, Number) and isinstance(k, str) else k for n, k in pairs]
     scores = scores.set_axis(pd.Index(keys, name=scores.index.name, tupleize_cols=False))
     if scores.index.has_duplicates:
         twice = scores.index[scores.index.duplicated()][0]
