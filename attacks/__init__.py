@@ -3,6 +3,7 @@
 from attacks.core import ATTACKS as ATTACKS
 from attacks.core import NORMS as NORMS
 from attacks.core import Attack as Attack
+from attacks.core import check_attack as check_attack
 from attacks.core import direction as direction
 from attacks.core import fgsm as fgsm
 from attacks.core import pgd as pgd

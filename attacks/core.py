@@ -6,14 +6,16 @@ same unit, so 8/255 is eight grey levels.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Real
 from typing import Any, Literal, get_args
 
+import numpy as np
 from jaxtyping import Float
 
+from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp, lax
 
 Images = Float[Array, "n ..."]
@@ -21,6 +23,61 @@ Images = Float[Array, "n ..."]
 Gradient = Callable[[Images], Images]
 Norm = Literal["linf", "l2"]
 NORMS: tuple[str, ...] = get_args(Norm)
+
+
+def check_radius(
+    rho: Any,
+    norm: str = "linf",
+    box: tuple[float, float] | None = (0.0, 1.0),
+    shape: Sequence[int] | None = None,
+) -> None:
+    """Refuse a radius that is no number, negative, or larger than the box.
+
+    Args:
+        rho: radius in pixel units; one that is traced has no value to check.
+        norm: of the ball.
+        box: the least and the largest value of a pixel; None for points without such bounds.
+        shape: of an image, whose opposite corners are √(pixels · channels) apart in `l2`.
+
+    Raises:
+        InputError: if it is one of these.
+    """
+    if isinstance(rho, bool) or not (isinstance(rho, Real) or hasattr(rho, "dtype")):
+        raise InputError(f"expected a number as the radius, got {rho!r}; write 8 / 255")
+    if not isinstance(rho, int | float | np.floating | np.integer):
+        return
+    if box is None or norm == "l2":
+        if not 0 <= rho < math.inf:
+            raise InputError(f"expected a radius in {norm} of at least 0, got {rho:g}; raise it")
+        # The corner of the box is reached up to rounding.
+        if box and shape and rho > (largest := (box[1] - box[0]) * math.prod(shape) ** 0.5) + 1e-6:
+            raise InputError(
+                f"expected a radius in l2 from 0 to {largest:g}, the distance of black from white "
+                f"for images of shape {tuple(shape)}, got {rho:g}; lower it"
+            )
+    elif not 0 <= rho <= box[1] - box[0]:
+        raise InputError(
+            f"expected a radius in linf from 0 to {box[1] - box[0]:g} on the pixel scale, got "
+            f"{rho:g}; write 8/255 for eight grey levels"
+        )
+
+
+def check_attack(
+    attack: Callable[[float], object], rho: float, shape: Sequence[int] | None = None
+) -> None:
+    """Refuse a radius that an attack does not take.
+
+    Args:
+        attack: of a radius. A function of one's own has the `norm` and the `box` that it says, else
+            those of images in `linf`.
+        rho: radius in pixel units.
+        shape: of an image, where it is known.
+
+    Raises:
+        InputError: as for `check_radius`.
+    """
+    made = attack(rho)
+    check_radius(rho, getattr(made, "norm", "linf"), getattr(made, "box", (0.0, 1.0)), shape)
 
 
 def _lengths(x: Images) -> Float[Array, "n ..."]:
@@ -73,46 +130,47 @@ class Attack:
     """An untargeted attack on a loss.
 
     Attributes:
-        rho: radius of the ball around the image, in pixel units [0, 1]. It and `step_size` may be
-            tracers, so that one compiled program serves every radius.
+        rho: radius of the ball around the image, in pixel units: at most 1 in `linf`, and
+            √(pixels · channels) in `l2`. It and `step_size` may be tracers, so that one compiled
+            program serves every radius.
         steps: number of gradient steps.
-        step_size: length of each, in pixel units.
+        step_size: length of each, in pixel units; ρ / steps if left out.
         random_start: begin at a uniformly drawn point of the ball, which needs a key.
         norm: of the ball and the step, `linf` or `l2`.
         box: the least and the largest value that a pixel may take; None for points without such
             bounds, whose radius may be above 1.
+
+    Raises:
+        InputError: if the radius is no number, negative or larger than the box, there is no step or
+            a step backwards, or the norm is unknown.
+
+    Example:
+        >>> Attack(8 / 255) == fgsm(8 / 255), Attack(3.0, norm="l2").step_size
+        (True, 3.0)
 
     Source: Goodfellow et al. (2015) for one step (FGSM), Madry et al. (2018) for many (PGD).
     """
 
     rho: float | Array
     steps: int = 1
-    step_size: float | Array = 0.0
+    step_size: float | Array = None  # type: ignore[assignment]
     random_start: bool = False
     norm: Norm = "linf"
     box: tuple[float, float] | None = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        # A tracer has no value to check.
-        known = isinstance(self.rho, Real)
-        if known and self.box is None and not self.rho >= 0:
-            raise ValueError(f"expected a radius of at least 0, got {self.rho:g}; raise it")
-        if known and self.box is not None and not 0 <= self.rho <= 1:
-            raise ValueError(
-                f"expected a radius from 0 to 1 on the pixel scale, got {self.rho:g}; "
-                "write 8/255 for eight grey levels"
-            )
+        if self.norm not in NORMS:
+            raise InputError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
+        check_radius(self.rho, self.norm, self.box)
+        if self.step_size is None and self.steps >= 1:
+            object.__setattr__(self, "step_size", self.rho / self.steps)
         if self.steps < 1 or (isinstance(self.step_size, Real) and not self.step_size >= 0):
-            raise ValueError(
+            raise InputError(
                 f"expected at least one step of length ≥ 0, got {self.steps} of "
                 f"{self.step_size}; PGD's usual choice is 7 steps of 2/255"
             )
-        if self.norm not in NORMS:
-            raise ValueError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
 
-    def __call__(
-        self, gradient: Gradient, x: Images, key: Array | None = None, slope: Images | None = None
-    ) -> Images:
+    def __call__(self, gradient: Gradient, x: Images, key: Array | None = None) -> Images:
         """The attacked images, inside the ball around x and inside the box.
 
         Outside of a function that is compiled as a whole, the gradient is called step by step: give
@@ -123,14 +181,18 @@ class Attack:
                 or the summed loss is raised.
             x: pixels in [0, 1].
             key: for the random start.
-            slope: the gradient at x if it is known, which saves a pass.
+
+        Raises:
+            InputError: if the radius is beyond the images, or a random start has no key.
         """
+        check_radius(self.rho, self.norm, self.box, x.shape[1:])
         if self.random_start:
             if key is None:
-                raise ValueError("expected a key for the random start, got None; pass key=…")
+                raise InputError("expected a key for the random start, got None; pass key=…")
             z, done = self.constrain(x + self._noise(key, x), x), 0
         else:
-            z, done = self.advance(gradient(x) if slope is None else slope, x, x), 1
+            # At x itself, where the caller may know the gradient.
+            z, done = self.step(gradient, x, x), 1
         if done == self.steps:
             return z
         from jax.core import Tracer
@@ -146,11 +208,7 @@ class Attack:
 
     def step(self, gradient: Gradient, z: Images, x: Images) -> Images:
         """One step of the attack on x, from z."""
-        return self.advance(gradient(z), z, x)
-
-    def advance(self, slope: Images, z: Images, x: Images) -> Images:
-        """One step of the attack on x, from z, along a given gradient."""
-        return self.constrain(z + self.step_size * direction(slope, self.norm), x)
+        return self.constrain(z + self.step_size * direction(gradient(z), self.norm), x)
 
     def _noise(self, key: Array, x: Images) -> Images:
         """A uniform draw from the ball around zero."""
@@ -186,7 +244,7 @@ def fgsm(rho: float | Array, norm: Norm = "linf") -> Attack:
     """The fast gradient sign method: one step of length ρ, x + ρ·sign(∇).
 
     Args:
-        rho: radius in pixel units [0, 1].
+        rho: radius in pixel units, as for `Attack`.
         norm: `linf`, or `l2` for a step along the gradient itself.
 
     Example:
@@ -208,7 +266,7 @@ def pgd(
     """Projected gradient descent, here ascent: many steps, each projected onto the ball.
 
     Args:
-        rho: radius in pixel units [0, 1].
+        rho: radius in pixel units, as for `Attack`.
         step_size: length of each in pixel units; ρ/4 if left out, which at ρ = 8/255 is the
             2/255 of the benchmark's training.
         steps, random_start, norm, box: as for `Attack`.

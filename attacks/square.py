@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from jaxtyping import Float, Int
 
-from attacks.core import Images, project
+from attacks.core import Images, check_radius, project
+from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp, lax
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -32,11 +33,9 @@ class SquareAttack:
     share: float = 0.8
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rho <= 1 or self.queries < 1:
-            raise ValueError(
-                f"expected a radius from 0 to 1 and at least one query, got {self.rho:g} and "
-                f"{self.queries}; write 8/255 for eight grey levels"
-            )
+        check_radius(self.rho)
+        if self.queries < 1:
+            raise InputError(f"expected at least one query, got {self.queries}; raise it")
 
     def __call__(
         self,

@@ -9,6 +9,6 @@ from cells.nasbench201.cell import Cell as Cell
 from cells.nasbench201.cell import CellError as CellError
 from cells.nasbench201.cell import all_cells as all_cells
 from cells.space import Space as Space
-from cells.space import Task as Task
 from cells.space import option as option
+from cells.tasks import Task as Task
 from ntkscore.errors import InputError as InputError

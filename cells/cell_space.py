@@ -10,7 +10,8 @@ import numpy as np
 
 from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.space import IMAGE_CHANNELS, Architecture, Space, check_choices, check_least, option
+from cells.space import Architecture, Space, check_choices, check_least, option
+from cells.tasks import IMAGE_CHANNELS
 from ntkscore import program_cache
 from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp
@@ -77,6 +78,11 @@ class StagedSpace(Space):
             raise InputError(
                 f"expected images (height, width, {IMAGE_CHANNELS}), got "
                 f"{self.task.image_shape}; put the {IMAGE_CHANNELS} colours last"
+            )
+        if (given := len(self.task.mean)) != colours:
+            raise InputError(
+                f"expected a normaliser of {colours} colours, as the images have, got {given}; "
+                "give a mean and a std for each"
             )
         if any(side % 4 for side in sides):
             raise InputError(

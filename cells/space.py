@@ -7,16 +7,20 @@ columns of its rows and the entries of a run's record.
 """
 
 import dataclasses
+import difflib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from cells.names import as_text, names_of
+from cells.tasks import Task
 from ntkscore.errors import InputError
 from ntkscore.lazy import Lazy, jax, jnp
 
@@ -27,8 +31,6 @@ if TYPE_CHECKING:
 
 reading = Lazy("ntkscore.trace.anatomy")
 S = TypeVar("S", bound="Space")
-IMAGE_CHANNELS = 3
-"""Colours of the images that networks of cells take."""
 COSTS = ("params", "flops")
 """Names of the costs that each space of the library counts."""
 Architecture = Any
@@ -98,6 +100,24 @@ def _fits(entry: Any, default: Any) -> bool:
     )
 
 
+class Named:
+    """A dataclass of choices, whose unknown names are refused with the nearest known ones."""
+
+    def __new__(cls, *_: Any, **choices: Any) -> Any:
+        known = inspect.signature(cls.__init__).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            return super().__new__(cls)
+        for name in choices:
+            if name not in known:
+                names = [each for each in known if each != "self"]
+                near = difflib.get_close_matches(name, names, cutoff=0.7)
+                raise InputError(
+                    f"expected choices of {cls.__name__}, {', '.join(names)}, got {name!r}; "
+                    f"{f'write {near[0]}' if near else 'leave it out'}"
+                )
+        return super().__new__(cls)
+
+
 def check_least(value: Any, **least: int) -> None:
     """Refuse a field that is smaller than its least value, given by name.
 
@@ -109,31 +129,12 @@ def check_least(value: Any, **least: int) -> None:
             raise InputError(f"expected {name} to be at least {bound}, got {entry}; raise it")
 
 
-class Task(NamedTuple):
-    """Shape and normaliser of a network's images, and its number of classes.
-
-    Attributes:
-        image_shape: (height, width, colours) in pixels.
-        num_classes: number of logits, O.
-        mean, std: the normaliser by colour, in pixels of [0, 1]; it is the network's first layer.
-
-    Example:
-        >>> Task((16, 16, 3), num_classes=120).mean
-        (0.0, 0.0, 0.0)
-    """
-
-    image_shape: tuple[int, ...] = (32, 32, 3)
-    num_classes: int = 10
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
-    std: tuple[float, ...] = (1.0, 1.0, 1.0)
-
-
 USUAL = Task()
 """Images of CIFAR's size in ten classes, without normaliser."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space(ABC):
+class Space(Named, ABC):
     """Architectures by name, and the network of each.
 
     The weights depend on the seed and on the architecture's shape alone, so that a score does not
@@ -170,6 +171,34 @@ class Space(ABC):
         Raises:
             InputError: if it is none.
         """
+
+    def parse_all(self, architectures: Any) -> list[Architecture]:
+        """Architectures from one name, or from a list, tuple or array of names.
+
+        Raises:
+            InputError: if one is none.
+        """
+        return [self.parse(name) for name in names_of(architectures)]
+
+    def written(self, names: Sequence[Any], heading: str = "") -> list[Any]:
+        """The names in a column of a table or file, each as `parse` takes it.
+
+        Spreadsheets and pandas drop leading zeros, and write whole numbers as 7.0. A space where a
+        name without its zeros is another architecture's refuses what may be either.
+
+        Args:
+            names: texts or numbers; anything else is an architecture, and stays.
+            heading: of the column, "" for none.
+
+        Raises:
+            InputError: if it is not clear what the names are.
+
+        Example:
+            >>> from cells.nasbench201.space import NASBench201
+            >>> NASBench201().written([12343.0, 323133], "digits")
+            ['012343', '323133']
+        """
+        return [as_text(name) for name in names]
 
     @abstractmethod
     def identity(self, architecture: Architecture) -> dict[str, str | int]:

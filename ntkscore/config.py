@@ -1,22 +1,24 @@
 """The choices that decide a kernel score of any network, as one frozen dataclass."""
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
-from attacks import ATTACKS, NORMS, Attack
-from cells.space import check_choices, option
+from attacks import ATTACKS, NORMS, Attack, check_attack
+from cells.space import Named, check_choices, option
 from ntkscore.errors import InputError
+from ntkscore.kernels.joint import check_beta
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.lazy import Array
 from ntkscore.trace.parameters import PARAMETER_SETS
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Named):
     """Settings of a scoring; every field is an option of the command line as well.
 
     Attributes:
@@ -25,7 +27,8 @@ class Config:
         output: the reading of the logits: `sum`, `trace`, `label` or `loss`.
         parameters: which parameters count: `all`, `weights` or `conv_linear`.
         attack: a name in `attacks.ATTACKS`: `fgsm` or `pgd`.
-        rhos: radii on the pixel scale [0, 1], or a single one; each is scored.
+        rhos: radii on the pixel scale, or a single one; each is scored. At most 1 in `linf`, and
+            √(pixels · channels) in `l2`.
         steps: gradient steps of PGD; None for its own number.
         step_size: length of a PGD step in pixel units; None for its own share of the radius.
         random_start: whether PGD begins at a random point of the ball.
@@ -93,21 +96,22 @@ class Config:
         for name, values in (("rho", self.rhos), ("beta", self.betas)):
             if not values:
                 raise InputError(f"expected at least one {name}, got none; give one")
-            for value in values:
-                if not 0 <= value <= 1:
-                    hint = "write 8/255 for eight grey levels" if name == "rho" else "0 is clean"
-                    raise InputError(f"expected {name} from 0 to 1, got {value:g}; {hint}")
+            for value in values if name == "beta" else ():
+                check_beta(value)
             shown = [f"{value:g}" for value in values]  # as in rows
             if repeated := [text for text in shown if shown.count(text) > 1]:
                 raise InputError(
                     f"expected every {name} once, got {repeated[0]} again; leave it out"
                 )
-        if self.steps is not None and self.steps < 1:
-            raise InputError(f"expected at least 1 step, got {self.steps}; raise it")
-        if self.step_size is not None and not (0 < self.step_size <= 1):
+        if self.steps is not None and not (isinstance(self.steps, Integral) and self.steps >= 1):
+            raise InputError(f"expected at least 1 step, got {self.steps!r}; raise it")
+        most = 1 if self.norm == "linf" else math.inf
+        if (size := self.step_size) is not None and not (
+            isinstance(size, Real) and 0 < size <= most
+        ):
             raise InputError(
-                f"expected a step size above 0 and at most 1, got {self.step_size:g}; "
-                "write 2/255 for two grey levels"
+                f"expected a step size above 0{' and at most 1' if most == 1 else ''}, got "
+                f"{size!r}; write 2 / 255 for two grey levels"
             )
         parameters = {k: inspect.signature(attack).parameters for k, attack in ATTACKS.items()}
         for name, value in self._attack_choices().items():
@@ -117,6 +121,19 @@ class Config:
                     f"expected no {name} with {self.attack}, which has none, got {value!r}; "
                     f"leave it out, or choose the attack {' or '.join(others)}"
                 )
+        self.check_radii()
+
+    def check_radii(self, shape: Sequence[int] | None = None) -> None:
+        """Refuse radii that the attack does not take.
+
+        Args:
+            shape: of one image, where it is known: an ℓ2 radius may not be larger.
+
+        Raises:
+            InputError: if there is one.
+        """
+        for rho in self.rhos:
+            check_attack(self.attack_at, rho, shape)
 
     def _attack_choices(self) -> dict[str, Any]:
         """Choices for the attack that differ from their defaults."""

@@ -8,7 +8,7 @@ import pytest
 
 from attacks import ATTACKS, Attack, fgsm
 from cells.residual import Residual
-from cells.space import Task
+from cells.tasks import Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.text import format_rho, parse_fraction
@@ -34,9 +34,18 @@ from ntkscore.text import format_rho, parse_fraction
         ),
         ({"samples": 1}, "expected at least 2 samples, whose kernel can tell them apart, got 1"),
         ({"rhos": ()}, "expected at least one rho, got none; give one"),
-        ({"rhos": (-0.1,)}, "expected rho from 0 to 1, got -0.1; write 8/255"),
-        ({"rhos": (8.0,)}, "expected rho from 0 to 1, got 8; write 8/255"),
-        ({"rhos": (float("nan"),)}, "expected rho from 0 to 1, got nan"),
+        (
+            {"rhos": (-0.1,)},
+            "expected a radius in linf from 0 to 1 on the pixel scale, got -0.1; write 8/255",
+        ),
+        (
+            {"rhos": (8.0,)},
+            "expected a radius in linf from 0 to 1 on the pixel scale, got 8; write 8/255",
+        ),
+        (
+            {"rhos": (float("nan"),)},
+            "expected a radius in linf from 0 to 1 on the pixel scale, got nan",
+        ),
         ({"rhos": (0.1, 0.2, 0.1)}, "expected every rho once, got 0.1 again; leave it out"),
         # Rows would not tell them apart.
         ({"rhos": (0.1, 0.1 + 1e-12)}, "expected every rho once, got 0.1 again"),

@@ -21,7 +21,7 @@ from cells.darts.genotype import (
     TARGETS,
     Genotype,
 )
-from cells.space import IMAGE_CHANNELS
+from cells.tasks import IMAGE_CHANNELS
 
 STEM = 3
 """Channels of the stem, by the channels of the first cells' nodes."""

@@ -95,7 +95,8 @@ def _edges(edges: Any, cell: str, places: Sequence[int] = ()) -> tuple[Edge, ...
 class Genotype:
     """A normal and a reduction cell, each of eight edges (operation, source).
 
-    Edges are in the order of the nodes in which they end, `TARGETS`.
+    Edges are in the order of the nodes in which they end, `TARGETS`. They may be given as lists,
+    and operations by name; kept are tuples of numbers.
 
     Raises:
         GenotypeError: if a cell has other than eight edges, an operation is unknown, or an edge
@@ -116,7 +117,7 @@ class Genotype:
 
     def __post_init__(self) -> None:
         for cell in ("normal", "reduce"):
-            _edges(getattr(self, cell), cell)
+            object.__setattr__(self, cell, _edges(getattr(self, cell), cell))
 
     @property
     def digits(self) -> str:

@@ -32,7 +32,7 @@ from cells.darts.genotype import (
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import Outputs, Rules, Visited, Weights, back_conv_norm, back_relu
-from cells.space import IMAGE_CHANNELS
+from cells.tasks import IMAGE_CHANNELS
 from cells.visitors import Visitor
 from ntkscore.grams import Images
 

@@ -5,15 +5,16 @@ carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
 """
 
 import itertools
+import operator
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Integral
-from typing import SupportsIndex
+from numbers import Integral, Number
+from typing import Any
 
-from cells.space import IMAGE_CHANNELS
+from cells.tasks import IMAGE_CHANNELS
 from ntkscore.errors import InputError
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -24,6 +25,11 @@ EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """Source and target node of each edge, in the order of a cell's digits."""
 
 SIZE = len(OPERATIONS) ** len(EDGES)
+
+
+_EXPECTED = f"expected a cell index from 0 to {SIZE - 1}, or six digits such as 323133"
+# Of each operation in NASLib's order its own digit, and of each edge its place there.
+_NASLIB_OPERATIONS, _NASLIB_EDGES = (SKIP, NONE, CONV_3X3, CONV_1X1, AVG_POOL), (0, 1, 3, 2, 4, 5)
 
 
 class CellError(InputError):
@@ -57,11 +63,9 @@ class Cell:
     index: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.index, Integral) or not 0 <= self.index < SIZE:
-            raise CellError(
-                f"expected a cell index from 0 to {SIZE - 1}, or six digits such as 323133, got "
-                f"{self.index!r}; Cell.parse reads digits"
-            )
+        is_whole = isinstance(self.index, Integral) and not isinstance(self.index, bool)
+        if not is_whole or not 0 <= self.index < SIZE:
+            raise CellError(f"{_EXPECTED}, got {self.index!r}; Cell.parse('323133') reads digits")
 
     def __index__(self) -> int:
         return self.index
@@ -123,21 +127,29 @@ class Cell:
         return cell
 
     @classmethod
-    def parse(cls, text: "str | SupportsIndex") -> "Cell":
+    def parse(cls, text: Any) -> "Cell":
         """A cell from its index, its six digits or its genotype string.
 
         Raises:
             CellError: if it is none of the three.
         """
-        if hasattr(text, "__index__"):
-            return cls(text.__index__())  # type: ignore[union-attr]
+        if hasattr(text, "tolist"):
+            text = text.tolist()
+        if isinstance(text, Sequence) and not isinstance(text, str):
+            refuse_operations(text)
+        if hasattr(text, "__index__") and not isinstance(text, bool):
+            return cls(operator.index(text))  # type: ignore[arg-type]
         text = str(text).strip()
         if "|" in text or "~" in text:
             return cls.from_string(text)
         if re.fullmatch(r"\d{6}", text):
             return cls.from_digits(text)
-        if re.fullmatch(r"-?\d{1,20}", text):
+        if re.fullmatch(r"\d{1,5}", text) and int(text) < SIZE:
             return cls(int(text))
+        if re.fullmatch(r"-?\d{1,20}", text):
+            n = len(text.lstrip("-"))
+            raise CellError(f"{_EXPECTED}, got {text}; it has {n} digits and is no index")
+        refuse_operations(re.findall(r"[^\s,()\[\]]+", text))
         raise CellError(
             f"expected a cell as an index (2581), six digits (323133) or a genotype string "
             f"(|op~0|+|op~0|op~1|+|op~0|op~1|op~2|), got {text!r}; write it in one of these forms"
@@ -212,6 +224,69 @@ class Cell:
                 if operation in KERNEL_SIZES:
                     yield stage, KERNEL_SIZES[operation], width, width, True
         yield 3, 1, 4 * channels, num_classes, False
+
+
+def refuse_operations(names: Sequence[Any]) -> None:
+    """Refuse six numbers from 0 to 4, which name six cells or are the operations of one.
+
+    Six different cells have an index above 4.
+
+    Raises:
+        CellError: if they are six such numbers.
+    """
+    texts = [str(name) for name in names if isinstance(name, Number | str)]
+    digits = [text.removesuffix(".0").strip() for text in texts]
+    if len(names) != len(EDGES) or not re.fullmatch(r"([0-4] ){6}", " ".join([*digits, ""])):
+        return
+    naslib = "".join(str(_NASLIB_OPERATIONS[int(digits[place])]) for place in _NASLIB_EDGES)
+    raise CellError(
+        f"expected names of cells, got the six numbers {', '.join(digits)}, which may be six "
+        f"indices or the operations of one cell; write '{naslib}' for operations in NASLib's order "
+        f"(Identity, Zero, 3x3, 1x1, pool), '{''.join(digits)}' for digits in this library's, and "
+        "no index twice"
+    )
+
+
+DIGITS = "digits"
+"""Heading of a column of six digits."""
+INDICES = ("cell", "cells", "index", "indices", "idx", "arch_index")
+"""Headings of a column of indices."""
+
+
+def names_in_column(names: Sequence[Any], heading: str = "") -> list[Any]:
+    """The names in a column of cells, where digits may have lost their leading zeros.
+
+    Args:
+        names: texts, of numbers too; anything else stays.
+        heading: of the column; `digits` gives six digits their zeros back.
+
+    Raises:
+        CellError: if a number may be an index or what a spreadsheet has left of six digits, and
+            neither the heading nor the other numbers tell.
+
+    Example:
+        >>> names_in_column(["12343", "323133"], "digits"), names_in_column(["12343"], "cell")
+        (['012343', '323133'], ['12343'])
+    """
+    heading = heading.strip().lower()
+    is_number = [isinstance(name, str) and re.fullmatch(r"\d{1,6}", name) for name in names]
+    if heading == DIGITS:
+        pairs = zip(names, is_number, strict=True)
+        return [name.zfill(len(EDGES)) if number else name for name, number in pairs]
+    numbers = [name for name, number in zip(names, is_number, strict=True) if number]
+    either = [name for name in numbers if re.fullmatch("[0-4]{1,5}", name)]
+    whole = [name for name in numbers if len(name) == len(EDGES)]
+    # A number with another digit is an index, and so are the others if none has six digits.
+    surely = (heading in INDICES or len(either) < len(numbers)) and not whole
+    # Where one leading zero is kept, all are.
+    if not either or surely or any(name[0] == "0" for name in whole):
+        return list(names)
+    raise CellError(
+        f"expected a column of indices or of six digits, got {either[0]}"
+        f"{f' beside {whole[0]}' if whole else ''} under the heading {heading!r}, which may be an "
+        "index or digits without their leading zeros; head the column `digits` for six digits (the "
+        "zeros are put back), or `cell` for indices alone"
+    )
 
 
 def all_cells() -> Iterator[Cell]:

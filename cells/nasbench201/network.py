@@ -21,7 +21,7 @@ from cells.initializers import INITIALIZERS, bias_init
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.normalization import NORMALIZATIONS
 from cells.rules import Outputs, Rules, Statistics, Weights
-from cells.space import IMAGE_CHANNELS
+from cells.tasks import IMAGE_CHANNELS
 from ntkscore.grams import Images
 
 DTYPE = jnp.float32

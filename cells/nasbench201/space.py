@@ -15,9 +15,18 @@ from cells.cell_space import (
     channels_option,
     init_option,
 )
+from cells.names import names_of
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
-from cells.nasbench201.cell import CONV_1X1, CONV_3X3, EDGES, Cell, all_cells
+from cells.nasbench201.cell import (
+    CONV_1X1,
+    CONV_3X3,
+    EDGES,
+    Cell,
+    all_cells,
+    names_in_column,
+    refuse_operations,
+)
 from cells.normalization import NORMALIZATIONS, measure_each
 from cells.space import option
 from ntkscore.lazy import Array, Lazy
@@ -80,6 +89,15 @@ class NASBench201(CellSpace):
     def parse(self, text: Any) -> Cell:
         """A cell from its index, its six digits or its genotype string."""
         return Cell.parse(text)
+
+    def parse_all(self, architectures: Any) -> list[Cell]:
+        """Cells from one name or several; refuses what may be the operations of one."""
+        refuse_operations(names_of(architectures))
+        return super().parse_all(architectures)
+
+    def written(self, names: Sequence[Any], heading: str = "") -> list[Any]:
+        """The names in a column; refuses one of indices or of digits without leading zeros."""
+        return names_in_column(super().written(names, heading), heading)
 
     def identity(self, architecture: Cell) -> dict[str, str | int]:
         """The benchmark's index and the genotype string."""

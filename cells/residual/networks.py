@@ -15,6 +15,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -134,6 +135,20 @@ class ResidualSpace(Space):
         """A network from its skip pattern, such as `0110` or `10:swish,relu,tanh`."""
         read = text if isinstance(text, Skips) else Skips.parse(str(text).strip())
         return self.canonical(read)
+
+    def written(self, names: Sequence[Any], heading: str = "") -> list[Any]:
+        """The names in a column; refuses numbers in which patterns have lost leading zeros."""
+        texts = super().written(names, heading)
+        pairs = zip(texts, names, strict=True)
+        numbers = [t for t, n in pairs if isinstance(n, Real) and re.fullmatch("[01]+", t)]
+        short = [text for text in numbers if len(text) < self.depth - 2]
+        if short and any(len(text) == self.depth - 2 for text in numbers):
+            raise InputError(
+                f"expected skip patterns as texts, got numbers, of which {short[0]} may be "
+                f"{short[0].zfill(self.depth - 2)} without its leading zeros; write all of them "
+                "with their zeros"
+            )
+        return texts
 
     def canonical(self, architecture: Skips) -> Skips:
         """The same network; it names no activations where all are the space's own."""

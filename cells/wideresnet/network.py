@@ -17,7 +17,7 @@ from cells.cell_space import STATISTICS, Variables
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import NetworkRules, Weights
-from cells.space import IMAGE_CHANNELS
+from cells.tasks import IMAGE_CHANNELS
 from cells.wideresnet.stages import Block
 from ntkscore.grams import Images
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from cells import Cell
 from cells import layers as cell_layers
 from cells.nasbench201.space import NASBench201
-from cells.space import Task
+from cells.tasks import Task
 from experiments.benchmark.work import in_turns, prepared, seconds, spread_cells
 from experiments.plotting import COLUMN, save
 from experiments.recordings import FULL_FIDELITY, MODERATE, Choices

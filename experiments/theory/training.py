@@ -48,8 +48,11 @@ def logistic(z: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def input_gradient(model: Model, params: PyTree, y: Labels) -> Callable[[Array], Array]:
-    """The gradient of the loss in the points, (n, …), for an attack on a model of one output."""
-    return jax.grad(lambda x: jnp.sum(logistic(margins(model, params, x, y))))
+    """The gradient in the points, (n, …), that an attack on a model of one output follows.
+
+    It is the loss's gradient divided by σ(−margin), as in `ntkscore.measures.cross_entropy`.
+    """
+    return jax.grad(lambda x: -jnp.sum(margins(model, params, x, y)))
 
 
 def mean_loss(

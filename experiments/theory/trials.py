@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attacks import twice
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
-from cells.space import Task
+from cells.tasks import Task
 from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,

@@ -1,6 +1,7 @@
 """Comparison of scores with measured accuracies, and the reading of both."""
 
-from collections.abc import Hashable
+import logging
+from collections.abc import Hashable, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from cells.space import Space
 from ntkscore.analysis.frames import pick_rho, score_table
 from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.data.tables import Table, load_table
-from ntkscore.errors import InputError
 from ntkscore.paths import results_path
 from ntkscore.results import RUN, ResultSet
+
+log = logging.getLogger("ntkscore")
 
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
 ROBUST_MEAN = "robust_mean"
@@ -28,7 +30,7 @@ def table_scores(table: Table, dataset: str) -> pd.DataFrame:
     """
     frame = pd.DataFrame(
         {metric: table.accuracies(dataset, metric) for metric in table.metrics(dataset)},
-        index=pd.Index(table.own, name="cell"),
+        index=pd.Index(table.own, name=table.heading if table.by_any_name else "cell"),
     )
     if set(ROBUST_METRICS) <= set(frame.columns):
         frame[ROBUST_MEAN] = frame[list(ROBUST_METRICS)].mean(axis=1)
@@ -91,11 +93,36 @@ def in_keys_of(
         table = load_table(Path(table), dataset)
     if not table.by_any_name:
         return table
+    keys, strangers = keys_of(space, table.own, table.heading)
+    if strangers:
+        log.warning(
+            "%d of the %d rows of %s are no networks of the space %s, such as %r",
+            *(len(strangers), len(keys), table.name, space.name, strangers[0]),
+        )
+    return table.renamed(dict(zip(table.own, keys, strict=True)).__getitem__)
 
-    def key(name: Hashable) -> Hashable:
+
+def keys_of(
+    space: Space, names: Sequence[Hashable], heading: str
+) -> tuple[list[Hashable], list[Hashable]]:
+    """The space's keys of the networks in a column, and the names that are of none of its networks.
+
+    Such a name stands for itself among the keys.
+
+    Args:
+        space: of the networks.
+        names: of the networks, any that the space knows.
+        heading: of the column, "" for none.
+
+    Raises:
+        InputError: if it is not clear what the names are.
+    """
+    keys: list[Hashable] = []
+    strangers: list[Hashable] = []
+    for name, text in zip(names, space.written(names, heading), strict=True):
         try:
-            return space.key(space.parse(str(name)))
-        except InputError:
-            return name
-
-    return table.renamed(key)
+            keys.append(space.key(space.parse(text)))
+        except ValueError:
+            keys.append(name)
+            strangers.append(name)
+    return keys, strangers

@@ -1,6 +1,7 @@
 """Correlation of scores with measured accuracies, and accuracies by name."""
 
 from collections.abc import Sequence
+from numbers import Number
 from os import PathLike
 
 import pandas as pd
@@ -8,7 +9,7 @@ import pandas as pd
 from cells.nasbench201.space import NASBench201
 from cells.space import Architecture, Space
 from ntkscore.analysis.agreement import agreement_table
-from ntkscore.analysis.comparison import in_keys_of, scores_of, trained_on
+from ntkscore.analysis.comparison import in_keys_of, keys_of, scores_of, trained_on
 from ntkscore.analysis.correlation import FEWEST
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.score_names import default_sum
@@ -63,6 +64,15 @@ def correlate(
         space = space or space_in(source)
     space = space or NASBench201()
     table = in_keys_of(space, table, dataset)
+    names = list(scores.index)
+    keys, _ = keys_of(space, names, str(scores.index.name or ""))
+    # A number is no name of a network whose key is a text: it is the index of another space's.
+    pairs = zip(names, keys, strict=True)
+    keys = [n if isinstance(n, Number) and isinstance(k, str) else k for n, k in pairs]
+    scores = scores.set_axis(pd.Index(keys, name=scores.index.name, tupleize_cols=False))
+    if scores.index.has_duplicates:
+        twice = scores.index[scores.index.duplicated()][0]
+        raise InputError(f"expected scores of each network once, got {twice} twice; keep one row")
     table.metrics(dataset)
     measured = [key for key in scores.index if table.has(key)]
     if len(measured) < FEWEST:
@@ -128,11 +138,10 @@ def lookup(
         0.79
     """
     space = space or NASBench201()
-    names = architectures if isinstance(architectures, list | tuple) else [architectures]
     table = in_keys_of(space, table, dataset)
     datasets = table.datasets if dataset is None else (dataset_name(dataset),)
     rows = []
-    for architecture in [space.parse(name) for name in names]:
+    for architecture in space.parse_all(architectures):
         key = space.key(architecture)
         for name in datasets:
             accuracies = {

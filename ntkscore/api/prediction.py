@@ -60,7 +60,8 @@ class Campaign:
         # Before the scores, which take seconds to read.
         known = None if accuracies is None else _known(accuracies, metric, dataset, space)
         scores = comparison.scores_of(source, dataset, rho)
-        scores = scores.set_axis([space.key(space.parse(key)) for key in scores.index])
+        names = space.written(list(scores.index), str(scores.index.name or ""))
+        scores = scores.set_axis([space.key(space.parse(name)) for name in names])
         costs = cost_table(scores.index, comparison.trained_on(space, dataset))
         costs = costs.set_axis(scores.index).drop(columns=scores.columns, errors="ignore")
         predictor = Predictor(costs.join(scores), minimise=minimise)
@@ -69,10 +70,12 @@ class Campaign:
         values, metric = known
         here = values[values.index.isin(scores.index)]
         if len(here) < FEWEST:
+            others = [str(key) for key in values.index if key not in here.index]
+            named = f" and {', '.join(others[:3])} of none" if others else ""
             raise InputError(
                 f"expected accuracies of at least {FEWEST} of the {len(scores)} scored networks, "
-                f"got {len(values)}, of which {len(here)} are of these networks; name networks as "
-                "the ranking does"
+                f"got {len(values)}, of which {len(here)} are of these networks{named}; name "
+                "networks as the ranking does"
             )
         predictor.tell(here)
         return cls(predictor, space, metric, len(values) - len(here))
@@ -151,7 +154,11 @@ def _known(
 ) -> tuple[pd.Series, str]:
     """Accuracies by the space's keys, where they are names of its own, and what they are."""
     if not isinstance(accuracies, Table | str | PathLike):
-        by_key = pd.Series({space.key(space.parse(n)): v for n, v in dict(accuracies).items()})
+        names, values = zip(*dict(accuracies).items(), strict=True) if len(accuracies) else ((), ())
+        heading = getattr(getattr(accuracies, "index", None), "name", None)
+        texts = space.written(names, str(heading or ""))
+        keys = [space.key(space.parse(text)) for text in texts]
+        by_key = pd.Series(dict(zip(keys, values, strict=True)))
         if len(by_key) < len(accuracies):
             raise InputError("expected each network once, got two names of one; leave one out")
         return by_key.astype(float), metric or "accuracy"

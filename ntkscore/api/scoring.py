@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
-from cells.space import Architecture, Space, Task
+from cells.space import Architecture, Space
+from cells.tasks import Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.checks import (
@@ -67,7 +68,8 @@ def score(
         config: how to score; `Config()` if left out. All the images are used.
         space: where the architectures come from; `NASBench201()` if left out.
         seed: of the weights and of the attack's random start.
-        mean, std: the normaliser, pixel scale [0, 1]; it is the network's first layer.
+        mean, std: the normaliser by colour, pixel scale [0, 1], so 125.3 is 125.3/255; it is the
+            network's first layer.
         num_classes: number of logits; the largest label plus one if left out.
         dataset: a name for the rows.
 
@@ -78,7 +80,7 @@ def score(
         and its status says why.
 
     Raises:
-        InputError: if an architecture is none, or images or labels do not fit.
+        InputError: if an architecture is none, or images, labels or normaliser do not fit.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -97,11 +99,10 @@ def score(
         classes = int(labels.max()) + 1 if labels.size else 0
     check_classes(classes)
     check_labels(labels, len(images), classes)
-    task = Task(images.shape[1:], classes, tuple(map(float, mean)), tuple(map(float, std)))
+    task = Task(images.shape[1:], classes, mean, std)
     space = (space or NASBench201()).on(task)
     config = replace(config or Config(), samples=len(images))
-    names = architectures if isinstance(architectures, list | tuple) else [architectures]
-    chosen = [space.parse(name) for name in names]
+    chosen = space.parse_all(architectures)
     if not chosen:
         raise InputError("expected at least one architecture, got an empty list; name one")
     devices.keep_compiled()

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import ntkscore
+from cells.nasbench201.space import NASBench201
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.cli.sheets import AGAINST, compact_agreement, strongest_first
@@ -29,7 +30,7 @@ def correlate(
             metavar=o.PLACE,
         ),
     ],
-    table: o.TablePath,
+    table: o.TableOption = None,
     dataset: o.Dataset = "cifar10",
     metric: Annotated[
         str,
@@ -50,9 +51,14 @@ def correlate(
     from ntkscore.explore.pictures import agreement_picture, check_picture
 
     check_picture(plot)
+    if table is None:
+        raise InputError(
+            "expected a table of accuracies, got none; name one with --table, such as the folder "
+            "that `ntkscore fetch nas-robbench-201` prints, or a .csv file of your own"
+        )
     scores, source = comparison.scores_in(directory, dataset, o.radius_of(rho))
-    accuracies = ntkscore.load_table(table, dataset)
-    where = space_in(directory, space_class(space) if space else None)
+    where = space_in(directory, space_class(space) if space else None) or NASBench201()
+    accuracies = comparison.in_keys_of(where, table, dataset)
     frame = ntkscore.correlate(
         scores, accuracies, dataset, metric, space=where, resamples=resamples
     )
@@ -69,7 +75,7 @@ def correlate(
     if format is Format.table:
         if hidden := len(frame) - len(printed):
             note += f"; {hidden} more with --top {len(frame)}"
-        printed = compact_agreement(printed, where.fewer if where else ())
+        printed = compact_agreement(printed, where.fewer)
         if printed["better"].str.contains(AGAINST).any():
             note += (
                 f"\n{AGAINST}: here the correlation is opposite to the direction that the score "

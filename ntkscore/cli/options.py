@@ -38,10 +38,11 @@ _NAMES = (
 Cell = Annotated[str, typer.Argument(help=f"Architecture; {_NAMES}", show_default=False)]
 Cells = Annotated[list[str], typer.Argument(help=f"Architectures; {_NAMES}", show_default=False)]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
-TablePath = Annotated[
-    Path,
-    typer.Option("--table", help="A benchmark table, the folder with it, or a .csv of accuracies."),
-]
+_TABLE: Any = typer.Option(
+    "--table", help="A benchmark table, the folder with it, or a .csv of accuracies."
+)
+TablePath = Annotated[Path, _TABLE]
+TableOption = Annotated[Path | None, _TABLE]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
 _DATA = f"Images: {', '.join(DATASETS)}, or an .npz file; synthetic ones need no download."
 _DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."

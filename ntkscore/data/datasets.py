@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cells.space import Task
+from cells.tasks import Task
 from ntkscore.data.image_formats import Labelled, read_batches, read_idx_pair
 from ntkscore.data.synthetic import synthetic_images
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cells.space import Task
+from cells.tasks import Task
 from ntkscore.data.datasets import DATASETS, Colour, dataset_name
 from ntkscore.data.image_formats import Labelled, read_npz
 from ntkscore.errors import InputError
@@ -28,6 +28,10 @@ class ImageSet:
         mean: per channel, in pixels in [0, 1].
         std: per channel, in pixels in [0, 1].
         checksum: SHA-256 of images and labels, and of what a file says beside them, in hexadecimal.
+
+    Raises:
+        InputError: if the normaliser is not of these images, or not on the scale of pixels in
+            [0, 1].
     """
 
     name: str
@@ -37,6 +41,13 @@ class ImageSet:
     mean: Colour
     std: Colour
     checksum: str
+
+    def __post_init__(self) -> None:
+        if len(self.task.mean) != (colours := self.images.shape[-1]):
+            raise InputError(
+                f"expected a mean and a std for each of {colours} colours in {self.name}, got "
+                f"{len(self.task.mean)}; give as many"
+            )
 
     @property
     def pixels(self) -> np.ndarray:
@@ -73,6 +84,12 @@ def load_images(
         >>> images.pixels.shape, images.num_classes
         ((1000, 32, 32, 3), 10)
     """
+    if not isinstance(name_or_path, str | PathLike):
+        raise InputError(
+            f"expected an ImageSet, the name of one or a path that ends in .npz, got "
+            f"{type(name_or_path).__name__}; save arrays with numpy.savez(FILE, images=…, "
+            "labels=…), and give the file"
+        )
     name_or_path = os.fspath(name_or_path)
     if name_or_path.endswith(".npz"):
         return _load_npz(Path(name_or_path).expanduser())

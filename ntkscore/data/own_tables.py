@@ -35,7 +35,7 @@ def check_frame(
             f"shape {frame.shape}: add what is missing"
         )
     columns = [_column(str(column), name, dataset) for column in frame.columns]
-    if frame.index.to_flat_index().hasnans or "" in keys:
+    if frame.index.to_flat_index().hasnans or any(str(key).strip() == "" for key in keys):
         raise InputError(
             f"expected a key for every architecture in {name}, but one is missing: "
             "fill it in or leave the row out"
@@ -90,7 +90,7 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
     integers = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", key) for key in keys)
     frame = pd.DataFrame(
         [row[1:] for row in rows],
-        index=pd.Index([int(key) for key in keys] if integers else keys, name=header[0]),
+        index=pd.Index([int(key) for key in keys] if integers else keys, name=header[0].strip()),
         columns=[name.strip() for name in header[1:]],
     )
     return frame, hashlib.sha256(raw).hexdigest()

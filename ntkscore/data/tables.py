@@ -5,11 +5,13 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Number
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from cells.nasbench201.cell import DIGITS, INDICES
 from ntkscore.data import benchmarks
 from ntkscore.data.benchmarks import FETCH, Column, Parsed, metric_name, read_json
 from ntkscore.data.datasets import dataset_name
@@ -32,6 +34,7 @@ class Table:
             indices; the others have those of their representative, an isomorphic one.
         by_any_name: whether the keys are names of architectures that a space has to parse, a
             person's or a genotype's digits; other published tables have the benchmark's indices.
+        heading: of the keys of a person's table, which may say what they are: `digits` or `cell`.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Table:
     _columns: Mapping[Column, np.ndarray]
     _remedy: str = ""  # what else may help if a key is unknown
     by_any_name: bool = False
+    heading: str = ""
 
     def __repr__(self) -> str:
         metrics = "; ".join(f"{name}: {', '.join(self.metrics(name))}" for name in self.datasets)
@@ -55,7 +59,8 @@ class Table:
         Args:
             frame: accuracies as fractions in [0, 1], a row per architecture and a column per
                 metric. Its index has the architectures' keys, its columns have the metrics in any
-                common spelling (see `metric_name`), or `dataset#metric` for several data sets.
+                common spelling (see `metric_name`), or `dataset#metric` for several data sets. Keys
+                that are digits without their leading zeros need an index of the name `digits`.
             name: what errors call the table.
             dataset: data set of the columns that do not name theirs, in any common spelling.
 
@@ -74,7 +79,10 @@ class Table:
             >>> table
             <Table my networks, 2 networks (cifar10: val_acc)>
         """
-        keys = [key_of(key) for key in frame.index]
+        heading = str(frame.index.name or "").strip()
+        # Digits that have become numbers are no indices.
+        of = str if heading.lower() == DIGITS else key_of
+        keys = [of(key) for key in frame.index]
         columns = check_frame(frame, keys, name, dataset)
         digest = hashlib.sha256(repr((list(columns), keys)).encode())
         digest.update(np.column_stack(list(columns.values())).astype("<f8").tobytes())
@@ -85,6 +93,7 @@ class Table:
             _rows={key: row for row, key in enumerate(keys)},
             _columns=columns,
             by_any_name=True,
+            heading=heading or (INDICES[0] if _are_cells(frame.index) else ""),
         )
 
     @property
@@ -153,7 +162,7 @@ class Table:
             return False
 
     def renamed(self, name: Callable[[Hashable], Hashable]) -> "Table":
-        """The same table with other keys.
+        """The same table with other keys, those of a space.
 
         Args:
             name: the new key of an old one.
@@ -169,7 +178,7 @@ class Table:
                     "are names of the same one: keep one row"
                 )
         rows = {new: self._rows[key] for new, key in old.items()}
-        return replace(self, own=tuple(map(name, self.own)), _rows=rows)
+        return replace(self, own=tuple(map(name, self.own)), _rows=rows, by_any_name=False)
 
     def _row(self, cell: Hashable) -> int:
         try:
@@ -209,7 +218,7 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
             with one of them or, of the last, with several; or a `.csv` file with one's own
             accuracies as fractions: its first column has the architectures' keys, the others are
             those of `Table.from_frame`. Keys become integers if each is written like one (`7`,
-            not `07`).
+            not `07`), unless they are headed `digits`.
         dataset: data set of a `.csv` file's columns that do not name theirs.
 
     Returns:
@@ -269,6 +278,11 @@ def _files(folder: Path) -> list[Path]:
     for form in benchmarks.FORMATS:
         if there := [folder / name for name in form.files if (folder / name).is_file()]:
             return there if form.parts else there[:1]
+    if (folder / "run.json").is_file():
+        raise InputError(
+            f"expected a table of accuracies, got the run {folder}; name the run first and the "
+            "table second (--table)"
+        )
     names = [name for form in benchmarks.FORMATS for name in form.files]
     raise InputError(
         f"expected one of {', '.join(names)} in {folder}, but none is there: "
@@ -295,6 +309,11 @@ def _checked(parsed: Parsed, path: Path) -> Parsed:
         found = f"a pointer to {astray[0]}, which has none" if astray else "no cells"
         raise altered(path, "cells with results of their own", found)
     return Parsed(columns, measured, others)
+
+
+def _are_cells(keys: Iterable[Hashable]) -> bool:
+    """Whether all are architectures with an index, and no numbers."""
+    return all(hasattr(key, "__index__") and not isinstance(key, Number) for key in keys)
 
 
 def key_of(architecture: Hashable) -> Hashable:

@@ -38,10 +38,13 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
         InputError: if it is none, or a leaf of its weights is no array of finite real numbers.
     """
     if not isinstance(model, Model):
-        raise InputError(
-            f"expected an ntkscore.Model, got {type(model).__name__}; write Model(apply, params), "
-            "where apply gives logits of (params, images)"
+        of_torch = any(kind.__module__.startswith("torch.") for kind in type(model).__mro__)
+        remedy = (
+            "write ntkscore.from_torch(module, images)"
+            if of_torch
+            else "write Model(apply, params), where apply gives logits of (params, images)"
         )
+        raise InputError(f"expected an ntkscore.Model, got {type(model).__name__}; {remedy}")
     if not callable(model.apply):
         raise InputError(
             f"expected a function as the first of Model(apply, params), got "

@@ -38,6 +38,16 @@ POINTS = tuple(kernel for kernel in BLOCKS if kernel not in ASYMMETRIC)
 KERNELS = (*BLOCKS, *JOINT)
 
 
+def check_beta(beta: float) -> None:
+    """Refuse a weight of adversarial training outside of [0, 1].
+
+    Raises:
+        InputError: if it is.
+    """
+    if not 0 <= beta <= 1:
+        raise InputError(f"expected beta from 0 to 1, got {beta:g}; 0 is clean")
+
+
 def block(gram: Float[np.ndarray, "m m"], kernel: str, n: int) -> Kernel:
     """One of `BLOCKS` of the stack's Gram matrix, for stacks of n images."""
     row, column = BLOCKS[kernel]
@@ -67,7 +77,7 @@ def joint_kernel(gram: Float[np.ndarray, "m m"], kernel: str, beta: float, n: in
         The kernel (n, n).
 
     Raises:
-        InputError: if there is no such kernel.
+        InputError: if there is no such kernel, or β is outside of [0, 1].
 
     Example:
         >>> gram = np.diag([1.0, 1.0, 4.0, 4.0])
@@ -76,6 +86,7 @@ def joint_kernel(gram: Float[np.ndarray, "m m"], kernel: str, beta: float, n: in
                [0.  , 1.25]])
     """
     check_choice(kernel, JOINT)
+    check_beta(beta)
     inner, cross, outer = (block(gram, part, n) for part in JOINT[kernel])
     return mix(inner, cross, outer, beta)
 
@@ -122,7 +133,7 @@ class Stack(NamedTuple):
             radius: which of the radii, counted from 0.
 
         Raises:
-            InputError: if there is no such kernel or radius.
+            InputError: if there is no such kernel or radius, or β is outside of [0, 1].
         """
         grams = np.asarray(self.gram)
         if not 0 <= radius < len(grams):
@@ -132,6 +143,7 @@ class Stack(NamedTuple):
             )
         gram, n = grams[radius], grams.shape[1] // 3
         check_choice(name, KERNELS)
+        check_beta(beta)
         if name in BLOCKS:
             return block(gram, name, n)
         return joint_kernel(gram, name, beta, n)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from jaxtyping import Float, Int
 
 from ntkscore.lazy import Array, jax, jnp
+from ntkscore.measures.cross_entropy import loss_cotangent
 from ntkscore.model import Logits
 
 Labels = Int[Array, " m"]
@@ -37,7 +38,7 @@ def label(logits: Logits, labels: Labels) -> Cotangents:
 
 def loss(logits: Logits, labels: Labels) -> Cotangents:
     """The cross-entropy of f and y (KNAS, NASI)."""
-    return (jax.nn.softmax(logits) - chosen(logits, labels))[None]
+    return loss_cotangent(logits, labels)[None]
 
 
 READOUTS: dict[str, Callable[[Logits, Labels], Cotangents]] = {

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from attacks import ATTACKS, Attack
+from attacks import ATTACKS, Attack, check_attack
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.checks import (
@@ -39,7 +39,10 @@ CLEAN = POINTS[0]
 
 
 def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
-    """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1]."""
+    """The gradient in the images of the summed cross-entropy, per unit of a pixel in [0, 1].
+
+    Attacks follow `Pass.attack_gradient`, which has its direction and does not vanish.
+    """
     return lambda images: Pass(model, passes_of(model, images), images, labels).loss_gradient
 
 
@@ -66,8 +69,9 @@ def stack(
         model: the network at its weights.
         images: X, N of them, pixels in [0, 1].
         labels: their classes.
-        attack: a name such as `fgsm` or `pgd`, or the attack of a radius.
-        rhos: the radii, or one, pixel scale [0, 1].
+        attack: a name such as `fgsm` or `pgd`, or the attack of a radius: an `attacks.Attack`, or
+            a function of (gradient, images, key).
+        rhos: the radii, or one, on the pixel scale, as `attacks.Attack` takes them.
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
         noise: key of the measures with passes of their own; they are left out without it, and
@@ -95,7 +99,7 @@ def stack(
         attack = ATTACKS[attack]
     check_kernel_choices(output, parameters, implementation)
     if have_values(getattr(model, "params", ()), images, labels, rhos):
-        model, images, labels = _checked(model, images, labels, rhos)
+        model, images, labels = _checked(model, images, labels, attack, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
     model, passes = passes_for(model, images, memory)
@@ -107,7 +111,7 @@ def stack(
         noise=None if model.coupled else noise,
         one_by_one=partial(one_by_one, passes),
     )
-    clean, gradient = at(images), lambda images: at(images).loss_gradient
+    clean = at(images)
     if isinstance(passes, BlockPasses):
         check_coupling(model, clean.logits, images)
 
@@ -117,8 +121,7 @@ def stack(
         keys = (None, None) if key is None else jax.random.split(key, 2)
         chain = [clean]
         for each in keys:
-            last = chain[-1]
-            chain.append(at(attack(rho)(gradient, last.points, each, last.loss_gradient)))
+            chain.append(at(attack(rho)(_gradient_from(chain[-1], at), chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
         return [(each.points, each.logits, each.kept) for each in chain[1:]], _taken(where)
@@ -161,6 +164,11 @@ def stack(
     return Stack(gram, regroup(correlation(input_gradients), radii), taken)
 
 
+def _gradient_from(known: Pass, at: Callable[[Images], Pass]) -> Callable[[Images], Images]:
+    """The gradient that an attack follows, without another pass where it is known: at its start."""
+    return lambda z: (known if z is known.points else at(z)).attack_gradient
+
+
 def _set_by_set(model: Model, n: int) -> Model:
     """A coupled network at several sets of n points, each a batch of its own."""
 
@@ -188,7 +196,9 @@ def _taken(where: Mapping[str, Sequence[Pass]]) -> Taken:
     return taken
 
 
-def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, Array, np.ndarray]:
+def _checked(
+    model: Model, images: Any, labels: Any, attack: Callable[..., Any], rhos: Any
+) -> tuple[Model, Array, np.ndarray]:
     """Refuse what does not fit before anything is computed."""
     model, images, labels = checked_model(model), np.asarray(images), np.asarray(labels)
     check_pixels(images)
@@ -200,9 +210,6 @@ def _checked(model: Model, images: Any, labels: Any, rhos: Any) -> tuple[Model, 
     check_labels(labels, len(images), classes)
     if not np.size(rhos):
         raise InputError("expected a radius, got none; write 8/255 for eight grey levels")
-    if wrong := [rho for rho in np.ravel(rhos) if not 0 <= rho <= 1]:
-        raise InputError(
-            f"expected radii from 0 to 1 on the pixel scale, got {wrong[0]:g}; write 8/255 for "
-            "eight grey levels"
-        )
+    for rho in np.ravel(rhos).tolist():
+        check_attack(attack, rho, images.shape[1:])
     return model, points, labels

@@ -8,16 +8,10 @@ from jaxtyping import Float, Int
 
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
+from ntkscore.measures.cross_entropy import attack_cotangent, cross_entropy, loss_cotangent
 from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace.parameters import FIXED, kinds_by_name
-
-
-def cross_entropy(logits: Float[Array, "n o"], labels: Int[Array, " n"]) -> Float[Array, " n"]:
-    """−log of the softmax at the label, in nats."""
-    of_label = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
-    return jax.nn.logsumexp(logits, axis=1) - of_label
-
 
 LOSS = "loss"
 
@@ -80,12 +74,28 @@ class Pass:
     @cached_property
     def loss_cotangent(self) -> Logits:
         """The gradient of the summed cross-entropy in the logits."""
-        return jax.grad(lambda f: jnp.sum(cross_entropy(f, self.labels)))(self.logits)
+        return loss_cotangent(self.logits, self.labels)
+
+    @cached_property
+    def _attack(self) -> tuple[Points, Float[Array, " n"]]:
+        """The gradient in the points that an attack follows, and its factor to the loss's own."""
+        cotangent, factor = attack_cotangent(self.logits, self.labels, self.model.coupled)
+        return self.pullback(cotangent), factor
+
+    @property
+    def attack_gradient(self) -> Points:
+        """The gradient in the points that an attack follows, never too small for its numbers.
+
+        It has the direction of `loss_gradient`, of which it is a multiple for each point (of
+        coupled ones for all).
+        """
+        return self._attack[0]
 
     @cached_property
     def loss_gradient(self) -> Points:
         """The gradient of the summed cross-entropy in the points, per unit of a pixel in [0, 1]."""
-        return self.pullback(self.loss_cotangent)
+        gradient, factor = self._attack
+        return gradient * factor.reshape(-1, *[1] * (gradient.ndim - 1))
 
 
 def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:

@@ -79,6 +79,20 @@ def locked(directory: Path, wait: bool = True) -> Iterator[bool]:
         yield alone
 
 
+def refuse_file(directory: Path) -> None:
+    """Refuse a directory that is a file, or would lie below one.
+
+    Raises:
+        InputError: if it is.
+    """
+    for place in (directory, *directory.parents):
+        if place.is_file():
+            raise InputError(
+                f"expected a directory for the results at {directory}, but {place} is a file; name "
+                "another"
+            )
+
+
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
     """Turn an error of the file system into a sentence about the directory; refuse a URL."""
@@ -86,6 +100,7 @@ def writing_to(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        refuse_file(directory)
         raise InputError(
             f"expected a directory that can be written, but {directory} cannot be "
             f"({error.strerror}); check its permissions and its space"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ntkscore.errors import InputError
 from ntkscore.paths import place, results_path
-from ntkscore.results.atomic import LOCK, is_temporary
+from ntkscore.results.atomic import LOCK, is_temporary, refuse_file
 from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
 from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_constants
 from ntkscore.results.store import Bucket, Folder, store_at
@@ -302,6 +302,8 @@ def _load_run(store: Folder | Bucket, names: Sequence[str]) -> ResultSet:
 
 def _refuse_other_files(store: Folder | Bucket) -> list[str]:
     """The names of the files; refuses those of somebody else."""
+    if isinstance(store, Folder):
+        refuse_file(store.place)
     names = store.names()
     if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
         raise InputError(

@@ -186,8 +186,9 @@ class Pending:
                 columns = {
                     **network,
                     "rho": rho,
-                    "steps": attack.steps,
-                    "step_size": float(attack.step_size),
+                    # A function of one's own need not have them.
+                    "steps": getattr(attack, "steps", 0),
+                    "step_size": float(getattr(attack, "step_size", np.nan)),
                 }
                 one = jax.tree.map(lambda a, k=k, i=i: a[k, i], stacks)
                 with one_thread():
@@ -243,9 +244,10 @@ class Scorer:
         """Refuse what does not fit, before anything is computed.
 
         Raises:
-            InputError: if a column's name is taken, the implementation does not fit, or the
-                network's images depend on each other and the space does not say so.
+            InputError: if a column's name is taken, a radius or the implementation does not fit, or
+                the network's images depend on each other and the space does not say so.
         """
+        self.config.check_radii(images.shape[1:])
         names, options = self.space.identity(architecture).keys(), self.space.columns.keys()
         others = {*VARYING, "dataset", "data_checksum", *self.config.to_dict()}
         if common := sorted(((names | options) & others) | (names & options)):

@@ -1,11 +1,15 @@
 """The architectures of a run, from a specification such as `random:64`."""
 
+import difflib
 import os
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from cells.nasbench201.cell import DIGITS, INDICES
 from cells.space import Architecture, Space
+from ntkscore.analysis.comparison import in_keys_of
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 
@@ -24,8 +28,9 @@ def select(
     Args:
         spec: `distinct` (one per function, where the space can tell), `all`, `table` (the
             networks with results of their own), `random:K` (K of the distinct ones), `table:K` (K
-            of the table's), a file with one architecture a line, or architectures separated by
-            commas; a list of architectures by any of their names stands for itself.
+            of the table's), a file with one architecture a line, whose first may be a heading
+            (`digits`, `cell`), or architectures separated by commas; a list of architectures by any
+            of their names stands for itself.
         space: where they come from.
         table: for `table` and `table:K`.
         seed: of the random choice of K; a smaller K gives the first of a larger one.
@@ -34,7 +39,7 @@ def select(
         InputError: if the specification is none of these, or one of the architectures is none.
     """
     if not isinstance(spec, str):
-        return tuple(dict.fromkeys(space.parse(name) for name in spec))
+        return tuple(dict.fromkeys(space.parse_all(spec)))
     if spec in space.sets:
         listed = space.architectures(spec)
         if len(listed) > MANY:
@@ -51,7 +56,8 @@ def select(
     if kind in ("random", "table"):
         candidates: Sequence[Architecture]
         if kind == "table" and table:
-            candidates = tuple(dict.fromkeys(space.parse(str(key)) for key in table.own))
+            keys = in_keys_of(space, table).own
+            candidates = tuple(dict.fromkeys(space.parse(str(key)) for key in keys))
         else:
             candidates = space.architectures("distinct")
         if spec == "table":
@@ -72,12 +78,35 @@ def select(
                 f"expected a text file with one architecture a line, got other bytes in {path}; "
                 "name another file"
             ) from None
-        chosen = [space.parse(line) for line in lines if line and not line.startswith("#")]
+        named = [line for line in lines if line and not line.startswith("#")]
+        heading = named.pop(0) if named and named[0].lower() in (DIGITS, *INDICES) else ""
+        chosen = [space.parse(text) for text in space.written(named, heading)]
         if not chosen:
             raise InputError(f"expected one architecture a line in {path}, got none; add some")
     else:
-        chosen = [space.parse(part) for part in _split(spec)]
+        chosen = _named(spec, space)
     return tuple(dict.fromkeys(chosen))
+
+
+def _named(spec: str, space: Space) -> list[Architecture]:
+    """The architectures that are named between commas."""
+    try:
+        return space.parse_all(_split(spec))
+    except InputError:
+        if re.fullmatch(r"[^|()]*[\\/][^|()]*|[^|(),]*\.[A-Za-z]{2,4}", spec):
+            raise InputError(
+                f"expected a file with one architecture a line at {spec}, got no such file; check "
+                "the path"
+            ) from None
+        sets = [*space.sets, "table", "random:64", "table:64"]
+        near = difflib.get_close_matches(spec, sets, cutoff=0.75)
+        if not near and not re.fullmatch(r"[A-Za-z]+:-?\d*", spec):
+            raise
+        raise InputError(
+            f"expected names of architectures, a file with one a line, or a set: "
+            f"{', '.join(space.sets)}, random:K, table or table:K, got {spec!r}; write "
+            f"{near[0] if near else 'random:64'}, say"
+        ) from None
 
 
 def _drawn(

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from attacks.square import SquareAttack
 from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import check_range
+from ntkscore.measures.cross_entropy import attack_gradient
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
 from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
 from ntkscore.training.auto_attack import check as check_autoattack
-from ntkscore.training.steps import as_pixels, mean_loss
+from ntkscore.training.steps import as_pixels
 
 Network = Callable[[Array], Array]
 """Logits of images, as a function."""
@@ -78,7 +80,7 @@ def evaluate(
         images: (N, height, width, colours), uint8 or pixels in [0, 1].
         labels: classes.
         queries: number for the Square attack at 3/255, 5,000 in the paper; 0 leaves it out.
-        radii: of PGD, in grey levels.
+        radii: of PGD in `linf`, in grey levels.
         metrics: which of `METRICS`.
         autoattack: whether to run AutoAttack at 8/255 as well, which needs PyTorch and its authors'
             package.
@@ -91,8 +93,8 @@ def evaluate(
         `value`; and one for each of `CHECKS` that can be decided, 1 where it holds.
 
     Raises:
-        InputError: if images are missing, a corrupted file is not of the official form, or
-            AutoAttack's packages are not installed.
+        InputError: if images are missing, a radius is none in grey levels, a corrupted file is not
+            of the official form, or AutoAttack's packages are not installed.
 
     Source: Wu et al. (2024), section 3.1, tables 4 to 6.
 
@@ -195,6 +197,12 @@ def _rights(
     queries: int,
     report: Callable[[str], None],
 ) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
+    for radius in radii:
+        if not isinstance(radius, Integral) or not 0 < radius <= 255:
+            raise InputError(
+                f"expected radii in whole grey levels from 1 to 255, got {radius!r}; write 8 for "
+                "8/255"
+            )
     near = [radius for radius in radii if radius in RADII[:2]]
     found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
     for metric, rhos in zip(METRICS, ((0,), near, radii, near), strict=True):
@@ -221,12 +229,12 @@ def _clean(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Arra
 
 
 def _fgsm(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
-    return network(fgsm(rho)(_input_gradient(network, y), x))
+    return network(fgsm(rho)(attack_gradient(network, y), x))
 
 
 def _pgd(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
     attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
-    return network(attack(_input_gradient(network, y), x, key))
+    return network(attack(attack_gradient(network, y), x, key))
 
 
 def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
@@ -248,11 +256,6 @@ def _square(queries: int) -> Answer:
 
 
 ANSWERS: dict[str, Answer] = {"clean": _clean, "fgsm": _fgsm, "pgd": _pgd, "draws": _draws}
-
-
-def _input_gradient(network: Network, y: Array) -> Network:
-    """The gradient of the mean loss in the images, each image's own up to a constant factor."""
-    return jax.grad(lambda x: mean_loss(network(x), y))
 
 
 @dataclass(frozen=True, eq=False)

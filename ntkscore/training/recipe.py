@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cells.space import check_choices, check_least, option
+from cells.space import Named, check_choices, check_least, option
 from ntkscore.errors import InputError
 
 
@@ -36,7 +36,7 @@ script that its authors published.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Named):
     """Settings of a training; every field is an option of the command line as well.
 
     Attributes:

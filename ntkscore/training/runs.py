@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from cells.nasbench201.space import NASBench201
-from cells.space import Architecture, Space, Task
+from cells.space import Architecture, Space
+from cells.tasks import Task
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.model import Model
@@ -156,9 +157,16 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
     folder = Path(folder)
     try:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        if "configuration" in described:
+            raise InputError(
+                f"expected a folder that `ntkscore train` left, got the scores of a run of `rank` "
+                f"in {folder}; train one of its networks"
+            )
         recipe = Recipe(**described["recipe"])
         shape, classes, mean, std = described["task"]
         seeds = tuple(described["seeds"])
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"expected a folder that `ntkscore train` left, but {folder / RUN} cannot be read "

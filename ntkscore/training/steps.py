@@ -1,5 +1,6 @@
 """One step of multi-objective adversarial training, traced."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from attacks import Attack
-from ntkscore.measures.forward import cross_entropy
+from ntkscore.measures.cross_entropy import attack_gradient, cross_entropy
 from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
 
@@ -151,11 +152,12 @@ def step(
         images = augmented(augmentation_key, images, max(images.shape[1] // 8, 1))
     attack = Attack(recipe.rho, recipe.attack_steps, recipe.attack_step, random_start=True)
     # The attack is on the network as it will be used, with its running statistics.
-    loss_at = lambda z: mean_loss(  # noqa: E731
-        network.evaluate(state.params, state.statistics, z), labels
-    )
+    logits = partial(network.evaluate, state.params, state.statistics)
     attacked = lax.cond(
-        beta > 0, lambda x: attack(jax.grad(loss_at), x, attack_key), lambda x: x, images
+        beta > 0,
+        lambda x: attack(attack_gradient(logits, labels), x, attack_key),
+        lambda x: x,
+        images,
     )
     found, statistics, progress = gradient(network, recipe, beta, state, images, attacked, labels)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps by integers.

@@ -25,7 +25,7 @@ from ntkscore.kernels import joint
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
 from ntkscore.kernels.stack import loss_gradient
-from ntkscore.measures.forward import cross_entropy
+from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.trace.parameters import total
 from ntkscore.verify.parity import KERNELS, Reference, load_parity
 

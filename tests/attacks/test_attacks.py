@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from attacks import Attack, direction, fgsm, pgd, project, project_to_sphere, twice
 from attacks.core import ATTACKS, NORMS, Norm
+from ntkscore.errors import InputError
 
 Array = jax.Array
 SHAPE = (3, 4, 4, 3)
@@ -261,7 +262,9 @@ def test_points_without_a_box_are_kept_in_the_ball_alone(linear: Linear) -> None
     np.testing.assert_allclose(attacked, x + 2 * direction(linear.gradient(x), "l2"), atol=1e-4)
     other = pgd(0.5, box=(3.0, 4.0))(linear.gradient, x)
     assert float(other.min()) >= 3 and float(other.max()) <= 4
-    with pytest.raises(ValueError, match=r"^expected a radius of at least 0, got -1; raise it$"):
+    with pytest.raises(
+        InputError, match=r"^expected a radius in linf of at least 0, got -1; raise"
+    ):
         pgd(-1.0, box=None)
 
 
@@ -270,7 +273,7 @@ def test_a_radius_off_the_pixel_scale_is_refused(rho: float) -> None:
     for make in (fgsm, pgd, lambda rho: Attack(rho, 3, jnp.float32(0.1))):
         with pytest.raises(
             ValueError,
-            match=rf"^expected a radius from 0 to 1 on the pixel scale, got {rho:g}; "
+            match=rf"^expected a radius in linf from 0 to 1 on the pixel scale, got {rho:g}; "
             "write 8/255 for eight grey levels$",
         ):
             make(rho)
@@ -313,10 +316,44 @@ def test_every_registered_attack_is_a_function_of_the_radius(linear: Linear) -> 
 
 
 @pytest.mark.parametrize("attack", [fgsm(0.1), pgd(0.1), pgd(0.1, random_start=True)])
-def test_a_known_gradient_at_the_start_changes_nothing(attack: Attack) -> None:
-    x = jnp.linspace(0.2, 0.7, 12).reshape(2, 6)
-    gradient, key = lambda z: jnp.cos(9 * z), jax.random.key(3)
-    given = attack(gradient, x, key, slope=gradient(x))
-    np.testing.assert_array_equal(given, attack(gradient, x, key))
-    wrong = attack(gradient, x, key, slope=-gradient(x))
-    assert bool(jnp.all(wrong == given)) is attack.random_start
+def test_the_first_gradient_is_at_the_images_themselves(attack: Attack) -> None:
+    """The very same array, so that a caller who knows the gradient there can tell."""
+    x, asked = jnp.linspace(0.2, 0.7, 12).reshape(2, 6), []
+    attack(lambda z: asked.append(z) or jnp.cos(9 * z), x, jax.random.key(3))
+    assert (asked[0] is x) is not attack.random_start
+    assert len(asked) == attack.steps
+
+
+def test_a_step_has_a_share_of_the_radius_if_it_is_not_given(linear: Linear) -> None:
+    assert Attack(8 / 255) == fgsm(8 / 255)
+    x = uniform(16, 0.4, 0.6)
+    for steps in (1, 4):
+        moved = jnp.abs(Attack(0.1, steps)(linear.gradient, x) - x)
+        np.testing.assert_allclose(moved, 0.1, atol=1e-6)
+    traced = jax.jit(lambda rho: Attack(rho, 4)(linear.gradient, x))(jnp.float32(0.1))
+    np.testing.assert_allclose(traced, Attack(0.1, 4)(linear.gradient, x), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [fgsm, pgd])
+def test_radii_in_l2_go_up_to_the_images_size(make: Callable[..., Attack]) -> None:
+    """White is √48 from black where an image has 4·4·3 numbers."""
+    x, up = jnp.zeros(SHAPE), jnp.ones_like
+    for rho in (1.5, 3.0, 48**0.5):
+        assert size(make(rho, norm="l2")(up, x) - x, "l2") == pytest.approx(rho, rel=1e-4)
+    with pytest.raises(
+        InputError,
+        match=r"^expected a radius in l2 from 0 to 6\.9282, the distance of black from white for "
+        r"images of shape \(4, 4, 3\), got 7; lower it$",
+    ):
+        make(7.0, norm="l2")(up, x)
+    for rho in (-0.5, float("nan"), float("inf")):
+        with pytest.raises(InputError, match=r"^expected a radius in l2 of at least 0, got"):
+            make(rho, norm="l2")
+
+
+@pytest.mark.parametrize("rho", ["8/255", None, True, [0.1]])
+def test_a_radius_is_a_number(rho: Any, unchecked: None) -> None:
+    with pytest.raises(
+        InputError, match=r"^expected a number as the radius, got .*; write 8 / 255"
+    ):
+        Attack(rho)

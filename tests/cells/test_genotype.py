@@ -312,3 +312,16 @@ def test_parameters_are_those_of_a_published_table(data_dir: Path) -> None:
         counts = structure(genotype) | {"params": params(genotype)}
         for name in ("params", "n_sep", "n_dil", "n_pool", "n_skip"):
             assert counts[name] == int(row[name])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_genotype_keeps_numbers_whatever_it_is_made_of() -> None:
+    edges = [["sep_conv_3x3", 0], ["skip_connect", 1]] * 4
+    made = Genotype(edges, tuple(map(tuple, edges)))  # type: ignore[arg-type]
+    assert made.digits == "4031403140314031-4031403140314031"
+    assert made == Genotype.of(edges, edges) == Genotype.parse(made.string)
+    assert len({made, Genotype.of(edges, edges)}) == 1
+    numbers = [(np.int64(4), np.int64(0)), (3, 1)] * 4
+    assert Genotype(numbers, numbers) == made  # type: ignore[arg-type]
+    with pytest.raises(GenotypeError, match=r"with one of the operations none, .*, got 'conv'"):
+        Genotype([["conv", 0]] * 8, edges)  # type: ignore[arg-type]

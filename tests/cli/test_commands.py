@@ -129,8 +129,14 @@ def test_rank_refuses_a_damaged_part(ranked: Path, tmp_path: Path) -> None:
         ),
         ("dil_conv", ["score", "|dil_conv~0|+|none~0|none~1|+|none~0|none~1|none~2|"]),
         ("expected six edges", ["score", "|none~0|+|none~0|none~1|"]),
-        ("expected rho from 0 to 1, got -1", ["score", "0", "--rho", "-1"]),
-        ("expected rho from 0 to 1, got 2", ["score", "0", "--rho", "2"]),
+        (
+            "expected a radius in linf from 0 to 1 on the pixel scale, got -1",
+            ["score", "0", "--rho", "-1"],
+        ),
+        (
+            "expected a radius in linf from 0 to 1 on the pixel scale, got 2",
+            ["score", "0", "--rho", "2"],
+        ),
         ("expected beta from 0 to 1, got 1.5", ["score", "0", "--beta", "1.5"]),
         (
             "expected every rho once, got 0.0313725 again; leave it out",

@@ -213,10 +213,10 @@ def test_npz(tmp_path: Path) -> None:
     assert (plain.name, plain.num_classes) == ("mine", 3)
     assert (plain.mean, plain.std) == ((0.5,) * 3, (0.25,) * 3)
     assert plain.pixels == pytest.approx(np.full((4, 5, 6, 3), 0.2))
-    numbers = {"num_classes": 7, "mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}
+    numbers = {"num_classes": 7, "mean": [0.1, 0.2, 0.3], "std": [0.2, 0.3, 1]}
     np.savez_compressed(path, images=images / 255, labels=np.array([0, 2, 1, 2]), **numbers)
     full = load_images(str(path))
-    assert (full.num_classes, full.mean, full.std) == (7, (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
+    assert (full.num_classes, full.mean, full.std) == (7, (0.1, 0.2, 0.3), (0.2, 0.3, 1.0))
     assert full.images.dtype == full.pixels.dtype == np.float32
     assert full.checksum != plain.checksum
     np.savez(path, images=images, labels=np.array([0, 2, 1, 255], np.uint8))
@@ -237,7 +237,10 @@ def test_npz(tmp_path: Path) -> None:
         ({"num_classes": 1}, r"labels in 0\.\.0 .* got 1"),
         ({"num_classes": 2.5}, r"'num_classes' .* one integer, but it is float64"),
         ({"mean": [0.5]}, r"'mean' .* three finite numbers, but it is float64 of shape \(1,\)"),
-        ({"std": [0.1, 0.1, 0.0]}, r"'std' .* above 0, but it is \[0\.1 0\.1 0"),
+        ({"std": [0.1, 0.1, 0.0]}, r"std in pixels, above 0 to 1, got 0\.1, 0\.1, 0; divide"),
+        ({"std": [0.1, 0.1, -0.1]}, r"std in pixels, above 0 to 1, got 0\.1, 0\.1, -0\.1; divide"),
+        ({"std": [63.0, 62.1, 66.7]}, r"std in pixels, above 0 to 1, got 63, 62\.1, 66\.7; divide"),
+        ({"mean": [125, 123, 114]}, r"mean in pixels, from 0 to 1, got 125, 123, 114; divide"),
     ],
 )
 def test_bad_npz(tmp_path: Path, change: Any, message: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
-from cells.space import Task
+from cells.tasks import Task
 from experiments.training import population, proof
 from experiments.training.population import SCORES, scores_at, trainable, trained
 from ntkscore.api.scoring import score_network

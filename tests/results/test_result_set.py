@@ -220,7 +220,7 @@ def test_a_creation_that_was_killed_can_be_repeated(directory):
 def test_a_file_or_a_path_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        message = f"expected a directory that can be written, but {path} cannot be .*; check its"
+        message = f"results at {path}, but {tmp_path / 'file'} is a file; name another"
         with pytest.raises(InputError, match=message):
             ResultSet.create_or_resume(path, CONFIGURATION, {})
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,18 @@ def test_accuracies_of_a_network_that_looks_at_brightness() -> None:
     assert found["draws", 8] >= found["pgd", 8]
     assert (whole[whole["metric"].isin(evaluation.CHECKS)]["value"] == 1).all()
     assert rows[rows["class"] == 1]["value"].tolist()[0] == 0.8
+
+
+@pytest.mark.parametrize("scale", [100.0, 1e4])
+def test_attacks_on_a_network_that_is_sure_of_its_answer(scale: float) -> None:
+    """The decisions are those of the other test, and so are the right attacks."""
+    images, labels = greys([0.505, 0.52, 0.55, 0.7, 0.4]), np.array([1, 1, 1, 1, 1])
+    plain = brightness()
+    sure = Model(lambda w, x: scale * plain.apply(w, x), plain.params)
+    ask = {"radii": (3, 8, 16), "metrics": ("fgsm", "pgd")}
+    pd.testing.assert_frame_equal(
+        evaluate(sure, images, labels, **ask), evaluate(plain, images, labels, **ask)
+    )
 
 
 def test_attacks_move_the_images_of_weights_of_few_bits() -> None:
@@ -111,8 +124,20 @@ def test_square_stays_in_the_ball_and_lowers_margins() -> None:
     wrong = jnp.argmin(logits(x), 1)
     kept = SquareAttack(0.05, 3)(logits, x, wrong, keys[2])
     np.testing.assert_array_equal(kept, x)
-    with pytest.raises(ValueError, match="a radius from 0 to 1 and at least one query, got 2 and"):
+    with pytest.raises(
+        InputError, match="expected a radius in linf from 0 to 1 on the pixel scale"
+    ):
         SquareAttack(2.0)
+    with pytest.raises(InputError, match="expected at least one query, got 0; raise it"):
+        SquareAttack(0.1, 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("radius", [8 / 255, 0, 256, "8", -3])
+def test_radii_are_in_grey_levels(radius: Any) -> None:
+    message = "^expected radii in whole grey levels from 1 to 255, got .*; write 8 for 8/255$"
+    with pytest.raises(InputError, match=message):
+        evaluate(brightness(), greys([0.2]), np.array([0]), radii=(radius,))
 
 
 def test_squares_shrink_as_published() -> None:

@@ -18,7 +18,7 @@ from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import by_shifts, convolve
 from cells.residual import Residual
-from cells.space import Task
+from cells.tasks import Task
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model, Trainable

@@ -18,7 +18,7 @@ from matplotlib.ticker import NullLocator
 
 from attacks import Attack, twice
 from cells.residual.networks import ResidualSpace
-from cells.space import Task
+from cells.tasks import Task
 from experiments.plotting import COLOURS
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin

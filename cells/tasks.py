@@ -1,0 +1,70 @@
+"""The images that networks take, and their classes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ntkscore.errors import InputError
+
+IMAGE_CHANNELS = 3
+"""Colours of the images that networks of cells take."""
+
+
+class _Task(NamedTuple):
+    image_shape: tuple[int, ...]
+    num_classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Task(_Task):
+    """Shape and normaliser of a network's images, and its number of classes.
+
+    Attributes:
+        image_shape: (height, width, colours) in pixels.
+        num_classes: number of logits, O.
+        mean, std: the normaliser by colour, in pixels of [0, 1]; it is the network's first layer.
+
+    Raises:
+        InputError: if mean or std is not on the scale of pixels in [0, 1], or std is zero.
+
+    Example:
+        >>> Task((16, 16, 3), num_classes=120).mean
+        (0.0, 0.0, 0.0)
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        image_shape: tuple[int, ...] = (32, 32, 3),
+        num_classes: int = 10,
+        mean: Sequence[float] = (0.0, 0.0, 0.0),
+        std: Sequence[float] = (1.0, 1.0, 1.0),
+    ) -> "Task":
+        mean, std = _by_colour("mean", mean), _by_colour("std", std)
+        if len(mean) != len(std):
+            raise InputError(
+                f"expected a mean and a std for each colour, got {len(mean)} and {len(std)}; give "
+                "as many"
+            )
+        return super().__new__(cls, tuple(image_shape), num_classes, mean, std)
+
+
+def _by_colour(name: str, values: Any) -> tuple[float, ...]:
+    """Mean or std of a normaliser, one number for each colour, on the scale of pixels in [0, 1]."""
+    try:
+        numbers = tuple(map(float, np.asarray(values).tolist()))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"expected {name} with one number for each colour, got {values!r}; write (0.5, 0.5, "
+            "0.5), say"
+        ) from None
+    least = "above 0" if name == "std" else "from 0"
+    if not numbers or not all(0 <= x <= 1 and (name == "mean" or x > 0) for x in numbers):
+        raise InputError(
+            f"expected {name} in pixels, {least} to 1, got {', '.join(f'{x:g}' for x in numbers)}; "
+            "divide what is in grey levels by 255"
+        )
+    return numbers
