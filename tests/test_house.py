@@ -20,7 +20,7 @@ PACKAGES = ("attacks", "cells", "ntkscore", "experiments")
 # From the ground up: a room may import from itself and from the rooms before it.
 FLOORS = (
     ("ntkscore.errors",),
-    ("ntkscore.lazy", "ntkscore.paths", "ntkscore.memory", "ntkscore.threads"),
+    ("ntkscore.lazy", "ntkscore.paths", "ntkscore.memory", "ntkscore.threads", "ntkscore.disk"),
     ("ntkscore.platforms",),
     ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text", "ntkscore.kernels.joint"),
     ("ntkscore.model", "ntkscore.convolutions"),

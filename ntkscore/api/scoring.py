@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -14,11 +15,13 @@ from cells.tasks import Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.checks import (
+    as_it_is_now,
     check_batch,
     check_classes,
     check_labels,
     check_pixels,
     checked_model,
+    normalisation_of,
 )
 from ntkscore.kernels.joint import Stack
 from ntkscore.model import Model
@@ -126,11 +129,12 @@ def score_network(
     name: str = "network",
     seed: int = 0,
     dataset: str = "images",
+    check: bool | None = None,
 ) -> pd.DataFrame:
     """Score a network of your own, from any library or none, at the weights that it has.
 
-    The program is compiled once for the model's functions: pass the same `apply` with other
-    params, and nothing is compiled again.
+    The program is compiled once for what the model computes: other weights, and equal functions,
+    compile nothing again.
 
     Args:
         model: logits of (params, points), and the params.
@@ -140,9 +144,11 @@ def score_network(
         name: of the network, for the rows.
         seed: of the attack's random start.
         dataset: a name for the rows.
+        check: as for `ntkscore.ntk`.
 
     Returns:
-        Rows like those of `score`.
+        Rows like those of `score`. The column `bn` says which statistics normalisations use: `own`
+        ones, `init` for the mean 0 and variance 1 of new ones, those of the `batch`, or `none`.
 
     Raises:
         InputError: if images, labels or logits do not fit, or an image's logits depend on the
@@ -168,12 +174,14 @@ def score_network(
     dtype = dtype_of(config)
     with precision(config):
         key = jax.random.fold_in(jax.random.key(seed), 1)
-        model = checked_model(model, dtype)
-        found = kernels(model, config, images.astype(dtype), labels, config.rhos, key)
+        points = jnp.asarray(images, dtype)
+        model, _ = as_it_is_now(checked_model(model, dtype), points)
+        bn = normalisation_of(model, points)
+        found = kernels(model, config, images.astype(dtype), labels, config.rhos, key, check=check)
         _tell_alike(name, model, images.astype(dtype), found)
     alone = jax.tree.map(lambda array: np.asarray(array)[None], found)
     rows = Pending([{"network": name, "seed": seed}], alone, labels, config).rows()
-    return _frame(rows, {"dataset": dataset}, {"space": "network"}, config)
+    return _frame(rows, {"dataset": dataset}, {"space": "network", "bn": bn}, config)
 
 
 def _spread(matrix: np.ndarray) -> float:

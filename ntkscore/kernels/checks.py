@@ -186,8 +186,29 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
     return model._replace(apply=function), int(shape[1])
 
 
-def passes_for(model: Model, points: Points, memory: int | None) -> tuple[Model, Passes]:
-    """The passes of a network; one that takes no batch of one point is computed batch by batch."""
+def normalisation_of(model: Model, points: Points) -> str:
+    """Which statistics a network normalises by: `batch`, `init`, `own`, or `none` if by no stored.
+
+    `init` are the mean 0 and the variance 1 of new normalisations.
+    """
+    if model.coupled:
+        return "batch"
+    try:
+        passes = passes_in_blocks(model, points)
+    except NotAlone:
+        return "batch"
+    fresh = passes.are_fresh(model.params) if isinstance(passes, BlockPasses) else False
+    return "none" if fresh is None else "init" if fresh else "own"
+
+
+def passes_for(
+    model: Model, points: Points, memory: float | None, implementation: str
+) -> tuple[Model, Passes]:
+    """The passes of a network; one that takes no batch of one point is computed batch by batch.
+
+    Raises:
+        NotAlone: if the implementation asks for single points.
+    """
     try:
         passes = passes_in_blocks(model, points, memory)
         if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
@@ -197,6 +218,8 @@ def passes_for(model: Model, points: Points, memory: int | None) -> tuple[Model,
             )
         return model, passes
     except NotAlone as error:
+        if implementation not in ("auto", "ntvp"):
+            raise
         log.warning("%s; it is computed column by column, as if its points were coupled", error)
         model = model._replace(coupled=True)
         return model, passes_of(model, points)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup, square, zero_taps
@@ -94,12 +94,12 @@ def _compiled(
 @in_full_precision
 def ntk(
     model: Model,
-    points: Float[Array | np.ndarray, "m ..."],
+    points: Shaped[Array | np.ndarray, "m ..."],
     labels: Int[Array | np.ndarray, " m"] | Sequence[int] | None = None,
     output: str = "sum",
     parameters: str = "all",
     implementation: str = "auto",
-    memory: int | None = None,
+    memory: float | None = None,
     projections: int | None = None,
     seed: int = 0,
     check: bool | None = None,
@@ -176,7 +176,7 @@ def ntk(
     if not known:
         return evaluate(model, points, labels, output, parameters, name).gram[0]
     if name != "ntvp":
-        model, passes = passes_for(model, points, memory)
+        model, passes = passes_for(model, points, memory, implementation)
         name = implementation_for(model, implementation)
         if name == "layerwise" and isinstance(passes, BlockPasses):
             chosen = (output, parameters, projections, seed)

@@ -137,7 +137,8 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
     push: Callable[[PyTree], Logits] | None
     try:
         logits, push = jax.linearize(of_weights, inside)
-        jax.eval_shape(jax.vmap(push), jax.tree.map(lambda leaf: leaf[None], inside))
+        one = jax.tree.map(lambda leaf: leaf[None], inside)
+        jax.eval_shape(jax.vmap(push, axis_size=1), one)
         pull = jax.linear_transpose(push, inside)
     except TypeError:  # what JAX raises for functions that it can only differentiate backward
         push, (logits, pull) = None, jax.vjp(of_weights, inside)
@@ -157,7 +158,7 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
     return logits, kernel
 
 
-def _product(rows: Sequence[Float[Array, "m p"]], cotangent: Logits) -> Float[Array, "m m"]:
+def _product(rows: Sequence[Float[Array, "m _"]], cotangent: Logits) -> Float[Array, "m m"]:
     """J Jᵀ, from the gradients of each leaf."""
     parts = (jnp.matmul(leaf, leaf.T, precision=PRECISION) for leaf in rows)
     return sum(parts, jnp.zeros((len(cotangent),) * 2, cotangent.dtype))

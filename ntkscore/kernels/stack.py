@@ -58,7 +58,7 @@ def stack(
     implementation: str = "auto",
     key: PRNGKeyArray | None = None,
     noise: PRNGKeyArray | None = None,
-    memory: int | None = None,
+    memory: float | None = None,
     check: bool | None = None,
 ) -> Stack:
     """The Gram matrix of clean, attacked and twice attacked images, at every radius.
@@ -102,7 +102,7 @@ def stack(
         model, images, labels = _checked(model, images, labels, attack, rhos)
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     rhos = jnp.atleast_1d(jnp.asarray(rhos, images.dtype))
-    model, passes = passes_for(model, images, memory)
+    model, passes = passes_for(model, images, memory, implementation)
     at = partial(
         Pass,
         model,

@@ -6,14 +6,11 @@ leaf by leaf. Equal layers share one program.
 """
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -22,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import Taps, groups_of
 from ntkscore.memory import free_memory
@@ -87,8 +85,8 @@ class BlockPasses:
         self.right: set[tuple[str, str]] = set()
         self.devices = jax.local_devices()
 
-    def are_fresh(self, params: PyTree) -> bool:
-        """Tell whether normalisations hold the mean 0 and the variance 1 of new ones."""
+    def are_fresh(self, params: PyTree) -> bool | None:
+        """Tell whether normalisations hold the mean 0 and the variance 1 of new ones, if any do."""
         return normalizations.are_fresh(self.traced.program, jax.tree.leaves(params))
 
     def _at(self, place: int, arrays: PyTree) -> PyTree:
@@ -250,7 +248,7 @@ class BlockPasses:
     ) -> tuple[Points, dict[str, Array]]:
         """Gram matrices by kind, from the factors of blocks of sets of points."""
         gradients: list[Array] = []
-        with _keeper(self.memory // 2, sum(sizes)) as keep:
+        with keeper(self.memory // 2, sum(sizes)) as keep:
             factors: list[list[Any]] = []
             for blocks, size in zip(sets, sizes, strict=True):
                 pairs = [(gradient, keep(each, len(gradient))) for gradient, each in blocks]
@@ -260,7 +258,7 @@ class BlockPasses:
             total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
             before = None
             for place, share in enumerate(_told(self.traced.shares, "layers")):
-                shared = _from_disk(
+                shared = from_disk(
                     [[share.factors(block) for block in blocks] for blocks in factors]
                 )
                 gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(taps))
@@ -329,50 +327,6 @@ def _visited(visit: Callable[[LayerGradient], PyTree], layer: TracedGradient) ->
     return visit(layer)
 
 
-class _Saved:
-    """An array on disk, which is no more than its place in a file.
-
-    Args:
-        array: to save, behind what the file has.
-        path: of the file.
-    """
-
-    def __init__(self, array: Array, path: Path) -> None:
-        self.path, self.shape, self.dtype = path, array.shape, array.dtype
-        try:
-            with path.open("ab") as file:
-                self.offset = file.tell()
-                file.write(np.ascontiguousarray(array).tobytes())
-        except OSError as error:
-            room = f"expected room for {array.nbytes:,} bytes more in {path.parent}, got {error}"
-            raise InputError(f"{room}; set TMPDIR to a folder on a larger disk") from error
-
-    def read(self) -> np.ndarray:
-        size = prod(self.shape) * self.dtype.itemsize
-        # Bytes, since NumPy's files do not know bfloat16.
-        values = np.fromfile(self.path, np.uint8, size, offset=self.offset)
-        return values.view(self.dtype).reshape(self.shape)
-
-
-def _from_disk(factors: Any) -> Any:
-    """Factors of a block in memory."""
-    return jax.tree.map(lambda each: each.read() if isinstance(each, _Saved) else each, factors)
-
-
-@contextmanager
-def _keeper(memory: int, points: int) -> Iterator[Callable[[list[Factors], int], Any]]:
-    """A function that keeps the factors of a block of points until the end: on disk if need be."""
-    with tempfile.TemporaryDirectory(prefix="ntkscore-") as folder:
-        # One file for all: systems limit how many are open at once.
-        save = partial(_Saved, path=Path(folder) / "factors")
-
-        def keep(factors: list[Factors], size: int) -> Any:
-            each = sum(leaf.nbytes for leaf in jax.tree.leaves(factors)) / size
-            return factors if each * points <= memory else jax.tree.map(save, factors)
-
-        yield keep
-
-
 @lru_cache(maxsize=16)
 def _block_passes(
     apply: Callable[..., Logits], tree: Any, leaves: Any, point: Any, memory: int
@@ -401,7 +355,7 @@ def have_values(*trees: PyTree) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def passes_in_blocks(model: Model, points: Points, memory: int | None = None) -> Passes:
+def passes_in_blocks(model: Model, points: Points, memory: float | None = None) -> Passes:
     """A network's passes, by blocks of points where weights and points have values.
 
     Compiled once for a model's function and the shapes.

@@ -6,7 +6,6 @@ the function that it came from, but by the function's trace.
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array, PyTree
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
-JAX = os.path.dirname(jax.__file__)
+JAX, *_ = jax.__path__
 
 
 class Function:
@@ -26,14 +25,19 @@ class Function:
 
     Args:
         apply: logits of (params, points).
-        trace: of the function, at the shapes that the program is for.
+        params: the weights, of which the form counts.
+        traces: of the function, at the shapes that the program is for.
+
+    Attributes:
+        inputs, logits: the shapes and dtypes of its arrays.
     """
 
-    def __init__(self, apply: Callable[..., Array], *traces: ClosedJaxpr) -> None:
+    def __init__(self, apply: Callable[..., Array], params: PyTree, *traces: ClosedJaxpr) -> None:
         self.apply = apply
+        self.inputs, self.logits = traces[0].in_avals, traces[0].out_avals
         texts = [ADDRESS.sub("", str(trace)) for trace in traces]
         arrays = [_digest(array) for trace in traces for array in _constants(trace)]
-        self._content = *texts, *arrays
+        self._content = jax.tree.structure(params), *texts, *arrays
 
     def __call__(self, params: PyTree, points: Array) -> Array:
         return self.apply(params, points)
@@ -45,6 +49,10 @@ class Function:
         return hash(self._content)
 
 
+def _shapes(arrays: Any) -> list[tuple[Any, Any]]:
+    return [(array.shape, array.dtype) for array in arrays]
+
+
 def traced(apply: Callable[..., Array], params: PyTree, points: Any) -> tuple[Function, Any]:
     """A network's function as it is now, and the shape of its logits; nothing is computed.
 
@@ -53,17 +61,22 @@ def traced(apply: Callable[..., Array], params: PyTree, points: Any) -> tuple[Fu
         params: the weights, or their shapes.
         points: of the shape and dtype of those that it will be given.
     """
+    if isinstance(apply, Function):
+        shapes = [jax.typeof(leaf) for leaf in jax.tree.leaves(params)]
+        if _shapes([*shapes, points]) == _shapes(apply.inputs):
+            return apply, *apply.logits  # as it was a moment ago
     # A function of its own, since JAX remembers the trace of one that it has seen.
     once = lambda *inputs: apply(*inputs)  # noqa: E731
     trace, shape = jax.make_jaxpr(once, return_shape=True)(params, points)
     if not _has_own_derivatives(trace.jaxpr):
-        return Function(apply, trace), shape
+        return Function(apply, params, trace), shape
 
     def pulled_back(params: PyTree, points: Any) -> PyTree:
         logits, pullback = jax.vjp(lambda params: apply(params, points), params)
         return pullback(logits)
 
-    return Function(apply, trace, jax.make_jaxpr(pulled_back)(params, points)), shape
+    back = jax.make_jaxpr(pulled_back)(params, points)
+    return Function(apply, params, trace, back), shape
 
 
 def _functions(jaxpr: Jaxpr) -> Iterator[tuple[str, Any]]:

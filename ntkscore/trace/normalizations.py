@@ -120,8 +120,10 @@ def statistics(program: Program) -> frozenset[int]:
     )
 
 
-def are_fresh(program: Program, leaves: Sequence[Array]) -> bool:
+def are_fresh(program: Program, leaves: Sequence[Array]) -> bool | None:
     """Tell whether normalisations hold the mean 0 and the variance 1 that they are made with.
+
+    None where none holds statistics.
 
     Args:
         program: the network.
@@ -141,7 +143,7 @@ def are_fresh(program: Program, leaves: Sequence[Array]) -> bool:
         if not mean.of_point
     ]
     if not pairs:
-        return False
+        return None
     wanted = {value for pair in pairs for value in pair}
     derived = program.derive(leaves, wanted=wanted)
     return all(

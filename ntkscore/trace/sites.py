@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 from ntkscore.convolutions import gradients_of_each_channel, of_each_channel, shifts
 from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
@@ -244,7 +244,7 @@ class Site(NamedTuple):
         derived: Mapping[Value, Array],
         points: Mapping[Value, Array],
         cotangents: Mapping[Value, Array],
-    ) -> list[Float[Array, "m ..."]]:
+    ) -> list[Inexact[Array, "m ..."]]:
         """Each point's gradients of the site's weights.
 
         Args:

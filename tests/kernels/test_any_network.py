@@ -19,6 +19,7 @@ from jax import lax
 import ntkscore
 from ntkscore import InputError, Model, ntk
 from ntkscore.kernels import plain
+from ntkscore.model import Passes
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.uniform(size=(5, 4)), jnp.float32)
@@ -137,7 +138,7 @@ def test_a_dependence_on_the_batch_is_seen_at_any_weights() -> None:
 
 
 def test_networks_with_passes_of_their_own_are_not_all_kept() -> None:
-    class Own:
+    class Own(Passes):
         pass
 
     kept = []
@@ -279,7 +280,7 @@ def test_factors_on_disk_need_few_open_files() -> None:
 
 def test_memory_is_any_number() -> None:
     model = Model(lambda w, x: jnp.tanh(x @ w[0]) @ w[1], [A, B])
-    close(ntk(model, X, memory=1e2), ntk(model, X))  # type: ignore[arg-type]
+    close(ntk(model, X, memory=1e2), ntk(model, X))
 
 
 def test_projections_of_tokens() -> None:
@@ -309,7 +310,7 @@ def test_a_network_that_takes_no_batch_of_one_is_computed_as_a_batch(caplog: Any
     plainly = lambda w, x: jnp.tanh(x @ w[0]) @ w[1]  # noqa: E731
     close(ntk(Model(apply, [A, B]), X), jacobian_kernel(plainly, [A, B], X))
     assert "a batch of one point" in caplog.text
-    rows = ntkscore.score_network(Model(apply, [A, B]), X, np.arange(5) % 3)
+    rows = ntkscore.score_network(Model(apply, [A, B]), np.asarray(X), np.arange(5) % 3)
     assert rows.query("score == 'frobenius' and kernel == 'robust'")["status"].eq("ok").all()
     with pytest.raises(InputError, match="a batch of one point"):
         ntk(Model(apply, [A, B]), X, implementation="contraction")
@@ -320,7 +321,7 @@ def test_coupled_networks_with_a_derivative_of_their_own() -> None:
     def sign(x: Any) -> Any:
         return jnp.sign(x)
 
-    sign.defvjp(lambda x: (jnp.sign(x), x), lambda x, g: (g * (jnp.abs(x) < 1),))
+    sign.defvjp(lambda x: (jnp.sign(x), x), lambda x, g: (g * (jnp.abs(x) < 1).astype(g.dtype),))
 
     def apply(w: Any, x: Any) -> Any:
         h = x @ w[0]
@@ -392,6 +393,8 @@ def test_new_normalisations_are_named(caplog: Any) -> None:
     variables = Net().init(jax.random.key(0), X)
     ntk(Model(Net().apply, variables), X)
     assert "mean 0 and variance 1" in caplog.text
+    rows = ntkscore.score_network(Model(Net().apply, variables), np.asarray(X), np.arange(5) % 3)
+    assert set(rows["bn"]) == {"init"}
     caplog.clear()
     moved = jax.tree.map(lambda a: a + 0.5, variables["batch_stats"])
     ntk(Model(Net().apply, {**variables, "batch_stats": moved}), X)
