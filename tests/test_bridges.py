@@ -30,17 +30,6 @@ def nn(torch: ModuleType) -> ModuleType:
     return torch.nn
 
 
-@pytest.fixture(scope="module")
-def zoo(torch: ModuleType) -> Iterator[Any]:
-    """torchvision's networks."""
-    # Beside a PyTorch without CUDA, its compiled operators are missing; none is needed here.
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield pytest.importorskip("torchvision", reason="torchvision is not installed").models
-
-
 def in_torch(torch: Any, points: np.ndarray) -> Any:
     """Points as PyTorch takes them."""
     tensor = torch.tensor(np.asarray(points))
