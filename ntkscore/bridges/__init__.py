@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 from jaxtyping import Array, PyTree
 
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 from ntkscore.model import Model
 
 
@@ -62,10 +62,22 @@ def from_torch(
         >>> model.apply(model.params, jnp.zeros((5, 2, 2, 3))).shape
         (5, 4)
     """
-    _import()
+    torch = _libraries()
+    # Whatever is set in PyTorch counts neither for the copy nor for its gradients, and is kept.
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.random.fork_rng(devices=[]),
+        torch.device("cpu"),
+    ):
+        return _model(module, example, channels_last, statistics, check)
+
+
+def _model(module: Any, example: Any, channels_last: bool, statistics: str, check: bool) -> Model:
     from ntkscore.bridges import check as checks
     from ntkscore.bridges import environment, prepared, refusals
 
+    check_choice(statistics, ("own", "example", "batch"), "statistics")
     own = prepared.prepared(module, statistics)
     points, has_values = prepared.points_like(example, channels_last)
     if statistics == "example":
@@ -95,10 +107,10 @@ def from_torch(
     return Model(apply, params, coupled=prepared.is_coupled(own))
 
 
-def _import() -> None:
-    """Import PyTorch and torchax, and say where they are missing."""
+def _libraries() -> Any:
+    """PyTorch, where torchax is there too."""
     try:
-        import torch  # type: ignore[import-not-found]  # noqa: F401
+        import torch  # type: ignore[import-not-found]
 
         if importlib.util.find_spec("torchax") is None:
             raise ModuleNotFoundError(name="torchax")
@@ -108,3 +120,4 @@ def _import() -> None:
             f"expected PyTorch and torchax, got no {error.name or error}; run "
             "pip install 'ntkscore[torch]'"
         ) from None
+    return torch

@@ -92,25 +92,24 @@ def _in_torch(module: Any, points: Any, rng: Any) -> tuple[dict[str, np.ndarray]
     # It may keep tensors. Its parameters are not copied: they may be large.
     module = copy.deepcopy(module, {id(tensor): tensor for tensor in module.parameters()})
     inputs = {PARAMETER + name: p for name, p in module.named_parameters() if p.requires_grad}
-    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        if points.is_floating_point():
-            inputs[POINTS] = points = points.clone().requires_grad_()
-        state = torch.get_rng_state()
-        with _Bits() as mode:
-            logits = module(points)
-        if not torch.equal(state, torch.get_rng_state()):
-            raise by_chance("")
-        weights = torch.randn(logits.shape, generator=rng, dtype=torch.float64).to(logits.dtype)
-        read, of = (weights * logits).sum(), list(inputs.values())
-        gradients = (
-            torch.autograd.grad(read, of, materialize_grads=True)
-            if read.requires_grad
-            else map(torch.zeros_like, of)
-        )
+    if points.is_floating_point():
+        inputs[POINTS] = points = points.clone().requires_grad_()
+    state = torch.get_rng_state()
+    with _Bits() as mode:
+        logits = module(points)
+    if not torch.equal(state, torch.get_rng_state()):
+        raise by_chance("")
+    weights = torch.randn(logits.shape, generator=rng, dtype=torch.float64).to(logits.dtype)
+    read, of = (weights * logits).sum(), list(inputs.values())
+    gradients = (
+        torch.autograd.grad(read, of, materialize_grads=True)
+        if read.requires_grad
+        else map(torch.zeros_like, of)
+    )
     tensors = {LOGITS: logits.detach(), **dict(zip(inputs, gradients, strict=True))}
     return (
         {name: tensor.double().numpy() for name, tensor in tensors.items()},
-        to_array(weights, False),
+        weights,
         mode.bits,
     )
 
@@ -131,13 +130,13 @@ class _Bits(TorchDispatchMode):
 def _in_jax(module: Any, points: Any, weights: Any) -> tuple[dict[str, np.ndarray], int]:
     """The same from torchax, and the fewest bits of its numbers."""
     apply, params = function_of(module)
-    array = to_array(points, False)
+    array, weights = to_array(points, False), to_array(weights, False)
     whole = not points.is_floating_point()
 
     def gradients(params: Any, array: Any, weights: Any) -> Any:
         of_points = () if whole else (array,)
         logits, pull = jax.vjp(lambda p, *x: apply(p, *(x or (array,))), params, *of_points)
-        return logits, *pull(weights)
+        return logits, *pull(weights.astype(logits.dtype))  # others may be promoted
 
     lowered = jax.jit(gradients).lower(params, array, weights)
     logits, of_params, *of_points = lowered.compile(QUICK)(params, array, weights)

@@ -6,6 +6,7 @@ itself later on, such as pinning memory. Nothing here needs that name.
 
 import copy
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -19,25 +20,27 @@ from jaxtyping import Array, PyTree
 
 from ntkscore.errors import InputError
 
-_fast = torch.backends.mha.get_fastpath_enabled()
 with (
+    mock.patch.object(torch.backends.mha, "_is_fastpath_enabled"),
     mock.patch.object(torch.utils, "rename_privateuse1_backend"),
     mock.patch.object(torch, "_register_device_module"),
 ):
     import torchax  # type: ignore[import-not-found]
-torch.backends.mha.set_fastpath_enabled(_fast)
 
-from torch._decomp import decompositions  # type: ignore[import-not-found]  # noqa: E402
-from torch.utils import _pytree as pytree  # type: ignore[import-not-found]  # noqa: E402
-from torchax.ops import jaten, mappings  # type: ignore[import-not-found]  # noqa: E402
-from torchax.ops.ops_registry import Operator  # type: ignore[import-not-found]  # noqa: E402
-from torchax.tensor import Tensor, XLAFunctionMode  # type: ignore[import-not-found]  # noqa: E402
-from torchax.view import NarrowInfo, View  # type: ignore[import-not-found]  # noqa: E402
+from torch._decomp import decompositions  # type: ignore[import-not-found]
+from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
+from torchax.ops import jaten, mappings  # type: ignore[import-not-found]
+from torchax.ops.ops_registry import Operator  # type: ignore[import-not-found]
+from torchax.tensor import Tensor, XLAFunctionMode  # type: ignore[import-not-found]
+from torchax.view import NarrowInfo, View  # type: ignore[import-not-found]
 
 # PyTorch imports a module of the device's name where its own code makes a tensor there.
 sys.modules.setdefault("torch.privateuseone", torchax.device_module)
 DEVICE = torch.device("privateuseone", 0)
 """PyTorch's own name for the device that torchax calls `jax`."""
+
+_ALONE = threading.RLock()
+"""One trace at a time: each changes what PyTorch's modules hold, and puts it back."""
 
 VERSION = torchax.__version__
 to_array = mappings.t2j
@@ -121,25 +124,22 @@ class Environment(torchax.tensor.Environment):
 
     def run(self, module: Any, states: dict[str, Any], points: Array) -> Any:
         """The module's output: an array for a tensor."""
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # it has programs of its own
-        try:
-            # PyTorch promotes dtypes, and so do torchax's operations, whatever the user set for
-            # JAX. Gradients count, whatever is set for PyTorch. Tensors that `forward` makes
-            # itself are JAX's too.
-            with (
-                mock.patch.object(torch, DEVICE.type, torchax.device_module, create=True),
-                jax.numpy_dtype_promotion("standard"),
-                torch.inference_mode(False),
-                torch.enable_grad(),
-                self,
-                DEVICE,
-            ):
-                given = self.j2t_iso((states, points))
-                out = torch.func.functional_call(module, *given)
-                return self.t2j_iso(self.taken(out, mixed=True))
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
+        # PyTorch promotes dtypes, and so do torchax's operations, whatever the user set for JAX.
+        # Gradients count, whatever is set for PyTorch. Tensors that `forward` makes itself are
+        # JAX's too.
+        with (
+            _ALONE,
+            mock.patch.object(torch.backends.mha, "_is_fastpath_enabled", False),
+            mock.patch.object(torch, DEVICE.type, torchax.device_module, create=True),
+            jax.numpy_dtype_promotion("standard"),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            self,
+            DEVICE,
+        ):
+            given = self.j2t_iso(jax.tree.map(jnp.asarray, (states, points)))
+            out = torch.func.functional_call(module, *given)
+            return self.t2j_iso(self.taken(out, mixed=True))
 
     def taken(self, tree: Any, mixed: bool = False) -> Any:
         """The tree with leaves for parameters, and constants for other tensors beside these."""
@@ -246,10 +246,21 @@ def _cdist(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     return jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
 
 
+def _householder(a: Any, tau: Any) -> Any:
+    """The product of reflections I − τ v vᵀ; JAX's own has no derivative."""
+    v = jnp.tril(a, -1) + jnp.eye(*a.shape[-2:], dtype=a.dtype)
+    q = jnp.eye(*a.shape[-2:], dtype=a.dtype)
+    for i in reversed(range(tau.shape[-1])):
+        column = v[..., i, None]
+        q = q - tau[..., i, None, None] * column * (column.mT @ q)
+    return q
+
+
 _GETITEM = torch.Tensor.__getitem__
 _OF_ARRAYS: dict[Any, Callable[..., Any]] = {
     torch.linalg.solve: _solve,
     torch.ops.aten.convolution: _convolution,
+    torch.ops.aten.linalg_householder_product: _householder,
     torch.cdist: _cdist,  # torchax has it in single precision
 }
 # PyTorch's own programs in C++ of these turn the shape of a tensor in place.
@@ -284,7 +295,7 @@ def function_of(own: Any) -> tuple[Callable[..., Any], PyTree]:
     memo = {id(tensor): tensor for tensor in fixed.values()}
 
     def apply(params: PyTree, points: Array, kind: type[Environment] = Environment) -> Any:
-        leaves: dict[str, Any] = flatten_dict(params, sep=".")
+        leaves: dict[str, Any] = flatten_dict(jax.tree.map(jnp.asarray, params), sep=".")
         environment = kind({id(tensor): leaves[name] for name, tensor in trained.items()})
         return environment.run(copy.deepcopy(own, dict(memo)), {**constants, **leaves}, points)
 

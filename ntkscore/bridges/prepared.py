@@ -1,7 +1,7 @@
 """A PyTorch module as it is scored: a copy in evaluation mode, on the CPU, with statistics."""
 
 import copy
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch  # type: ignore[import-not-found]
@@ -9,10 +9,8 @@ from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 
 from ntkscore.errors import InputError
 
-Statistics = Literal["own", "example", "batch"]
 
-
-def prepared(module: Any, statistics: Statistics) -> Any:
+def prepared(module: Any, statistics: str) -> Any:
     """A copy of the module in evaluation mode; with "batch", normalisations measure the batch."""
     if not isinstance(module, torch.nn.Module):
         raise InputError(
