@@ -344,7 +344,7 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
             ntkscore.from_torch(Returns(what), FEATURES)
     with pytest.raises(
         InputError,
-        match=r"^expected operations that torchax .* knows, .* got another one in aten\.special_airy_ai",
+        match=r"^expected operations that torchax .* knows, .* in aten\.special_airy_ai",
     ):
         ntkscore.from_torch(Returns(lambda out: torch.special.airy_ai(out)), FEATURES)
 
@@ -538,9 +538,7 @@ def test_refusals_name_the_cause(torch: ModuleType, nn: ModuleType) -> None:
         image(lambda h: functional.interpolate(h, (3, 3), mode="bilinear", antialias=True)): (
             "operations that torchax .* aten._upsample_bilinear2d_aa"
         ),
-        image(
-            lambda h: functional.adaptive_max_pool2d(h, 1)
-        ): "torchax .* in aten.adaptive_max_pool2d",
+        image(lambda h: functional.adaptive_max_pool2d(h, 1)): "in aten.adaptive_max_pool2d",
         image(lambda h: pool(h, 2, padding=1, dilation=2)): "their gradients, .*window dilation",
         image(lambda h: functional.max_unpool2d(*pool(h, 2, return_indices=True), 2)): (
             "one that reads a value .* in aten.max_unpool2d"
