@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # Compiling costs more than running in most tests, so XLA does little of it, in commands that they
 # run too. `make oracles` compiles as users do.
@@ -128,6 +129,17 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def torch() -> ModuleType:
     """PyTorch; skips where it is missing."""
     return pytest.importorskip("torch", reason="PyTorch is not installed: see make oracles")
+
+
+@pytest.fixture(scope="session")
+def zoo(torch: ModuleType) -> Iterator[Any]:
+    """torchvision's networks."""
+    # Beside a PyTorch without CUDA, its compiled operators are missing; none is needed here.
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield pytest.importorskip("torchvision", reason="torchvision is not installed").models
 
 
 @pytest.fixture(scope="session")

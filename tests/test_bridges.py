@@ -1,9 +1,10 @@
 """PyTorch modules as models: the same logits and kernels as in PyTorch, and refusals."""
 
+import importlib.util
 import re
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 import ntkscore
+from ntkscore import bridges
 from ntkscore.errors import InputError
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.verify.parity import Reference, load_parity, space_of
@@ -25,20 +28,10 @@ POINTS = np.random.default_rng(0).uniform(size=(3, 32, 32, 3))
 @pytest.fixture
 def nn(torch: ModuleType) -> ModuleType:
     """PyTorch's layers; skips where torchax is missing."""
-    pytest.importorskip("torchax", reason="torchax is not installed: see make oracles")
+    if importlib.util.find_spec("torchax") is None:  # whose import would change PyTorch
+        pytest.skip("torchax is not installed: see make oracles")
     torch.manual_seed(0)
     return torch.nn
-
-
-@pytest.fixture(scope="module")
-def zoo(torch: ModuleType) -> Iterator[Any]:
-    """torchvision's networks."""
-    # Beside a PyTorch without CUDA, its compiled operators are missing; none is needed here.
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield pytest.importorskip("torchvision", reason="torchvision is not installed").models
 
 
 def in_torch(torch: Any, points: np.ndarray) -> Any:
@@ -204,8 +197,9 @@ def test_images_have_their_channels_last_unless_told(
     np.testing.assert_allclose(model.logits(jnp.asarray(given)), expected, atol=1e-6)
 
 
-def test_training_takes_the_statistics_of_the_batch(torch: ModuleType, small: Any) -> None:
-    model = ntkscore.from_torch(small, IMAGES, training=True)
+def test_statistics_of_the_batch(torch: ModuleType, nn: ModuleType, small: Any) -> None:
+    small[1].momentum = None
+    model = ntkscore.from_torch(small, IMAGES, statistics="batch")
     assert model.coupled
     small.eval()[1].train()
     expected = small(in_torch(torch, IMAGES)).detach().numpy()
@@ -213,6 +207,30 @@ def test_training_takes_the_statistics_of_the_batch(torch: ModuleType, small: An
         np.testing.assert_allclose(model.logits(jnp.asarray(IMAGES)), expected, atol=1e-6)
     assert not ntkscore.from_torch(small, IMAGES).coupled
     assert ntkscore.ntk(model, IMAGES).shape == (3, 3)
+
+
+def test_statistics_of_the_example(torch: ModuleType, nn: ModuleType, small: Any) -> None:
+    """Those of a pass in training mode over the example, with the biased variance."""
+    small.add_module("9", nn.BatchNorm1d(2))
+    model = ntkscore.from_torch(small, IMAGES, statistics="example")
+    assert not model.coupled and bool((small[1].running_mean == 0).all())
+    small.eval()
+    for norm in (small[1], small[9]):
+        norm.train()
+    expected = small(in_torch(torch, IMAGES)).detach().numpy()
+    np.testing.assert_allclose(model.logits(jnp.asarray(IMAGES)), expected, rtol=1e-4, atol=1e-5)
+    one = model.logits(jnp.asarray(IMAGES[:1]))
+    np.testing.assert_allclose(one, expected[:1], rtol=1e-4, atol=1e-5)
+    for example, message in (
+        (np.zeros_like(IMAGES), "points with values .* got equal numbers or none; give such as"),
+        (IMAGES[:1], r"several values for each channel, got \(1, 2\) .*; give an example of more"),
+    ):
+        with pytest.raises(InputError, match=f"^expected {message}"):
+            ntkscore.from_torch(small, example, statistics="example")
+    with pytest.raises(InputError, match=r"^expected batch normalisations for .*, got none; leave"):
+        ntkscore.from_torch(nn.Linear(4, 2), FEATURES, statistics="example")
+    with pytest.raises(InputError, match=r"^expected statistics to be one of own, example, batch"):
+        bridges._model(small, IMAGES, True, "training", False)
 
 
 def test_a_normalisation_without_statistics_couples_the_points(nn: ModuleType) -> None:
@@ -313,9 +331,8 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
         def forward(self, x: Any) -> Any:
             return self.what(self.layer(x))
 
-    outside = torch.ones(2)
-    with pytest.raises(InputError, match=r"^expected tensors .* holds by name, .* as buffers$"):
-        ntkscore.from_torch(Returns(lambda out: out + outside), FEATURES)
+    outside = torch.ones(2)  # a constant
+    ntkscore.from_torch(Returns(lambda out: out + outside), FEATURES)
     for what, got in (
         (lambda out: {"logits": out}, "a dict"),
         (lambda out: (out, out), "a tuple"),
@@ -325,8 +342,267 @@ def test_refusals(torch: ModuleType, nn: ModuleType, small: Any) -> None:
             InputError, match=rf"^expected logits \(3, classes\) .* got {got}; wrap it in a module"
         ):
             ntkscore.from_torch(Returns(what), FEATURES)
-    with pytest.raises(InputError, match=r"^expected operations that torchax .* knows, got "):
+    with pytest.raises(
+        InputError,
+        match=r"^expected operations that torchax .* knows, .* in aten\.special_airy_ai",
+    ):
         ntkscore.from_torch(Returns(lambda out: torch.special.airy_ai(out)), FEATURES)
+
+
+def scheme(nn: Any, function: Any, width: int = 5) -> Any:
+    """A module of two layers and one more parameter, with a function between them."""
+
+    class Scheme(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 5), nn.Linear(width, 3)
+            self.t = nn.Parameter(self.a.weight.detach().T * 2)
+            self.kept = [*self.a.parameters(), {"t": self.t}]
+
+        def forward(self, x: Any) -> Any:
+            return self.b(function(self, self.a(x)))
+
+    return Scheme()
+
+
+def error_of_gradients(torch: Any, module: Any, points: np.ndarray) -> float:
+    """Of logits, and of their sum with weights in all parameters and in the points."""
+    model = ntkscore.from_torch(module, points, check=False)
+    tensor, weights = torch.tensor(points, requires_grad=True), np.arange(1.0, len(points) * 3 + 1)
+    weights = weights.reshape(-1, 3)
+    logits = module.eval()(tensor)
+    named = dict(module.named_parameters())
+    read = (logits * torch.tensor(weights)).sum()
+    want = torch.autograd.grad(read, [*named.values(), tensor], materialize_grads=True)
+    out, pull = jax.vjp(model.apply, model.params, jnp.asarray(points))
+    got, of_points = pull(jnp.asarray(weights))
+    flat = flatten_dict(got, sep=".")
+    pairs = [(out, logits.detach()), (of_points, want[-1])]
+    pairs += [(flat[name], gradient) for name, gradient in zip(named, want, strict=False)]
+    return max(float(np.abs(ours - theirs.numpy()).max()) for ours, theirs in pairs)
+
+
+def told_autograd(torch: Any) -> dict[str, Any]:
+    """Functions that tell autograd something apart from what they compute."""
+
+    def constant(module: Any, h: Any) -> Any:
+        with torch.no_grad():
+            return torch.tanh(module.a.weight).flatten(0)[:5] * h
+
+    def shift(module: Any, h: Any) -> Any:
+        with torch.no_grad():
+            most, first = h.amax(1, keepdim=True), h[:, :1]
+        return torch.sin(h - most + first)
+
+    def clipped(module: Any, h: Any) -> Any:
+        h = h + 1
+        with torch.no_grad():
+            h.clamp_(max=0.2)
+        return torch.tanh(h) * module.t[0]
+
+    return {
+        "no_grad": constant,
+        "a shift": shift,
+        "in place": clipped,
+        "data": lambda module, h: h * h.data * h[:, :1].data * module.t.data[0],
+        "detach": lambda module, h: h * h.detach(),
+        "a list": lambda module, h: h * module.kept[0].square().sum() + module.kept[1],
+        "a dict": lambda module, h: torch.tanh(h) * module.kept[2]["t"].exp()[1],
+    }
+
+
+def keep_a_ramp(module: Any, h: Any) -> Any:
+    import torch  # type: ignore[import-not-found]
+
+    if not hasattr(module, "ramp"):
+        module.ramp = torch.arange(5.0)
+    return h.tanh() * module.ramp[module.ramp >= 0]
+
+
+def mended(torch: Any) -> dict[str, Any]:
+    """Functions that torchax computes wrongly, or not at all."""
+    solve = torch.linalg.solve
+    return {
+        "solve": lambda m, h: h * solve(m.t @ m.t.T + torch.eye(4), m.t[:, :4]).sum(),
+        "solve, right": lambda m, h: h * solve(m.t @ m.t.T + 1e-3, m.t.T, left=False)[:, 0],
+        "householder": lambda m, h: (
+            h * torch.linalg.householder_product(m.t.T, m.t[:, 0] / 9)[:, 1]
+        ),
+        "an index of an index": lambda m, h: h * m.t[0][torch.tensor([0, 1, 1, 2, 4])],
+        "type_as": lambda m, h: h * (h > 0).type_as(h),
+        "an array of Python's": lambda m, h: h * h.new_tensor([1.0, 2, 3, 4, 5]),
+        "cdist": lambda m, h: h * torch.cdist(h, m.t).sum(1, keepdim=True),
+        "a cache": keep_a_ramp,
+    }
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("kind", [told_autograd, mended])
+def test_gradients_are_those_of_autograd(torch: ModuleType, nn: ModuleType, kind: Any) -> None:
+    points = FEATURES.astype(float)
+    errors = {
+        name: error_of_gradients(torch, scheme(nn, function).double(), points)
+        for name, function in kind(torch).items()
+    }
+    assert {name: error for name, error in errors.items() if not error < 1e-9} == {}
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "output_padding": 1}, {"dilation": 2}])
+def test_transposed_convolutions_in_groups(
+    torch: ModuleType, nn: ModuleType, options: dict[str, int]
+) -> None:
+    layers = nn.ConvTranspose2d(4, 6, 3, groups=2, **options), nn.Tanh(), nn.AvgPool2d(2)
+    module = nn.Sequential(nn.Unflatten(1, (4, 5, 5)), *layers, nn.Flatten(), nn.LazyLinear(3))
+    points = np.random.default_rng(2).normal(size=(2, 100))
+    module = module.double()
+    module(torch.tensor(points))
+    assert error_of_gradients(torch, module, points) < 1e-9
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_all_steps_of_recurrent_layers(torch: ModuleType, nn: ModuleType, kind: str) -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = getattr(nn, kind)(2, 3, batch_first=True), nn.Linear(15, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.layer(x)[0].flatten(1))
+
+    points = np.random.default_rng(2).normal(size=(2, 5, 2))
+    assert error_of_gradients(torch, Steps().double(), points) < 1e-9
+
+
+def test_what_differs_from_pytorch_is_refused(
+    torch: ModuleType, nn: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ntkscore.bridges import environment
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.sign()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return gradients[0]
+
+    with pytest.raises(InputError, match=r"gradient of a\.\w+ .* one by one, .*autograd\.Function"):
+        ntkscore.from_torch(scheme(nn, lambda m, h: Own.apply(h)), FEATURES)
+
+    def turned(module: Any, h: Any) -> Any:
+        h = h + 1
+        h.t().mul_(2)
+        return h
+
+    with pytest.raises(InputError, match=r"^expected the logits as in PyTorch, .* through a view"):
+        ntkscore.from_torch(scheme(nn, turned), FEATURES)
+    module = scheme(nn, lambda m, h: m.b(m.c(h)) if hasattr(m, "c") else m.tanh(h))
+    module.tanh = nn.Tanh()
+    for wrong, name in (
+        (lambda x: jnp.tanh(x) * 1.001, "the logits"),
+        (lambda x: jax.lax.stop_gradient(jnp.tanh(x)), r"the gradient of \w\.\w+"),
+    ):
+        monkeypatch.setitem(environment._OF_ARRAYS, torch.ops.aten.tanh, wrong)
+        with pytest.raises(
+            InputError,
+            match=rf"^expected {name} as in PyTorch, .* in aten\.tanh\.default, of the Tanh 'tanh'",
+        ):
+            ntkscore.from_torch(module, FEATURES)
+        ntkscore.from_torch(module, FEATURES, check=False)
+
+
+def test_refusals_name_the_cause(torch: ModuleType, nn: ModuleType) -> None:
+    """Of what PyTorch computes and JAX does not; the points are not to blame."""
+    functional = nn.functional
+
+    def masked(module: Any, h: Any) -> Any:
+        y = h.clone()
+        y[h < 0] *= 0.1
+        return y
+
+    def image(function: Any) -> Any:
+        return lambda m, h: function(h[:, :4].reshape(-1, 1, 2, 2)).flatten(1).sum(1)[:, None] * h
+
+    pool = functional.max_pool2d
+    for function, message in {
+        masked: r"shapes that do not depend on values, .* mask .*getitem.*torch\.where\(mask",
+        lambda m, h: h if h.sum().item() > 0 else -h: "one that reads a value .* torch.where",
+        lambda m, h: h if m.t.sum() > 0 else -h: "one that reads a value .* torch.where",
+        lambda m, h: functional.dropout(h): r"at random .* of the Scheme; .*self\.training\)",
+        lambda m, h: h + torch.randn_like(h): "at random in evaluation mode.* in aten.randn_like",
+        lambda m, h: h + torch.rand(5, device="cpu"): "at random in evaluation mode, got one",
+        lambda m, h: h * torch.special.airy_ai(h): "operations that torchax .* in aten.special",
+        image(lambda h: functional.interpolate(h, (3, 3), mode="bilinear", antialias=True)): (
+            "operations that torchax .* aten._upsample_bilinear2d_aa"
+        ),
+        image(lambda h: functional.adaptive_max_pool2d(h, 1)): "in aten.adaptive_max_pool2d",
+        image(lambda h: pool(h, 2, padding=1, dilation=2)): "their gradients, .*window dilation",
+        image(lambda h: functional.max_unpool2d(*pool(h, 2, return_indices=True), 2)): (
+            "one that reads a value .* in aten.max_unpool2d"
+        ),
+    }.items():
+        with pytest.raises(InputError, match=f"^expected .*{message}") as caught:
+            ntkscore.from_torch(scheme(nn, function), FEATURES)
+        assert "points" not in str(caught.value).partition("got")[2]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.*(weight_norm|jit|torch.jit).*:")
+def test_modules_around_modules(torch: ModuleType, nn: ModuleType) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+    nested = nn.Sequential(nn.DataParallel(module[0]), nn.Tanh())
+    assert set(ntkscore.from_torch(nn.DataParallel(module), FEATURES).params) == {"0", "2"}
+    assert set(ntkscore.from_torch(nested, FEATURES, check=False).params["0"]) == {"module"}
+    for jitted in (torch.jit.script(module), torch.jit.trace(module, torch.tensor(FEATURES))):
+        with pytest.raises(
+            InputError, match=r"^expected modules in Python, .* torch\.jit; give the module that"
+        ):
+            ntkscore.from_torch(jitted, FEATURES)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_modules_that_keep_what_they_computed(torch: ModuleType, nn: ModuleType) -> None:
+    def keeping(module: Any, h: Any) -> Any:
+        module.features = [*getattr(module, "features", []), h]
+        return h.tanh()
+
+    pruned, old, keeps = nn.Linear(4, 3), nn.Linear(4, 3), scheme(nn, keeping)
+    importlib.import_module("torch.nn.utils.prune").l1_unstructured(pruned, "weight", 0.5)
+    nn.utils.weight_norm(old)
+    keeps(torch.tensor(FEATURES))
+    for module in (pruned, old, keeps):
+        points = FEATURES.astype(float)
+        with jax.enable_x64(True):
+            assert error_of_gradients(torch, module.double(), points) < 1e-9
+    keeps.lock = sys.modules  # cannot be copied
+    with pytest.raises(InputError, match=r"can be copied, .*; delete what it keeps .*no_grad\(\)"):
+        ntkscore.from_torch(keeps, FEATURES)
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
+def test_pytorch_stays_as_it_was(torch: ModuleType, nn: ModuleType) -> None:
+    state, fast = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad(), torch.inference_mode():
+        model = ntkscore.from_torch(nn.Linear(4, 2), FEATURES)
+        assert float(ntkscore.ntk(model, FEATURES)[0, 0]) > 2  # a gradient, for all that
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+    assert torch._C._get_privateuse1_backend_name() == "privateuseone"
+    nn.Linear(4, 2)
+    torch.set_rng_state(state)
+    before = torch.rand(3)
+    torch.set_rng_state(state)
+    ntkscore.from_torch(scheme(nn, lambda m, h: h), FEATURES, check=False)
+    torch.set_rng_state(state)
+    assert torch.equal(before, torch.rand(3))
+    data = torch.utils.data.TensorDataset(torch.rand(4, 2))
+    assert len(next(iter(torch.utils.data.DataLoader(data, pin_memory=True)))) == 1
+    thread = threading.Thread(target=lambda: found.append(torch.arange(3, device=None)[1:] * 2))
+    found: list[Any] = []
+    thread.start()
+    thread.join()
+    assert found[0].device.type == "cpu" and found[0].tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/networks.md"])
