@@ -8,7 +8,7 @@ from cells.nasbench201.cell import SIZE as SIZE
 from cells.nasbench201.cell import Cell as Cell
 from cells.nasbench201.cell import CellError as CellError
 from cells.nasbench201.cell import all_cells as all_cells
+from cells.options import option as option
 from cells.space import Space as Space
-from cells.space import option as option
 from cells.tasks import Task as Task
 from ntkscore.errors import InputError as InputError

@@ -10,7 +10,8 @@ import numpy as np
 
 from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.space import Architecture, Space, check_choices, check_least, option
+from cells.options import check_choices, check_least, option
+from cells.space import Architecture, Space
 from cells.tasks import IMAGE_CHANNELS
 from ntkscore import program_cache
 from ntkscore.errors import InputError

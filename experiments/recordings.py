@@ -15,7 +15,8 @@ import pandas as pd
 
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
-from cells.space import Space, options
+from cells.options import options
+from cells.space import Space
 from cells.wideresnet import WideResNet
 from experiments.darts import printed_tables
 from experiments.study import BENCHMARK, DARTS_TABLE, DATASET, KERNELS, RECORDED

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from attacks import ATTACKS, NORMS, Attack, check_attack
-from cells.space import Named, check_choices, option
+from cells.options import Named, check_choices, option
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import check_beta
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import cells
-from cells.space import Space, options
+from cells.options import options
+from cells.space import Space
 from cells.tasks import Task
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError

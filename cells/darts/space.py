@@ -20,7 +20,7 @@ from cells.darts.canonical import canonical
 from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes
 from cells.darts.published import PUBLISHED
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.space import option
+from cells.options import option
 from ntkscore.lazy import Array, Lazy
 
 if TYPE_CHECKING:

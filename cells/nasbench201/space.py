@@ -28,7 +28,7 @@ from cells.nasbench201.cell import (
     refuse_operations,
 )
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.space import option
+from cells.options import option
 from ntkscore.lazy import Array, Lazy
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cells.cell_space import (
     bn_option,
     init_option,
 )
-from cells.space import option
+from cells.options import option
 from cells.wideresnet.stages import STAGES, Stages
 from ntkscore.lazy import Array, Lazy, jax
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import typer
 
-from cells.space import Space, option, options
+from cells.options import option, options
+from cells.space import Space
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config

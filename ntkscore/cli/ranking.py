@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ntkscore
-from cells.space import Architecture, Space, options
+from cells.options import options
+from cells.space import Architecture, Space
 from ntkscore.cli import options as o
 from ntkscore.cli.display import (
     Format,

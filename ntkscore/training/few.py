@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cells.space import Space, check_least
+from cells.options import check_least
+from cells.space import Space
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cells.space import Named, check_choices, check_least, option
+from cells.options import Named, check_choices, check_least, option
 from ntkscore.errors import InputError
 
 

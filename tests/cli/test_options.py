@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
+from cells.options import option, options
 from cells.residual import Residual, ResidualConvolutional
-from cells.space import Space, option, options
+from cells.space import Space
 from cells.wideresnet import WideResNet
 from ntkscore.api.runs import space_in
 from ntkscore.cli.app import app
