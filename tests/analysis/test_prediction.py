@@ -8,6 +8,7 @@ import pytest
 from tiny import invoke, refused
 
 import ntkscore
+from cells import Cell
 from ntkscore.analysis.prediction import FEWEST, PRIOR, Inputs, Predictor
 from ntkscore.errors import InputError
 
@@ -298,7 +299,7 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
     scores = ntkscore.recorded_scores().query("kernel == 'clean' and cell in [2581, 1462, 10, 0]")
     # Names of the scores may be any that the space knows.
     worse = scores.pivot_table(index="cell", columns="score", values="value")
-    worse = worse.rename(index={2581: "323133"})
+    worse = worse.rename(index=lambda cell: Cell(cell).digits)
     found = ntkscore.predict(worse, {2581: 0.52, 1462: 0.53, 0: 0.7}, minimise=True)
     assert 2581 in found["cell"].tolist()
     assert found["mean"].is_monotonic_increasing
