@@ -76,7 +76,7 @@ def stack(
         key: for the attack's random start.
         noise: key of the measures with passes of their own; they are left out without it, and
             where a point's logits depend on others.
-        memory, check: as for `ntkscore.ntk`.
+        memory, check: as for `ntkscore.ntk`. Measures of layers and blocks hold all points at once.
 
     Returns:
         The Gram matrix of each radius, (R, 3N, 3N), whose blocks `Stack.kernel` names; and what
