@@ -48,10 +48,13 @@ def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:
     return precise
 
 
-def zero_taps(kinds: Sequence[str], points: Points, groups: int) -> dict[str, Gram]:
+def zero_taps(kinds: Sequence[str], points: Array, groups: int) -> dict[str, Gram]:
     """Taps for a stack of points: X, then `groups` times two further sets of X's size."""
     size = len(points) if groups == 1 else 3 * (len(points) // (2 * groups + 1))
-    return {kind: jnp.zeros((groups, size, size), points.dtype) for kind in kinds}
+    # Points may be whole numbers, such as tokens.
+    real = jnp.issubdtype(points.dtype, jnp.floating)
+    dtype = points.dtype if real else jnp.result_type(float)
+    return {kind: jnp.zeros((groups, size, size), dtype) for kind in kinds}
 
 
 def regroup(kernel: Float[Array, "m m"], groups: int) -> Gram:

@@ -9,7 +9,7 @@ from ntkscore.errors import InputError
 from ntkscore.grams import Taps
 from ntkscore.lazy import Array, PyTree
 
-Points = Float[Array, "m ..."]
+Points = Shaped[Array, "m ..."]
 Logits = Float[Array, "m o"]
 
 

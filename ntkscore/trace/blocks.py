@@ -245,7 +245,7 @@ class BlockPasses:
 
     def _parts(
         self, sets: Any, sizes: Sequence[int], taps: Taps
-    ) -> tuple[Points, dict[str, Array]]:
+    ) -> tuple[Any, dict[str, Array]]:
         """Gram matrices by kind, from the factors of blocks of sets of points."""
         gradients: list[Array] = []
         with keeper(self.memory // 2, sum(sizes)) as keep:

@@ -176,7 +176,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a page that ends in \.html, got page\.txt"):
         write_page([RUN], tmp_path / "page.txt")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"expected a directory that can be written"):
+    with pytest.raises(InputError, match=r"expected a directory .* is a file; name another"):
         write_page([RUN], tmp_path / "file" / "page.html")
     out = tmp_path / "deep" / "page.html"
     result = invoke("explore", RUN, "--out", out, "--title", "<b>&")
