@@ -165,7 +165,9 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
     Raises:
         InputError: if the network does not take the points, or returns anything but logits.
     """
-    like = jax.ShapeDtypeStruct(points.shape, points.dtype)
+    # Two points stand for any number, so that blocks of other numbers share their programs.
+    count = len(points) if model.coupled else min(2, len(points))
+    like = jax.ShapeDtypeStruct((count, *points.shape[1:]), points.dtype)
     try:
         if model.passes is None:
             function, logits = traced(model.apply, model.params, like)
@@ -177,15 +179,15 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
     except Exception as error:
         what, *_ = str(error).strip().splitlines() or [""]
         raise InputError(
-            f"expected apply(params, images) to take images of shape {points.shape} and plain JAX "
+            f"expected apply(params, images) to take images of shape {like.shape} and plain JAX "
             f"operations inside, got {type(error).__name__}: {what}; call it so yourself to see "
             "where"
         ) from error
     shape = getattr(logits, "shape", type(logits).__name__)
-    if len(shape) != 2 or shape[0] != len(points):
+    if len(shape) != 2 or shape[0] != count:
         raise InputError(
-            f"expected logits of shape ({len(points)}, classes) from the model, got {shape}; give "
-            "a function of (params, whole batch) that returns one array"
+            f"expected logits of shape ({count}, classes) of {count} points from the model, got "
+            f"{shape}; give a function of (params, whole batch) that returns one array"
         )
     return model._replace(apply=function), int(shape[1])
 
@@ -239,7 +241,7 @@ def check_coupling(model: Model, logits: Logits, points: Array) -> None:
         logits: of the first points, from a trace of one point.
         points: any number; one alone tells nothing.
     """
-    if model.coupled or len(points) < 2:
+    if model.coupled or len(points) < 2 or not np.isfinite(logits).all():
         return
     differs = (points != points[0]).reshape(len(points), -1).any(1)
     other = points[jnp.argmax(differs)] if differs.any() else points[0] + 1

@@ -166,7 +166,6 @@ ATTACKS_OF_MY_OWN = {
     "an object": Strong,
     "arguments": lambda steps: partial(pgd, steps=steps),
     "a number and a helper of the module": by_a_helper,
-    "what jit gives": lambda steps: jax.jit(of_steps(steps)),
 }
 
 
