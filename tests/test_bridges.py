@@ -93,7 +93,9 @@ def test_torchvisions_kernels_are_those_of_pytorch(
 ) -> None:
     module = NETWORKS[name](zoo).double()
     randomize(torch, module)
-    assert error_of_kernel(torch, module, POINTS) < 1e-9
+    # The comparison that `from_torch` makes takes long for the large ones, whose kernel says more.
+    check = name not in ("resnet18", "mobilenet_v3_small")
+    assert error_of_kernel(torch, module, POINTS, check=check) < 1e-9
 
 
 @pytest.mark.slow
