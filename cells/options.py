@@ -26,6 +26,7 @@ def option(
         choices: a function that returns the allowed values, so that a registry may grow.
 
     Example:
+        >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
         ... class Sizes:
         ...     width: int = option(64, "Features of each hidden layer.")
