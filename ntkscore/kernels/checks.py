@@ -22,7 +22,7 @@ from ntkscore.trace.program import NotAlone
 
 COUPLING = 1e-3
 """Relative change of an image's logits, alone and in its batch, that rounding explains."""
-LARGEST = 1000
+LARGEST = 100
 """Equations of a network whose kernel is checked unless it is asked for otherwise."""
 log = logging.getLogger("ntkscore")
 

@@ -126,7 +126,7 @@ def ntk(
             eigenvalues want S far above M. Exact if left out.
         seed: of the projections.
         check: whether to hold two points against the plain Jacobian, at each call. If left out,
-            once for each network of at most 1,000 operations. A network that fails is computed
+            once for each network of at most 100 operations. A network that fails is computed
             column by column, with a warning that names the weights.
 
     Returns:

@@ -243,9 +243,7 @@ class BlockPasses:
             found.append(self._at(0, jax.block_until_ready(total)))
         return jnp.concatenate(found)
 
-    def _parts(
-        self, sets: Any, sizes: Sequence[int], taps: Taps
-    ) -> tuple[Any, dict[str, Array]]:
+    def _parts(self, sets: Any, sizes: Sequence[int], taps: Taps) -> tuple[Any, dict[str, Array]]:
         """Gram matrices by kind, from the factors of blocks of sets of points."""
         gradients: list[Array] = []
         with keeper(self.memory // 2, sum(sizes)) as keep:
