@@ -243,8 +243,8 @@ def check_coupling(model: Model, logits: Logits, points: Array) -> None:
     """
     if model.coupled or len(points) < 2 or not np.isfinite(logits).all():
         return
-    differs = (points != points[0]).reshape(len(points), -1).any(1)
-    other = points[jnp.argmax(differs)] if differs.any() else points[0] + 1
+    place = _first_other(points)
+    other = points[place] if place else points[0] + 1
     among = jitted(model.apply)(model.params, jnp.stack([points[0], other]))[0]
     limit = COUPLING * np.abs(logits).max()
     if not np.allclose(among, logits[0], rtol=0, atol=limit, equal_nan=True):
@@ -278,8 +278,7 @@ def check_kernel(
     size = len(passes.traced.program.live)
     if check is False or (check is None and (size > LARGEST or choices in passes.right)):
         return True
-    differs = (points != points[0]).reshape(len(points), -1).any(1)
-    two = np.unique([0, int(jnp.argmax(differs))])
+    two = np.unique([0, _first_other(points)])
     wrong = wrong_leaves(gram[np.ix_(two, two)], model, points[two], labels[two], *choices)
     if wrong is None:
         passes.right.add(choices)
@@ -292,6 +291,11 @@ def check_kernel(
         more,
     )
     return False
+
+
+def _first_other(points: Array) -> int:
+    """The place of the first point that is not the first one; 0 where all are equal."""
+    return int(jnp.argmax((points != points[0]).reshape(len(points), -1).any(1)))
 
 
 def _few(logits: Array) -> str:
