@@ -1,4 +1,4 @@
-"""Experiments by name: `python -m experiments NAME`, `python -m experiments list`."""
+"""Studies by name: `python -m experiments NAME`, `python -m experiments list`."""
 
 import time
 from pathlib import Path
@@ -6,220 +6,108 @@ from typing import Annotated
 
 import typer
 
-from experiments import recordings, report
-from experiments.darts import measures as darts_measures
-from experiments.darts import printed, printed_tables, transfer
-from experiments.ours import (
-    conventions,
-    default_score,
-    fidelity,
-    measures,
-    sweep,
-    train_free_search,
-    within_counts,
-)
-from experiments.paper import (
-    accuracies,
-    ntk_correlation,
-    ranks,
-    search,
-    sparsity,
-    table_agreement,
-    top_operations,
-)
-from experiments.prediction import few_across, few_calibration, few_labels, few_trained
-from experiments.study import (
-    BENCHMARK,
-    DARTS_TABLE,
-    DATASET,
-    OLDER,
-    RECORDED,
-    Experiment,
-    Study,
-    check_data,
-    read_record,
-    write_outcome,
-)
-from experiments.theory.studies import THEORY
-from experiments.training import beta, corruptions, differentiable, proof
+from experiments import legacy, page, recordings
+from experiments.data import RECORDED, Data
+from experiments.frame import Study
+from experiments.further import FURTHER
+from experiments.paper import PAPER
+from experiments.theory.studies import STUDIES as THEORY
 from ntkscore.cli.display import input_errors
-from ntkscore.errors import check_choice
+from ntkscore.errors import InputError, check_choice
 from ntkscore.paths import data_home
 
-EXPERIMENTS = {
-    "benchmark-boxplots": Experiment(
-        "Accuracies of the benchmark, by data set and metric (Figure 2)", accuracies.ranges
-    ),
-    "accuracy-distribution": Experiment(
-        "How accuracies are distributed (Figure 3a)", accuracies.distribution
-    ),
-    "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
-    "rank-across-datasets": Experiment(
-        "Ranks of a cell on three data sets (Figure 3c)", ranks.across_datasets
-    ),
-    "top-operations": Experiment(
-        "Operations on the edges of the best cells (Figures 4 and 8)", top_operations.run
-    ),
-    "benchmark-agreement": Experiment(
-        "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
-    ),
-    "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
-    "ntk-correlation": Experiment(
-        "Spearman of kernel scores with accuracies (Figures 5 and 6)", ntk_correlation.run
-    ),
-    "sweep": Experiment("Joint kernels over β and ρ, against every metric", sweep.run),
-    "conventions": Experiment(
-        "The same scores under other conventions, and the presets", conventions.run
-    ),
-    "fidelity": Experiment(
-        "Cheaper settings against full fidelity: agreement, sign and cost", fidelity.run
-    ),
-    "measures": Experiment(
-        "Every train-free measure against every accuracy, beside counting", measures.run
-    ),
-    "within-counts": Experiment(
-        "The order of cells of equal counts, by every train-free measure", within_counts.run
-    ),
-    "default-score": Experiment(
-        "Sums of measures, chosen within half of the cells and tested on the other",
-        default_score.run,
-    ),
-    "train-free-search": Experiment(
-        "Search by the default score, against ranking everything", train_free_search.run
-    ),
-    "search": Experiment(
-        "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
-    ),
-}
-TRAINING = {
-    "training-beta": Experiment("Clean and robust accuracy of a small cell over β (R2)", beta.run),
-    "training-proof": Experiment(
-        "Forty cells, trained small: their order before and after", proof.run
-    ),
-    "training-corruptions": Experiment(
-        "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
-        corruptions.run,
-    ),
-    "training-differentiable": Experiment(
-        "Searches over a network of all operations: DARTS and AdvRush (Table 7)",
-        differentiable.run,
-    ),
-}
-DARTS = {
-    "darts-measures": Experiment(
-        "Every train-free measure of DARTS cells against accuracy, beside counting",
-        darts_measures.run,
-    ),
-    "darts-transfer": Experiment("Sums chosen on one space, tested on the other", transfer.run),
-    "darts-printed": Experiment(
-        "Wide residual networks: sums chosen elsewhere, tested there",
-        printed.run,
-        (printed_tables.WIDE, printed_tables.GENOTYPES),
-    ),
-}
-PREDICTION = {
-    "few-labels": Experiment(
-        "Robust accuracies, predicted from those of a few trained networks", few_labels.run
-    ),
-    "few-calibration": Experiment(
-        "How sure the predictions are, and where they are wrong", few_calibration.run
-    ),
-    "few-trained": Experiment(
-        "Networks to train until one of the ten best is among them", few_trained.run
-    ),
-    "few-across": Experiment(
-        "Accuracies predicted on one space from those of another", few_across.run
-    ),
-}
-ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION
+GROUPS = {"paper": PAPER, "theory": THEORY, "further": FURTHER}
+STUDIES = PAPER | THEORY | FURTHER
 
-PAGES = {
-    "report": (
-        *(EXPERIMENTS, "the paper's statements beside our measurements"),
-        (BENCHMARK, OLDER),
-    ),
-    "theory": (THEORY, "the theory's statements beside our measurements", ("mnist", DATASET)),
-    "training": (TRAINING, "those that train networks, on CIFAR-10", (DATASET, BENCHMARK)),
-    "darts": (
-        *(DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
-        (DARTS_TABLE, BENCHMARK),
-    ),
-    "prediction": (
-        *(PREDICTION, "accuracies predicted from those of a few trained networks"),
-        (BENCHMARK, DARTS_TABLE),
-    ),
-}
-"""Pages by name: their experiments, what they are about, and the data that they read."""
-
-Full = Annotated[
-    bool, typer.Option("--full", help="Sizes for an accelerator, of experiments that have them.")
-]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder with the tables; else $NTKSCORE_DATA, else the user cache."),
+    typer.Option(help="Folder with tables and images; else $NTKSCORE_DATA, else the user cache."),
 ]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-Results = Annotated[Path, typer.Option(help="Folder of the recordings.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command("list")
-def list_experiments() -> None:
-    """Names of the experiments, with their titles, and of the recordings that they read."""
-    for name, experiment in ALL.items():
-        typer.echo(f"{name:24} {experiment.title}")
+def list_studies() -> None:
+    """Names of the studies, with their titles, and of the recordings that they read."""
+    for name, study in STUDIES.items():
+        typer.echo(f"{name:24} {study.title}")
     typer.echo(f"recordings: {', '.join(recordings.RECORDINGS)}")
 
 
-def _register(name: str, experiment: Experiment) -> None:
-    @app.command(name, help=experiment.title + ".")
+def chosen_settings(study: Study, texts: list[str], full: bool) -> dict[str, object]:
+    """The settings that a command line names, those of the full size first.
+
+    Raises:
+        InputError: if a text is no NAME=VALUE of this study, or it has one size only.
+    """
+    if full and not study.full:
+        raise InputError(f"expected no --full: {study.title} has one size; leave it out")
+    found: dict[str, object] = dict(study.full if full else {})
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name not in study.settings:
+            usual = ", ".join(f"{key}={value}" for key, value in study.settings.items())
+            raise InputError(f"expected settings of {usual or 'none'}, got {text!r}; correct it")
+        found[name] = page.read_setting(value, study.settings[name])
+    return found
+
+
+def _register(name: str, study: Study) -> None:
+    about = f"{study.title}. " + (
+        f"Settings: {', '.join(study.settings)}." if study.settings else "It has no settings."
+    )
+
+    @app.command(name, help=about)
     def command(
+        settings: Annotated[
+            list[str] | None, typer.Argument(help="Settings as NAME=VALUE, or NAME=VALUE,VALUE.")
+        ] = None,
+        results: Annotated[
+            list[Path] | None,
+            typer.Option(help="A folder that `ntkscore rank` wrote, in place of our recordings."),
+        ] = None,
         out: Annotated[Path, typer.Option(help="Folder for figure, data and record.")] = Path(
             "runs/experiments"
         ),
         data_dir: DataDir = None,
-        seed: Seed = 0,
-        results: Results = RECORDED,
-        full: Full = False,
+        full: Annotated[bool, typer.Option("--full", help="Sizes for an accelerator.")] = False,
     ) -> None:
         start = time.monotonic()
         with input_errors():
-            study = Study(data_home(data_dir), seed, results, full)
-            outcome = experiment.outcome(study)
-            paths = write_outcome(outcome, study, name, out)
-        for line in (*outcome.remarks, *paths):
-            typer.echo(line)
+            given = chosen_settings(study, settings or [], full)
+            if results:
+                given["runs"] = tuple(map(str, results))
+            data = Data(data_home(data_dir))
+            for path in page.write_files(name, study.at(**given), data, out):
+                typer.echo(path)
         typer.echo(f"{time.monotonic() - start:.1f} s", err=True)
 
 
-def _register_page(
-    name: str, experiments: dict[str, Experiment], about: str, data: tuple[str, ...]
+for _name, _study in STUDIES.items():
+    _register(_name, _study)
+legacy.register(app)
+
+
+@app.command("report")
+def report(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Studies, or {', '.join(GROUPS)}: all of a group; else all."),
+    ] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="The page; figures and tables come beside it.")] = (
+        page.PAGE
+    ),
 ) -> None:
-    usual = RECORDED.parent / f"{name.upper()}.md"
-
-    @app.command(
-        name, help=f"Run experiments and write one page: {about}. Reads {', '.join(data)}."
-    )
-    def command(
-        data_dir: DataDir = None,
-        seed: Seed = 0,
-        results: Results = RECORDED,
-        full: Full = False,
-        out: Annotated[Path, typer.Option(help="The page; figures/ comes beside it.")] = usual,
-    ) -> None:
-        with input_errors():
-            study = Study(data_home(data_dir), seed, results, full)
-            # What some of them read late would be missing after minutes, or an hour.
-            check_data(study.data_dir, data)
-            report.write_page(name, study, experiments, out)
-        typer.echo(out)
-
-
-for _name, _experiment in ALL.items():
-    _register(_name, _experiment)
-for _name, _page in PAGES.items():
-    _register_page(_name, *_page)
+    """Run studies and replace their sections of the page. What is missing costs its study alone."""
+    with input_errors():
+        chosen: list[str] = []
+        for name in names or GROUPS:
+            check_choice(name, (*GROUPS, *STUDIES), "the study")
+            chosen += GROUPS.get(name, [name])
+        lacking = page.report(STUDIES, chosen, data_home(data_dir), out)
+    typer.echo(f"{out}: {len(chosen) - len(lacking)} of {len(chosen)} studies")
 
 
 @app.command("record")
@@ -248,19 +136,19 @@ def ship() -> None:
 
 @app.command()
 def rerun(
-    record: Annotated[Path, typer.Argument(help="A JSON that an experiment left.")],
+    record: Annotated[Path, typer.Argument(help="A JSON that a study left.")],
     out: Annotated[Path, typer.Option(help="Folder for the new files.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Run an experiment again from its record, and say if tables or recordings have changed."""
+    """Run a study again from its record, and say if what it read has changed."""
     with input_errors():
-        name, study, checksums = read_record(record, data_home(data_dir))
-        if study.checksums() != checksums:
-            typer.echo("tables or recordings are not those of the record", err=True)
-        check_choice(name, ALL, "the record's experiment")
-        outcome = ALL[name].outcome(study)
-        for path in write_outcome(outcome, study, name, out):
+        name, settings, checksums = page.read_record(record)
+        check_choice(name, STUDIES, "the record's study")
+        data = Data(data_home(data_dir))
+        for path in page.write_files(name, STUDIES[name].at(**settings), data, out):
             typer.echo(path)
+        if data.read != checksums:
+            typer.echo("tables or recordings are not those of the record", err=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from experiments.frame import Study
 from experiments.study import Experiment
 
 TITLES = {
@@ -32,3 +33,5 @@ THEORY = {
     f"theory-{name}": Experiment(title, import_module(f"{__name__}.{name.replace('-', '_')}").run)
     for name, title in TITLES.items()
 }
+
+STUDIES: dict[str, Study] = {}

@@ -1,0 +1,171 @@
+"""What studies read: tables, images, and our recorded scores; and what of it a study has read."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cells.nasbench201.canonical import representatives
+from cells.nasbench201.space import NASBench201
+from ntkscore.analysis.comparison import ROBUST_METRICS
+from ntkscore.analysis.score_names import ScoreSum, sum_asked
+from ntkscore.config import Config
+from ntkscore.data.datasets import DATASETS
+from ntkscore.data.images import ImageSet, load_images
+from ntkscore.data.tables import Table, load_table
+from ntkscore.errors import InputError
+from ntkscore.results.result_set import ResultSet
+
+RECORDED = Path(__file__).parent / "results"
+"""Our own recorded runs."""
+BENCHMARK = "nas-robbench-201"
+OLDER = "robustness-dataset"
+PRINTED_TABLES = "robust-tables"
+BY_HAND = {PRINTED_TABLES: "experiments/darts/printed_tables.py names its sources"}
+"""How the data is had that `ntkscore fetch` does not download."""
+DATASET = "cifar10"
+"""The data set of all recordings, and of every study that does not compare data sets."""
+METRICS = ("val_acc", *ROBUST_METRICS, "autoattack")
+"""The benchmark's accuracies, the clean one first."""
+METRIC = "val_pgd_8_acc"
+"""The accuracy that scores are compared with where only one is shown."""
+KERNELS = ("clean", "robust", "twice")
+"""The symmetric kernels beside the joint ones."""
+RESAMPLES = 500
+"""Bootstrap resamples behind an interval."""
+SPACE = NASBench201()
+"""The networks that the benchmark trained."""
+
+
+def functions_of(cells: Iterable[object]) -> np.ndarray:
+    """What cells compute: of each the lowest index of a cell with the same function."""
+    return np.array(representatives())[[int(str(cell)) for cell in cells]]
+
+
+def bootstrap(cells: Iterable[object], seed: int = 0) -> dict[str, Any]:
+    """Keywords of an interval over some cells: it draws those of one function together."""
+    return {"groups": functions_of(cells), "resamples": RESAMPLES, "seed": seed}
+
+
+def shuffled(rng: np.random.Generator, groups: np.ndarray) -> np.ndarray:
+    """All places in an order that draws the groups at random, and keeps each together.
+
+    Example:
+        >>> groups = np.array([7, 8, 7, 9, 8])
+        >>> groups[shuffled(np.random.default_rng(0), groups)].tolist()
+        [9, 7, 7, 8, 8]
+    """
+    names, group = np.unique(groups, return_inverse=True)
+    place = np.argsort(rng.permutation(len(names)))
+    return np.argsort(place[group], kind="stable")
+
+
+def sum_named(name: str) -> ScoreSum:
+    """The score, cost or count that a text names, or the sum of several; joint ones at β = 0.5."""
+    found = sum_asked(name, SPACE, SPACE.parse(0), Config(proxies=True))
+    assert found is not None
+    return found
+
+
+def single_seeds(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each seed."""
+    return [part for _, part in rows.groupby("seed")]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Tables, images and recordings by name.
+
+    Attributes:
+        data_dir: the folder with the data sets and tables.
+        read: SHA-256 of the files that were read, by name of the table or recording and their
+            own.
+    """
+
+    data_dir: Path
+    read: dict[str, str] = field(default_factory=dict)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse at once what is missing, and name all of it.
+
+        Args:
+            names: of tables by their folders, of images by their data set, of recordings as
+                `python -m experiments list` prints them, or folders of results.
+
+        Raises:
+            InputError: if the folder of any is missing.
+        """
+        ways = []
+        for name in names:
+            if not self.folder(name).is_dir():
+                recorded = name not in DATASETS and name not in (BENCHMARK, OLDER, *BY_HAND)
+                usual = f"python -m experiments record {name}" if recorded else ""
+                way = BY_HAND.get(name) or f"run `{usual or f'ntkscore fetch {name}'}`"
+                ways.append(f"no {self.folder(name)}: {way}")
+        if ways:
+            raise InputError(
+                f"expected {', '.join(names)}, got {'; '.join(ways)}; or name another folder of "
+                "tables and images by --data-dir"
+            )
+
+    def folder(self, name: str) -> Path:
+        """Where a table, a data set or a recording lies."""
+        if name in DATASETS and (source := DATASETS[name].source):
+            return self.data_dir / source.folder
+        if name in (BENCHMARK, OLDER, *BY_HAND):
+            return self.data_dir / name
+        return RECORDED / name if (RECORDED / name).is_dir() else Path(name)
+
+    def _note(self, name: str, pattern: str = "*") -> Path:
+        """The folder of a name, whose files count as read."""
+        folder = self.folder(name)
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file():
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                self.read[f"{name}/{path.name}"] = digest
+        return folder
+
+    def result_set(self, name: str) -> ResultSet:
+        """A recording by name, or the folder of any run."""
+        self.check([name])
+        return ResultSet.open(self._note(name, "*.parquet"))
+
+    def rows(self, name: str) -> pd.DataFrame:
+        """The tidy rows of a recording; seeds that lack networks are left out."""
+        recorded = self.result_set(name)
+        rows = recorded.read()
+        networks = rows.groupby("seed")[recorded.identity[0]].nunique()
+        return rows[rows["seed"].isin(networks.index[networks == networks.max()])]
+
+    def images(self, name: str = DATASET) -> ImageSet:
+        """Images of a data set."""
+        self.check([name])
+        return load_images(name, self.data_dir)
+
+    @cached_property
+    def table(self) -> Table:
+        """NAS-RobBench-201: adversarially trained networks."""
+        return self._table(BENCHMARK)
+
+    @cached_property
+    def older(self) -> Table:
+        """The older table: the same cells, trained without attacks."""
+        return self._table(OLDER)
+
+    def _table(self, name: str) -> Table:
+        self.check([name])
+        return load_table(self._note(name))
+
+    def accuracy(self, cells: Iterable[object], metric: str = METRIC) -> np.ndarray:
+        """Accuracies of cells on CIFAR-10, as fractions."""
+        return self.table.accuracies(DATASET, metric, [int(str(cell)) for cell in cells])
+
+    def accuracies(self, cells: Iterable[object]) -> dict[str, np.ndarray]:
+        """Robust accuracies of cells, by data set."""
+        wanted = [int(str(cell)) for cell in cells]
+        return {name: self.table.accuracies(name, METRIC, wanted) for name in self.table.datasets}

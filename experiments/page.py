@@ -1,0 +1,194 @@
+"""One page of results: a section for each study, replaced when the study is run again."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+
+from experiments.data import Data
+from experiments.frame import Claim, Study, number, to_json
+from experiments.plotting import save
+from ntkscore.errors import InputError
+from ntkscore.results.result_set import provenance
+
+PAGE = Path(__file__).parent / "RESULTS.md"
+HEAD = """# Results
+
+What papers say, what we measured, and what comes of it: a figure, at most a dozen claims and the
+data of each study. Written by `python -m experiments report`; `python -m experiments NAME --out
+DIR` runs one study and leaves its record. Verdicts: *holds*; *holds when corrected*; *false*;
+*open*, where the interval contains both; *not computed*. Intervals are of 95 %, by bootstrap over
+seeds, or over cells, those of one function together. A claim with "(ours)" is no paper's."""
+FIGURES, TABLES = "figures", "tables"
+
+
+def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, bars in its entries escaped."""
+    first, *others = (
+        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
+    )
+    lines = (first, ["---"] * len(first), *others)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def claim_row(claim: Claim) -> tuple[str, str, str, str]:
+    """A claim's entries in the page's table."""
+    text = f"{claim.text} (ours)" if claim.ours else claim.text
+    printed = number(claim.printed) if isinstance(claim.printed, float) else str(claim.printed)
+    return text, printed, "; ".join(map(str, claim.each)), f"{claim.verdict} ({claim.rule})"
+
+
+def entry(value: object) -> str:
+    """An entry of a study's own table."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str) -> Iterator[str]:
+    """Heading, figure, claims, table and note of a study, in Markdown.
+
+    Args:
+        name, study, frame: the study, and what it measured.
+        figure, data: paths of its files, from the page; "" for none.
+    """
+    yield f"## {study.title}"
+    if figure:
+        yield f"![{study.title}]({figure})"
+    yield f"`python -m experiments {name}`" + (f" · [data]({data})" if data else "")
+    if claims := list(study.claims(frame)):
+        head = "statement", "printed", "found", "verdict"
+        yield markdown_table(head, map(claim_row, claims))
+    if study.table:
+        shown = study.table(frame)
+        yield markdown_table(shown.columns, ([*map(entry, row)] for row in shown.to_numpy(object)))
+    if study.note:
+        yield study.note
+
+
+def mark(name: str) -> str:
+    """The comment that begins a study's section."""
+    return f"<!-- {name} -->"
+
+
+def sections_of(page: Path) -> dict[str, str]:
+    """The sections of a page by name; none where there is no page yet."""
+    if not page.exists():
+        return {}
+    _, *parts = re.split(r"^<!-- ([\w-]+) -->\n", page.read_text(encoding="utf-8"), flags=re.M)
+    names, texts = parts[::2], parts[1::2]
+    return {name: text.strip() for name, text in zip(names, texts, strict=True)}
+
+
+def write_page(page: Path, order: Iterable[str], sections: Mapping[str, str]) -> None:
+    """Write the page whole: its head, and the sections that there are, in order."""
+    there = [f"{mark(name)}\n\n{sections[name]}" for name in order if name in sections]
+    page.write_text("\n\n".join([HEAD, *there]) + "\n", encoding="utf-8")
+
+
+def report(
+    studies: Mapping[str, Study], chosen: Iterable[str], data_dir: Path, page: Path
+) -> list[str]:
+    """Run studies and replace their sections, each as soon as it has run.
+
+    What a study lacks costs that study alone: its section stays as it was, and a line says why.
+
+    Args:
+        studies: all, in the order of the page.
+        chosen: the names of those to run.
+        data_dir: the folder with the data sets and tables.
+        page: the file; figures and tables come beside it.
+
+    Returns:
+        The names of those that lacked something.
+    """
+    lacking = []
+    sections = sections_of(page)
+    for name in chosen:
+        study, start = studies[name], time.monotonic()
+        try:
+            frame = study.frame(Data(data_dir))
+        except InputError as error:
+            lacking.append(name)
+            typer.echo(f"{name} is left as it was: {error}", err=True)
+            continue
+        figure = table = ""
+        if study.ours:
+            table = f"{TABLES}/{name}.csv"
+            (page.parent / TABLES).mkdir(parents=True, exist_ok=True)
+            frame.to_csv(page.parent / table, index=False, float_format="%.6g")
+        if study.figure:
+            (png,) = save(study.figure(frame), page.parent / FIGURES / name, ("png",))
+            figure = png.relative_to(page.parent).as_posix()
+        sections[name] = "\n\n".join(section(name, study, frame, figure, table))
+        write_page(page, studies, sections)
+        typer.echo(f"{name} {time.monotonic() - start:.1f} s", err=True)
+    return lacking
+
+
+def write_files(name: str, study: Study, data: Data, out: Path) -> list[Path]:
+    """Run a study and write its figure (PNG, SVG), data (CSV), section and record (JSON).
+
+    A run that was killed goes on where it was: finished cases are kept in the folder.
+    """
+    kept = out / f"{name}.cases"
+    frame = study.frame(data, kept)
+    out.mkdir(parents=True, exist_ok=True)
+    paths = save(study.figure(frame), out / name) if study.figure else []
+    table, record = out / f"{name}.csv", out / f"{name}.json"
+    frame.to_csv(table, index=False, float_format="%.6g")
+    content = {
+        "study": name,
+        "title": study.title,
+        "settings": study.settings,
+        "claims": [
+            dict(zip(("statement", "printed", "found", "verdict"), claim_row(claim), strict=True))
+            for claim in study.claims(frame)
+        ],
+        "checksums": data.read,
+        **provenance(),
+    }
+    del content["platform"]  # Records are published; the machine's name is nobody's concern.
+    record.write_text(json.dumps(json.loads(to_json(content)), indent=2, ensure_ascii=False) + "\n")
+    text = out / f"{name}.md"
+    text.write_text("\n\n".join(section(name, study, frame, f"{name}.png", table.name)) + "\n")
+    kept.unlink(missing_ok=True)
+    return [*paths, table, text, record]
+
+
+def read_record(record: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """A study's name, its settings, and the checksums of what it read.
+
+    Raises:
+        InputError: if the file is no record of a study.
+    """
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        return content["study"], content["settings"], content["checksums"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"expected the JSON that a study left, got {record}: {error!r}; give another"
+        ) from None
+
+
+def read_setting(text: str, usual: object) -> Any:
+    """The value of a setting that was written as text, of the type of its usual value.
+
+    Example:
+        >>> read_setting("0.5", 1.0), read_setting("64,256", (8, 16)), read_setting("tanh", "relu")
+        (0.5, (64, 256), 'tanh')
+    """
+    if isinstance(usual, Sequence) and not isinstance(usual, str):
+        first = usual[0] if len(usual) else ""
+        return tuple(read_setting(part, first) for part in text.split(","))
+    if isinstance(usual, str):
+        return text
+    try:
+        return type(usual)(json.loads(text))  # type: ignore[call-arg]
+    except (ValueError, TypeError):
+        raise InputError(
+            f"expected a {type(usual).__name__} such as {usual}, got {text!r}; correct it"
+        ) from None
