@@ -48,24 +48,26 @@ nb_execution_timeout = 300
 
 GENERATED = DOCS / "generated"
 PAGES = {
-    "REPORT": "report",
-    "THEORY": "theory-run",
-    "TRAINING": "training-run",
-    "DARTS": "darts-run",
-    "PREDICTION": "prediction-run",
-    "TARGETS": "targets-run",
+    "experiments/RESULTS.md": "results",
+    "experiments/frozen/README.md": "frozen",
+    "experiments/TARGETS.md": "targets-run",
+    "ntkscore/recorded/README.md": "recorded",
+    "CHANGELOG.md": "changes",
 }
-"""Pages that `python -m experiments` writes, by their names on the site."""
+"""Pages outside of `docs/`, by their names on the site."""
+FOLDERS = {"experiments/figures": "figures", "experiments/tables": "tables"}
+"""Folders that these pages lead into, by their names on the site."""
 
 
 def gather(app: Any) -> None:
     """Put the recordings' pages, the commands and the public names where Sphinx reads."""
     shutil.rmtree(GENERATED, ignore_errors=True)
-    shutil.copytree(ROOT / "experiments" / "figures", GENERATED / "figures")
-    for name, page in PAGES.items():
-        shutil.copy(ROOT / "experiments" / f"{name}.md", GENERATED / f"{page}.md")
-    shutil.copy(ROOT / "ntkscore" / "recorded" / "README.md", GENERATED / "recorded.md")
-    shutil.copy(ROOT / "CHANGELOG.md", GENERATED / "changes.md")
+    GENERATED.mkdir()
+    for folder, name in FOLDERS.items():
+        if (ROOT / folder).is_dir():
+            shutil.copytree(ROOT / folder, GENERATED / name)
+    for path, name in PAGES.items():
+        shutil.copy(ROOT / path, GENERATED / f"{name}.md")
     (GENERATED / "commands.md").write_text(commands(), encoding="utf-8")
     (GENERATED / "api.md").write_text(names(), encoding="utf-8")
 
@@ -123,17 +125,35 @@ def names() -> str:
     return "\n".join(parts)
 
 
+def on_site(path: str) -> str:
+    """Where a file of the repository is on the site, or itself, from `docs/`.
+
+    Example:
+        >>> on_site("experiments/frozen/theory-width"), on_site("docs/theory.md")
+        ('generated/frozen.md', 'theory.md')
+    """
+    if path in PAGES:
+        return f"generated/{PAGES[path]}.md"
+    folder, _, name = path.rpartition("/")
+    if folder in FOLDERS:
+        return f"generated/{FOLDERS[folder]}/{name}"
+    if folder == "experiments/frozen":
+        return "generated/frozen.md"
+    return os.path.relpath(ROOT / path, DOCS)
+
+
 def relink(app: Any, docname: str, source: list[str]) -> None:
     """Lead links between the repository's pages to their places on the site."""
-    text, up = source[0], "../" if docname.startswith("generated/") else ""
-    for name, page in PAGES.items():
-        text = re.sub(rf"\]\((\.\./experiments/)?{name}\.md", f"]({up}generated/{page}.md", text)
-    text = text.replace("](../experiments/figures/", f"]({up}generated/figures/")
-    text = re.sub(r"\]\(docs/", f"]({up}", text)
-    if docname.startswith("generated/"):
-        text = text.replace(f"]({up}generated/", "](")
-        text = re.sub(r"\]\([\w./-]+\.parquet\)", "](report.md)", text)
-    source[0] = text
+    origins = {f"generated/{name}": path for path, name in PAGES.items()}
+    folder = Path(origins.get(docname, f"docs/{docname}")).parent
+
+    def place(match: re.Match[str]) -> str:
+        there = on_site(os.path.normpath(folder / match["path"]))
+        return match["before"] + os.path.relpath(there, Path(docname).parent)
+
+    # Links in the text, and their definitions below it.
+    link = r"(?P<before>\]\(|^\[[^]]+\]: )(?P<path>(?!https?:)[^#)\s]+)"
+    source[0] = re.sub(link, place, source[0], flags=re.MULTILINE)
 
 
 def plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

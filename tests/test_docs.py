@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 NETWORKS = ROOT / "docs" / "networks.md"
 SCRIPTS = sorted((ROOT / "docs" / "clusters").iterdir())
-PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.[mi]*[db]")])
+FROZEN = ROOT / "experiments" / "frozen" / "README.md"
+PAGES = sorted([README, ROOT / "CONTRIBUTING.md", FROZEN, *(ROOT / "docs").glob("*.[mi]*[db]")])
 
 
 def blocks(page: Path, language: str = "python") -> list[tuple[str, str]]:
@@ -157,10 +158,22 @@ def test_the_notebook_holds_no_output() -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert target.startswith("http") or (page.parent / target).exists(), target
+    """Links in the text, and their definitions below it."""
+    link = r"(?:\]\(|^\[[^]]+\]: )(?!https?:)([^)#\s]*)(?:#([^)\s]+))?"
+    for target, anchor in re.findall(link, page.read_text(encoding="utf-8"), re.MULTILINE):
+        there = (page.parent / target).resolve() if target else page
+        if there.parent == FROZEN.parent and not any(map(Path.is_dir, FROZEN.parent.iterdir())):
+            continue  # No study has been frozen yet.
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
