@@ -14,13 +14,10 @@ from experiments.ours import (
     default_score,
     fidelity,
     measures,
-    sweep,
     train_free_search,
-    within_counts,
 )
 from experiments.paper import (
     accuracies,
-    ntk_correlation,
     ranks,
     search,
     sparsity,
@@ -62,10 +59,6 @@ EXPERIMENTS = {
         "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
     ),
     "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
-    "ntk-correlation": Experiment(
-        "Spearman of kernel scores with accuracies (Figures 5 and 6)", ntk_correlation.run
-    ),
-    "sweep": Experiment("Joint kernels over β and ρ, against every metric", sweep.run),
     "conventions": Experiment(
         "The same scores under other conventions, and the presets", conventions.run
     ),
@@ -74,9 +67,6 @@ EXPERIMENTS = {
     ),
     "measures": Experiment(
         "Every train-free measure against every accuracy, beside counting", measures.run
-    ),
-    "within-counts": Experiment(
-        "The order of cells of equal counts, by every train-free measure", within_counts.run
     ),
     "default-score": Experiment(
         "Sums of measures, chosen within half of the cells and tested on the other",

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
+import pandas as pd
 
 from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import DATASETS
@@ -96,3 +99,16 @@ def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> l
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     return paths
+
+
+def points(axis: Axes, places: Sequence[float], rows: pd.DataFrame, **style: Any) -> None:
+    """Draw numbers with their intervals: the columns value, low and high of some rows."""
+    value = rows["value"].to_numpy(float)
+    reach = value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value
+    axis.errorbar(places, value, np.maximum(reach, 0), **style)
+
+
+def grey_band(axis: Axes, reach: float) -> None:
+    """Shade what is too near 0 to be worth a note."""
+    axis.axhspan(-reach, reach, color="0.9", linewidth=0, zorder=0)
+    axis.axhline(0, color="0.6", linewidth=0.6, zorder=0)

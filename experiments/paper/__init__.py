@@ -1,5 +1,9 @@
 """Every figure and table of the main paper, and what its kernels do under other settings."""
 
 from experiments.frame import Study
+from experiments.paper import ntk_correlation, sweep
 
-PAPER: dict[str, Study] = {}
+PAPER: dict[str, Study] = {
+    "ntk-correlation": ntk_correlation.STUDY,
+    "sweep": sweep.STUDY,
+}
