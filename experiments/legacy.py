@@ -13,7 +13,6 @@ from experiments.ours import (
     conventions,
     default_score,
     fidelity,
-    measures,
     train_free_search,
 )
 from experiments.paper import (
@@ -64,9 +63,6 @@ EXPERIMENTS = {
     ),
     "fidelity": Experiment(
         "Cheaper settings against full fidelity: agreement, sign and cost", fidelity.run
-    ),
-    "measures": Experiment(
-        "Every train-free measure against every accuracy, beside counting", measures.run
     ),
     "default-score": Experiment(
         "Sums of measures, chosen within half of the cells and tested on the other",

@@ -1,9 +1,11 @@
 """Every figure and table of the main paper, and what its kernels do under other settings."""
 
 from experiments.frame import Study
-from experiments.paper import ntk_correlation, sweep
+from experiments.paper import measures, ntk_correlation, standard_training, sweep
 
 PAPER: dict[str, Study] = {
     "ntk-correlation": ntk_correlation.STUDY,
     "sweep": sweep.STUDY,
+    "measures": measures.STUDY,
+    "standard-training": standard_training.STUDY,
 }

@@ -2,16 +2,19 @@
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from experiments.data import RESAMPLES, functions_of
 from experiments.frame import Interval
 from ntkscore.analysis.correlation import (
+    centred_ranks,
+    draws,
     percentile_interval,
     rank_codes,
     resampled_spearman,
     spearman,
 )
+from ntkscore.analysis.paired import left_by
 
 NOTABLE = 0.02
 """A smaller difference of Spearman coefficients is no stronger correlation, however sure it is."""
@@ -50,6 +53,47 @@ def coefficients(
         alone = [spearman(values, accuracy) for values in (mean, *seeds.to_numpy())]
         found[name] = np.array([*alone, *statistic(rank_codes(mean))])
     return found
+
+
+def partial_coefficients(
+    scores: pd.DataFrame,
+    accuracy: Float[np.ndarray, " cells"],
+    counts: Float[np.ndarray, "cells counts"],
+) -> dict[tuple[object, ...], Float[np.ndarray, " samples"]]:
+    """The same, of partial Spearman coefficients given counts and the squares of their ranks."""
+    names = list(range(scores.columns.nlevels - 1))
+    means = scores.T.groupby(level=names, sort=False).mean().T
+    groups = functions_of(scores.index)
+    whole, *resampled = partials(means.to_numpy(), accuracy, counts, RESAMPLES, 0, groups)
+    (alone,) = partials(scores.to_numpy(), accuracy, counts)
+    by_name = pd.Series(alone, scores.columns).groupby(level=names, sort=False)
+    columns = zip(by_name, whole, np.transpose(resampled), strict=True)
+    return {name: np.array([mean, *own, *drawn]) for (name, own), mean, drawn in columns}
+
+
+def partials(
+    values: Float[np.ndarray, "cells measures"],
+    accuracy: Float[np.ndarray, " cells"],
+    given: Float[np.ndarray, "cells given"],
+    resamples: int = 0,
+    seed: int = 0,
+    groups: Int[np.ndarray, " cells"] | None = None,
+) -> Float[np.ndarray, "resamples measures"]:
+    """Partial Spearman coefficients given other quantities and the squares of their ranks.
+
+    The first row is that of all cells, the others are of cells drawn with replacement, those of one
+    group together (`draws`). Every number is finite.
+    """
+    columns = np.column_stack([accuracy, values, given]).T
+    codes = [rank_codes(column) for column in columns]
+    found = []
+    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed, groups)):
+        ranks = np.stack([centred_ranks(one[cells]) for one in codes])
+        asked, others = np.split(ranks, [1 + values.shape[1]])
+        rest = left_by(others, asked, squares=True)
+        lengths = np.linalg.norm(rest, axis=1)
+        found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
+    return np.stack(found)
 
 
 def interval(samples: Float[np.ndarray, " samples"]) -> Interval:
