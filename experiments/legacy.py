@@ -10,9 +10,7 @@ from experiments import report
 from experiments.darts import measures as darts_measures
 from experiments.darts import printed, printed_tables, transfer
 from experiments.ours import (
-    conventions,
     default_score,
-    fidelity,
     train_free_search,
 )
 from experiments.paper import (
@@ -58,12 +56,6 @@ EXPERIMENTS = {
         "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
     ),
     "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
-    "conventions": Experiment(
-        "The same scores under other conventions, and the presets", conventions.run
-    ),
-    "fidelity": Experiment(
-        "Cheaper settings against full fidelity: agreement, sign and cost", fidelity.run
-    ),
     "default-score": Experiment(
         "Sums of measures, chosen within half of the cells and tested on the other",
         default_score.run,

@@ -101,11 +101,22 @@ def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> l
     return paths
 
 
-def points(axis: Axes, places: Sequence[float], rows: pd.DataFrame, **style: Any) -> None:
-    """Draw numbers with their intervals: the columns value, low and high of some rows."""
+def points(
+    axis: Axes, places: Sequence[float], rows: pd.DataFrame, across: bool = False, **style: Any
+) -> None:
+    """Draw numbers with their intervals, which lie across or upright.
+
+    Args:
+        axis: where to.
+        places: a place for each row along the other direction.
+        rows: with the columns value, low and high.
+        across: whether numbers go along the horizontal axis.
+        style: of the marks, as for matplotlib's `errorbar`.
+    """
     value = rows["value"].to_numpy(float)
-    reach = value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value
-    axis.errorbar(places, value, np.maximum(reach, 0), **style)
+    sides = value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value
+    error = {"xerr" if across else "yerr": np.maximum(sides, 0)}
+    axis.errorbar(*((value, places) if across else (places, value)), **error, **style)
 
 
 def grey_band(axis: Axes, reach: float) -> None:
