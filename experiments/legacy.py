@@ -10,7 +10,6 @@ from experiments import report
 from experiments.darts import measures as darts_measures
 from experiments.darts import printed, printed_tables, transfer
 from experiments.ours import (
-    default_score,
     train_free_search,
 )
 from experiments.paper import (
@@ -56,10 +55,6 @@ EXPERIMENTS = {
         "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
     ),
     "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
-    "default-score": Experiment(
-        "Sums of measures, chosen within half of the cells and tested on the other",
-        default_score.run,
-    ),
     "train-free-search": Experiment(
         "Search by the default score, against ranking everything", train_free_search.run
     ),

@@ -3,6 +3,7 @@
 from experiments.frame import Study
 from experiments.paper import (
     conventions,
+    default_score,
     fidelity,
     measures,
     ntk_correlation,
@@ -16,5 +17,6 @@ PAPER: dict[str, Study] = {
     "conventions": conventions.STUDY,
     "fidelity": fidelity.STUDY,
     "measures": measures.STUDY,
+    "default-score": default_score.STUDY,
     "standard-training": standard_training.STUDY,
 }
