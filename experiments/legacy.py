@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from experiments import report
-from experiments.darts import measures as darts_measures
-from experiments.darts import printed, printed_tables, transfer
 from experiments.ours import (
     train_free_search,
 )
@@ -20,10 +18,8 @@ from experiments.paper import (
     table_agreement,
     top_operations,
 )
-from experiments.prediction import few_across, few_calibration, few_labels, few_trained
 from experiments.study import (
     BENCHMARK,
-    DARTS_TABLE,
     DATASET,
     OLDER,
     RECORDED,
@@ -33,7 +29,6 @@ from experiments.study import (
     write_outcome,
 )
 from experiments.theory.studies import THEORY
-from experiments.training import beta, corruptions, differentiable, proof
 from ntkscore.cli.display import input_errors
 from ntkscore.paths import data_home
 
@@ -62,47 +57,7 @@ EXPERIMENTS = {
         "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
     ),
 }
-TRAINING = {
-    "training-beta": Experiment("Clean and robust accuracy of a small cell over β (R2)", beta.run),
-    "training-proof": Experiment(
-        "Forty cells, trained small: their order before and after", proof.run
-    ),
-    "training-corruptions": Experiment(
-        "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
-        corruptions.run,
-    ),
-    "training-differentiable": Experiment(
-        "Searches over a network of all operations: DARTS and AdvRush (Table 7)",
-        differentiable.run,
-    ),
-}
-DARTS = {
-    "darts-measures": Experiment(
-        "Every train-free measure of DARTS cells against accuracy, beside counting",
-        darts_measures.run,
-    ),
-    "darts-transfer": Experiment("Sums chosen on one space, tested on the other", transfer.run),
-    "darts-printed": Experiment(
-        "Wide residual networks: sums chosen elsewhere, tested there",
-        printed.run,
-        (printed_tables.WIDE, printed_tables.GENOTYPES),
-    ),
-}
-PREDICTION = {
-    "few-labels": Experiment(
-        "Robust accuracies, predicted from those of a few trained networks", few_labels.run
-    ),
-    "few-calibration": Experiment(
-        "How sure the predictions are, and where they are wrong", few_calibration.run
-    ),
-    "few-trained": Experiment(
-        "Networks to train until one of the ten best is among them", few_trained.run
-    ),
-    "few-across": Experiment(
-        "Accuracies predicted on one space from those of another", few_across.run
-    ),
-}
-ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION
+ALL = EXPERIMENTS | THEORY
 
 PAGES = {
     "report": (
@@ -110,15 +65,6 @@ PAGES = {
         (BENCHMARK, OLDER),
     ),
     "theory": (THEORY, "the theory's statements beside our measurements", ("mnist", DATASET)),
-    "training": (TRAINING, "those that train networks, on CIFAR-10", (DATASET, BENCHMARK)),
-    "darts": (
-        *(DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
-        (DARTS_TABLE, BENCHMARK),
-    ),
-    "prediction": (
-        *(PREDICTION, "accuracies predicted from those of a few trained networks"),
-        (BENCHMARK, DARTS_TABLE),
-    ),
 }
 """Pages by name: their experiments, what they are about, and the data that they read."""
 
