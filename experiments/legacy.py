@@ -15,17 +15,10 @@ from experiments.ours import (
     fidelity,
     measures,
     sweep,
-    train_free_search,
     within_counts,
 )
 from experiments.paper import (
-    accuracies,
     ntk_correlation,
-    ranks,
-    search,
-    sparsity,
-    table_agreement,
-    top_operations,
 )
 from experiments.prediction import few_across, few_calibration, few_labels, few_trained
 from experiments.study import (
@@ -45,23 +38,6 @@ from ntkscore.cli.display import input_errors
 from ntkscore.paths import data_home
 
 EXPERIMENTS = {
-    "benchmark-boxplots": Experiment(
-        "Accuracies of the benchmark, by data set and metric (Figure 2)", accuracies.ranges
-    ),
-    "accuracy-distribution": Experiment(
-        "How accuracies are distributed (Figure 3a)", accuracies.distribution
-    ),
-    "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
-    "rank-across-datasets": Experiment(
-        "Ranks of a cell on three data sets (Figure 3c)", ranks.across_datasets
-    ),
-    "top-operations": Experiment(
-        "Operations on the edges of the best cells (Figures 4 and 8)", top_operations.run
-    ),
-    "benchmark-agreement": Experiment(
-        "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
-    ),
-    "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
     "ntk-correlation": Experiment(
         "Spearman of kernel scores with accuracies (Figures 5 and 6)", ntk_correlation.run
     ),
@@ -81,12 +57,6 @@ EXPERIMENTS = {
     "default-score": Experiment(
         "Sums of measures, chosen within half of the cells and tested on the other",
         default_score.run,
-    ),
-    "train-free-search": Experiment(
-        "Search by the default score, against ranking everything", train_free_search.run
-    ),
-    "search": Experiment(
-        "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
     ),
 }
 TRAINING = {

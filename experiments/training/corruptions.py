@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cells import Cell
-from experiments.paper.sparsity import best_by_sparsity
+from cells.nasbench201.cell import NONE
 from experiments.plotting import COLOURS, panels
 from experiments.study import DATASET, LEARNED, Finding, Outcome, Study, verdict
 from experiments.theory.seeds import Interval, over_seeds
@@ -69,8 +69,9 @@ PAPER = {
 def chosen(study: Study) -> dict[str, int]:
     """Digits of the cells, and their empty edges where they are the best with so many, else -1."""
     accuracies = table_scores(study.table, DATASET)
-    sparse = best_by_sparsity(accuracies)
-    cells = dict(zip(sparse["digits"], sparse["empty"], strict=True))
+    empty = [Cell(int(cell)).operations.count(NONE) for cell in accuracies.index]
+    sparse = accuracies[ROBUST_MEAN].groupby(empty).idxmax()
+    cells = {Cell(int(cell)).digits: int(str(count)) for count, cell in sparse.items()}
     ordered = accuracies[ROBUST_MEAN].sort_values().index
     for place in np.linspace(0.02, 0.9, CELLS):
         cells.setdefault(Cell(int(ordered[int(place * len(ordered))])).digits, -1)

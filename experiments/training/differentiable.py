@@ -30,10 +30,9 @@ from cells.nasbench201.cell import AVG_POOL, EDGES, KERNEL_SIZES, OPERATIONS, SK
 from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import Training
 from cells.rules import Weights, trained_logits
-from experiments.paper.picks import PAPER_METRICS, space_accuracies
-from experiments.paper.search import DIFFERENTIABLE
+from experiments.paper.search import TABLE_7
 from experiments.plotting import metric_label, panels
-from experiments.study import DATASET, METRIC, Finding, Outcome, Study, count_of, verdict
+from experiments.study import METRIC, METRICS, Finding, Outcome, Study, count_of, verdict
 from experiments.training.setting import SmallTraining
 from ntkscore.grams import Images
 from ntkscore.training.steps import as_pixels, augmented, cross_entropy, mean_loss
@@ -50,6 +49,8 @@ APART = 0.0015
 """Largest difference to a printed accuracy, whose last digit is the third."""
 SHOWN = 3
 """Cells that a row names."""
+PAPER_METRICS = METRICS[:-1]
+DIFFERENTIABLE = {method: TABLE_7[method] for method in ("DARTS", "AdvRush")}
 Logits = Callable[[Images], Float[Array, "m o"]]
 
 
@@ -270,7 +271,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def run(study: Study) -> Outcome:
     """Both searches from several seeds, and Table 7's rows beside the benchmark's table."""
-    accuracies = space_accuracies(study.table, DATASET)
+    accuracies = {m: study.accuracy(range(15_625), m) for m in METRICS}
     frame = searches(study)
     cells = chosen(frame)
     largest = largest_of(frame)["weight"].mean()

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from cells import distinct_cells
 from cells.nasbench201.cell import Cell
-from experiments.ours.train_free_search import scores_of_distinct
+from experiments.ours.measures import measured
 from experiments.plotting import COLOURS, panels, score_label
 from experiments.study import SPACE, Finding, Outcome, Study
 from experiments.theory.seeds import Interval
@@ -35,7 +36,10 @@ def chosen(study: Study) -> pd.DataFrame:
 
     They are the best-scored one, the largest, and others drawn from the table.
     """
-    scores = DEFAULT.of(scores_of_distinct(study)).dropna()
+    cells = [cell.index for cell in distinct_cells()]
+    own = [study.table.representative(cell) for cell in cells]
+    rows = measured(study).loc[own, list(DEFAULT.terms)]
+    scores = DEFAULT.of(rows.set_axis(pd.Index(cells, name="cell"))).dropna()
     drawn = np.random.default_rng(study.seed).permutation(scores.index.to_numpy())
     first = (int(scores.idxmax()), Cell.from_digits("333333").index)
     cells = list(dict.fromkeys((*first, *map(int, drawn))))[:CELLS]

@@ -16,7 +16,6 @@ from cells.nasbench201.forward import CellRules, run
 from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import Training
 from cells.rules import trained_logits
-from experiments.paper.picks import PAPER_METRICS
 from experiments.study import Study
 from experiments.training import beta, corruptions, differentiable
 from experiments.training.corrupted import CORRUPTIONS, clouds, corrupted
@@ -282,11 +281,11 @@ def test_the_roughness_of_a_loss_is_the_change_of_its_gradient(double: None) -> 
 
 
 def test_a_row_of_table_7_is_the_cell_with_its_accuracies() -> None:
-    accuracies = {metric: np.full(15_625, 0.7) for metric in PAPER_METRICS}
+    accuracies = {metric: np.full(15_625, 0.7) for metric in differentiable.PAPER_METRICS}
     printed = differentiable.DIFFERENTIABLE
     skips, other = (Cell.from_digits(digits).index for digits in ("111111", "144114"))
     for index in (skips, other):
-        for metric, value in zip(PAPER_METRICS, printed["DARTS"], strict=True):
+        for metric, value in zip(differentiable.PAPER_METRICS, printed["DARTS"], strict=True):
             accuracies[metric][index] = value + (0.001 if index == skips else 0.003)
     cells = pd.Series(
         ["111111", "333333"],
