@@ -7,21 +7,8 @@ from typing import Annotated
 import typer
 
 from experiments import report
-from experiments.ours import (
-    train_free_search,
-)
-from experiments.paper import (
-    accuracies,
-    ranks,
-    search,
-    sparsity,
-    table_agreement,
-    top_operations,
-)
 from experiments.study import (
-    BENCHMARK,
     DATASET,
-    OLDER,
     RECORDED,
     Experiment,
     Study,
@@ -32,38 +19,9 @@ from experiments.theory.studies import THEORY
 from ntkscore.cli.display import input_errors
 from ntkscore.paths import data_home
 
-EXPERIMENTS = {
-    "benchmark-boxplots": Experiment(
-        "Accuracies of the benchmark, by data set and metric (Figure 2)", accuracies.ranges
-    ),
-    "accuracy-distribution": Experiment(
-        "How accuracies are distributed (Figure 3a)", accuracies.distribution
-    ),
-    "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
-    "rank-across-datasets": Experiment(
-        "Ranks of a cell on three data sets (Figure 3c)", ranks.across_datasets
-    ),
-    "top-operations": Experiment(
-        "Operations on the edges of the best cells (Figures 4 and 8)", top_operations.run
-    ),
-    "benchmark-agreement": Experiment(
-        "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
-    ),
-    "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
-    "train-free-search": Experiment(
-        "Search by the default score, against ranking everything", train_free_search.run
-    ),
-    "search": Experiment(
-        "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
-    ),
-}
-ALL = EXPERIMENTS | THEORY
+ALL = THEORY
 
 PAGES = {
-    "report": (
-        *(EXPERIMENTS, "the paper's statements beside our measurements"),
-        (BENCHMARK, OLDER),
-    ),
     "theory": (THEORY, "the theory's statements beside our measurements", ("mnist", DATASET)),
 }
 """Pages by name: their experiments, what they are about, and the data that they read."""

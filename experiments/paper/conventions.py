@@ -12,10 +12,10 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from experiments import recordings
 from experiments.data import BENCHMARK, METRIC, bootstrap
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
-from experiments.recordings import CONVENTIONS, PRESETS
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
@@ -63,7 +63,7 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
             now, then = (Interval(a.spearman, a.spearman_low, a.spearman_high) for a in found)
             gap = difference(values, before, accuracy, **how)
             yield {
-                "convention": f"{name}: {title}" if name in PRESETS else title,
+                "convention": f"{name}: {title}" if name in recordings.PRESETS else title,
                 "score": score,
                 "cells": len(both),
                 "failed": int(scores[score].isna().sum()),
@@ -94,7 +94,7 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 def figure(frame: pd.DataFrame) -> Figure:
     """A panel per score: coefficients with intervals by convention."""
-    names = list(frame["convention"].unique())
+    names = sorted(frame["convention"].unique(), key=lambda n: (": " in n, n.count("--"), n))
     figure, axes = plt.subplots(
         *(1, len(SCORES)), figsize=(2.4 * COLUMN, 0.9 + 0.15 * len(names)), sharey=True
     )
@@ -124,10 +124,10 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return wide.loc[["default", *moved], list(SCORES[1:4])].reset_index()
 
 
-STUDY = Study(
+CONVENTIONS = Study(
     "The same scores under other conventions",
     measure,
-    fixed={"recordings": tuple(CONVENTIONS)},
+    fixed={"recordings": tuple(recordings.CONVENTIONS)},
     claims=claims,
     figure=figure,
     table=table,

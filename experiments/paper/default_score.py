@@ -272,7 +272,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-STUDY = Study(
+DEFAULT_SCORE = Study(
     "The choice of the default: sums chosen within half of the cells, tested on the other",
     measure,
     fixed={"most_terms": 5, "folds": 10, "splits": 5, "seeds": 5},

@@ -127,7 +127,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return wide.astype(dict.fromkeys(SIZES.values(), int))
 
 
-STUDY = Study(
+FIDELITY = Study(
     "Cheaper settings against full fidelity: agreement, sign and cost",
     measure,
     fixed={"recordings": tuple(FIDELITIES), "depths": ("signs", "space")},

@@ -187,7 +187,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(of, near.index).reset_index()
 
 
-STUDY = Study(
+MEASURES = Study(
     "Every train-free measure against every accuracy, beside counting",
     measure,
     fixed={"measures": (), "metrics": METRICS, "resamples": 200},

@@ -187,7 +187,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return wide.loc[list(dict.fromkeys(names))].reset_index()
 
 
-STUDY = Study(
+NTK_CORRELATION = Study(
     "Spearman of kernel scores with accuracies (Figures 5 and 6)",
     measure,
     fixed={"runs": tuple(FINDINGS), "score": "frobenius", "metrics": METRICS[:-1]},

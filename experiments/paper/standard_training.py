@@ -88,7 +88,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-STUDY = Study(
+STANDARD_TRAINING = Study(
     "Kernel scores given counts, on cells trained without attacks",
     measure,
     cases={"metric": METRICS},

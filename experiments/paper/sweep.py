@@ -103,7 +103,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-STUDY = Study(
+SWEEP = Study(
     "Joint kernels over β and ρ",
     measure,
     fixed={"runs": ("radii",), "scores": JOINT_SCORES, "metric": METRIC},
