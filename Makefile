@@ -53,11 +53,11 @@ fits: $(TARGETS)/.installed
 
 # Every program compiled for every target, into experiments/TARGETS.md: about an hour on two cores.
 targets: $(TARGETS)/.installed
-	$(TARGETS)/bin/python -m experiments.targets
+	$(TARGETS)/bin/python -m experiments.tools targets
 
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed
-	$(BIN)/python -m experiments.accelerator --size $(SIZE) --minutes $(MINUTES) --out $(OUT)
+	$(BIN)/python -m experiments.tools accelerator --size $(SIZE) --minutes $(MINUTES) --out $(OUT)
 
 # The documentation in runs/site; every warning is an error.
 site: $(VENV)/.installed

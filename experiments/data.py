@@ -25,9 +25,8 @@ RECORDED = Path(__file__).parent / "results"
 """Our own recorded runs."""
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
-PRINTED_TABLES = "robust-tables"
-BY_HAND = {PRINTED_TABLES: "experiments/darts/printed_tables.py names its sources"}
-"""How the data is had that `ntkscore fetch` does not download."""
+DARTS_TABLE = "tiny-robustbench"
+TABLES = BENCHMARK, OLDER, DARTS_TABLE
 DATASET = "cifar10"
 """The data set of all recordings, and of every study that does not compare data sets."""
 METRICS = ("val_acc", *ROBUST_METRICS, "autoattack")
@@ -103,10 +102,11 @@ class Data:
         ways = []
         for name in names:
             if not self.folder(name).is_dir():
-                recorded = name not in DATASETS and name not in (BENCHMARK, OLDER, *BY_HAND)
-                usual = f"python -m experiments record {name}" if recorded else ""
-                way = BY_HAND.get(name) or f"run `{usual or f'ntkscore fetch {name}'}`"
-                ways.append(f"no {self.folder(name)}: {way}")
+                fetched = name in DATASETS or name in TABLES
+                way = (
+                    f"ntkscore fetch {name}" if fetched else f"python -m experiments record {name}"
+                )
+                ways.append(f"no {self.folder(name)}: run `{way}`")
         if ways:
             raise InputError(
                 f"expected {', '.join(names)}, got {'; '.join(ways)}; or name another folder of "
@@ -117,7 +117,7 @@ class Data:
         """Where a table, a data set or a recording lies."""
         if name in DATASETS and (source := DATASETS[name].source):
             return self.data_dir / source.folder
-        if name in (BENCHMARK, OLDER, *BY_HAND):
+        if name in TABLES:
             return self.data_dir / name
         return RECORDED / name if (RECORDED / name).is_dir() else Path(name)
 
@@ -156,6 +156,11 @@ class Data:
     def older(self) -> Table:
         """The older table: the same cells, trained without attacks."""
         return self._table(OLDER)
+
+    @cached_property
+    def darts(self) -> Table:
+        """Tiny-RobustBench: DARTS cells, trained adversarially."""
+        return self._table(DARTS_TABLE)
 
     def _table(self, name: str) -> Table:
         self.check([name])

@@ -52,8 +52,8 @@ def number(value: float) -> str:
         >>> [number(x) for x in (0.5, -2.0, 152059.085, 4e-10, float("nan"))]
         ['0.500', '-2', '1.52e+05', '4e-10', '']
     """
-    if np.isnan(value):
-        return ""
+    if not np.isfinite(value):
+        return "" if np.isnan(value) else f"{value:g}"
     if value == round(value) and abs(value) < 1e6:
         return f"{value:.0f}"
     return f"{value:.3f}" if 0.01 <= abs(value) < 100 else f"{value:.3g}"

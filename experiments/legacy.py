@@ -7,32 +7,8 @@ from typing import Annotated
 import typer
 
 from experiments import report
-from experiments.darts import measures as darts_measures
-from experiments.darts import printed, printed_tables, transfer
-from experiments.ours import (
-    conventions,
-    default_score,
-    fidelity,
-    measures,
-    sweep,
-    train_free_search,
-    within_counts,
-)
-from experiments.paper import (
-    accuracies,
-    ntk_correlation,
-    ranks,
-    search,
-    sparsity,
-    table_agreement,
-    top_operations,
-)
-from experiments.prediction import few_across, few_calibration, few_labels, few_trained
 from experiments.study import (
-    BENCHMARK,
-    DARTS_TABLE,
     DATASET,
-    OLDER,
     RECORDED,
     Experiment,
     Study,
@@ -40,112 +16,13 @@ from experiments.study import (
     write_outcome,
 )
 from experiments.theory.studies import THEORY
-from experiments.training import beta, corruptions, differentiable, proof
 from ntkscore.cli.display import input_errors
 from ntkscore.paths import data_home
 
-EXPERIMENTS = {
-    "benchmark-boxplots": Experiment(
-        "Accuracies of the benchmark, by data set and metric (Figure 2)", accuracies.ranges
-    ),
-    "accuracy-distribution": Experiment(
-        "How accuracies are distributed (Figure 3a)", accuracies.distribution
-    ),
-    "rank-by-metric": Experiment("Ranks of a cell under two metrics (Figure 3b)", ranks.by_metric),
-    "rank-across-datasets": Experiment(
-        "Ranks of a cell on three data sets (Figure 3c)", ranks.across_datasets
-    ),
-    "top-operations": Experiment(
-        "Operations on the edges of the best cells (Figures 4 and 8)", top_operations.run
-    ),
-    "benchmark-agreement": Experiment(
-        "Spearman between metrics, and with the older table (Table 1)", table_agreement.run
-    ),
-    "sparsity": Experiment("The best cell for every number of empty edges (Table 5)", sparsity.run),
-    "ntk-correlation": Experiment(
-        "Spearman of kernel scores with accuracies (Figures 5 and 6)", ntk_correlation.run
-    ),
-    "sweep": Experiment("Joint kernels over β and ρ, against every metric", sweep.run),
-    "conventions": Experiment(
-        "The same scores under other conventions, and the presets", conventions.run
-    ),
-    "fidelity": Experiment(
-        "Cheaper settings against full fidelity: agreement, sign and cost", fidelity.run
-    ),
-    "measures": Experiment(
-        "Every train-free measure against every accuracy, beside counting", measures.run
-    ),
-    "within-counts": Experiment(
-        "The order of cells of equal counts, by every train-free measure", within_counts.run
-    ),
-    "default-score": Experiment(
-        "Sums of measures, chosen within half of the cells and tested on the other",
-        default_score.run,
-    ),
-    "train-free-search": Experiment(
-        "Search by the default score, against ranking everything", train_free_search.run
-    ),
-    "search": Experiment(
-        "Search guided by the table: evolution, random, local (Tables 2 and 7)", search.run
-    ),
-}
-TRAINING = {
-    "training-beta": Experiment("Clean and robust accuracy of a small cell over β (R2)", beta.run),
-    "training-proof": Experiment(
-        "Forty cells, trained small: their order before and after", proof.run
-    ),
-    "training-corruptions": Experiment(
-        "Cells trained small, under corruptions and strong attacks (Tables 4 to 6, Figure 7)",
-        corruptions.run,
-    ),
-    "training-differentiable": Experiment(
-        "Searches over a network of all operations: DARTS and AdvRush (Table 7)",
-        differentiable.run,
-    ),
-}
-DARTS = {
-    "darts-measures": Experiment(
-        "Every train-free measure of DARTS cells against accuracy, beside counting",
-        darts_measures.run,
-    ),
-    "darts-transfer": Experiment("Sums chosen on one space, tested on the other", transfer.run),
-    "darts-printed": Experiment(
-        "Wide residual networks: sums chosen elsewhere, tested there",
-        printed.run,
-        (printed_tables.WIDE, printed_tables.GENOTYPES),
-    ),
-}
-PREDICTION = {
-    "few-labels": Experiment(
-        "Robust accuracies, predicted from those of a few trained networks", few_labels.run
-    ),
-    "few-calibration": Experiment(
-        "How sure the predictions are, and where they are wrong", few_calibration.run
-    ),
-    "few-trained": Experiment(
-        "Networks to train until one of the ten best is among them", few_trained.run
-    ),
-    "few-across": Experiment(
-        "Accuracies predicted on one space from those of another", few_across.run
-    ),
-}
-ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION
+ALL = THEORY
 
 PAGES = {
-    "report": (
-        *(EXPERIMENTS, "the paper's statements beside our measurements"),
-        (BENCHMARK, OLDER),
-    ),
     "theory": (THEORY, "the theory's statements beside our measurements", ("mnist", DATASET)),
-    "training": (TRAINING, "those that train networks, on CIFAR-10", (DATASET, BENCHMARK)),
-    "darts": (
-        *(DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),
-        (DARTS_TABLE, BENCHMARK),
-    ),
-    "prediction": (
-        *(PREDICTION, "accuracies predicted from those of a few trained networks"),
-        (BENCHMARK, DARTS_TABLE),
-    ),
 }
 """Pages by name: their experiments, what they are about, and the data that they read."""
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
+import pandas as pd
 
 from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import DATASETS
@@ -96,3 +99,27 @@ def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> l
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     return paths
+
+
+def points(
+    axis: Axes, places: Sequence[float], rows: pd.DataFrame, across: bool = False, **style: Any
+) -> None:
+    """Draw numbers with their intervals, which lie across or upright.
+
+    Args:
+        axis: where to.
+        places: a place for each row along the other direction.
+        rows: with the columns value, low and high.
+        across: whether numbers go along the horizontal axis.
+        style: of the marks, as for matplotlib's `errorbar`.
+    """
+    value = rows["value"].to_numpy(float)
+    sides = value - rows["low"].to_numpy(float), rows["high"].to_numpy(float) - value
+    error = {"xerr" if across else "yerr": np.maximum(sides, 0)}
+    axis.errorbar(*((value, places) if across else (places, value)), **error, **style)
+
+
+def grey_band(axis: Axes, reach: float) -> None:
+    """Shade what is too near 0 to be worth a note."""
+    axis.axhspan(-reach, reach, color="0.9", linewidth=0, zorder=0)
+    axis.axhline(0, color="0.6", linewidth=0.6, zorder=0)

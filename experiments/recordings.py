@@ -5,7 +5,7 @@ use under `experiments/results/NAME`: a result directory like any other, which `
 reads too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.options import options
 from cells.space import Space
-from cells.wideresnet import WideResNet
-from experiments.darts import printed_tables
-from experiments.study import BENCHMARK, DARTS_TABLE, DATASET, KERNELS, RECORDED
+from experiments.data import BENCHMARK, DARTS_TABLE, DATASET, KERNELS, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import progress_display
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
-from ntkscore.data.tables import Table, load_table
+from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import measures_of
@@ -73,8 +71,7 @@ class Recording:
         images: the data set that they are drawn from.
         only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
         of: the class of the space.
-        table: the folder or file of the table that `cells` may name.
-        read: reads it.
+        table: the folder of the table that `cells` may name.
     """
 
     choices: Choices
@@ -84,7 +81,6 @@ class Recording:
     only: tuple[str, ...] = ()
     of: type[Space] = NASBench201
     table: str = BENCHMARK
-    read: Callable[[Path], Table] = load_table
 
     def _chosen(self, cls: type) -> Choices:
         return {f.name: self.choices[f.name] for f in options(cls) if f.name in self.choices}
@@ -223,26 +219,9 @@ DARTS = {
 """Every measure of the genotypes that Tiny-RobustBench trained, at their size and at two smaller
 ones."""
 
-PRINTED = {
-    "printed/wide": Recording(
-        {"channels": 2, "samples": 16, "proxies": True},
-        of=WideResNet,
-        table=printed_tables.WIDE,
-        read=printed_tables.wide_table,
-        seeds=2,
-    ),
-    "printed/genotypes": Recording(
-        _DARTS_SIZES["small"] | {"samples": 16, "proxies": True},
-        of=Darts,
-        table=printed_tables.GENOTYPES,
-        read=printed_tables.genotype_table,
-    ),
-}
-"""Every measure of networks whose accuracies papers print."""
-
 RECORDINGS = (
     SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | SIGNS | REFERENCES | DARTS
-) | PRINTED
+)
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
@@ -294,7 +273,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     devices.prepare()
     images = load_images(recording.images, data_dir)
     space = recording.space
-    cells = select(recording.cells, space, recording.read(data_dir / recording.table))
+    cells = select(recording.cells, space, load_table(data_dir / recording.table))
     job = Job.of(images, recording.config, space=space, seeds=recording.seeds)
     out = SHIPPED if name in REFERENCES else out
     with progress_display() as report:

@@ -12,17 +12,11 @@ import typer
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
-from experiments.paper.ntk_correlation import spearman_of_size
 from experiments.plotting import save
 from experiments.recordings import RECORDINGS, seconds_per_cell
 from experiments.study import (
-    FIRST,
     MEANS,
-    METRIC,
-    METRICS,
     OURS,
-    SECOND,
-    THIRD,
     Experiment,
     Finding,
     Outcome,
@@ -113,30 +107,6 @@ def overall_text(findings: Sequence[Finding]) -> str:
     counts = Counter(finding.verdict for finding in findings)
     parts = ", ".join(f"{number} {name}" for name, number in counts.most_common())
     return f"**{overall(findings)}** ({parts})"
-
-
-def three_findings(study: Study, findings: Sequence[Finding]) -> Iterator[str]:
-    """The paper's three findings about kernels, with one verdict each."""
-    yield "## The paper's three findings"
-    yield (
-        "About the Frobenius norm (its NTK-score), CIFAR-10, at the fidelity that the recordings "
-        "below have; the paper takes 50 images and leaves the normalisation's mode and the "
-        "network's output open, but says that it follows KNAS, which has each image's own "
-        "statistics and the loss (`instance, loss`). Our default is `calibrated, sum`. Weights are "
-        "drawn as PyTorch draws them, or by He's rule, fan-out (`he_fan_out`)."
-    )
-    for number, statement in enumerate((FIRST, SECOND, THIRD), 1):
-        parts = [finding for finding in findings if finding.of == statement]
-        by_convention = (
-            f"`{convention}` {overall_text([part for part in parts if part.under == convention])}"
-            for convention in dict.fromkeys(part.under for part in parts)
-        )
-        text = f"{number}. *{statement[0].upper()}{statement[1:]}*: {'; '.join(by_convention)}."
-        if statement == SECOND:
-            cells = pd.Index(study.table.own)
-            of = (spearman_of_size(study, cells, metric) for metric in (METRICS[0], METRIC))
-            text += " That of the parameter count grows too: {:.3f} to {:.3f}.".format(*of)
-        yield text
 
 
 def section(name: str, title: str, outcome: Outcome, figure: Path | None) -> Iterator[str]:
@@ -275,8 +245,7 @@ def write_page(name: str, study: Study, experiments: Mapping[str, Experiment], p
     before = [counts] if statements else []  # questions of ours are none
     after = ["## Time", times]
     if name == "report":
-        rows = [row for rows in statements.values() for row in rows]
-        before = [*three_findings(study, rows), counts, MEANS]
+        before = [counts, MEANS]
         note = "Of this report's own run, start-up left out."
         after = [*recordings(study, NASBench201), "## Time", note, times]
     if name == "darts":

@@ -30,10 +30,8 @@ RECORDED = Path(__file__).parent / "results"
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 DARTS_TABLE = "tiny-robustbench"
-PRINTED_TABLES = "robust-tables"
 BY_HAND = {
     OLDER: "put acc.json of Jung, Lukasik and Keuper (2023), http://robustness.vision, there",
-    PRINTED_TABLES: "experiments/darts/printed_tables.py names its sources",
 }
 """How the data is had that `ntkscore fetch` does not download."""
 DATASET = "cifar10"
@@ -199,7 +197,6 @@ class Study:
             (self.data_dir, f"{BENCHMARK}/*"),
             (self.data_dir, f"{OLDER}/*"),
             (self.data_dir, f"{DARTS_TABLE}/*"),
-            (self.data_dir, f"{PRINTED_TABLES}/*.csv"),
             (self.results, "**/*.parquet"),
         ):
             for path in sorted(folder.glob(pattern)):

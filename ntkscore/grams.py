@@ -23,7 +23,7 @@ in the points alone."""
 PRECISION = "highest"
 CPU_IMAGES, CPU_COLUMNS = 10, 2304
 """Images whose patches, and columns of many rows, are taken at once on a CPU: what stays near its
-cache (`python -m experiments.benchmark layers`)."""
+cache, as measured on two cores."""
 CPU_BYTES = 2**25
 """Bytes of rows that a CPU multiplies as a whole."""
 

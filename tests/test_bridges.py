@@ -110,7 +110,7 @@ def test_single_precision_is_as_exact(torch: ModuleType, nn: ModuleType, zoo: An
 def test_a_cell_of_the_benchmark_is_the_same_from_either_library(
     data_dir: Path, torch: ModuleType, nn: ModuleType
 ) -> None:
-    from experiments.benchmark import torch_reference
+    from experiments.tools import torch_reference
 
     arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
     reference, space = Reference.of(arrays, np.float64), space_of(arrays)

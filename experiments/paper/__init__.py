@@ -1,5 +1,34 @@
 """Every figure and table of the main paper, and what its kernels do under other settings."""
 
 from experiments.frame import Study
+from experiments.paper.accuracies import BOXES, DISTRIBUTION
+from experiments.paper.conventions import CONVENTIONS
+from experiments.paper.default_score import DEFAULT_SCORE
+from experiments.paper.fidelity import FIDELITY
+from experiments.paper.measures import MEASURES
+from experiments.paper.ntk_correlation import NTK_CORRELATION
+from experiments.paper.ranks import ACROSS_DATASETS, BY_METRIC
+from experiments.paper.search import SEARCH
+from experiments.paper.sparsity import SPARSITY
+from experiments.paper.standard_training import STANDARD_TRAINING
+from experiments.paper.sweep import SWEEP
+from experiments.paper.table_agreement import AGREEMENT
+from experiments.paper.top_operations import TOP_OPERATIONS
 
-PAPER: dict[str, Study] = {}
+PAPER: dict[str, Study] = {
+    "benchmark-boxplots": BOXES,
+    "accuracy-distribution": DISTRIBUTION,
+    "rank-by-metric": BY_METRIC,
+    "rank-across-datasets": ACROSS_DATASETS,
+    "top-operations": TOP_OPERATIONS,
+    "benchmark-agreement": AGREEMENT,
+    "sparsity": SPARSITY,
+    "ntk-correlation": NTK_CORRELATION,
+    "sweep": SWEEP,
+    "conventions": CONVENTIONS,
+    "fidelity": FIDELITY,
+    "measures": MEASURES,
+    "default-score": DEFAULT_SCORE,
+    "standard-training": STANDARD_TRAINING,
+    "search": SEARCH,
+}

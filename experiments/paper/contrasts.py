@@ -1,193 +1,120 @@
-"""Recorded kernel scores beside accuracies, and verdicts on "this correlation is stronger"."""
-
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+"""Spearman coefficients on the same resamples of cells, and intervals of what differs in them."""
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, Int
 
-from experiments.study import (
-    KERNELS,
-    Finding,
-    Study,
-    Verdict,
-    bootstrap,
-    count_of,
-    interval,
-    single_seeds,
+from experiments.data import RESAMPLES, functions_of
+from experiments.frame import Interval
+from ntkscore.analysis.correlation import (
+    centred_ranks,
+    draws,
+    percentile_interval,
+    rank_codes,
+    resampled_spearman,
+    spearman,
 )
-from ntkscore.analysis.correlation import spearman
-from ntkscore.analysis.frames import pick_rho, score_table
-from ntkscore.analysis.paired import Difference, difference
-from ntkscore.text import format_rho
+from ntkscore.analysis.paired import left_by
 
-NTK_SCORE = "frobenius"
-"""The score that the paper calls the NTK-score."""
-SEEDS = 3
-"""Seeds that a verdict needs at least: scores differ more between seeds than between cells."""
 NOTABLE = 0.02
 """A smaller difference of Spearman coefficients is no stronger correlation, however sure it is."""
+SEEDS = 3
+"""Seeds that a difference needs: scores differ more between seeds than between cells."""
+ANY = (-2.0, 2.0)
+"""All that two coefficients can differ by."""
 
 
-Pair = tuple[np.ndarray, np.ndarray]
-"""A score and the accuracy that it is compared with, each of shape (cells,)."""
+def by_seed(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """A row per cell; columns by some names, then by seed. Cells that lack any are left out."""
+    cell, *_ = rows.columns
+    rows = rows.drop_duplicates([cell, *names, "seed"])
+    return rows.pivot(index=cell, columns=[*names, "seed"], values="value").dropna()
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """Difference of two correlations: for the means over seeds, and for every seed.
-
-    Attributes:
-        means: difference for the scores' means over the seeds, with an interval.
-        seeds: differences for every seed alone.
-    """
-
-    means: Difference
-    seeds: tuple[float, ...] = ()
-
-    @property
-    def verdict(self) -> tuple[Verdict, str]:
-        """Verdict on the first correlation being the stronger one, with its reason."""
-        if len(self.seeds) < SEEDS:
-            return "not decidable", f"fewer than {SEEDS} seeds"
-        if self.means.first <= 0:
-            return "not decidable", "no positive correlation to compare"
-        low, value, high = self.means.low, self.means.value, self.means.high
-        least, most = min(self.seeds), max(self.seeds)
-        sides = f"interval and all {len(self.seeds)} seeds"
-        if low > 0 and least > 0:
-            if value < NOTABLE:
-                return "direction only", f"{sides} above 0, but by less than {NOTABLE}"
-            return "reproduced", f"{sides} above 0"
-        if high < 0 and most < 0:
-            little = f", but by less than {NOTABLE}" if value > -NOTABLE else ""
-            return "not reproduced", f"{sides} below 0{little}"
-        if max(-low, high, -least, most) < NOTABLE:
-            return "equivalent", f"{sides} within ±{NOTABLE}"
-        return "not decidable", "interval or seeds on both sides of 0"
-
-    def __str__(self) -> str:
-        means = self.means
-        gap = interval(means.value, means.low, means.high, "+.3f")
-        text = f"{means.first:.3f} − {means.second:.3f} = {gap}"
-        if self.seeds:
-            text += "; by seed " + ", ".join(f"{gap:+.3f}" for gap in self.seeds)
-        return text
-
-    def finding(self, what: str, paper: str, of: str, under: str = "", rival: str = "") -> Finding:
-        """The statement that the first correlation is the stronger one, with its verdict.
-
-        Args:
-            what, paper, of, under: as for a `Finding`.
-            rival: the same difference of a trivial baseline, in words.
-        """
-        verdict, why = self.verdict
-        why = f"{why}; {rival}" if rival else why
-        return Finding(what, paper, str(self), verdict, why, of, under)
-
-
-def contrast(
-    first: Pair,
-    second: Pair,
-    by_seed: Sequence[tuple[Pair, Pair]],
-    cells: Iterable[object],
-    seed: int = 0,
-) -> Contrast:
-    """Spearman coefficient of the first pair less that of the second, on the same cells.
+def coefficients(
+    scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"]
+) -> dict[tuple[object, ...], Float[np.ndarray, " samples"]]:
+    """Spearman coefficients of every score with one accuracy, as samples that can be subtracted.
 
     Args:
-        first, second: pairs over the same cells, in the same order.
-        by_seed: the two pairs for every seed of the scores alone.
-        cells: which they are.
-        seed: random seed of the bootstrap over the cells' functions.
+        scores: as `by_seed` gives them.
+        accuracy: of the same cells, as fractions.
+
+    Returns:
+        Of each score: the coefficient of its mean over the seeds, those of every seed alone, and
+        those of its mean in `RESAMPLES` draws of cells, which are the same for all scores.
     """
-    scores, accuracies = zip(first, second, strict=True)
-    means = difference(*scores, *accuracies, **bootstrap(cells, seed))
-    return Contrast(means, tuple(spearman(*a) - spearman(*b) for a, b in by_seed))
+    groups = functions_of(scores.index)
+    statistic = resampled_spearman(rank_codes(accuracy), RESAMPLES, groups=groups)
+    found = {}
+    names = list(range(scores.columns.nlevels - 1))
+    for name, seeds in scores.T.groupby(level=names, sort=False):
+        mean = seeds.mean().to_numpy()
+        alone = [spearman(values, accuracy) for values in (mean, *seeds.to_numpy())]
+        found[name] = np.array([*alone, *statistic(rank_codes(mean))])
+    return found
 
 
-@dataclass(frozen=True)
-class RecordedScores:
-    """Scores of one recording at one radius, beside the accuracies of the same cells."""
-
-    study: Study
-    recording: str
-    rho: float
-
-    @cached_property
-    def rows(self) -> pd.DataFrame:
-        """Tidy rows, without those of the joint kernels."""
-        rows = pick_rho(self.study.rows(self.recording), self.rho)
-        return rows[rows["kernel"].isin(KERNELS)]
-
-    @cached_property
-    def means(self) -> pd.DataFrame:
-        """Means over the seeds, a row per cell; NaN where one failed."""
-        return score_table(self.rows)
-
-    @cached_property
-    def by_seed(self) -> list[pd.DataFrame]:
-        """Scores of every seed, with the rows of `means`."""
-        tables = (score_table(rows) for rows in single_seeds(self.rows))
-        return [table.reindex(self.means.index) for table in tables]
-
-    @cached_property
-    def cells(self) -> pd.Index:
-        """The cells whose NTK-scores did not fail with any seed."""
-        names = [f"{kernel}.{NTK_SCORE}" for kernel in KERNELS]
-        return self.means[names].dropna().index
-
-    @property
-    def attack(self) -> str:
-        """Name of the attack."""
-        return self.rows["attack"].iloc[0]
-
-    @property
-    def convention(self) -> str:
-        """Mode of the normalisation, reading of the logits, and initialiser if not PyTorch's."""
-        bn, output, init = self.rows.iloc[0][["bn", "output", "init"]]
-        return f"{bn}, {output}" if init == "torch" else f"{bn}, {output}, {init}"
-
-    @property
-    def fidelity(self) -> str:
-        """Images and channels."""
-        first = self.rows.iloc[0]
-        return f"{first['samples']} images, C = {first['channels']}"
-
-    @property
-    def title(self) -> str:
-        """Attack, radius, number of cells and of seeds, and the convention."""
-        seeds = count_of(len(self.by_seed), "seed")
-        of = f"{self.attack.upper()} {format_rho(self.rho)}, {len(self.cells):,} cells, {seeds}"
-        return f"{of}, {self.convention}"
+def partial_coefficients(
+    scores: pd.DataFrame,
+    accuracy: Float[np.ndarray, " cells"],
+    counts: Float[np.ndarray, "cells counts"],
+) -> dict[tuple[object, ...], Float[np.ndarray, " samples"]]:
+    """The same, of partial Spearman coefficients given counts and the squares of their ranks."""
+    names = list(range(scores.columns.nlevels - 1))
+    means = scores.T.groupby(level=names, sort=False).mean().T
+    groups = functions_of(scores.index)
+    whole, *resampled = partials(means.to_numpy(), accuracy, counts, RESAMPLES, 0, groups)
+    (alone,) = partials(scores.to_numpy(), accuracy, counts)
+    by_name = pd.Series(alone, scores.columns).groupby(level=names, sort=False)
+    columns = zip(by_name, whole, np.transpose(resampled), strict=True)
+    return {name: np.array([mean, *own, *drawn]) for (name, own), mean, drawn in columns}
 
 
-class Correlation(NamedTuple):
-    """The correlation of a kernel's NTK-score with a metric."""
+def partials(
+    values: Float[np.ndarray, "cells measures"],
+    accuracy: Float[np.ndarray, " cells"],
+    given: Float[np.ndarray, "cells given"],
+    resamples: int = 0,
+    seed: int = 0,
+    groups: Int[np.ndarray, " cells"] | None = None,
+) -> Float[np.ndarray, "resamples measures"]:
+    """Partial Spearman coefficients given other quantities and the squares of their ranks.
 
-    scores: RecordedScores
-    kernel: str
-    metric: str
+    The first row is that of all cells, the others are of cells drawn with replacement, those of one
+    group together (`draws`). Every number is finite.
+    """
+    columns = np.column_stack([accuracy, values, given]).T
+    codes = [rank_codes(column) for column in columns]
+    found = []
+    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed, groups)):
+        ranks = np.stack([centred_ranks(one[cells]) for one in codes])
+        asked, others = np.split(ranks, [1 + values.shape[1]])
+        rest = left_by(others, asked, squares=True)
+        lengths = np.linalg.norm(rest, axis=1)
+        found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
+    return np.stack(found)
 
-    def pairs(self, cells: pd.Index) -> list[Pair]:
-        """Score and accuracy of some cells: first for the means, then for every seed."""
-        accuracy = self.scores.study.accuracy(cells, self.metric)
-        score = f"{self.kernel}.{NTK_SCORE}"
-        tables = (self.scores.means, *self.scores.by_seed)
-        return [(table.loc[cells, score].to_numpy(), accuracy) for table in tables]
 
-    def exceeds(
-        self, other: "Correlation", what: str, paper: str, of: str, rival: str = ""
-    ) -> Finding:
-        """The statement that this correlation is the stronger one, beside their contrast.
+def interval(samples: Float[np.ndarray, " samples"]) -> Interval:
+    """The coefficient of the means, with its interval over cells."""
+    return Interval(float(samples[0]), *percentile_interval(samples[-RESAMPLES:]))
 
-        Args:
-            other: with the same seeds; they are compared on the cells that both have.
-            what, paper, of, rival: as for `Contrast.finding`.
-        """
-        cells = self.scores.cells.intersection(other.scores.cells)
-        means, *seeds = zip(self.pairs(cells), other.pairs(cells), strict=True)
-        found = contrast(*means, seeds, cells, self.scores.study.seed)
-        return found.finding(what, paper, of, other.scores.convention, rival)
+
+def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:
+    """That interval, widened to hold every seed's own number; all there is for too few seeds.
+
+    So a difference has a sure sign only where all seeds have it.
+    """
+    value, low, high = interval(samples)
+    own = samples[1:-RESAMPLES]
+    if len(own) < SEEDS:
+        return Interval(value, *ANY)
+    return Interval(value, float(min(low, *own)), float(max(high, *own)))
+
+
+def reach(rows: pd.DataFrame) -> float:
+    """How far an axis must go from 0 for the intervals of some rows; for numbers alone if ANY."""
+    ends = float(rows[["low", "high"]].abs().to_numpy().max())
+    values = float(rows["value"].abs().max())
+    return 1.1 * max(ends if ends < ANY[1] else values, NOTABLE)

@@ -1,222 +1,201 @@
-"""Correlation of kernel scores with every accuracy (Figures 5 and 6).
+"""Correlation of kernel scores with accuracies (Figures 5 and 6), and the paper's three findings.
 
-The paper's three findings are about the Frobenius norm, its NTK-score. They are tested under our
-default convention and under that of KNAS, which the paper says it follows, there with two
-initialisers: on all cells of the table at 8/255 under the default convention, on a seeded sample
-of them otherwise.
+`--results RUN`, once for each run, takes folders that `ntkscore rank` wrote in place of our
+recordings: a panel for each convention and fidelity, FGSM beside PGD where there are both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.paper.contrasts import NTK_SCORE, Correlation, RecordedScores
-from experiments.plotting import COLUMN, metric_label, score_label
-from experiments.recordings import CALIBRATED_SUM, DRAWN, FINDINGS, HE_FAN_OUT, INSTANCE_LOSS
-from experiments.study import (
-    DATASET,
-    FIRST,
-    KERNELS,
-    METRIC,
-    METRICS,
-    OURS,
-    RESAMPLES,
-    SECOND,
-    SPACE,
-    THIRD,
-    Finding,
-    Outcome,
-    Study,
+from experiments.data import BENCHMARK, KERNELS, METRIC, METRICS, SPACE
+from experiments.frame import Claim, Interval, Stronger, Study
+from experiments.paper.contrasts import (
+    NOTABLE,
+    by_seed,
+    coefficients,
     interval,
+    reach,
+    sure_interval,
 )
-from ntkscore.analysis.correlation import spearman
+from experiments.plotting import annotate, grey_band, metric_label, points
+from experiments.recordings import FINDINGS
 from ntkscore.analysis.frames import cost_table
-from ntkscore.analysis.paired import partial_spearman
-from ntkscore.api.accuracies import correlate
-from ntkscore.text import format_rho
 
-ALL_CELLS = ("space", 8), ("space-pgd", 8)
-TESTED = (*ALL_CELLS, *((name, level) for name in FINDINGS for level in (3, 8)))
-RECORDINGS = (*TESTED, ("radii", 3))
-"""Recordings and radii, in grey levels, of the scores."""
-PAIRS = (
-    ALL_CELLS,
-    *(
-        ((f"findings/{convention}-fgsm", level), (f"findings/{convention}-pgd", level))
-        for convention in (CALIBRATED_SUM, INSTANCE_LOSS, HE_FAN_OUT)
-        for level in (3, 8)
-    ),
-)
-"""Those of FGSM beside those of PGD, settings equal otherwise."""
-_INITIALISERS = HE_FAN_OUT, INSTANCE_LOSS
+ABOVE_CLEAN = "attacked kernels correlate more than the clean one"
+FGSM_ABOVE_PGD = "FGSM kernels correlate more than PGD kernels"
+GROWS = "the correlation grows with the metric's radius"
+PRINTED = {ABOVE_CLEAN: "above", FGSM_ABOVE_PGD: "above", GROWS: "grows"}
+BY_RADIUS = ("val_acc", "val_pgd_3_acc", "val_pgd_8_acc")
+COLOURS = dict(zip(METRICS, ("black", "#56B4E9", "#0072B2", "#E69F00", "#D55E00"), strict=False))
+"""Of the metrics: light for FGSM, blue for 3/255."""
 
 
-def correlations(scores: RecordedScores) -> Iterator[pd.DataFrame]:
-    """Agreement of every score with every metric, with the range over single seeds."""
-    means = scores.means
-    params = cost_table(means.index, SPACE)["params"]
-    for metric in METRICS:
-        accuracy = scores.study.accuracy(means.index, metric)
-        how = {"space": SPACE, "resamples": RESAMPLES}
-        frame = correlate(means, scores.study.table, DATASET, metric, **how)
-        single = pd.DataFrame(
-            [{name: spearman(table[name], accuracy) for name in table} for table in scores.by_seed]
-        )
-        partial = {name: partial_spearman(means[name], accuracy, params) for name in means}
-        yield frame.assign(
-            lowest_seed=frame["score"].map(single.min()),
-            highest_seed=frame["score"].map(single.max()),
-            given_params=frame["score"].map(partial),
-            recording=scores.recording,
-            convention=scores.convention,
-            fidelity=scores.fidelity,
-            attack=scores.attack,
-            rho=scores.rho,
-            metric=metric,
-        )
+class Kernel(NamedTuple):
+    """A kernel by the images that it is of; the parameter count stands beside the kernels."""
+
+    attack: str
+    rho: float
+    kernel: str
+
+    def __str__(self) -> str:
+        level = f"{'2' * (self.kernel == 'twice')}ρ={255 * self.rho:.3g}"
+        return level if self.rho else self.kernel
 
 
-def draw(frame: pd.DataFrame, titles: list[str]) -> Figure:
-    """Panels by recording and score: coefficients over the metrics, a curve per kernel."""
-    figure, axes = plt.subplots(
-        len(titles),
-        len(DRAWN),
-        figsize=(2 * COLUMN, 0.55 * COLUMN * len(titles)),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
+CLEAN, PARAMS = Kernel("none", 0.0, "clean"), Kernel("none", 0.0, "params")
+
+
+def panel_of(rows: pd.DataFrame) -> str:
+    """Convention and fidelity of a run."""
+    first = rows.iloc[0]
+    init = "" if first["init"] == "torch" else f", {first['init']}"
+    fidelity = f"{first['samples']} images, C = {first['channels']}"
+    return f"{first['bn']}, {first['output']}{init} ({fidelity})"
+
+
+def scores_of(rows: pd.DataFrame, score: str) -> pd.DataFrame:
+    """A score by cell, kernel and seed, and the parameter count."""
+    rows = rows[(rows["score"] == score) & rows["kernel"].isin(KERNELS)].astype({"attack": str})
+    clean = rows["kernel"] == "clean"
+    rows = rows.assign(
+        attack=rows["attack"].mask(clean, CLEAN.attack), rho=rows["rho"].mask(clean, CLEAN.rho)
     )
-    places = range(len(METRICS))
-    groups = frame.groupby(["recording", "rho"], sort=False)
-    for row, title, (_, group) in zip(axes, titles, groups, strict=True):
-        by_score = group.set_index(["score", "metric"])
-        for axis, score in zip(row, DRAWN, strict=True):
-            for kernel, marker in zip(KERNELS, "os^", strict=True):
-                curve = by_score.loc[f"{kernel}.{score}"].loc[list(METRICS)]
-                reach = [
-                    curve["spearman"] - curve["spearman_low"],
-                    curve["spearman_high"] - curve["spearman"],
-                ]
-                axis.errorbar(
-                    places, curve["spearman"], reach, marker=marker, markersize=4, label=kernel
-                )
-            params = by_score.loc["params"].loc[list(METRICS)]
-            axis.plot(places, params["spearman"], color="0.5", linestyle=":", label="parameters")
-            axis.set_xticks(places, [metric_label(metric) for metric in METRICS], rotation=40)
-            axis.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-        row[0].set_ylabel(f"Spearman\n{title}".replace(", ", "\n"))
-    for axis, score in zip(axes[0], DRAWN, strict=True):
-        axis.set_title(score_label(score))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    scores = by_seed(rows, *Kernel._fields)
+    params = cost_table(scores.index, SPACE)["params"]
+    for seed in scores.columns.unique("seed"):
+        scores[(*PARAMS, seed)] = params
+    return scores
+
+
+def measure(at: Any) -> Iterator[dict[str, object]]:
+    """Coefficients by kernel and metric, those less the clean kernel's, and the three findings."""
+    panels: dict[str, list[pd.DataFrame]] = {}
+    for run in at.runs:
+        rows = at.data.rows(run)
+        panels.setdefault(panel_of(rows), []).append(rows)
+    for panel, parts in panels.items():
+        scores = scores_of(pd.concat(parts, ignore_index=True), at.score)
+        about = {"panel": panel, "cells": len(scores)}
+        found: dict[str, dict[Kernel, np.ndarray]] = {}
+        for metric in dict.fromkeys((*at.metrics, *BY_RADIUS, METRIC)):
+            samples = coefficients(scores, at.data.accuracy(scores.index, metric))
+            found[metric] = {Kernel(*name): values for name, values in samples.items()}
+            for kernel, values in found[metric].items():
+                named = about | {"metric": metric} | kernel._asdict()
+                yield named | {"what": "spearman"} | interval(values)._asdict()
+                less = sure_interval(values - found[metric][CLEAN])
+                yield named | {"what": "less clean"} | less._asdict()
+        for what, values in findings(found):
+            yield about | {"what": what} | sure_interval(values)._asdict()
+
+
+def findings(
+    found: Mapping[str, Mapping[Kernel, np.ndarray]],
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The paper's findings as differences of coefficients with PGD 8/255 accuracy.
+
+    Each is the mean over attacked kernels, at images attacked once and twice, at all radii: over
+    those of both attacks; over pairs that differ in the attack alone; for each step of the metric's
+    radius, 0 to 3/255 to 8/255, over those of both attacks.
+    """
+    judged = found[METRIC]
+    attacked = [kernel for kernel in judged if kernel.rho]
+    pairs = [(kernel, kernel._replace(attack="pgd")) for kernel in attacked]
+    pairs = [(f, p) for f, p in pairs if f.attack == "fgsm" and p in judged]
+    yield ABOVE_CLEAN, np.mean([judged[kernel] - judged[CLEAN] for kernel in attacked], axis=0)
+    if pairs:
+        yield FGSM_ABOVE_PGD, np.mean([judged[f] - judged[p] for f, p in pairs], axis=0)
+    for less, more in pairwise(BY_RADIUS):
+        yield GROWS, np.mean([found[more][k] - found[less][k] for k in attacked], axis=0)
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """The findings, a row for each convention; the last in two steps of the radius."""
+    for what, printed in PRINTED.items():
+        for panel, part in frame[frame["what"] == what].groupby("panel", sort=False):
+            found = [Interval(*row) for row in part[[*Interval._fields]].to_numpy(float)]
+            convention = str(panel).partition(" (")[0]
+            yield Claim(f"{convention}: {what}", printed, found, Stronger(NOTABLE))
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """By kernel, coefficients with each accuracy; below, by how much they exceed the clean one's.
+
+    Where a run has both attacks, those above are of kernels at images under PGD.
+    """
+    panels = frame.groupby("panel", sort=False)
+    figure, axes = plt.subplots(
+        *(2, len(panels)),
+        figsize=(7, 4),
+        sharey="row",
+        squeeze=False,
+        height_ratios=(2, 1),
+    )
+    for (above, below), (panel, part) in zip(axes.T, panels, strict=True):
+        convention, _, fidelity = str(panel).partition(" (")
+        above.set_title(f"{convention}\n{part['cells'].iloc[0]:,} cells, {fidelity[:-1]}")
+        part = part[part["kernel"].notna()].set_index([*Kernel._fields])
+        attacks = sorted({*part.index.unique("attack")} - {CLEAN.attack})
+        levels = sorted({Kernel("", *k[1:]) for k in part.index if k[1]})
+        metrics = [metric for metric in COLOURS if metric in set(part["metric"])]
+        kernels = [CLEAN, *(kernel._replace(attack=attacks[-1]) for kernel in levels)]
+        coefficient, less = (part[part["what"] == what] for what in ("spearman", "less clean"))
+        for shift, metric in zip(np.linspace(-0.3, 0.3, len(metrics)), metrics, strict=True):
+            style = {"fmt": "o", "markersize": 3, "elinewidth": 1, "color": COLOURS[metric]}
+            rows = coefficient[coefficient["metric"] == metric].loc[kernels]
+            places = shift + np.arange(len(kernels))
+            points(above, places, rows, label=metric_label(metric), **style)
+        judged = coefficient.loc[[PARAMS]].query("metric == @METRIC")["value"].item()
+        above.axhline(judged, color="0.5", linestyle="--", linewidth=1, label="parameter count")
+        for shift, attack in zip((-0.12, 0.12), ("fgsm", "pgd"), strict=True):
+            if attack in attacks:
+                of = [kernel._replace(attack=attack) for kernel in levels]
+                rows = less[less["metric"] == METRIC].loc[of]
+                style |= {"color": COLOURS[METRIC], "label": f"kernel under {attack.upper()}"}
+                fill = {"markerfacecolor": "white" if attack == "fgsm" else COLOURS[METRIC]}
+                points(below, shift + np.arange(1, len(kernels)), rows, **style, **fill)
+        grey_band(below, NOTABLE)
+        for axis, labels in ((above, []), (below, list(map(str, kernels)))):
+            axis.set_xticks(range(len(kernels)), labels or [""] * len(kernels))
+            axis.set_xlim(-0.5, len(kernels) - 0.5)
+    axes[0, 0].set_ylabel("Spearman with accuracy")
+    axes[1, 0].set_ylabel(f"less clean,\n{metric_label(METRIC)}")
+    drawn = frame[
+        (frame["what"] == "less clean") & (frame["metric"] == METRIC) & (frame["rho"] > 0)
+    ]
+    axes[1, 0].set_ylim(-reach(drawn), reach(drawn))
+    annotate(figure, axes[0, 0], "kernel at clean images, or at ρ × 255, attacked twice: 2ρ", 6)
+    axes[1, -1].legend(fontsize=6, loc="lower left")
     return figure
 
 
-def robust_above_clean(scores: RecordedScores) -> Iterator[Finding]:
-    """Parts of the first finding, one for every attacked kernel and robust metric."""
-    for kernel, named in (("robust", "Robust"), ("twice", "Twice-perturbed")):
-        for metric in METRICS[1:]:
-            first, clean = (Correlation(scores, name, metric) for name in (kernel, "clean"))
-            what = f"{named} NTK above clean NTK, {metric_label(metric)} accuracy ({scores.title})"
-            yield first.exceeds(clean, what, "above", FIRST)
-
-
-def grows_with_radius(scores: RecordedScores) -> Iterator[Finding]:
-    """Parts of the second finding: from the clean metric to 3/255 to 8/255, robust kernel."""
-    for attack in ("fgsm", "pgd"):
-        for smaller, larger in pairwise(("val_acc", f"val_{attack}_3_acc", f"val_{attack}_8_acc")):
-            less, more = (Correlation(scores, "robust", name) for name in (smaller, larger))
-            what = (
-                f"Correlation grows from {metric_label(smaller)} to {metric_label(larger)} "
-                f"accuracy ({scores.title})"
-            )
-            by_size = (spearman_of_size(scores.study, scores.cells, m) for m in (smaller, larger))
-            rival = "parameter count: {:.3f} to {:.3f}".format(*by_size)
-            yield more.exceeds(less, what, "grows", SECOND, rival)
-
-
-def spearman_of_size(study: Study, cells: pd.Index, metric: str) -> float:
-    """Spearman of the parameter count with a metric, on some cells."""
-    return spearman(cost_table(cells, SPACE)["params"], study.accuracy(cells, metric))
-
-
-def fgsm_above_pgd(fgsm: RecordedScores, pgd: RecordedScores) -> Iterator[Finding]:
-    """Parts of the third finding, by kernel and metric."""
-    for kernel in KERNELS[1:]:
-        for metric in ("val_pgd_3_acc", "val_pgd_8_acc"):
-            first, second = (Correlation(scores, kernel, metric) for scores in (fgsm, pgd))
-            what = (
-                f"FGSM above PGD, {kernel} NTK at {format_rho(fgsm.rho)}, {metric_label(metric)} "
-                f"accuracy ({len(pgd.cells):,} cells, {pgd.convention})"
-            )
-            yield first.exceeds(second, what, "above", THIRD)
-
-
-def across_initialisers(drawn: RecordedScores, usual: RecordedScores) -> Finding:
-    """The robust kernel of He's weights against the clean one of PyTorch's, on the same cells."""
-    robust, clean = (
-        Correlation(scores, kernel, METRIC)
-        for scores, kernel in ((drawn, "robust"), (usual, "clean"))
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Coefficients with PGD 8/255 accuracy: a row per kernel, a column per panel."""
+    part = frame[(frame["what"] == "spearman") & (frame["metric"] == METRIC)]
+    found = [Interval(*row) for row in part[[*Interval._fields]].to_numpy(float)]
+    kernels = map(Kernel._make, part[[*Kernel._fields]].to_numpy())
+    names = [f"{k.attack.upper()} {k}" if k.rho else str(k) for k in kernels]
+    wide = part.assign(found=found, kernel=names).pivot(
+        index="kernel", columns="panel", values="found"
     )
-    what = (
-        f"Robust NTK of He's weights above clean NTK of PyTorch's, {metric_label(METRIC)} accuracy "
-        f"({drawn.title})"
-    )
-    return robust.exceeds(clean, what, OURS, "")
+    return wide.loc[list(dict.fromkeys(names))].reset_index()
 
 
-def coefficient_text(row: pd.Series) -> str:
-    """A coefficient with its interval, and the range over single seeds if they differ."""
-    text = interval(*row[["spearman", "spearman_low", "spearman_high"]])
-    if row["lowest_seed"] < row["highest_seed"]:
-        text += f", seeds {row['lowest_seed']:.3f} to {row['highest_seed']:.3f}"
-    return text
-
-
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """The NTK-score's coefficients, a row per recording and kernel."""
-    part = frame[frame["score"].isin([f"{kernel}.{NTK_SCORE}" for kernel in KERNELS])]
-    part = part.assign(
-        coefficient=part.apply(coefficient_text, axis=1),
-        metric=part["metric"].map(metric_label),
-        attack=part["attack"].str.upper() + " " + part["rho"].map(format_rho),
-    )
-    wide = part.pivot(
-        index=["convention", "attack", "fidelity", "score", "n"],
-        columns="metric",
-        values="coefficient",
-    )
-    return wide[[metric_label(metric) for metric in METRICS]].reset_index()
-
-
-def run(study: Study) -> Outcome:
-    """Correlations of every recorded score with every metric, and tests of the findings."""
-    scores = {(name, level): RecordedScores(study, name, level / 255) for name, level in RECORDINGS}
-    frames = [frame for recorded in scores.values() for frame in correlations(recorded)]
-    frame = pd.concat(frames, ignore_index=True)
-    tested = [scores[name] for name in TESTED]
-    findings = (
-        *(part for one in tested for part in robust_above_clean(one)),
-        *(part for one in tested for part in grows_with_radius(one)),
-        *(part for fgsm, pgd in PAIRS for part in fgsm_above_pgd(scores[fgsm], scores[pgd])),
-        *(
-            across_initialisers(*(scores[f"findings/{name}-{attack}", 8] for name in _INITIALISERS))
-            for attack in ("fgsm", "pgd")
-        ),
-    )
-    first = ["recording", "convention", "fidelity", "attack", "rho", "metric", "score"]
-    return Outcome(
-        frame[[*first, *frame.columns.drop(first)]],
-        draw(frame, [recorded.title for recorded in scores.values()]),
-        {
-            "dataset": DATASET,
-            "resamples": RESAMPLES,
-            "recordings": study.configurations(dict(RECORDINGS)),
-        },
-        (),
-        findings,
-        summary(frame),
-    )
+NTK_CORRELATION = Study(
+    "Spearman of kernel scores with accuracies (Figures 5 and 6)",
+    measure,
+    fixed={"runs": tuple(FINDINGS), "score": "frobenius", "metrics": METRICS[:-1]},
+    claims=claims,
+    figure=figure,
+    table=table,
+    note="The NTK-score is the Frobenius norm; above, its kernels are at images under PGD. "
+    "Intervals of differences hold every seed's own. The last finding is in part one of the "
+    "table: the parameter count's coefficient grows as well.",
+    needs=(BENCHMARK,),
+)

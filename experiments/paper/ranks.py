@@ -1,119 +1,120 @@
 """Ranks of a cell under two metrics (Figure 3b) and on three data sets (Figure 3c)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from experiments.data import BENCHMARK, DATASET
+from experiments.frame import Claim, Study, Within, exact
 from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
-from experiments.study import DATASET, MEANS, Finding, Outcome, Study, verdict
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.analysis.correlation import spearman
 
-METRICS = ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
-BEST = 100
-WELL = 0.8
-"""A Spearman coefficient above which ranks correlate well."""
 TICKS = {1: "1", 10: "10", 100: "100", 1000: "1k"}
+WELL = Within(low=0.8)
+"""The Spearman coefficients that mean that ranks correlate well."""
 
 
-def ranks(accuracies: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Rank of every cell under every column, 1 for the best, sorted by the reference's."""
-    places = accuracies.rank(ascending=False, method="min").astype(int)
-    return places.sort_values(reference, kind="stable").reset_index()
+def ranks(reference: pd.Series, other: pd.Series, best: int) -> list[dict[Any, Any]]:
+    """Rank of every cell by two accuracies, 1 for the best, in the order of the first.
 
-
-def agreements(places: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Agreement of each column of ranks with the reference's, a row per column.
-
-    Columns: `spearman` over all cells, `spearman_best` among the reference's best hundred, and
-    `shared_best`, how many of these are also among the column's best hundred.
+    Args:
+        reference, other: the accuracies, by cell.
+        best: how many count as best; `best` and `shared` say which cells are, by the first
+            accuracy and by both.
     """
-    best = places[places[reference] <= BEST]
-    others = places.columns.drop(["cell", reference])
-    return pd.DataFrame(
-        {
-            "spearman": [spearman(places[reference], places[other]) for other in others],
-            "spearman_best": [spearman(best[reference], best[other]) for other in others],
-            "shared_best": [int((best[other] <= BEST).sum()) for other in others],
-        },
-        index=others,
-    )
+    both = pd.DataFrame({"reference": reference, "rank": other})
+    places = both.rank(ascending=False, method="min").astype(int)
+    places["best"] = places["reference"] <= best
+    places["shared"] = places["best"] & (places["rank"] <= best)
+    return places.sort_values("reference", kind="stable").reset_index().to_dict("records")
 
 
-def draw(places: pd.DataFrame, reference: str, titles: Mapping[str, str]) -> Figure:
-    """A panel per column, a dot per cell over the reference's rank, on logarithmic axes."""
-    size = (COLUMN, 0.65 + 0.85 * COLUMN / len(titles))
-    figure, axes = plt.subplots(1, len(titles), figsize=size, sharex=True, sharey=True)
-    ends = [1, len(places)]
-    for axis, colour, (column, title) in zip(axes, COLOURS, titles.items(), strict=False):
+def by_metric(at: Any) -> list[dict[Any, Any]]:
+    """Ranks by a metric beside those by mean robust accuracy."""
+    accuracies = table_scores(at.data.table, at.dataset)
+    return ranks(accuracies[ROBUST_MEAN], accuracies[at.metric], at.best)
+
+
+def across_datasets(at: Any) -> list[dict[Any, Any]]:
+    """Ranks by mean robust accuracy on a data set beside those on the first."""
+    names = at.first, at.dataset
+    first, other = (table_scores(at.data.table, name)[ROBUST_MEAN] for name in names)
+    return ranks(first, other, at.best)
+
+
+def agreements(frame: pd.DataFrame) -> pd.DataFrame:
+    """Agreement with the reference, over all cells and among its best."""
+    rows = []
+    for name, part in frame.groupby(frame.columns[0], sort=False):
+        best = part[part["best"]]
+        rows.append(
+            {
+                "ranks by": DATASET_LABELS.get(str(name)) or metric_label(str(name)),
+                "Spearman": spearman(part["reference"], part["rank"]),
+                "among the best": spearman(best["reference"], best["rank"]),
+                "best cells": len(best),
+                "shared": int(part["shared"].sum()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """That ranks correlate well."""
+    for row in agreements(frame).to_dict("records"):
+        text = f"Ranks by {row['ranks by']} correlate well with the reference"
+        yield Claim(text, "well", exact(row["Spearman"]), WELL)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """A panel per case, a dot per cell over the reference's rank, on logarithmic axes."""
+    agreed = agreements(frame)
+    size = (COLUMN, 0.65 + 0.85 * COLUMN / len(agreed))
+    figure, axes = plt.subplots(1, len(agreed), figsize=size, sharex=True, sharey=True)
+    parts = frame.groupby(frame.columns[0], sort=False)
+    for axis, colour, row, (_, part) in zip(
+        axes, COLOURS, agreed.itertuples(), parts, strict=False
+    ):
         dots = {"s": 1.5, "alpha": 0.4, "linewidths": 0, "rasterized": True}
-        axis.scatter(places[reference], places[column], color=colour, **dots)
-        axis.plot(ends, ends, color="black", linewidth=0.6)
+        axis.scatter(part["reference"], part["rank"], color=colour, **dots)
+        axis.plot([1, len(part)], [1, len(part)], color="black", linewidth=0.6)
         axis.set(xscale="log", yscale="log", box_aspect=1)
         axis.set_xticks(list(TICKS), TICKS.values(), size="small")
         axis.set_yticks(list(TICKS), TICKS.values(), size="small")
         axis.minorticks_off()
-        axis.set_title(title)
+        axis.set_title(f"{row[1]}\nSpearman {row.Spearman:.3f}")
     by = f"rank by mean robust accuracy on {DATASET_LABELS[DATASET]} (1 is best)"
     figure.supxlabel(by, fontsize="medium")
     axes[0].set_ylabel("rank (1 is best)")
     return figure
 
 
-def compare_ranks(
-    accuracies: pd.DataFrame,
-    reference: str,
-    labels: Mapping[str, str],
-    configuration: Mapping[str, object],
-) -> Outcome:
-    """Figure, remarks and findings for ranks by several columns of accuracies.
-
-    Args:
-        accuracies: a row per cell, a column per metric or data set.
-        reference: the column that the others are compared with.
-        labels: names of the other columns, in the order of the panels.
-        configuration: settings to record.
-    """
-    places = ranks(accuracies, reference)
-    titles, remarks, findings = {}, [], []
-    for column, row in agreements(places, reference).iterrows():
-        label, all_cells = labels[str(column)], f"Spearman {row['spearman']:.3f}"
-        titles[str(column)] = f"{label}\n{all_cells}"
-        remarks.append(
-            f"{label}: {all_cells} over all cells, {row['spearman_best']:.3f} among the best "
-            f"{BEST}, of which {row['shared_best']:.0f} are shared."
-        )
-        findings.append(
-            Finding(
-                f"Ranks by {label} correlate well with the reference",
-                "well",
-                all_cells,
-                verdict(row["spearman"] > WELL),
-                f"well: above {WELL}",
-            )
-        )
-    return Outcome(
-        places,
-        draw(places, reference, titles),
-        {**configuration, "best": BEST},
-        (*remarks, MEANS),
-        tuple(findings),
-    )
-
-
-def by_metric(study: Study) -> Outcome:
-    """Ranks by clean, FGSM and PGD accuracy over the rank by mean robust accuracy."""
-    accuracies = table_scores(study.table, DATASET)[[ROBUST_MEAN, *METRICS]]
-    labels = {metric: metric_label(metric) for metric in METRICS}
-    configuration = {"table": study.table.name, "dataset": DATASET}
-    return compare_ranks(accuracies, ROBUST_MEAN, labels, configuration)
-
-
-def across_datasets(study: Study) -> Outcome:
-    """Ranks on the other data sets over the rank on CIFAR-10, by mean robust accuracy."""
-    robust = {name: table_scores(study.table, name)[ROBUST_MEAN] for name in study.table.datasets}
-    labels = {name: DATASET_LABELS[name] for name in robust if name != DATASET}
-    configuration = {"table": study.table.name, "metric": ROBUST_MEAN}
-    return compare_ranks(pd.DataFrame(robust), DATASET, labels, configuration)
+REFERENCE = "The reference is the mean robust accuracy (FGSM and PGD, 3/255 and 8/255) on CIFAR-10."
+BY_METRIC = Study(
+    "Ranks of a cell under two metrics (Figure 3b)",
+    by_metric,
+    {"metric": ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc")},
+    {"dataset": DATASET, "best": 100},
+    claims=claims,
+    figure=draw,
+    table=agreements,
+    note=REFERENCE,
+    needs=(BENCHMARK,),
+    ours=False,
+)
+ACROSS_DATASETS = Study(
+    "Ranks of a cell on three data sets (Figure 3c)",
+    across_datasets,
+    {"dataset": ("cifar100", "imagenet16-120")},
+    {"first": DATASET, "best": 100},
+    claims=claims,
+    figure=draw,
+    table=agreements,
+    note=REFERENCE,
+    needs=(BENCHMARK,),
+    ours=False,
+)

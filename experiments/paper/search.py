@@ -1,37 +1,34 @@
-"""Searches guided by the table, a mean over many runs (Tables 2 and 7).
+"""Cells found by searches in the table, and by scores without training (Tables 2 and 7).
 
-A searcher looks cells up by index among all 15,625; a cell without results of its own has its
+A search looks cells up by index among all 15,625; a cell without results of its own has its
 representative's. It is an endless stream of the cells it looks up; `first_distinct` stops it at a
-budget, so that looking a cell up again costs nothing. Searchers share their arguments: the accuracy
-of every cell that guides the search, shape (cells,); the neighbours of every cell, shape (cells,
-neighbours); and a random generator. Those of `ntkscore.run.search` take other steps: they evaluate
-several networks at a time.
+budget, so that looking a cell up again costs nothing. Those of `ntkscore.run.search` take other
+steps: they evaluate several networks at a time.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
-from cells import Cell, all_cells
-from experiments.paper import train_free
-from experiments.paper.picks import Picks, best_of, draw, space_accuracies, summary
-from experiments.plotting import DATASET_LABELS, metric_label
-from experiments.study import DATASET, METRIC, Finding, Outcome, Study, count_of, interval, verdict
+from cells import SIZE, Cell, all_cells
+from experiments.data import BENCHMARK, DATASET, METRIC, METRICS, SPACE, single_seeds, sum_named
+from experiments.frame import Claim, Interval, Study, Within, exact, near
+from experiments.plotting import COLOURS, COLUMN, metric_label
+from experiments.recordings import INSTANCE_LOSS
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
-from ntkscore.data.tables import Table
-from ntkscore.run.search import POPULATION, TOURNAMENT
+from ntkscore.analysis.frames import network_table, pick_rho
+from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.kernels.joint import JOINT
 
-GUIDES = ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
-QUERIES = 150
-RUNS = 100
-OPTIMUM = "optimum"
-SEARCHES = "Table 2: nine searches"
-CHOICES = "Tables 2 and 7: the optimum and train-free picks"
-
-PAPER = {
+OPTIMUM, SCORES, ROWS = "optimum", "train-free scores", "printed rows"
+TABLE_2 = {
     ("", OPTIMUM): (0.794, 0.698, 0.692, 0.537, 0.482),
     ("val_acc", "regularised evolution"): (0.791, 0.693, 0.688, 0.530, 0.476),
     ("val_acc", "random search"): (0.779, 0.682, 0.676, 0.520, 0.470),
@@ -43,15 +40,40 @@ PAPER = {
     ("val_pgd_8_acc", "random search"): (0.771, 0.676, 0.671, 0.520, 0.471),
     ("val_pgd_8_acc", "local search"): (0.794, 0.695, 0.689, 0.535, 0.481),
 }
-"""The paper's column: Table 2 by guide and method, in the order of `PAPER_METRICS`."""
-DIFFERENTIABLE = {
+"""Printed accuracies by guide and method, in the order of `METRICS`, without AutoAttack."""
+TABLE_7 = {
     "DARTS": (0.332, 0.286, 0.285, 0.215, 0.213),
     "AdvRush": (0.587, 0.492, 0.489, 0.352, 0.330),
+    "NASI": (0.666, 0.571, 0.567, 0.410, 0.379),
+    "KNAS": (0.767, 0.675, 0.670, 0.521, 0.472),
+    "EigenNAS": (0.766, 0.674, 0.668, 0.520, 0.471),
+    "NASWOT": (0.766, 0.674, 0.668, 0.520, 0.471),
 }
-"""The paper's picks by differentiable search (Table 7), in the order of `PAPER_METRICS`."""
-Searcher = Callable[[np.ndarray, np.ndarray, np.random.Generator], Iterator[int]]
+"""Printed accuracies of the methods that train a network of all operations, or none."""
+ROUNDING = 0.0005 + 1e-9
+"""Half a unit in the printed third digit, plus float error."""
+SURE = Within(high=1.96)
 
 
+KNAS_RUN = f"findings/{INSTANCE_LOSS}-fgsm"
+PICKS = {
+    # The methods' own conventions: the norm of the kernel of the loss, images by their own
+    # statistics; the trace, which stands in for λ_min; the determinant of equal states.
+    "KNAS": ("clean.frobenius", KNAS_RUN, 1),
+    "EigenNAS": ("clean.trace", "space", 1),
+    "NASWOT": ("clean.naswot", "space", 1),
+    "parameter count": ("params", "space", 1),
+    "robust Frobenius norm": ("robust.frobenius", "space", 1),
+    "robust λ_min": ("robust.lambda_min", "space", 1),
+    "robust λ_min/trace": ("robust.lambda_min_normalized", "space", 1),
+    "the default score": (str(DEFAULT), "space", 1),
+    "the default score, first 10": (str(DEFAULT), "space", 10),
+    "the default score, first 50": (str(DEFAULT), "space", 50),
+}
+"""Scores and their recordings, and of how many first cells the accuracy is looked up."""
+
+
+@cache
 def cell_neighbours() -> np.ndarray:
     """The 24 neighbours of every cell of the space, shape (15625, 24), indices."""
     return np.array([[other.index for other in cell.neighbours()] for cell in all_cells()])
@@ -86,8 +108,8 @@ def regularised_evolution(
     accuracy: np.ndarray,
     neighbours: np.ndarray,
     rng: np.random.Generator,
-    population: int = POPULATION,
-    tournament: int = TOURNAMENT,
+    population: int = 10,
+    tournament: int = 3,
 ) -> Iterator[int]:
     """Mutants of the best of a tournament, drawn with replacement; the oldest dies.
 
@@ -105,32 +127,27 @@ def regularised_evolution(
         yield mutant
 
 
-def climb(
-    start: int, accuracy: np.ndarray, neighbours: np.ndarray, rng: np.random.Generator
-) -> Iterator[int]:
-    """Moves to the first better neighbour until there is none: at a local optimum."""
-    yield start
-    here, climbing = start, True
-    while climbing:
-        climbing = False
-        for cell in rng.permutation(neighbours[here]).tolist():
-            yield cell
-            if accuracy[cell] > accuracy[here]:
-                here, climbing = cell, True
-                break
-
-
 def local_search(
     accuracy: np.ndarray, neighbours: np.ndarray, rng: np.random.Generator
 ) -> Iterator[int]:
-    """Climbs from one random cell after another.
+    """Moves to the first better neighbour; where none is better, starts anew at a random cell.
 
     Source: White et al. (2021), "Exploring the loss landscape in neural architecture search".
     """
     while True:
-        yield from climb(int(rng.integers(len(accuracy))), accuracy, neighbours, rng)
+        here = int(rng.integers(len(accuracy)))
+        yield here
+        climbing = True
+        while climbing:
+            climbing = False
+            for cell in rng.permutation(neighbours[here]).tolist():
+                yield cell
+                if accuracy[cell] > accuracy[here]:
+                    here, climbing = cell, True
+                    break
 
 
+Searcher = Callable[[np.ndarray, np.ndarray, np.random.Generator], Iterator[int]]
 SEARCHERS: dict[str, Searcher] = {
     "regularised evolution": regularised_evolution,
     "random search": random_search,
@@ -138,138 +155,167 @@ SEARCHERS: dict[str, Searcher] = {
 }
 
 
-def run_search(
-    method: str,
-    guide: str,
-    accuracy: np.ndarray,
-    neighbours: np.ndarray,
-    *,
-    queries: int = QUERIES,
-    runs: int = RUNS,
-    seed: int = 0,
-) -> Picks:
-    """The best cells that many runs of a searcher look up, each with its own random generator.
+def searched(
+    method: str, accuracy: np.ndarray, neighbours: np.ndarray, key: Sequence[int], at: Any
+) -> list[int]:
+    """The best cell that each of many runs looks up, each with a random generator of its own."""
+    found = []
+    for run in range(at.runs):
+        rng = np.random.default_rng([at.seed, *key, run])
+        looked_up = first_distinct(SEARCHERS[method](accuracy, neighbours, rng), at.queries)
+        found.append(int(looked_up[np.argmax(accuracy[looked_up])]))
+    return found
 
-    Args:
-        method, guide: of `SEARCHERS` and `GUIDES`.
-        accuracy, neighbours: as searchers take them.
-        queries: distinct cells that a run may look up.
-        runs, seed: number of runs, and the random seed of all.
+
+def by_seed(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Scores, costs and counts at 8/255, joint ones at β = 0.5; a table for each seed."""
+    rows = pick_rho(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], 8 / 255)
+    return [network_table(one, SPACE) for one in single_seeds(rows)]
+
+
+def scored(scores: pd.DataFrame, name: str, first: int, accuracy: np.ndarray) -> int:
+    """The cell that scores best, or the most accurate of the first."""
+    values = sum_named(name).of(scores).dropna().sort_values(ascending=False, kind="stable")
+    cells = values.index[:first].to_numpy()
+    return int(cells[np.argmax(accuracy[cells])])
+
+
+def chosen(
+    at: Any, accuracies: dict[str, np.ndarray]
+) -> Iterator[tuple[str, str, int, list[int], Sequence[float]]]:
+    """Of each way: method, guide, accuracies looked up, the cells of its runs, printed numbers."""
+    if at.way in SEARCHERS:
+        for i, guide in enumerate(at.guides):
+            key = [*SEARCHERS].index(at.way), i
+            cells = searched(at.way, accuracies[guide], cell_neighbours(), key, at)
+            yield at.way, guide, at.queries, cells, TABLE_2[guide, at.way]
+    elif at.way == SCORES:
+        tables = {name: by_seed(at.data.rows(name)) for name in ("space", KNAS_RUN)}
+        for method, (name, run, first) in PICKS.items():
+            cells = [scored(one, name, first, accuracies[METRIC]) for one in tables[run]]
+            guide, queries = (METRIC, first) if first > 1 else ("", 0)
+            yield method, guide, queries, cells, TABLE_7.get(method, ())
+    elif at.way == ROWS:
+        own = np.array(at.data.table.own)
+        for method, printed in TABLE_7.items():
+            pairs = zip(METRICS, printed, strict=False)
+            apart = np.max([np.abs(accuracies[metric][own] - value) for metric, value in pairs], 0)
+            order = np.argsort(apart, kind="stable")
+            cells = own[order[: np.sum(apart < at.apart)]].tolist()
+            yield method, "", len(own), cells, printed
+    else:
+        robust = table_scores(at.data.table, at.dataset)[ROBUST_MEAN]
+        yield at.way, "", len(robust), [int(robust.idxmax())], TABLE_2["", at.way]
+
+
+def measure(at: Any) -> Iterator[dict[str, object]]:
+    """Accuracies of the chosen cells, a row per method, guide and metric.
+
+    Columns: mean over the runs, or seeds; `low` and `high`, which hold 95 % of these; the printed
+    mean; and `errors`, how far that is from ours beyond rounding, in standard errors of a
+    difference of two means that are as uncertain as ours. Of a printed row the cells are all
+    that have it, up to a distance in each of the five accuracies.
     """
-    searcher, start = SEARCHERS[method], time.perf_counter()
-    key = (list(SEARCHERS).index(method), GUIDES.index(guide))
-    looked_up = []
-    for run in range(runs):
-        rng = np.random.default_rng([seed, *key, run])
-        looked_up.append(first_distinct(searcher(accuracy, neighbours, rng), queries))
-    seconds = (time.perf_counter() - start) / runs
-    return Picks(guide, method, **best_of(looked_up, accuracy), seconds=seconds)
+    everything = range(SIZE)
+    accuracies = {m: at.data.table.accuracies(at.dataset, m, everything) for m in METRICS}
+    for method, guide, queries, cells, known in chosen(at, accuracies):
+        named = " ".join(dict.fromkeys(Cell(cell).digits for cell in cells[:5]))
+        way = {"method": method, "guide": guide, "queries": queries, "runs": len(cells)}
+        for (metric, accuracy), printed in zip_longest(accuracies.items(), known, fillvalue=np.nan):
+            found = accuracy[cells]
+            low, high = np.quantile(found, [0.025, 0.975])
+            deviation = found.std(ddof=1) if len(found) > 1 else np.nan
+            error, beyond = deviation / len(found) ** 0.5, abs(found.mean() - printed) - ROUNDING
+            # All runs may end alike: then any distance is beyond all chance.
+            errors = max(beyond, 0) / (2**0.5 * error) if error else np.inf if beyond > 0 else 0.0
+            yield way | {
+                "cells": named,
+                "metric": metric,
+                "mean": found.mean(),
+                "low": low,
+                "high": high,
+                "error": error,
+                "printed": printed,
+                "errors": errors,
+            }
 
 
-def optimum(table: Table) -> Picks:
-    """The cell with the highest mean robust accuracy, at the cost of the whole table."""
-    best = int(table_scores(table, DATASET)[ROBUST_MEAN].idxmax())
-    whole = np.array([len(table.own)])
-    return Picks("", OPTIMUM, np.array([best]), whole, whole, np.nan)
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """Table 2 by method, the picks of Table 7, and which cells its rows are."""
+    pgd = frame[frame["metric"] == METRIC]
+    for method in SEARCHERS:
+        part = pgd[pgd["way"] == method]
+        text = f"{method}, three guides: standard errors from the printed means"
+        shown = ", ".join(f"{value:.3f}" for value in part["printed"])
+        yield Claim(text, shown, [exact(value) for value in part["errors"]], SURE)
+    means = frame[frame["way"].isin([*SEARCHERS]) & frame["printed"].notna()]
+    share, text = (means["errors"] <= SURE.high).mean(), f"Share of all {len(means)} printed means"
+    yield Claim(f"{text} of searches so near", "all", exact(share), Within(low=0.95))
+    for row in pgd[pgd["way"].isin([OPTIMUM, SCORES]) & pgd["printed"].notna()].to_dict("records"):
+        found, rule = Interval(row["mean"], row["low"], row["high"]), near(row["printed"], 0.005)
+        yield Claim(f"PGD 8/255 accuracy: {row['method']}", row["printed"], found, rule)
+    fits = pgd[pgd["way"] == ROWS].set_index("method")["runs"]
+    for names in (["NASI", "DARTS", "AdvRush"], ["KNAS"]):
+        text = f"{', '.join(names)}: cells of the table that have the printed row"
+        yield Claim(text, "one", [exact(fits[name]) for name in names], Within(1, 1), ours=True)
+    apart = np.abs(np.subtract(TABLE_7["EigenNAS"], TABLE_7["NASWOT"])).max()
+    text = "EigenNAS and NASWOT: largest difference of the printed rows"
+    yield Claim(text, "two methods", exact(apart), Within(low=0.001), ours=True)
 
 
-def search_all(table: Table, accuracies: dict[str, np.ndarray], seed: int) -> list[Picks]:
-    """The optimum, then the choices of every searcher under every guide."""
-    neighbours = cell_neighbours()
-    searches = (
-        run_search(method, guide, accuracies[guide], neighbours, seed=seed)
-        for guide in GUIDES
-        for method in SEARCHERS
-    )
-    return [optimum(table), *searches]
-
-
-def findings(frame: pd.DataFrame) -> Iterator[Finding]:
-    """Findings on the paper's mean PGD 8/255 accuracies: of searches, and of train-free picks."""
-    pgd = frame[frame["paper"].notna() & (frame["metric"] == METRIC)]
-    for row in pgd.to_dict("records"):
-        guide = f", guided by {metric_label(row['guide'])}" if row["guide"] else ""
-        what, paper = f"{row['method']}{guide}: PGD 8/255 accuracy", f"{row['paper']:.3f}"
-        if row["method"] in SEARCHERS:
-            means = interval(row["mean"], row["low"], row["high"])
-            ours = f"{means}, {count_of(row['runs'], 'run')}"
-            why = "inside the 95 % interval of a difference of two such means, up to rounding"
-            yield Finding(what, paper, ours, verdict(row["near"]), why, SEARCHES)
-        else:
-            ours = f"{row['mean']:.3f}, {count_of(row['runs'], 'seed')}"
-            single = "a single training seed there, a mean of three here"
-            why = single if row["method"] == OPTIMUM else train_free.OTHERWISE
-            yield Finding(what, paper, ours, "not decidable", why, CHOICES)
-
-
-def overview(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean accuracies, queries and seconds of a run, a row per way of choosing."""
-    keys = ["guide", "method", "runs", "queries", "found_after", "seconds"]
-    order = frame.drop_duplicates(["guide", "method"]).set_index(["guide", "method"]).index
-    wide = frame.pivot(index=keys, columns="metric", values="mean")
-    wide = wide[list(dict.fromkeys(frame["metric"]))].rename(columns=metric_label).reset_index()
-    return wide.set_index(["guide", "method"]).loc[order].reset_index()
-
-
-def pick_remarks(picks: Sequence[Picks]) -> Iterator[str]:
-    """Sentences on train-free picks: the cells chosen, seed by seed, and the paper's others."""
-    chosen = [
-        f"{pick.method} {', '.join(Cell(int(cell)).digits for cell in pick.cells)}"
-        for pick in picks
-        if pick.method not in train_free.NOT_DRAWN
-    ]
-    yield f"Train-free picks, seed by seed: {'; '.join(chosen)}."
-    others = ", ".join(f"{name} {value:.3f}" for name, value in train_free.PAPER_ONLY.items())
-    yield f"Table 7 has one more train-free pick (PGD 8/255 accuracy): {others}."
-    darts = " and ".join(f"{name} {row[-1]:.3f}" for name, row in DIFFERENTIABLE.items())
-    yield (
-        f"Table 7's differentiable searches (PGD 8/255 accuracy), {darts}, train a network of all "
-        "operations at once: `python -m experiments training-differentiable`, on the page "
-        "TRAINING.md."
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The cells that are chosen without a search, and those that have a printed row."""
+    shown = frame[(frame["metric"] == METRIC) & ~frame["way"].isin([*SEARCHERS])]
+    return shown[["way", "method", "cells", "mean", "printed"]].rename(
+        columns={"mean": metric_label(METRIC)}
     )
 
 
-def run(study: Study) -> Outcome:
-    """Table 2, and the searches of Table 7."""
-    accuracies = space_accuracies(study.table, DATASET)
-    free = list(train_free.picks(study, accuracies[train_free.GUIDE]))
-    chosen = [*search_all(study.table, accuracies, study.seed), *free]
-    frame = summary(chosen, accuracies, {**PAPER, **train_free.PAPER})
-    searches = frame[frame["paper"].notna() & frame["method"].isin(SEARCHERS)]
-    apart = (searches["mean"] - searches["paper"]).abs()
-    climbed, best = PAPER[METRIC, "local search"][-1], PAPER["", OPTIMUM][-1]
-    remarks = (
-        f"{searches['near'].sum()} of the paper's {len(searches)} means of a search, over all "
-        "metrics, lie within the 95 % interval of a difference of two such means, up to rounding; "
-        f"the furthest is {apart.max():.4f} away from ours.",
-        "The table read here has means of three training seeds. The paper's optimum belongs to a "
-        "single seed, but its searches look like means too: its local search, guided by PGD 8/255 "
-        f"accuracy, ends at {climbed:.3f}, below that optimum's {best:.3f}.",
-        "The paper does not give the settings of its searches. Evolution has few cells alive "
-        "and small tournaments, local search takes the first better neighbour and starts anew at "
-        "a local optimum, and only distinct cells count as queries.",
+def draw(frame: pd.DataFrame) -> Figure:
+    """Searches with the 95 % interval of their mean, and picks with the range of their seeds."""
+    figure, axes = plt.subplots(1, 2, figsize=(2.2 * COLUMN, 1.1 * COLUMN))
+    pgd = frame[frame["metric"] == METRIC].copy()
+    pgd["label"] = (
+        pgd["method"]
+        + ", by "
+        + pgd["guide"].where(pgd["guide"] != "").map(metric_label, na_action="ignore")
     )
-    configuration = {
-        "table": study.table.name,
+    searches, picks = (pgd[pgd["way"].isin(ways)] for ways in (SEARCHERS, [OPTIMUM, SCORES]))
+    reach = SURE.high * searches["error"]
+    ends = (searches["mean"] - reach, searches["mean"] + reach), (picks["low"], picks["high"])
+    for axis, part, (low, high) in zip(axes, (searches, picks), ends, strict=True):
+        places = range(len(part))
+        axis.hlines(places, low, high, color=COLOURS[0])
+        axis.plot(part["mean"], places, "o", color=COLOURS[0], markersize=4, label="ours")
+        axis.plot(part["printed"], places, "x", color=COLOURS[1], markersize=6, label="printed")
+        labels = part["label"] if part is searches else part["method"]
+        axis.set_yticks(places, labels, fontsize=7)
+        axis.invert_yaxis()
+        axis.set_xlabel(f"{metric_label(METRIC)} accuracy (fraction)")
+    axes[0].set_title("searches: mean of the runs")
+    axes[1].set_title("no search: range of the seeds")
+    axes[1].legend(loc="lower left")
+    return figure
+
+
+SEARCH = Study(
+    "Search guided by the table: evolution, random, local (Tables 2 and 7)",
+    measure,
+    {"way": (OPTIMUM, *SEARCHERS, SCORES, ROWS)},
+    {
         "dataset": DATASET,
-        "guides": GUIDES,
-        "searchers": list(SEARCHERS),
-        "runs": RUNS,
-        "queries": QUERIES,
-        "population": POPULATION,
-        "tournament": TOURNAMENT,
-        "recordings": study.configurations((train_free.RECORDING, train_free.TIMED)),
-    }
-    figure = draw(
-        frame[~frame["method"].isin(train_free.NOT_DRAWN)],
-        ("val_acc", METRIC),
-        DATASET_LABELS[DATASET],
-    )
-    return Outcome(
-        frame,
-        figure,
-        configuration,
-        (*remarks, *pick_remarks(free)),
-        (*findings(frame),),
-        overview(frame),
-    )
+        "guides": ("val_acc", "val_fgsm_8_acc", "val_pgd_8_acc"),
+        "queries": 150,
+        "runs": 100,
+        "seed": 0,
+        "apart": 0.0015,
+    },
+    claims=claims,
+    figure=draw,
+    table=table,
+    note="The paper gives no settings of its searches, and takes 50 images for scores. Verdicts on "
+    "KNAS (8 images, 1,000 cells, kernel of the loss), EigenNAS (trace of the clean kernel) and "
+    "NASWOT (16 images, all cells) are of these sizes alone.",
+    needs=(BENCHMARK, "space", KNAS_RUN),
+    ours=False,
+)

@@ -49,7 +49,8 @@ def scores_in(
     """
     path = results_path(source)
     if isinstance(path, Path) and (
-        path.is_file() or (not (path / RUN).exists() and any(path.glob("*.json")))
+        path.is_file()
+        or (not (path / RUN).exists() and any((*path.glob("*.json"), *path.glob("*.csv"))))
     ):
         table = load_table(path, dataset)
         return table_scores(table, dataset), f"metrics of {table.name}"

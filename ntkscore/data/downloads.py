@@ -35,7 +35,8 @@ def fetch(
     download that breaks off starts over the next time.
 
     Args:
-        name: `cifar10`, `cifar100`, `mnist`, `nas-robbench-201` or `tiny-robustbench`.
+        name: `cifar10`, `cifar100`, `mnist`, `nas-robbench-201`, `robustness-dataset` or
+            `tiny-robustbench`.
         data_dir: the data folder; see `ntkscore.paths.data_home`.
         progress: whether to draw a progress bar on stderr.
         base_urls: other places to download from, by name; see `Source.base_url`.

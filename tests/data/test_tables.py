@@ -25,7 +25,7 @@ def page(data_dir: Path) -> Table:
 
 @pytest.fixture(scope="session")
 def older(data_dir: Path) -> Table:
-    return load_table(str(data_dir / "robustness-dataset"))
+    return load_table(str(data_dir / "robustness-dataset" / "acc.json"))
 
 
 def page_content() -> dict[str, Any]:
@@ -75,6 +75,9 @@ def write_official(folder: Path, content: Any, meta: Any = None) -> Path:
         ("val_pgd_8.0_acc", "val_pgd_8_acc"),
         (" AA ", "autoattack"),
         ("AutoAttack", "autoattack"),
+        ("fgsm_0.5", "val_fgsm_0.5_acc"),
+        ("aa_apgd-ce_1.0", "val_apgd_ce_1_acc"),
+        ("square255", "val_square_255_acc"),
         ("aa_apgd-ce", "aa_apgd-ce"),
         ("pgd", "pgd"),
     ],
@@ -145,11 +148,12 @@ def test_pointers_serve_the_results_of_their_representative(page: Table) -> None
 
 
 def test_older_table(older: Table) -> None:
-    assert older.name == "robustness-dataset"
-    assert older.metrics("cifar10") == ("val_acc", "aa_apgd-ce", "aa_square", "fgsm", "pgd", "corr")
+    attacks = [f"val_{attack}_1_acc" for attack in ("apgd_ce", "square", "fgsm", "pgd")]
+    assert older.name == "robustness-dataset (project page)"
+    assert older.metrics("cifar10") == ("val_acc", *attacks, "corr")
     assert "corr" not in older.metrics("imagenet")
     assert older.accuracy(0, "cifar10", "clean") == 0.856
-    assert older.accuracy(0, "imagenet", "pgd") == 0.01
+    assert older.accuracy(0, "imagenet", "pgd_1") == 0.01
 
 
 def test_operations_are_in_the_published_order(data_dir: Path) -> None:

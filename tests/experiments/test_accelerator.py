@@ -2,16 +2,14 @@
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.accelerator import report
-from experiments.accelerator.__main__ import measure, parts_of, run
-from experiments.accelerator.ranking import write_json
-from experiments.study import RECORDED
+from experiments.data import RECORDED
+from experiments.tools import accelerator_report
+from experiments.tools.accelerator import measure, parts_of, run, write_json
 
 SUMMARY = {
     "samples": 50,
@@ -50,40 +48,20 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
     write_json(tmp_path / "benchmark.json", [SUMMARY])
     second = START | {"networks": 85, "per_second": 0.0}
     write_json(tmp_path / "pace.json", {"monday": START, "tuesday": second})
-    write_json(tmp_path / "parts.json", {"experiments.benchmark": ("failed", 3.0, "no luck")})
+    write_json(tmp_path / "parts.json", {"a part": ("failed", 3.0, "no luck")})
     shutil.copytree(RECORDED / "conventions" / "tiny", tmp_path / "space")
-    page = report.write(tmp_path, data_dir).read_text(encoding="utf-8")
+    page = accelerator_report.write(tmp_path, data_dir).read_text(encoding="utf-8")
     for text in (
         "# 1 × cpu",
-        "cell-float32: 2 of 3 quantities",
-        "cell-float32, **k_all_beta_0.5**: error 2.0e-02, tolerance 1e-03.",
-        "clean kernel 0.012 s, FGSM stack 0.034 s (medians), compiled in 56 s, memory peak 2 GiB, "
-        "0.25 of a matrix product's 50 TFLOP/s.",
-        "monday: 60 of 100 networks after 1 min 25 s; first call 60 s, 2 a second from then on;",
-        "tuesday: 85 of 100 networks",
-        "the whole space in one go: 1 min 50 s",
-        "Spearman of `params` with val_pgd_8_acc on cifar10, 100 cells on cifar10 images: 0.",
-        "`experiments.benchmark`: failed after 3 s; no luck.",
+        "| cell-float32 | 2 of 3 | 2.0e-02 of k_all_beta_0.5 | k_all_beta_0.5 |",
+        "| 50 | 16 | 5 | 0.012 | 0.034 | 56 | 2 | 5e+13 | 0.250 |",
+        "| monday | 60 | 100 | 85 | 60 | 2 | 1 | 16 side by side |",
+        "| tuesday | 85 | 100 |",
+        "The whole space in one go: 1 min 50 s",
+        "| params | 0.",
+        "| `a part` | failed | 3 | no luck |",
     ):
         assert text in page
-    assert "a bound below any measurement" not in page  # of a CPU no rate is published
-    h100 = SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3")
-    (one,), (two,) = (report.at_best(tmp_path, 6466, count * [h100]) for count in (1, 2))
-    seconds = [float(line.split(": ")[1].split(" s")[0]) for line in (one, two)]
-    assert "67 TFLOP/s of h100" in one
-    assert 0 < seconds[0] < 1
-    assert seconds[1] == pytest.approx(seconds[0] / 2, rel=0.01)
-
-
-def test_reads_and_writes_stand_beside_the_arithmetic(tmp_path: Path) -> None:
-    """At a fidelity whose program the compilers have seen."""
-    shutil.copytree(RECORDED / "fidelity" / "full", tmp_path / "space")
-    for kind, bandwidth in (("NVIDIA H100 80GB HBM3", "3.35 TB/s"), ("TPU v5 lite", "0.819 TB/s")):
-        device = SimpleNamespace(device_kind=kind)
-        bound, traffic = report.at_best(tmp_path, 6466, [device])
-        assert bandwidth in traffic
-        least, most = (float(each.split(": ")[1].split(" s")[0]) for each in (bound, traffic))
-        assert 0 < least < most
 
 
 @pytest.mark.parametrize(
@@ -130,7 +108,7 @@ def test_the_command_ranks_and_goes_on(
     later = measure("tiny", folder, tmp_path, 20.0)
     assert [ending.how for ending in later] == ["done", "done"], (folder / "log.txt").read_text()
     said = capsys.readouterr().out
-    assert "24 of 24 networks" in said and "not compared with a table: expected" in said
+    assert "| 24 | 24 |" in said and "Not compared with a table: expected" in said
     assert len(pd.read_csv(folder / "ranking.csv")) == 24
     assert "embedded images stand in" in (folder / "log.txt").read_text()
     assert measure("tiny", folder, tmp_path, 20.0) == later

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from experiments.benchmark.__main__ import seconds_to_a_number
 from experiments.recordings import SMALL
+from experiments.tools.benchmark import seconds_to_a_number
 from ntkscore.errors import InputError
 
 
@@ -27,7 +27,7 @@ def test_a_program_without_a_number_is_refused() -> None:
 def test_pytorchs_first_result_imports_no_jax(torch: ModuleType) -> None:
     """The rival would else pay for our imports."""
     program = (
-        "import sys; from experiments.benchmark import torch_reference as first\n"
+        "import sys; from experiments.tools import torch_reference as first\n"
         f"first.main('323133', 4, 1, {SMALL['samples']}); print('jax' in sys.modules)"
     )
     command = [sys.executable, "-c", program]

@@ -20,7 +20,7 @@ import ntkscore
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
-from experiments.targets import programs
+from experiments.tools import programs
 from ntkscore.config import Config
 from ntkscore.data.images import draw_images, load_images
 from ntkscore.errors import InputError

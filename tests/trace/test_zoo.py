@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from networks import EXACT, error
+from zoo import NETWORKS, TINY
 
-from experiments.networks.setting import TINY
-from experiments.networks.table import plain_kernel
-from experiments.networks.zoo import NETWORKS
+from experiments.tools.networks import plain_kernel
 from ntkscore.kernels.gram import ntk
 
 pytestmark = pytest.mark.slow

@@ -105,7 +105,7 @@ def test_augmented_images_are_moved_and_flipped() -> None:
 
 def torch_network(state: dict[str, np.ndarray], cell: str, torch: ModuleType) -> Any:
     """The same network in PyTorch, in float64."""
-    from experiments.benchmark.torch_reference import TorchNetwork
+    from experiments.tools.torch_reference import TorchNetwork
 
     network = TorchNetwork(Cell.from_digits(cell), 2, 2, 4).double()
     tensors = {name: torch.tensor(np.asarray(value, float)) for name, value in state.items()}

@@ -1,1 +1,0 @@
-"""The DARTS cells that Tiny-RobustBench trained, and what carries over from NAS-Bench-201."""

@@ -1,0 +1,301 @@
+"""Every train-free measure of DARTS cells against their accuracy, and given counts.
+
+Kendall's τ-b with an interval over cells; the partial Spearman coefficient given counts; and τ
+within tenths of the cells by size, over the pairs of cells of the same tenth, whose bootstrap
+resamples the cells of each tenth.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import kendalltau, rankdata, spearmanr
+
+from cells.darts import Darts
+from cells.darts.counts import DILATED, POOLS, SEPARABLE
+from cells.darts.genotype import SKIP
+from experiments.data import DARTS_TABLE, DATASET, METRIC, single_seeds
+from experiments.frame import NONE, Claim, Interval, Study, Within, exact, near
+from experiments.plotting import COLOURS, COLUMN, annotate, panels, score_label
+from ntkscore.analysis.correlation import centred_ranks, draws, percentile_interval, rank_codes
+from ntkscore.analysis.frames import network_table
+from ntkscore.analysis.paired import left_by
+from ntkscore.errors import InputError
+from ntkscore.kernels.joint import JOINT
+from ntkscore.measures.declaration import direction_of
+
+SPACE = Darts()
+_ONE = SPACE.parse("DARTS")
+COUNTED = {*SPACE.costs(_ONE), *SPACE.structure(_ONE)}
+KINDS = {"sep": SEPARABLE, "dil": DILATED, "pool": POOLS, "skip": (SKIP,)}
+NORMAL = {f"normal_{name}": kinds for name, kinds in KINDS.items()}
+"""Operations of the normal cell alone; `n_sep` and the others count both cells."""
+TRAINED = "darts/trained"
+"""The recording of networks of the size that was trained."""
+PRINTED = {
+    "network.synflow": 0.233,
+    "clean.grad_norm": 0.174,
+    "clean.snip": 0.171,
+    "clean.jacov": -0.027,
+}
+"""Kendall's τ of published proxies with PGD-7 accuracy, as the table's authors print it."""
+TOLERANCE = 0.03
+"""Difference from a printed τ that the draw of weights and images explains."""
+SHOWN = 30
+
+
+def with_interval(values: Float[np.ndarray, " resamples"]) -> Interval:
+    """The first value, and the 95 % interval of the others."""
+    return Interval(float(values[0]), *percentile_interval(values[1:]))
+
+
+def taus(
+    values: Float[np.ndarray, " cells"],
+    accuracy: Float[np.ndarray, " cells"],
+    resamples: int,
+    seed: int,
+) -> Float[np.ndarray, " resamples"]:
+    """Kendall's τ-b: first of all cells, then of cells drawn with replacement."""
+    drawn = (np.arange(len(values)), *draws(len(values), resamples, seed))
+    return np.array([kendalltau(values[cells], accuracy[cells])[0] for cells in drawn])
+
+
+def within_tenths(
+    values: Float[np.ndarray, " cells"],
+    accuracy: Float[np.ndarray, " cells"],
+    params: Float[np.ndarray, " cells"] | Int[np.ndarray, " cells"],
+    resamples: int,
+    seed: int,
+) -> Interval:
+    """τ over the pairs of cells of the same tenth by size."""
+    rng, sums = np.random.default_rng(seed), np.zeros((3, resamples + 1))
+    for tenth in np.array_split(np.argsort(params, kind="stable"), 10):
+        x, a = (np.sign(np.subtract.outer(of[tenth], of[tenth])) for of in (values, accuracy))
+        drawn = rng.multinomial(len(tenth), np.full(len(tenth), 1 / len(tenth)), resamples)
+        weights = np.vstack([np.ones(len(tenth)), drawn])
+        for k, products in enumerate((x * a, x * x, a * a)):
+            sums[k] += np.einsum("ri,ij,rj->r", weights, products, weights, optimize=True)
+    return with_interval(sums[0] / np.sqrt(np.maximum(sums[1] * sums[2], 1)))
+
+
+def partials(
+    values: Float[np.ndarray, "cells measures"],
+    accuracy: Float[np.ndarray, " cells"],
+    given: Float[np.ndarray, "cells given"],
+    resamples: int = 0,
+    seed: int = 0,
+) -> Float[np.ndarray, "resamples measures"]:
+    """Partial Spearman coefficients given other quantities and the squares of their ranks.
+
+    The first row is of all cells, the others are of cells drawn with replacement.
+    """
+    codes = [rank_codes(column) for column in np.column_stack([accuracy, values, given]).T]
+    found = []
+    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed)):
+        ranks = np.stack([centred_ranks(one[cells]) for one in codes])
+        asked, others = np.split(ranks, [1 + values.shape[1]])
+        rest = left_by(others, asked, squares=True)
+        lengths = np.linalg.norm(rest, axis=1)
+        found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
+    return np.stack(found)
+
+
+def chance(
+    values: Float[np.ndarray, "cells measures"],
+    accuracy: Float[np.ndarray, " cells"],
+    given: Float[np.ndarray, "cells given"],
+    permutations: int,
+    seed: int,
+) -> float:
+    """The 95th percentile of the largest |partial coefficient| of all measures by chance.
+
+    What the counts leave of the accuracies' ranks is permuted; what they explain stays.
+    """
+    rng, ranks = np.random.default_rng(seed), rankdata(accuracy)
+    others = rankdata(given, axis=0).T
+    others -= others.mean(1, keepdims=True)
+    (left,) = left_by(others, ranks[None], squares=True)
+    largest = [
+        np.abs(partials(values, ranks - left + rng.permutation(left), given)).max()
+        for _ in range(permutations)
+    ]
+    return float(np.quantile(largest, 0.95))
+
+
+def scores_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds of every measure, and costs and counts; a row for each genotype.
+
+    Raises:
+        InputError: if a score failed, since each number here is of all cells.
+    """
+    scores = network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+    if failed := [name for name in map(str, scores) if scores[name].isna().any()]:
+        raise InputError(
+            f"expected every score of every cell, but {', '.join(failed)} failed for some; record "
+            "them again"
+        )
+    return scores
+
+
+def measure(at: Any) -> Iterator[dict[str, Any]]:
+    """A row for each measure at one size of networks."""
+    rows = at.data.rows(at.recording)
+    scores, seeds = scores_of(rows), [*map(scores_of, single_seeds(rows))]
+    accuracy = at.data.darts.accuracies(DATASET, METRIC, list(scores.index))
+    cells = [[operation for operation, _ in SPACE.parse(key).normal] for key in scores.index]
+    normal = {name: [sum(o in kinds for o in c) for c in cells] for name, kinds in NORMAL.items()}
+    given = scores.assign(**normal)[list(at.held_equal)].to_numpy(float)
+    measures = [name for name in map(str, scores) if name not in COUNTED]
+    asked = scores[measures].to_numpy(float)
+    beside = partials(asked, accuracy, given, at.resamples, at.seed)
+    by_chance = chance(asked, accuracy, given, at.permutations, at.seed)
+    size = at.data.result_set(at.recording).configuration
+    for name in map(str, scores):
+        values = scores[name].to_numpy(float)
+        columns = {
+            "tau": with_interval(taus(values, accuracy, at.resamples, at.seed)),
+            "equal_size": within_tenths(
+                values, accuracy, scores["params"].to_numpy(), at.resamples, at.seed
+            ),
+        }
+        if name in measures:
+            columns["beside"] = with_interval(beside[:, measures.index(name)])
+        alone = [float(kendalltau(one[name], accuracy)[0]) for one in seeds]
+        yield {
+            "networks": f"C = {size['channels']}, L = {size['layers']}",
+            "measure": name,
+            "cells": len(values),
+            "spearman": float(spearmanr(values, accuracy)[0]),
+            "tau_least_seed": min(alone),
+            "tau_most_seed": max(alone),
+            "chance": by_chance,
+            **{
+                f"{column}{end}": part
+                for column, found in columns.items()
+                for end, part in zip(("", "_low", "_high"), found, strict=True)
+            },
+        }
+
+
+def leading(frame: pd.DataFrame) -> pd.DataFrame:
+    """The measures at the trained size by name, those that agree best with accuracy first."""
+    part = frame[frame["recording"] == TRAINED].set_index("measure")
+    return part.loc[part["tau"].abs().sort_values(ascending=False, kind="stable").index]
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """What the authors of the table print, beside ours; and whether anything beats counting."""
+    part = leading(frame)
+    for name, printed in PRINTED.items():
+        one = part.loc[name]
+        yield Claim(
+            f"τ of {score_label(name)} with PGD-7 accuracy, range of three seeds",
+            printed,
+            Interval(one["tau"], one["tau_least_seed"], one["tau_most_seed"]),
+            near(printed, TOLERANCE),
+        )
+    beside = part["beside"].dropna()
+    best = str(beside.abs().idxmax())
+    yield Claim(
+        f"beside counts no measure agrees; {score_label(best)} most, the rule is by permutation",
+        "",
+        exact(abs(beside[best])),
+        Within(high=float(part["chance"].iloc[0])),
+        ours=True,
+    )
+    yield Claim(
+        "measures whose τ among cells of nearly equal size is surely not 0",
+        "",
+        exact(int(((part["equal_size_low"] > 0) | (part["equal_size_high"] < 0)).sum())),
+        NONE,
+        ours=True,
+    )
+    own = part.loc[beside.index]
+    way = pd.Series({name: direction_of(str(name), SPACE.fewer) for name in own.index})
+    turned = ((way > 0) & (own["tau_high"] < 0)) | ((way < 0) & (own["tau_low"] > 0))
+    yield Claim(
+        f"of {len(own)} measures, those that surely order cells against their own claim",
+        "",
+        exact(int(turned.sum())),
+        NONE,
+        ours=True,
+    )
+
+
+def draw(axis: Axes, part: pd.DataFrame, column: str, colour: str, label: str = "") -> None:
+    """A column's values and intervals, a row for each measure."""
+    rows = range(len(part))
+    axis.hlines(rows, part[f"{column}_low"], part[f"{column}_high"], color=colour, linewidth=0.8)
+    axis.plot(part[column], rows, "o", color=colour, markersize=3, label=label)
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """A row for each measure: τ at every size of networks, and the partial coefficient."""
+    names = list(leading(frame).index[:SHOWN])
+    drawn, axes = panels(2, 1.2, together=True)
+    drawn.set_size_inches(2.4 * COLUMN, 0.9 + 0.17 * len(names))
+    for colour, (size, part) in zip(COLOURS, frame.groupby("networks", sort=False), strict=False):
+        of = part.set_index("measure").reindex(names)
+        if part["recording"].iloc[0] == TRAINED:
+            draw(axes[0], of, "tau", colour, str(size))
+            draw(axes[1], of, "beside", colour)
+        else:
+            axes[0].plot(of["tau"], range(len(names)), "o", color=colour, ms=3, label=str(size))
+    bound = float(leading(frame)["chance"].iloc[0])
+    axes[1].axvspan(-bound, bound, color="0.92", zorder=0)
+    axes[0].set_title("Kendall's τ with accuracy")
+    axes[1].set_title("Spearman beside counts; grey: by chance")
+    for axis in axes:
+        axis.axvline(0, color="black", linewidth=0.5)
+        axis.grid(axis="y", linewidth=0.3)
+    axes[0].set_yticks(range(len(names)), map(score_label, names), fontsize=7)
+    axes[0].invert_yaxis()
+    cells = int(frame["cells"].max())
+    annotate(drawn, axes[0], f"{cells} DARTS cells, PGD-7 accuracy of the best epoch", 3)
+    return drawn
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The ten measures that agree best, and those with a printed τ."""
+    part = leading(frame)
+    names = [*part.index[:10], *(name for name in PRINTED if name not in part.index[:10])]
+    rows = part.loc[names]
+
+    def texts(column: str) -> list[str]:
+        ends = rows[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+        return [str(Interval(*each)) if np.isfinite(each).all() else "" for each in ends]
+
+    return pd.DataFrame(
+        {
+            "measure": names,
+            "τ": texts("tau"),
+            "ρ beside counts": texts("beside"),
+            "τ within tenths by size": texts("equal_size"),
+        }
+    )
+
+
+STUDY = Study(
+    "Every train-free measure of DARTS cells against accuracy, beside counting",
+    measure,
+    cases={"recording": (TRAINED, "darts/small", "darts/shallow")},
+    fixed={
+        "held_equal": (
+            *("params", "flops", "layers", *(f"n_{name}" for name in KINDS), *NORMAL),
+            *("depth", "field"),
+        ),
+        "resamples": 500,
+        "permutations": 200,
+        "seed": 0,
+    },
+    claims=claims,
+    figure=figure,
+    table=table,
+    note="Genotypes of Tiny-RobustBench, each trained once, so the noise of training is unknown. "
+    "Counts are held equal by their ranks and the squares of these.",
+    needs=(DARTS_TABLE, TRAINED, "darts/small", "darts/shallow"),
+)

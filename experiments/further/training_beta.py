@@ -1,0 +1,140 @@
+"""R2: a small cell's clean and robust accuracy, by the weight β of adversarial training."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cells.nasbench201.space import NASBench201
+from experiments.data import DATASET
+from experiments.frame import NONE, Claim, Corrected, Interval, Study, Within
+from experiments.plotting import COLOURS, panels
+from ntkscore.run import devices
+from ntkscore.training.evaluation import CHECKS, rights
+from ntkscore.training.fit import fit, split
+from ntkscore.training.recipe import Recipe
+
+APART = 0.05
+"""Least difference of PGD accuracy between the largest β and the smallest."""
+NEAR = 3, 8
+"""Radii of FGSM and of the uniform draws in grey levels."""
+
+
+def measure(at: Any) -> Iterator[dict[str, Any]]:
+    """Accuracies of one network by attack and its radius in grey levels."""
+    devices.keep_compiled()
+    data = at.data.images()
+    train, test = split(len(data.labels), at.test)
+    train = train[: at.train]
+    space = NASBench201(channels=at.channels, cells_per_stage=at.cells_per_stage).on(data.task)
+    recipe = Recipe(beta=at.beta, epochs=at.epochs, batch=at.batch)
+    network = space.trainable(at.cell, at.seed)
+    fitted = fit([network], data.images[train], data.labels[train], recipe, (at.seed,))
+    state = jax.tree.map(lambda leaf: leaf[0], fitted.state)
+    model = space.trained_model(at.cell, state.params, state.statistics)
+    found = rights(model, data.images[test], data.labels[test], radii=at.radii)
+    for (attack, radius), right in found.items():
+        yield {"attack": attack, "radius": radius, "accuracy": float(right.mean())}
+
+
+def over_seeds(values: pd.Series) -> Interval:
+    """The mean over the seeds, from the least to the largest."""
+    return Interval(values.mean(), values.min(), values.max())
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """What β does, and signs of masked gradients on the networks of the largest β."""
+    wide = frame.pivot(index="seed", columns=["beta", "attack", "radius"], values="accuracy")
+    least, most = wide[frame["beta"].min()], wide[frame["beta"].max()]
+    gain = most - least
+    pgd = most["pgd"]
+    falls = [pgd[low] - pgd[high] for low, high in zip(pgd, list(pgd)[1:], strict=False)]
+    yield Claim(
+        "PGD 8/255 accuracy is larger at β = 1 than at β = 0, by .05",
+        "larger",
+        over_seeds(gain["pgd", 8]),
+        Within(low=APART),
+    )
+    yield Claim(
+        "clean accuracy is not larger at β = 1",
+        "not larger",
+        over_seeds(gain["clean", 0]),
+        Within(high=0),
+    )
+    for name, attack, item in (
+        ("fgsm_not_below_pgd", "fgsm", "a"),
+        ("draws_not_below_pgd", "draws", "e"),
+    ):
+        above = [over_seeds(most[attack, r] - pgd[r]) for r in NEAR if r in pgd]
+        yield Claim(CHECKS[name], f"holds (Table 4 {item})", above, Within(low=0))
+    for name, found, rule, item in (
+        ("pgd_255_is_zero", [pgd[255]], NONE, "c"),
+        ("pgd_falls", falls, Within(low=0), "d"),
+    ):
+        yield Claim(
+            CHECKS[name],
+            f"the opposite (Table 4 {item}); Table 5 has this",
+            [*map(over_seeds, found)],
+            Corrected(rule),
+        )
+
+
+def draw(axis: Axes, part: pd.DataFrame, x: str, label: str, colour: str) -> None:
+    """A curve of means over the seeds, with their range."""
+    found = part.groupby(x)["accuracy"].agg(["mean", "min", "max"])
+    ends = found["mean"] - found["min"], found["max"] - found["mean"]
+    axis.errorbar(
+        found.index, found["mean"], ends, fmt="o-", ms=3, capsize=2, color=colour, label=label
+    )
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """PGD accuracy over the radius by β, and clean and PGD accuracy over β."""
+    drawn, (over_radius, over_beta) = panels(2, 1.1)
+    pgd = frame[(frame["attack"] == "pgd") & (frame["radius"] <= 64)]
+    for colour, (beta, part) in zip(COLOURS, pgd.groupby("beta"), strict=False):
+        draw(over_radius, part, "radius", f"β = {beta:g}", colour)
+    clean = frame[frame["attack"] == "clean"]
+    for colour, label, part in (
+        (COLOURS[3], "clean", clean),
+        (COLOURS[4], "PGD 8/255", pgd[pgd["radius"] == 8]),
+    ):
+        draw(over_beta, part, "beta", label, colour)
+    over_radius.set(xlabel="radius of PGD, grey levels", ylabel="accuracy, range of the seeds")
+    over_beta.set(xlabel="weight β of adversarial training")
+    for axis in (over_radius, over_beta):
+        axis.legend(fontsize="x-small")
+    return drawn
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds: a row for each attack, a column for each β."""
+    means = frame.pivot_table(index=["attack", "radius"], columns="beta", values="accuracy")
+    return means.rename(columns=lambda beta: f"β = {beta:g}").reset_index()
+
+
+STUDY = Study(
+    "Clean and robust accuracy of a small cell over β (R2)",
+    measure,
+    cases={"beta": (0.0, 1.0), "seed": (0, 1, 2)},
+    fixed={
+        "cell": "341231",
+        "train": 1000,
+        "test": 200,
+        "epochs": 6,
+        "batch": 32,
+        "channels": 4,
+        "cells_per_stage": 1,
+        "radii": (3, 8, 32, 255),
+    },
+    full={"beta": (0.0, 0.5, 1.0), "train": 2000, "test": 500, "epochs": 10, "batch": 64},
+    claims=claims,
+    figure=figure,
+    table=table,
+    note="Trainings of seconds show a sign, not the benchmark's accuracies. Intervals are the "
+    "range of the seeds. Masked gradients are looked for in the networks of the largest β.",
+    needs=(DATASET,),
+)

@@ -1,1 +1,0 @@
-"""Networks that nothing here was written for, and what their traces give."""

@@ -1,0 +1,137 @@
+"""The same scores under other conventions: which matter, and which turn the sign.
+
+Every BN mode, output, parameter set, attack and initialiser alone against the default, BN mode and
+initialiser together, and presets that do what their sources' code does; what a source leaves open
+is as in the default. A seeded sample of cells, one seed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from experiments import recordings
+from experiments.data import BENCHMARK, METRIC, bootstrap
+from experiments.frame import Claim, Interval, Study, Within
+from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
+from ntkscore.analysis.agreement import agreement
+from ntkscore.analysis.frames import score_table
+from ntkscore.analysis.paired import difference
+
+SCORES = (
+    "clean.frobenius",
+    "robust.frobenius",
+    "robust.lambda_min",
+    "robust.lambda_min_normalized",
+    "clean.condition",
+)
+CHOICES = ("bn", "init", "output", "parameters", "attack")
+SHIFT = 0.05
+"""Change of a Spearman coefficient that matters if the whole interval lies beyond."""
+KINDS = {"turns the sign": "C1", "moves it by more than 0.05": "C0", "neither": "0.6"}
+CLAIMS = {
+    "--bn init": ("initial statistics lower the coefficient of", Within(high=-SHIFT)),
+    "--bn instance": ("each image's own statistics raise the coefficient of", Within(SHIFT)),
+    "--attack pgd": ("PGD in place of FGSM changes", Within(-SHIFT, SHIFT)),
+}
+
+
+def options(configuration: dict[str, Any], usual: dict[str, Any]) -> str:
+    """A convention as the options of `ntkscore rank` that differ from the default's."""
+    different = [name for name in CHOICES if configuration[name] != usual[name]]
+    return " ".join(f"--{name} {configuration[name]}" for name in different) or "default"
+
+
+def measure(at: Any) -> Iterator[dict[str, object]]:
+    """By convention and score: the coefficient, and its change from the default's."""
+    bases = {name: at.data.result_set(f"conventions/{name}") for name in ("default", "tiny")}
+    usual = {name: score_table(base.read()) for name, base in bases.items()}
+    for recording in at.recordings:
+        name = recording.removeprefix("conventions/")
+        size = "tiny" if name.startswith("tiny") else "default"
+        run = at.data.result_set(recording)
+        scores, base = score_table(run.read()), usual[size]
+        title = options(run.configuration, bases[size].configuration)
+        title = title if size == "default" else f"tiny: {title}"
+        for score in SCORES:
+            both = pd.concat([scores[score], base[score]], axis=1).dropna()
+            values, before = both.to_numpy().T
+            accuracy, how = at.data.accuracy(both.index), bootstrap(both.index)
+            found = [agreement(one, accuracy, **how) for one in (values, before)]
+            now, then = (Interval(a.spearman, a.spearman_low, a.spearman_high) for a in found)
+            gap = difference(values, before, accuracy, **how)
+            yield {
+                "convention": f"{name}: {title}" if name in recordings.PRESETS else title,
+                "score": score,
+                "cells": len(both),
+                "failed": int(scores[score].isna().sum()),
+                **now._asdict(),
+                "change": gap.value,
+                "change_low": gap.low,
+                "change_high": gap.high,
+                "kind": kind(now, then, Interval(gap.value, gap.low, gap.high)),
+            }
+
+
+def kind(now: Interval, then: Interval, change: Interval) -> str:
+    """What a convention does to a coefficient, beyond doubt."""
+    turned, moved, neither = KINDS
+    if (now.low > 0 and then.high < 0) or (now.high < 0 and then.low > 0):
+        return turned
+    return moved if change.low > SHIFT or change.high < -SHIFT else neither
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """What three conventions do to the norm and to λ_min of the kernel at attacked images."""
+    for convention, (what, rule) in CLAIMS.items():
+        for score in ("robust.frobenius", "robust.lambda_min"):
+            (row,) = frame[(frame["convention"] == convention) & (frame["score"] == score)].iloc
+            found = Interval(*row[["change", "change_low", "change_high"]])
+            yield Claim(f"{convention}: {what} {score_label(score)}", "", found, rule, ours=True)
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """A panel per score: coefficients with intervals by convention."""
+    names = sorted(frame["convention"].unique(), key=lambda n: (": " in n, n.count("--"), n))
+    figure, axes = plt.subplots(
+        *(1, len(SCORES)), figsize=(2.4 * COLUMN, 0.9 + 0.15 * len(names)), sharey=True
+    )
+    for axis, score in zip(axes, SCORES, strict=True):
+        part = frame[frame["score"] == score].set_index("convention")
+        axis.axvline(0, color="0.8", linewidth=0.8)
+        axis.axvline(part.loc["default", "value"], color="C2", linewidth=0.8, linestyle=":")
+        for what, colour in KINDS.items():
+            rows = part[part["kind"] == what]
+            style = {"fmt": "x" if colour == "C1" else "o", "markersize": 3, "color": colour}
+            heights = [names.index(name) for name in rows.index]
+            points(axis, heights, rows, label=what, across=True, **style)
+        axis.set_title(score_label(score), fontsize=7)
+        axis.set_xlim(-1, 1)
+        axis.tick_params(axis="y", length=0)
+    axes[0].set_yticks(range(len(names)), names, fontsize=6)
+    axes[0].invert_yaxis()
+    annotate(figure, axes[0], f"Spearman with {metric_label(METRIC)} accuracy", 3)
+    return figure
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Conventions that turn or move the coefficient of a kernel at attacked images."""
+    part = frame[frame["score"].isin(SCORES[1:4])]
+    wide = part.pivot(index="convention", columns="score", values="value")
+    moved = part.loc[part["kind"] != "neither", "convention"].unique()
+    return wide.loc[["default", *moved], list(SCORES[1:4])].reset_index()
+
+
+CONVENTIONS = Study(
+    "The same scores under other conventions",
+    measure,
+    fixed={"recordings": tuple(recordings.CONVENTIONS)},
+    claims=claims,
+    figure=figure,
+    table=table,
+    note="Dotted: the default. The table has the conventions that turn or move a coefficient "
+    "beyond doubt; tiny is a smaller fidelity, where the default differs as well.",
+    needs=(BENCHMARK,),
+)

@@ -1,0 +1,201 @@
+"""Every train-free measure against every accuracy of the table, and given counts.
+
+The partial correlation holds equal what one can count on a cell without any network: parameters,
+layers, paths, poolings and convolutions on them, depth and receptive field. It is the answer to
+"does this know more than counting?".
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from cells import Cell
+from cells.space import Space
+from experiments.data import BENCHMARK, METRIC, METRICS, SPACE, Data, functions_of, sum_named
+from experiments.frame import Claim, Interval, Stronger, Study
+from experiments.paper.contrasts import NOTABLE
+from experiments.plotting import (
+    COLOURS,
+    COLUMN,
+    DATASET_LABELS,
+    annotate,
+    metric_label,
+    score_label,
+)
+from experiments.recordings import PROXIES
+from ntkscore.analysis.agreement import agreement_table
+from ntkscore.analysis.frames import network_table
+from ntkscore.analysis.paired import difference, partial_spearman
+from ntkscore.analysis.score_names import COSTS, DEFAULT
+from ntkscore.kernels.joint import JOINT
+from ntkscore.measures.declaration import direction_of
+
+RECORDINGS = ("space", *PROXIES)
+"""Recordings of the same networks: measures beside the kernels, and those with other passes."""
+HELD_EQUAL = (
+    "params",
+    "layers",
+    "paths",
+    "path_convs",
+    "path_pools",
+    "shortest_path",
+    "longest_path",
+    "field",
+)
+"""Counts that the partial correlation holds equal, by their ranks and the squares of these."""
+SUMS = {
+    "params+layers+path_pools+field": "four counts",
+    str(DEFAULT): "the default",
+    "params+path_pools+field+clean.vkdnw": "chosen with --proxies",
+    "params+path_pools+field+network.synflow+clean.lambda_min_normalized": "the default of 0.3",
+    "params+path_pools+field+robust.expressivity+clean.vkdnw": "with VKDNW and expressivity",
+}
+"""Sums that stand beside the measures, here and in `docs/ranking.md`, and their labels."""
+PUBLISHED = {
+    "flops+clean.expressivity+clean.progressivity+clean.trainability": "AZ-NAS",
+    "clean.vkdnw+flops+clean.expressivity+clean.trainability+clean.jacov": "VKDNW's sum",
+}
+"""Sums that others have published."""
+LABELS = PUBLISHED | SUMS
+COLUMNS = {
+    "n": "cells",
+    "excluded": "failed",
+    "spearman": "spearman",
+    "spearman_low": "low",
+    "spearman_high": "high",
+    "kendall": "kendall",
+    "spearman_top10": "top10",
+    "spearman_top30": "top30",
+    "ndcg": "ndcg",
+    "best_accuracy": "best_accuracy",
+    "best_accuracy_rank": "best_rank",
+    "first_ten_accuracy": "first_ten",
+}
+"""Columns of `agreement_table`, and their names here."""
+ASKED = {
+    str(DEFAULT): "the default order",
+    "params+layers+path_pools+field": "a sum of four counts",
+    "clean.lambda_min_normalized": "the clean kernel's λ_min/trace",
+    "robust.frobenius": "the NTK-score in our convention",
+}
+"""What is held against the parameter count."""
+
+
+def with_counts(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
+    """Means over the seeds of every measure, and costs and counts; a row per network."""
+    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
+
+
+def recorded(data: Data) -> pd.DataFrame:
+    """Rows of every measure that the whole table is recorded with."""
+    return pd.concat([data.rows(name) for name in RECORDINGS], ignore_index=True)
+
+
+def measured(data: Data) -> pd.DataFrame:
+    """Means over the seeds of every measure, costs and counts, and all sums; a row per cell."""
+    scores = with_counts(recorded(data))
+    return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
+
+
+def measure(at: Any) -> Iterator[dict[str, object]]:
+    """A row for each measure (all, or those named), data set and metric."""
+    scores = measured(at.data)
+    names = list(at.measures or map(str, scores))
+    directions = {name: direction_of(name, SPACE.fewer) for name in names}
+    how = {"groups": functions_of(scores.index), "resamples": at.resamples}
+    for dataset in at.data.table.datasets:
+        for metric in at.metrics:
+            accuracy = at.data.table.accuracies(dataset, metric, list(scores.index))
+            series = pd.Series(accuracy, scores.index)
+            found = agreement_table(scores[names], series, directions, scores[[]], **how)
+            for name, of in found.rename(columns=COLUMNS).iterrows():
+                less = {}
+                if name in ASKED and metric == METRIC:
+                    gap = difference(scores[name], scores["params"], accuracy, **how)
+                    less = {"less_params": gap.value, "less_low": gap.low, "less_high": gap.high}
+                yield {
+                    "measure": name,
+                    "dataset": dataset,
+                    "metric": metric,
+                    **of[list(COLUMNS.values())],
+                    "best": "" if pd.isna(of["best_cell"]) else Cell(int(of["best_cell"])).digits,
+                    "beside_counts": beside_counts(scores, str(name), accuracy),
+                    **less,
+                }
+
+
+def beside_counts(scores: pd.DataFrame, name: str, accuracy: Sequence[float]) -> float:
+    """Partial Spearman given the counts; NaN for what is made of them."""
+    if {*name.split("+")} <= {*HELD_EQUAL, *COSTS}:
+        return np.nan
+    return partial_spearman(scores[name], accuracy, scores[[*HELD_EQUAL]], squares=True)
+
+
+def leading(frame: pd.DataFrame) -> list[str]:
+    """The measures that agree best with PGD accuracy on all data sets, by mean |Spearman|."""
+    part = frame[frame["metric"] == METRIC]
+    strength = part.groupby("measure")["spearman"].agg(lambda values: values.abs().mean())
+    return [str(name) for name in strength.sort_values(ascending=False).index]
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """What ranks better than the parameter count, on all data sets."""
+    for name, label in ASKED.items():
+        part = frame[(frame["measure"] == name) & (frame["metric"] == METRIC)]
+        found = part[["less_params", "less_low", "less_high"]].to_numpy(float)
+        text = f"{label} ranks better than the parameter count, on each data set"
+        yield Claim(text, "", [Interval(*row) for row in found], Stronger(NOTABLE), ours=True)
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """The leading measures: agreement over all cells, and partial agreement given the counts."""
+    names, part = leading(frame)[:24], frame[frame["metric"] == METRIC]
+    panels = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
+    size = (2.4 * COLUMN, 0.6 + 0.17 * len(names))
+    figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True)
+    for axis, (column, title) in zip(axes, panels.items(), strict=True):
+        for colour, (dataset, label) in zip(COLOURS, DATASET_LABELS.items(), strict=False):
+            values = part[part["dataset"] == dataset].set_index("measure")[column].reindex(names)
+            axis.plot(values.abs(), range(len(names)), "o", color=colour, markersize=3, label=label)
+        axis.set_title(title)
+        axis.set_xlim(0, 1)
+        axis.grid(axis="y", linewidth=0.3)
+    falling = set(part.loc[part["spearman"] < 0, "measure"])
+    labels = [
+        f"{LABELS.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
+        for name in names
+    ]
+    axes[0].set_yticks(range(len(names)), labels, fontsize=7)
+    axes[0].invert_yaxis()
+    text = f"size of the correlation with {metric_label(METRIC)} accuracy; (−): it is negative"
+    annotate(figure, axes[0], text, 3)
+    return figure
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The twelve leading measures, a row each: CIFAR-10 in full, the others' coefficients."""
+    part = frame[frame["metric"] == METRIC].set_index(["dataset", "measure"])
+    near, *others = (part.loc[dataset].loc[leading(frame)[:12]] for dataset in DATASET_LABELS)
+    first, *labels = DATASET_LABELS.values()
+    found = [Interval(*row) for row in near[["spearman", "low", "high"]].to_numpy(float)]
+    of = {first: found, "top 10 %": near["top10"], "beside counts": near["beside_counts"]}
+    of |= {label: one["spearman"] for label, one in zip(labels, others, strict=True)}
+    return pd.DataFrame(of, near.index).reset_index()
+
+
+MEASURES = Study(
+    "Every train-free measure against every accuracy, beside counting",
+    measure,
+    fixed={"measures": (), "metrics": METRICS, "resamples": 200},
+    claims=claims,
+    figure=figure,
+    table=table,
+    note="With PGD 8/255 accuracy; scores are means of three seeds. Beside counts: the partial "
+    f"Spearman coefficient given the ranks of {', '.join(HELD_EQUAL)} and their squares. "
+    "The data has every measure, with every metric, Kendall's τ, nDCG, pick and first ten.",
+    needs=(BENCHMARK,),
+)

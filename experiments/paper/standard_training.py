@@ -1,0 +1,101 @@
+"""Kernel scores of cells that were trained without attacks, given counts.
+
+Protocol, written before this study was run. What led to it had been counted once, without interval:
+under APGD-CE at 1/255 the parameter count has a Spearman coefficient of about −.04 with the older
+table's accuracies, and given eight counts the NTK-score has .21 (clean images), .23 (attacked), .24
+(attacked twice). So the study says how sure these are on this table, not that they are new.
+
+1. Cells are those of the recording `space` that have the NTK-score (the kernel's Frobenius norm)
+   of all three kernels with every seed. Accuracies are the older table's on CIFAR-10.
+2. A kernel's number is the partial Spearman coefficient of its score, mean over the seeds, given
+   the eight counts of study `measures` and their squares.
+3. Judged is APGD-CE at 1/255 alone: attacked less clean, attacked twice less clean, each with the
+   interval over functions from the same resamples, widened to hold every seed's own difference.
+4. Such a claim holds if that interval is above 0 and the difference .02 or more; it is false if the
+   interval is below .02; else it is open.
+5. Clean accuracy and the other attacks at 1/255 are shown, to see if one attack stands alone.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from experiments.data import DATASET, KERNELS, OLDER, SPACE
+from experiments.frame import Claim, Interval, Stronger, Study
+from experiments.paper.contrasts import (
+    NOTABLE,
+    by_seed,
+    coefficients,
+    interval,
+    partial_coefficients,
+    sure_interval,
+)
+from experiments.paper.measures import HELD_EQUAL
+from experiments.plotting import COLUMN, annotate, metric_label, points
+from ntkscore.analysis.frames import cost_table
+
+JUDGED = "val_apgd_ce_1_acc"
+METRICS = ("val_acc", "val_fgsm_1_acc", "val_pgd_1_acc", "val_square_1_acc", JUDGED)
+LABELS = {"clean": "clean images", "robust": "attacked", "twice": "attacked twice"}
+
+
+def measure(at: Any) -> Iterator[dict[str, object]]:
+    """By metric and kernel: Spearman, that given counts, and the latter less the clean kernel's."""
+    rows = at.data.rows(at.run)
+    rows = rows[(rows["score"] == at.score) & rows["kernel"].isin(KERNELS)]
+    scores = by_seed(rows.astype({"kernel": str}), "kernel")
+    counts = cost_table(scores.index, SPACE)
+    accuracy = at.data.older.accuracies(DATASET, at.metric, [int(cell) for cell in scores.index])
+    given = partial_coefficients(scores, accuracy, counts[[*HELD_EQUAL]].to_numpy(float))
+    sizes = pd.concat({("params", 0): counts["params"]}, axis=1)
+    alone = coefficients(scores, accuracy) | coefficients(sizes, accuracy)
+    for what, found in {"spearman": alone, "given counts": given}.items():
+        for (kernel,), samples in found.items():
+            yield {"kernel": kernel, "what": what, **interval(samples)._asdict()}
+    for (kernel,), samples in given.items():
+        less = sure_interval(samples - given["clean",])
+        yield {"kernel": kernel, "what": "less clean", **less._asdict()}
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """Kernels at attacked images above those at clean ones, given counts."""
+    judged = frame[(frame["metric"] == JUDGED) & (frame["what"] == "less clean")]
+    for kernel in KERNELS[1:]:
+        (found,) = judged.loc[judged["kernel"] == kernel, [*Interval._fields]].to_numpy(float)
+        text = f"images {LABELS[kernel]}: the NTK-score knows more beside counts than at clean ones"
+        yield Claim(text, "", Interval(*found), Stronger(NOTABLE), ours=True)
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """By metric, Spearman coefficients of each kernel and of size; beside, those given counts."""
+    figure, axes = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.9 * COLUMN), sharey=True)
+    metrics = list(frame["metric"].unique())
+    kernels = {"params": "parameter count"} | LABELS
+    for axis, what in zip(axes, ("spearman", "given counts"), strict=True):
+        for shift, (kernel, label) in zip(np.linspace(-0.2, 0.2, 4), kernels.items(), strict=True):
+            rows = frame[(frame["what"] == what) & (frame["kernel"] == kernel)]
+            style = {"fmt": "o", "markersize": 3, "label": label}
+            points(axis, shift + np.arange(len(rows)), rows, **style)
+        axis.axhline(0, color="0.6", linewidth=0.6)
+        axis.set_xticks(range(len(metrics)), map(metric_label, metrics), rotation=30)
+    axes[0].set_ylabel("Spearman with accuracy")
+    axes[1].set_ylabel("partial, given eight counts")
+    annotate(figure, axes[0], "accuracy of cells trained without attacks", 4)
+    return figure
+
+
+STANDARD_TRAINING = Study(
+    "Kernel scores given counts, on cells trained without attacks",
+    measure,
+    cases={"metric": METRICS},
+    fixed={"run": "space", "score": "frobenius"},
+    claims=claims,
+    figure=figure,
+    note="Judged by a protocol that was written before the run, on APGD-CE at 1/255 alone. Its "
+    "coefficients had been seen before, their intervals had not.",
+    needs=(OLDER,),
+)

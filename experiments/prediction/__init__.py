@@ -1,1 +1,0 @@
-"""Robust accuracy predicted from that of a few trained networks."""

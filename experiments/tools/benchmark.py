@@ -1,0 +1,222 @@
+"""Seconds per cell beside PyTorch, the plain contraction and the machine's own speed.
+
+Everything is measured warm, in one process; compilation is measured apart.
+"""
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import typer
+
+from cells import Cell
+from cells.nasbench201.checkpoints import write_state_dict
+from cells.nasbench201.space import NASBench201
+from cells.space import Space
+from experiments.page import entry, markdown_table
+from experiments.recordings import FULL_FIDELITY, SMALL, Choices
+from experiments.tools.clock import (
+    in_turns,
+    matrix_product_rate,
+    peak_bytes,
+    prepared,
+    seconds,
+    spread_cells,
+    stack_flops,
+)
+from ntkscore.errors import InputError
+from ntkscore.kernels.gram import evaluate
+from ntkscore.run.devices import compiler_options
+from ntkscore.run.scorer import Batch
+
+TURNS = 7
+"""Runs of the clean kernel and of PyTorch's, in turns; the shortest of each counts, since whatever
+else a machine does makes a run longer."""
+COLUMNS = ("cell", "params", "clean", "stack", "torch", "contraction", "torch_error")
+"""One cell's warm seconds; NaN where a rival was left out."""
+
+
+def clean_kernel(space: Space, implementation: str) -> Callable[[Cell, Batch], jax.Array]:
+    """The clean kernel alone, compiled for every cell: (cell, batch) to N×N."""
+
+    @partial(jax.jit, compiler_options=compiler_options())
+    def kernel(digits: Any, variables: Any, images: Any, labels: Any) -> Any:
+        model = space.model((), variables, digits, images)
+        return evaluate(model, images, labels, implementation=implementation).gram[0]
+
+    return lambda cell, batch: kernel(
+        jnp.asarray(space.encode(cell)), batch.variables, batch.images, batch.labels
+    )
+
+
+def torch_network(space: NASBench201, cell: Cell, batch: Batch) -> tuple[Any, Any]:
+    """The cell's network in PyTorch with the batch's weights, and its normalised images."""
+    import torch  # type: ignore[import-not-found]
+
+    from experiments.tools import torch_reference
+
+    task = space.task
+    network = torch_reference.TorchNetwork(
+        cell, space.channels, space.cells_per_stage, task.num_classes
+    )
+    torch_reference.load(network, write_state_dict(batch.variables, cell, space.flax_network))
+    normalised = (np.asarray(batch.images) - np.array(task.mean)) / np.array(task.std)
+    images = torch.tensor(normalised, dtype=torch.float32).permute(0, 3, 1, 2).contiguous()
+    return network, images
+
+
+def torch_kernel(space: NASBench201, cell: Cell, batch: Batch) -> Callable[[], Any]:
+    """A function that computes the clean kernel in PyTorch with the same weights."""
+    from experiments.tools import torch_reference
+
+    network, images = torch_network(space, cell, batch)
+
+    def compute() -> Any:
+        torch_reference.calibrate(network, images)
+        return torch_reference.kernel(network, images)
+
+    return compute
+
+
+def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> dict[str, Any]:
+    """Medians, ratios and rates over some cells, and the timings of each under `cells`."""
+    space, scorer, batch = prepared(choices, device)
+    clean, plain = (clean_kernel(space, name) for name in ("layerwise", "contraction"))
+    torch = rivals and importlib.util.find_spec("torch") is not None
+
+    def stack(cell: Cell) -> Any:
+        return scorer.start([cell], batch).stacks
+
+    start = time.perf_counter()
+    jax.block_until_ready(stack(cells[0]))
+    compile_seconds = time.perf_counter() - start
+    for kernel in (clean, plain) if rivals else (clean,):
+        jax.block_until_ready(kernel(cells[0], batch))
+    rate = matrix_product_rate(device)
+    timings = []
+    for cell in cells:
+        row: dict[str, Any] = {"cell": cell.digits, "params": int(space.costs(cell)["params"])}
+        kernels: dict[str, Callable[[], Any]] = {"clean": partial(clean, cell, batch)}
+        if torch:
+            kernels["torch"] = torch_kernel(space, cell, batch)
+        row |= zip(kernels, in_turns([*kernels.values()], TURNS), strict=True)
+        row["stack"] = seconds(partial(stack, cell))
+        if torch:
+            reference = kernels["torch"]().numpy()
+            error = np.linalg.norm(clean(cell, batch) - reference) / np.linalg.norm(reference)
+            row["torch_error"] = float(error)
+        if rivals:
+            row["contraction"] = seconds(partial(plain, cell, batch), 1)
+        timings.append(row)
+    start = time.perf_counter()
+    jax.block_until_ready([stack(cell) for cell in cells][-1])
+    whole = time.perf_counter() - start
+    frame = pd.DataFrame(timings, columns=list(COLUMNS))
+    flops = sum(stack_flops(cell, space, scorer.config) for cell in cells)
+    return {
+        **{name: choices[name] for name in ("samples", "channels", "cells_per_stage")},
+        "device": device.device_kind,
+        "clean_seconds_median": float(frame["clean"].median()),
+        "stack_seconds_median": float(frame["stack"].median()),
+        "stack_seconds_per_cell": whole / len(cells),
+        "compile_seconds": compile_seconds,
+        "peak_bytes": peak_bytes(device),
+        "matrix_product_flops": rate,
+        "fraction_of_matrix_product": flops / whole / rate,
+        **{
+            f"clean_to_{rival}": float(np.exp(np.log(frame["clean"] / frame[rival]).mean()))
+            for rival in ("torch", "contraction")
+        },
+        "largest_error_to_torch": float(frame["torch_error"].max()),
+        "cells": frame.to_dict("records"),
+    }
+
+
+def benchmark(
+    device: Annotated[str | None, typer.Option(help="cpu, gpu or tpu; JAX's default.")] = None,
+    count: Annotated[int, typer.Option(help="Cells, spread over parameter counts.")] = 25,
+    full: Annotated[bool, typer.Option(help="The full fidelity.")] = True,
+    small: Annotated[bool, typer.Option(help="The small fidelity too.")] = True,
+    rivals: Annotated[bool, typer.Option(help="Time PyTorch and the contraction too.")] = True,
+    format: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> None:
+    """Time the clean kernel and the FGSM stack."""
+    chosen = jax.devices(device)[0] if device else jax.devices()[0]
+    fidelities = [FULL_FIDELITY] * full + [SMALL] * small
+    report = [measure(choices, spread_cells(count), chosen, rivals) for choices in fidelities]
+    if format == "json":
+        typer.echo(json.dumps(report, indent=1))
+        return
+    for summary in report:
+        rows = [[*map(entry, timing.values())] for timing in summary.pop("cells")]
+        typer.echo(markdown_table(COLUMNS, rows) + "\n")
+        typer.echo(markdown_table(("", ""), [(n, entry(v)) for n, v in summary.items()]) + "\n")
+
+
+def seconds_to_a_number(
+    module: str, arguments: Sequence[object] = (), environment: Mapping[str, str] | None = None
+) -> float:
+    """Seconds from the start of a module, in a process of its own, to its first line with a number.
+
+    Raises:
+        InputError: if it ends without one.
+    """
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        env=os.environ | (environment or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if any(character.isdecimal() for character in line):
+                elapsed = time.perf_counter() - start
+                process.stdout.read()
+                return elapsed
+    raise InputError(
+        f"expected a number from {' '.join(command[1:])}, but it ended with {process.returncode} "
+        "and none; run it alone to see why"
+    )
+
+
+def first_result(
+    cell: Annotated[str, typer.Option(help="Which cell.")] = "323133",
+    repeats: Annotated[int, typer.Option(help="Warm starts behind a median.")] = 3,
+) -> None:
+    """Time the way from the shell to a cell's first number.
+
+    `ntkscore score` prints every score of every kernel: once with nothing compiled before, then
+    again and again. The rival, where the interpreter has PyTorch, prints the clean kernel's norm
+    and smallest eigenvalue.
+    """
+    sizes = {name: SMALL[name] for name in ("channels", "cells_per_stage", "samples")}
+    options = [part for name, size in sizes.items() for part in (f"--{name}", size)]
+    arguments = ["score", cell, *(str(part).replace("_", "-") for part in options)]
+    with tempfile.TemporaryDirectory() as compiled:
+        cache = {
+            "JAX_COMPILATION_CACHE_DIR": compiled,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        ours = "ntkscore", [*arguments, "--format", "csv"], cache
+        cold, *warm = (seconds_to_a_number(*ours) for _ in range(1 + repeats))
+    times = {"cold": cold, "warm": statistics.median(warm)}
+    if importlib.util.find_spec("torch"):
+        rival = "experiments.tools.torch_reference", [cell, *sizes.values()]
+        times["torch"] = statistics.median(seconds_to_a_number(*rival) for _ in range(repeats))
+    for name, elapsed in times.items():
+        typer.echo(f"{name:8} {elapsed:.2f} s")

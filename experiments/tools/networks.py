@@ -1,0 +1,234 @@
+"""Networks that nothing here was written for, and the time and memory that their kernels take.
+
+ResNet-18, and a vision transformer 192 wide and 6 deep, as the examples of flax write them.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+from flax import linen as nn
+from jaxtyping import Array, Float, PyTree
+
+from experiments.page import entry, markdown_table
+from experiments.tools.clock import peak_bytes
+from ntkscore import ntk
+from ntkscore.errors import check_choice
+from ntkscore.model import Model, Points
+from ntkscore.run.targets import GIB
+
+CLASSES, PATCH = 10, 4
+SPREAD = 0.1
+"""Standard deviation of scales around one, and of shifts."""
+STAGES = (2, 2, 2, 2)
+Norm = Callable[..., Any]
+
+
+Network = tuple[Model, Float[Array, "m h w c"]]
+"""A network at its weights, and images for it."""
+
+
+def images_of(points: int, side: int = 32, dtype: Any = jnp.float32) -> Float[Array, "m h w 3"]:
+    """Images of random pixels in [0, 1]."""
+    shape = points, side, side, 3
+    return jnp.asarray(np.random.default_rng(0).uniform(size=shape), dtype)
+
+
+def drawn(shapes: PyTree, dtype: Any) -> PyTree:
+    """Random weights and statistics of these shapes, in which no scale is one and no shift zero.
+
+    Weights vary with their fan-in, scales and variances about one, shifts and means about zero.
+    """
+    rng = np.random.default_rng(1)
+
+    def one(path: tuple, leaf: Any) -> Array:
+        name, noise = jax.tree_util.keystr(path), rng.standard_normal(leaf.shape)
+        if "bias" in name or "mean" in name:
+            noise *= SPREAD
+        elif "scale" in name or len(leaf.shape) < 2:
+            noise = 1 + SPREAD * noise
+        else:
+            noise /= math.prod(leaf.shape[:-1]) ** 0.5
+        return jnp.asarray(noise, dtype)
+
+    return jax.tree_util.tree_map_with_path(one, shapes)
+
+
+def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Network:
+    """A model of a linen module in evaluation mode: its params, with all other variables fixed."""
+    shapes = jax.eval_shape(module.init, jax.random.key(0), images[:1])
+    variables = {name: drawn(part, images.dtype) for name, part in shapes.items()}
+    params = variables.pop("params")
+
+    def apply(params: PyTree, x: Array) -> Any:
+        return module.apply({"params": params, **variables}, x)
+
+    return Model(apply, params), images
+
+
+def blocks_of(stages: Iterable[int]) -> list[tuple[int, int]]:
+    """The width of each block, as a multiple of the first, and its stride."""
+    return [
+        (2**stage, 2 if stage > 0 and block == 0 else 1)
+        for stage, blocks in enumerate(stages)
+        for block in range(blocks)
+    ]
+
+
+def norm_of(kind: str, channels: int) -> Norm:
+    """`GroupNorm` of at most 32 groups, or `BatchNorm` by running averages."""
+    if kind == "batch":
+        return partial(nn.BatchNorm, use_running_average=True, momentum=0.9)
+    return partial(nn.GroupNorm, num_groups=min(32, channels // 2))
+
+
+class ResNetBlock(nn.Module):
+    """Two convolutions and a skip connection."""
+
+    filters: int
+    norm: Norm
+    strides: tuple[int, int] = (1, 1)
+
+    @nn.compact
+    def __call__(self, x):
+        conv, residual = partial(nn.Conv, use_bias=False), x
+        y = nn.relu(self.norm()(conv(self.filters, (3, 3), self.strides)(x)))
+        y = conv(self.filters, (3, 3))(y)
+        y = self.norm(scale_init=nn.initializers.zeros_init())(y)
+        if residual.shape != y.shape:
+            residual = conv(self.filters, (1, 1), self.strides, name="conv_proj")(residual)
+            residual = self.norm(name="norm_proj")(residual)
+        return nn.relu(residual + y)
+
+
+class ResNet(nn.Module):
+    """ResNet with a stem for CIFAR: no first stride, no max pooling."""
+
+    filters: int
+    norm: Norm
+    stages: tuple[int, ...] = STAGES
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(self.filters, (3, 3), use_bias=False, name="conv_init")(x)
+        x = nn.relu(self.norm(name="norm_init")(x))
+        for times, stride in blocks_of(self.stages):
+            x = ResNetBlock(self.filters * times, self.norm, (stride, stride))(x)
+        return nn.Dense(CLASSES)(jnp.mean(x, axis=(1, 2)))
+
+
+class MlpBlock(nn.Module):
+    """A perceptron at each token."""
+
+    hidden: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(x.shape[-1])(nn.gelu(nn.Dense(self.hidden)(x)))
+
+
+class EncoderBlock(nn.Module):
+    """Attention and a perceptron, each after a normalisation and beside a skip connection."""
+
+    heads: int
+
+    @nn.compact
+    def __call__(self, x):
+        y = nn.LayerNorm()(x)
+        x = x + nn.MultiHeadDotProductAttention(self.heads, deterministic=True)(y, y)
+        return x + MlpBlock(4 * x.shape[-1])(nn.LayerNorm()(x))
+
+
+class VisionTransformer(nn.Module):
+    """Patches, a class token, positions and layers."""
+
+    width: int
+    heads: int
+    layers: Callable[[Any, int], Any]
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(self.width, (PATCH, PATCH), (PATCH, PATCH), padding="VALID", name="embed")(x)
+        n, h, w, c = x.shape
+        token = self.param("cls", nn.initializers.zeros, (1, 1, c))
+        x = jnp.concatenate([jnp.tile(token, [n, 1, 1]), x.reshape(n, h * w, c)], axis=1)
+        x = x + self.param("pos_embedding", nn.initializers.normal(0.02), (1, h * w + 1, c))
+        x = self.layers(x, self.heads)
+        return nn.Dense(CLASSES, name="head")(nn.LayerNorm(name="encoder_norm")(x)[:, 0])
+
+
+def encoder(depth: int) -> Callable[[Any, int], Any]:
+    """Some blocks, one after the other."""
+
+    def layers(x: Any, heads: int) -> Any:
+        for layer in range(depth):
+            x = EncoderBlock(heads, name=f"encoderblock_{layer}")(x)
+        return x
+
+    return layers
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "resnet18": lambda: ResNet(64, norm_of("group", 64)),
+    "vit": lambda: VisionTransformer(192, 3, encoder(6)),
+}
+"""Modules by name."""
+
+
+def plain_kernel(model: Model, points: Points) -> Float[Array, "m m"]:
+    """The kernel of the logits' sum as its definition reads: the Jacobian, leaf by leaf."""
+    return _plain(model.apply, model.params, points)
+
+
+@partial(jax.jit, static_argnums=0)
+def _plain(apply: Any, params: Any, points: Points) -> Array:
+    def read(params: Any, point: Array) -> Array:
+        return jnp.sum(apply(params, point[None]))
+
+    jacobian = jax.vmap(jax.grad(read), (None, 0))(params, points)
+    rows = [leaf.reshape(len(points), -1) for leaf in jax.tree.leaves(jacobian)]
+    grams = [jnp.matmul(each, each.T, precision="highest") for each in rows]
+    return sum(grams[1:], grams[0])
+
+
+METHODS: dict[str, Callable[..., Any]] = {"ntk": ntk, "vmap(grad)": plain_kernel}
+
+
+def measure(name: str, method: str, points: int) -> tuple[float, float]:
+    """Seconds of a kernel's second computation, and the peak memory of its process in GiB."""
+    model, images = of_linen(NETWORKS[name](), images_of(points))
+    for _ in range(2):
+        start = time.perf_counter()
+        jax.block_until_ready(METHODS[method](model, images))
+        elapsed = time.perf_counter() - start
+    return elapsed, peak_bytes() / GIB
+
+
+def rows_of(names: Iterable[str], points: Iterable[int]) -> Iterator[list[str]]:
+    """A row for each network and number of points; each method has a process of its own."""
+    for name in names:
+        for count in points:
+            row = [name, str(count)]
+            for method in METHODS:
+                with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+                    row += map(entry, alone.submit(measure, name, method, count).result())
+            yield row
+
+
+def networks(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(NETWORKS)}.")] = None,
+    points: Annotated[list[int] | None, typer.Option(help="Numbers of images.")] = None,
+) -> None:
+    """Time the kernels of networks of one's own, beside the plain Jacobian."""
+    for name in names or ():
+        check_choice(name, tuple(NETWORKS), "the network")
+    head = "network", "points", *(f"{m}, {unit}" for m in METHODS for unit in ("s", "GiB"))
+    typer.echo(markdown_table(head, rows_of(names or NETWORKS, points or (16, 50, 150))))

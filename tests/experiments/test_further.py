@@ -1,0 +1,248 @@
+"""Studies of what follows from scores, on recorded scores and accuracies that are made up."""
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import rankdata
+
+from cells.darts import Darts, Genotype
+from cells.darts.genotype import OPERATIONS
+from experiments.data import DARTS_TABLE, SPACE, Data, functions_of
+from experiments.frame import Verdict
+from experiments.further import darts_measures, few_labels, training_beta
+from experiments.page import PAGE, sections_of
+from experiments.recordings import PROXIES
+from ntkscore.analysis.frames import network_table
+from ntkscore.analysis.paired import partial_spearman
+from ntkscore.data.downloads import SOURCES
+from ntkscore.kernels.joint import JOINT
+
+DOCS = Path(__file__).parents[2] / "docs" / "prediction.md"
+
+
+def verdicts(study: Any, frame: pd.DataFrame) -> list[Verdict]:
+    return [claim.verdict for claim in study.claims(frame)]
+
+
+SOUND = {("clean", 0): 0.6, ("pgd", 3): 0.4, ("pgd", 8): 0.3, ("pgd", 32): 0.1, ("pgd", 255): 0.0}
+SOUND |= {("fgsm", 3): 0.4, ("fgsm", 8): 0.3, ("draws", 3): 0.6, ("draws", 8): 0.5}
+
+
+def trained(changed: Mapping[tuple[str, int], float]) -> pd.DataFrame:
+    """Accuracies of networks of β = 0 and 1 and three seeds; those of β = 1 are given."""
+    rows = []
+    for seed, noise in enumerate((0.0, 0.01, 0.02)):
+        fragile = {key: value - 0.2 * (key[0] != "clean") + 0.1 for key, value in SOUND.items()}
+        for beta, found in ((0.0, fragile), (1.0, {**SOUND, **changed})):
+            rows += [
+                {"beta": beta, "seed": seed, "attack": attack, "radius": radius}
+                | {"accuracy": value + noise * (attack == "clean")}
+                for (attack, radius), value in found.items()
+            ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("changed", "place", "verdict"),
+    [
+        ({("pgd", 8): 0.2}, 0, "false"),
+        ({("clean", 0): 0.8}, 1, "false"),
+        ({("fgsm", 8): 0.2}, 2, "false"),
+        ({("draws", 3): 0.1}, 3, "false"),
+        ({("pgd", 255): 0.01}, 4, "false"),
+        ({("pgd", 32): 0.35}, 5, "false"),
+    ],
+)
+def test_accuracies_by_beta_decide_six_claims(
+    changed: dict[tuple[str, int], float], place: int, verdict: str
+) -> None:
+    study = training_beta.STUDY
+    expected = ["holds"] * 4 + ["holds when corrected"] * 2
+    assert verdicts(study, trained({})) == expected
+    found = verdicts(study, trained(changed))
+    assert found[place] == verdict
+    assert study.table is not None and len(study.table(trained({}))) == len(SOUND)
+
+
+def test_an_interval_of_seeds_is_their_range() -> None:
+    found = training_beta.over_seeds(pd.Series([0.1, 0.2, 0.6]))
+    assert tuple(found) == pytest.approx((0.3, 0.1, 0.6))
+
+
+@pytest.mark.thorough
+def test_small_trainings_end_in_their_claims(data_dir: Path) -> None:
+    sizes = {"cell": "000300", "train": 32, "test": 16, "epochs": 1, "batch": 16, "channels": 2}
+    study = training_beta.STUDY.at(seed=(0,), **sizes)
+    frame = study.frame(Data(data_dir))
+    assert frame["accuracy"].between(0, 1).all() and len(frame) == 2 * len(SOUND)
+    assert len(verdicts(study, frame)) == 6
+
+
+@pytest.fixture
+def darts(tmp_path: Path) -> pd.DataFrame:
+    """The study's rows where accuracies rise with the parameters, but for some noise."""
+    keys = Data(tmp_path).rows(darts_measures.TRAINED)["genotype"].unique()
+    space = Darts()
+    params = rankdata([space.costs(space.parse(key))["params"] for key in keys])
+    params += np.random.default_rng(0).normal(0, 2, len(params))
+    entries = []
+    for key, rank in zip(keys, params, strict=True):
+        genotype, accuracy = Genotype.parse(key), 30 + float(rank) / 100
+        normal, reduce = (
+            [[OPERATIONS[o], source] for o, source in cell] for cell in genotype.cells
+        )
+        entry = {"net": {"genotype": {"normal": normal, "reduce": reduce}}}
+        for attack in ("original", "adv"):
+            entry[f"test_ep_top1_{attack}"] = [accuracy] * 5
+            entry[f"max_test_top1_{attack}"] = accuracy
+        entries.append(entry)
+    (tmp_path / DARTS_TABLE).mkdir()
+    first, *others = SOURCES[DARTS_TABLE].contents
+    (tmp_path / DARTS_TABLE / first).write_text(json.dumps(entries))
+    for other in others:
+        (tmp_path / DARTS_TABLE / other).write_text("[]")
+    study = darts_measures.STUDY.at(resamples=10, permutations=10)
+    return study.frame(Data(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_count_that_darts_accuracies_follow_is_found(darts: pd.DataFrame) -> None:
+    study = darts_measures.STUDY
+    frame = darts.set_index(["networks", "measure"])
+    assert frame.loc[("C = 16, L = 8", "params"), "tau"] > 0.95
+    assert (frame["cells"] == 223).all() and frame["tau"].abs().max() <= 1
+    # Noise is left beside counts that hold the accuracies, and nothing beside equal size.
+    assert frame["beside"].abs().max() < 0.4
+    counts = len(darts_measures.COUNTED)
+    assert (frame["beside"].isna().groupby("networks").sum() == counts).all()
+    claims = list(study.claims(darts))
+    assert len(claims) == 7 and claims[4].verdict == "holds"
+    assert {claim.verdict for claim in claims[:4]} == {"false"}  # of the printed coefficients
+    assert study.table is not None and study.table(darts)["measure"].iloc[0] == "params"
+    assert study.figure is not None and len(study.figure(darts).axes) == 2
+
+
+def test_tau_within_tenths_is_over_the_pairs_of_a_tenth() -> None:
+    rng = np.random.default_rng(0)
+    params = rng.permutation(40).astype(float)
+    values, accuracy = rng.normal(size=(2, 40))
+    signs = [
+        (np.sign(values[i] - values[j]), np.sign(accuracy[i] - accuracy[j]))
+        for tenth in np.array_split(np.argsort(params), 10)
+        for i, j in itertools.combinations(tenth, 2)
+    ]
+    found = darts_measures.within_tenths(values, accuracy, params, 500, 0)
+    assert found.value == pytest.approx(np.mean([x * a for x, a in signs]))
+    assert found.low < found.value < found.high
+
+
+def test_partial_coefficients_of_many_measures_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    values, given, accuracy = (
+        rng.normal(size=(30, 4)),
+        rng.normal(size=(30, 2)),
+        rng.normal(size=30),
+    )
+    found = darts_measures.partials(values, accuracy, given)
+    expected = [partial_spearman(each, accuracy, given, squares=True) for each in values.T]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    return pd.concat([Data(Path()).rows(name) for name in ("space", *PROXIES)])
+
+
+@pytest.fixture(scope="module")
+def scores(rows: pd.DataFrame) -> pd.DataFrame:
+    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+
+
+@pytest.mark.slow
+def test_what_the_accuracies_follow_is_learnt(rows: pd.DataFrame, scores: pd.DataFrame) -> None:
+    """Accuracies rise with the parameters, and with a kernel's trace."""
+    logs = np.log(scores[["params", "clean.trace"]].fillna(1))
+    noise = np.random.default_rng(0).normal(0, 1e-3, len(scores))
+    accuracy = (0.3 + 0.02 * logs["params"] + 0.01 * logs["clean.trace"]).to_numpy() + noise
+    table = SimpleNamespace(accuracies=lambda dataset, metric, cells: accuracy)
+    data = SimpleNamespace(rows=lambda name: rows, table=table)
+    at = SimpleNamespace(accuracies="cifar10", labels=(10, 20), draws=2, seed=0, runs=("all",))
+    frame = pd.DataFrame(few_labels.measure(SimpleNamespace(**vars(at), data=data)))
+    found = frame.set_index(["quantity", "labels", "way"])["median"]
+    whole = found["spearman", 20, few_labels.EVERYTHING]
+    assert whole > 0.95 > found["spearman", 20, few_labels.COUNTS]
+    assert 0.7 < found["covered", 20, few_labels.EVERYTHING] <= 1
+    gain = found["gain", 20, "kernels, beside counts"]
+    assert gain > 0 and abs(gain - (whole - found["spearman", 20, few_labels.COUNTS])) < 0.1
+    assert (frame["low"] <= frame["median"]).all() and (frame["median"] <= frame["high"]).all()
+    assert set(frame["way"]) == {*few_labels.ways(scores), *few_labels.PARTS}
+
+
+def test_a_label_does_not_test() -> None:
+    seen: list[Any] = []
+
+    def guess(places: np.ndarray, accuracies: np.ndarray) -> pd.DataFrame:
+        seen.append((places, accuracies))
+        mean = np.zeros(100)
+        mean[places] = mean[places ^ 1] = accuracies
+        return pd.DataFrame({"mean": mean})
+
+    # Cells 2k and 2k + 1 are one function, of one accuracy.
+    true = np.repeat(np.random.default_rng(0).uniform(size=50), 2)
+    (row,) = few_labels.of_draw({"way": guess}, true, (30,), np.arange(100) // 2, 3, 0)
+    places, told = seen[0]
+    assert len(set(places)) == 30 and (told == true[places]).all()
+    assert row["spearman"] == 0  # a way that only repeats its labels knows nothing
+
+
+def test_kernels_are_told_from_other_measures(scores: pd.DataFrame) -> None:
+    assert few_labels.of_kernel("robust.frobenius") and few_labels.of_kernel("cross.sigma_min")
+    assert few_labels.of_kernel("joint_clean@0.5.trace")
+    assert not few_labels.of_kernel("clean.naswot") and not few_labels.of_kernel("params")
+    parts = few_labels.parts(scores)
+    everything = set(parts[few_labels.EVERYTHING])
+    kernels = {name for name in everything if few_labels.of_kernel(name)}
+    assert set(parts[few_labels.BUT_KERNELS]) == everything - kernels
+    assert set(parts[few_labels.KERNELS_AND_COUNTS]) - set(parts[few_labels.COUNTS]) == kernels
+    assert parts[few_labels.STRUCTURE].to_numpy().sum(1).tolist() == [6] * len(scores)
+    assert len(functions_of(scores.index)) == len(scores)
+
+
+def predicted(shift: float) -> pd.DataFrame:
+    """Medians that lie at each aim, and FLAN's with intervals above it, but for a shift."""
+    rows = []
+    for name, aims in few_labels.AIMS.items():
+        rows += [(name, "spearman", size, aim) for size, aim in aims.items()]
+        rows += [(name, "top10", 50, few_labels.AIM_TOP[50]), (name, "covered", 50, 0.9)]
+    rows += [(few_labels.CLEAN, "spearman", n, at + 0.01) for n, at in few_labels.FLAN.items()]
+    frame = pd.DataFrame(rows, columns=["accuracies", "quantity", "labels", "median"])
+    frame["median"] += shift
+    ends = {"low": frame["median"] - 0.005, "high": frame["median"] + 0.005}
+    return frame.assign(way=few_labels.EVERYTHING, **ends)
+
+
+def test_aims_are_reached_or_not() -> None:
+    assert verdicts(few_labels.STUDY, predicted(1e-9)) == ["holds"] * 12
+    missed = verdicts(few_labels.STUDY, predicted(-1e-4))
+    assert missed == ["false"] * 8 + ["holds"] * 4
+    assert verdicts(few_labels.STUDY, predicted(-0.01))[-3:] == ["open"] * 3
+
+
+def test_the_documentations_table_is_the_pages() -> None:
+    section = sections_of(PAGE).get("few-labels")
+    if section is None:
+        pytest.skip(
+            f"{PAGE.name} has no section few-labels: python -m experiments report few-labels"
+        )
+    pattern = r"^\| (\w[\w-]+, .+?) \| ((?:0\.\d{3} \| ){4}0\.\d{3}) \|$"
+    rows = re.findall(pattern, DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == 14
+    assert set(rows) <= set(re.findall(pattern, section, re.MULTILINE))
