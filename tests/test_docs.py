@@ -16,6 +16,7 @@ from tiny import invoke
 from typer.main import get_command
 
 from attacks import ATTACKS
+from experiments.data import Data
 from ntkscore.cli import app_for
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.measures import MEASURES
@@ -98,6 +99,16 @@ def test_the_theorys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     term, _ = capsys.readouterr().out.splitlines()
     assert 0 < float(term) < 3
     assert max(names["trained"].progressive) < 0.2
+
+
+@pytest.mark.slow
+def test_the_recipes_study_runs(data_dir: Path) -> None:
+    ((_, code),) = blocks(ROOT / "CONTRIBUTING.md")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    study = names["STUDY"].at(every=50, dataset=("cifar10",))
+    (claim,) = study.claims(study.frame(Data(data_dir)))
+    assert (claim.verdict, claim.ours) == ("holds", True) and len(study.settings) == 3
 
 
 @pytest.mark.slow
