@@ -36,22 +36,11 @@ from experiments.plotting import COLUMN, DATASET_LABELS, annotate, metric_label,
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.score_names import DEFAULT
 
-COUNTS = ("params", "layers", "path_convs", "path_pools", "longest_path", "field")
-OF_FEATURES = (
-    "network.synflow",
-    "clean.naswot",
-    "clean.expressivity",
-    "robust.expressivity",
-    "clean.jacov",
-    "robust.jacov",
-    "clean.epe_nas",
-)
-OF_KERNELS = (
-    "clean.lambda_min_normalized",
-    "robust.lambda_min_normalized",
-    "clean.effective_rank",
-)
-OF_PASSES = ("clean.trainability", "clean.vkdnw", "clean.fisher_entropy", "clean.zico")
+COUNTS = "params", "layers", "path_convs", "path_pools", "longest_path", "field"
+EXPRESSIVITY, JACOV = (("clean." + name, "robust." + name) for name in ("expressivity", "jacov"))
+OF_FEATURES = "network.synflow", "clean.naswot", *EXPRESSIVITY, *JACOV, "clean.epe_nas"
+OF_KERNELS = "clean.lambda_min_normalized", "robust.lambda_min_normalized", "clean.effective_rank"
+OF_PASSES = "clean.trainability", "clean.vkdnw", "clean.fisher_entropy", "clean.zico"
 """Measures that take passes of their own: a run has them with `--proxies` only."""
 USUAL = COUNTS + OF_FEATURES + OF_KERNELS
 TERMS = USUAL + OF_PASSES

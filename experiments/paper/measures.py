@@ -36,16 +36,8 @@ from ntkscore.measures.declaration import direction_of
 
 RECORDINGS = ("space", *PROXIES)
 """Recordings of the same networks: measures beside the kernels, and those with other passes."""
-HELD_EQUAL = (
-    "params",
-    "layers",
-    "paths",
-    "path_convs",
-    "path_pools",
-    "shortest_path",
-    "longest_path",
-    "field",
-)
+PATHS = "paths", "path_convs", "path_pools", "shortest_path", "longest_path"
+HELD_EQUAL = "params", "layers", *PATHS, "field"
 """Counts that the partial correlation holds equal, by their ranks and the squares of these."""
 SUMS = {
     "params+layers+path_pools+field": "four counts",

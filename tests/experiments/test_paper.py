@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import pytest
+from experiments.ours.sweep import peaks
+from experiments.paper.picks import Picks, summary
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cells import EDGES, SIZE, Cell
-from experiments.ours.sweep import peaks
 from experiments.paper import search, sparsity
 from experiments.paper.accuracies import peak_findings
 from experiments.paper.contrasts import NOTABLE, SEEDS, Contrast, contrast
-from experiments.paper.picks import Picks, summary
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.paper.top_operations import best_accuracies, commonest, top_operations
