@@ -75,7 +75,7 @@ def test_the_default_beats_counting_parameters(data: Data) -> None:
             worth.loc[(default_score.FIXED[name], dataset)] for name in (str(DEFAULT), "params")
         )
         assert (default - params)["spearman"] > 0.09 and (default - params)["top10"] > 0.05
-    assert set(
-        frame.loc[frame["tested"] == DATASET].groupby(["seed", "split"])["way"].nunique()
-    ) == {2 * len(default_score.FAMILIES) + len(default_score.FIXED)}
+    ways = 2 * len(default_score.FAMILIES) + len(default_score.FIXED)
+    halves = frame[frame["tested"] == DATASET].groupby(["seed", "split"])
+    assert set(halves["way"].nunique()) == {ways}
     assert set(HELD_EQUAL) > set(default_score.COUNTS) and OF_A_RUN in default_score.FAMILIES
