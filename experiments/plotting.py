@@ -17,6 +17,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 COLUMN = 3.4
 """Width of a paper's column in inches."""
@@ -102,7 +103,7 @@ def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> l
 
 
 def points(
-    axis: Axes, places: Sequence[float], rows: pd.DataFrame, across: bool = False, **style: Any
+    axis: Axes, places: ArrayLike, rows: pd.DataFrame, across: bool = False, **style: Any
 ) -> None:
     """Draw numbers with their intervals, which lie across or upright.
 

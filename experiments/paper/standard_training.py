@@ -43,7 +43,7 @@ METRICS = ("val_acc", "val_fgsm_1_acc", "val_pgd_1_acc", "val_square_1_acc", JUD
 LABELS = {"clean": "clean images", "robust": "attacked", "twice": "attacked twice"}
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By metric and kernel: Spearman, that given counts, and the latter less the clean kernel's."""
     rows = at.data.rows(at.run)
     rows = rows[(rows["score"] == at.score) & rows["kernel"].isin(KERNELS)]

@@ -152,7 +152,7 @@ def test_what_a_convention_does_to_a_coefficient() -> None:
     assert conventions.kind(down, up, sure) == "turns the sign"
     assert conventions.kind(up, up, sure) == "moves it by more than 0.05"
     assert conventions.kind(up, up, unsure) == "neither"
-    usual = dict.fromkeys(conventions.CHOICES, "x")
+    usual: dict[str, str] = dict.fromkeys(conventions.CHOICES, "x")
     assert conventions.options(usual, usual) == "default"
     assert conventions.options(usual | {"bn": "init", "attack": "pgd"}, usual) == (
         "--bn init --attack pgd"
