@@ -165,8 +165,8 @@ def figure(frame: pd.DataFrame) -> Figure:
                 of = [kernel._replace(attack=attack) for kernel in levels]
                 rows = less[less["metric"] == METRIC].loc[of]
                 style |= {"color": COLOURS[METRIC], "label": f"kernel under {attack.upper()}"}
-                fill = {"markerfacecolor": "white" if attack == "fgsm" else COLOURS[METRIC]}
-                points(below, shift + np.arange(1, len(kernels)), rows, **style, **fill)
+                style["markerfacecolor"] = "white" if attack == "fgsm" else COLOURS[METRIC]
+                points(below, shift + np.arange(1, len(kernels)), rows, **style)
         grey_band(below, NOTABLE)
         for axis, labels in ((above, []), (below, list(map(str, kernels)))):
             axis.set_xticks(range(len(kernels)), labels or [""] * len(kernels))
