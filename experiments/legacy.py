@@ -39,7 +39,6 @@ from experiments.study import (
     check_data,
     write_outcome,
 )
-from experiments.theory.studies import THEORY
 from experiments.training import beta, corruptions, differentiable, proof
 from ntkscore.cli.display import input_errors
 from ntkscore.paths import data_home
@@ -129,14 +128,13 @@ PREDICTION = {
         "Accuracies predicted on one space from those of another", few_across.run
     ),
 }
-ALL = EXPERIMENTS | THEORY | TRAINING | DARTS | PREDICTION
+ALL = EXPERIMENTS | TRAINING | DARTS | PREDICTION
 
 PAGES = {
     "report": (
         *(EXPERIMENTS, "the paper's statements beside our measurements"),
         (BENCHMARK, OLDER),
     ),
-    "theory": (THEORY, "the theory's statements beside our measurements", ("mnist", DATASET)),
     "training": (TRAINING, "those that train networks, on CIFAR-10", (DATASET, BENCHMARK)),
     "darts": (
         *(DARTS, "DARTS cells, trained adversarially, from the table Tiny-RobustBench"),

@@ -76,7 +76,6 @@ def test_list_names_them_all() -> None:
     [
         ("report", (), ("`ntkscore fetch nas-robbench-201`", "acc.json of Jung")),
         ("report", ("nas-robbench-201",), ("got no robustness-dataset/: put acc.json of Jung",)),
-        ("theory", (), ("`ntkscore fetch mnist`", "`ntkscore fetch cifar10`")),
         ("training", ("cifar-10-batches-py",), ("got no nas-robbench-201/:",)),
         ("darts", ("nas-robbench-201",), ("`ntkscore fetch tiny-robustbench`",)),
         ("top-operations", (), ("`ntkscore fetch nas-robbench-201`",)),
@@ -184,8 +183,6 @@ def test_says_where_tables_and_recordings_are_missing(data_dir: Path, tmp_path: 
     result = runner.invoke(app, ["sparsity", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "got no nas-robbench-201/: run `ntkscore fetch nas-robbench-201`" in result.stderr
-    without = runner.invoke(app, ["theory", "--data-dir", str(tmp_path), "--out", str(tmp_path)])
-    assert without.exit_code == 2 and "error: expected" in without.stderr
     options = ["--data-dir", str(data_dir), "--results", str(tmp_path)]
     missing = runner.invoke(app, ["sweep", *options])
     assert missing.exit_code == 2
