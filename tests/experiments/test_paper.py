@@ -18,7 +18,7 @@ from experiments.paper.contrasts import NOTABLE, SEEDS, Contrast, contrast
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.paper.top_operations import best_accuracies, commonest, top_operations
-from experiments.study import functions_of
+from experiments.data import functions_of
 from ntkscore.analysis.paired import Difference, difference
 
 
