@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cells import EDGES, SIZE, Cell
+from experiments.data import functions_of
 from experiments.paper import search, sparsity
 from experiments.paper.accuracies import peak_findings
 from experiments.paper.contrasts import NOTABLE, SEEDS, Contrast, contrast
 from experiments.paper.ranks import agreements, ranks
 from experiments.paper.sparsity import best_by_sparsity
 from experiments.paper.top_operations import best_accuracies, commonest, top_operations
-from experiments.data import functions_of
 from ntkscore.analysis.paired import Difference, difference
 
 
