@@ -9,7 +9,6 @@ steps: they evaluate several networks at a time.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -208,26 +207,35 @@ def chosen(
         yield at.way, "", len(robust), [int(robust.idxmax())], TABLE_2["", at.way]
 
 
+def standard_errors(apart: float, error: float) -> float:
+    """How far a printed mean is from ours, in errors of a difference of two means like ours.
+
+    Rounding is taken off. Where all runs end alike, any distance is beyond chance.
+    """
+    beyond = max(apart - ROUNDING, 0.0)
+    if error == 0:
+        return np.inf if beyond > 0 else 0.0
+    return beyond / (2**0.5 * error)
+
+
 def measure(at: Any) -> Iterator[dict[str, object]]:
     """Accuracies of the chosen cells, a row per method, guide and metric.
 
     Columns: mean over the runs, or seeds; `low` and `high`, which hold 95 % of these; the printed
-    mean; and `errors`, how far that is from ours beyond rounding, in standard errors of a
-    difference of two means that are as uncertain as ours. Of a printed row the cells are all
-    that have it, up to a distance in each of the five accuracies.
+    mean; and `errors`, how far that is from ours. Of a printed row the cells are all that have
+    it, up to a distance in each of the five accuracies.
     """
     everything = range(SIZE)
     accuracies = {m: at.data.table.accuracies(at.dataset, m, everything) for m in METRICS}
     for method, guide, queries, cells, known in chosen(at, accuracies):
         named = " ".join(dict.fromkeys(Cell(cell).digits for cell in cells[:5]))
         way = {"method": method, "guide": guide, "queries": queries, "runs": len(cells)}
-        for (metric, accuracy), printed in zip_longest(accuracies.items(), known, fillvalue=np.nan):
-            found = accuracy[cells]
+        printed_by: dict[str, float] = dict(zip(METRICS, known, strict=False))
+        for metric, accuracy in accuracies.items():
+            found, printed = accuracy[cells], printed_by.get(metric, np.nan)
             low, high = np.quantile(found, [0.025, 0.975])
             deviation = found.std(ddof=1) if len(found) > 1 else np.nan
-            error, beyond = deviation / len(found) ** 0.5, abs(found.mean() - printed) - ROUNDING
-            # All runs may end alike: then any distance is beyond all chance.
-            errors = max(beyond, 0) / (2**0.5 * error) if error else np.inf if beyond > 0 else 0.0
+            error, apart = deviation / len(found) ** 0.5, abs(found.mean() - printed)
             yield way | {
                 "cells": named,
                 "metric": metric,
@@ -236,7 +244,7 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
                 "high": high,
                 "error": error,
                 "printed": printed,
-                "errors": errors,
+                "errors": standard_errors(apart, error),
             }
 
 

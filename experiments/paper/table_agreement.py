@@ -26,19 +26,22 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
 
     The older table's clean accuracies are missing unless `acc.json` lies beside its download.
     """
-    table, older = at.data.table, at.data.older
-    cells = table.own
+    cells = at.data.table.own
+    tables = {"": at.data.table, "*": at.data.older}
     columns = {
-        name: table.accuracies(at.dataset, metric, cells) for name, metric in METRICS.items()
+        name + mark: table.accuracies(at.dataset, metric, cells)
+        for mark, table in tables.items()
+        for name, metric in METRICS.items()
+        if metric in table.metrics(at.dataset)
     }
-    for name, metric in METRICS.items():
-        there = metric in older.metrics(at.dataset)
-        found = older.accuracies(at.dataset, metric, cells) if there else len(cells) * [np.nan]
-        columns[f"{name}*"] = np.asarray(found)
-    for (first, second), printed in zip(combinations(columns, 2), PRINTED, strict=True):
-        found = agreement(columns[first], columns[second], **bootstrap(cells, at.seed))
-        ends = {"low": found.spearman_low, "high": found.spearman_high, "printed": printed}
-        yield {"first": first, "second": second, "spearman": found.spearman, **ends}
+    names = [name + mark for mark in tables for name in METRICS]
+    for pair, printed in zip(combinations(names, 2), PRINTED, strict=True):
+        row = {"first": pair[0], "second": pair[1], "printed": printed}
+        if columns.keys() >= set(pair):
+            found = agreement(*(columns[name] for name in pair), **bootstrap(cells, at.seed))
+            row |= {"spearman": found.spearman}
+            row |= {"low": found.spearman_low, "high": found.spearman_high}
+        yield row
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:

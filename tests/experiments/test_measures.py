@@ -1,4 +1,4 @@
-"""The table of all measures, the protocol behind the default score, and the search by it."""
+"""The table of all measures, and the protocol behind the default score."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from experiments.ours import default_score, measures, train_free_search
+from experiments.ours import default_score, measures
 from experiments.ours.default_score import Means, candidates, criterion, simplest, worth
-from experiments.study import DATASET, METRIC, METRICS, Outcome, Study
+from experiments.study import METRIC, METRICS, Outcome, Study
 from ntkscore.analysis.score_names import DEFAULT
 
 TERMS = ("params", "layers", "field", "longest_path")
@@ -113,28 +113,3 @@ def test_every_way_of_choosing_is_tested_on_the_same_halves(
     assert set(outcome.frame.groupby(["seed", "split"])["way"].nunique()) == {len(ways)}
     assert set(measures.HELD_EQUAL) > set(default_score.COUNTS)
     assert outcome.configuration["chosen"]["terms of a usual run"] == str(DEFAULT)
-
-
-def test_the_cell_taken_is_the_best_scored_or_the_most_accurate_of_those_looked_up() -> None:
-    accuracy = pd.Series([0.9, 0.1, 0.5, 0.4, 0.3], index=CELLS)
-    picked = [
-        train_free_search.picked(SCORES, accuracy, CELLS[:4], queries) for queries in (0, 1, 2, 3)
-    ]
-    assert picked == [11, 11, 7, 7]
-    assert train_free_search.picked(SCORES, accuracy, CELLS, 5) == 3
-
-
-@pytest.mark.thorough
-def test_every_way_of_choosing(study: Study, outcome_of: Callable[[str], Outcome]) -> None:
-    frame = outcome_of("train-free-search").frame
-    assert frame["scored"].max() == 5_234
-    accuracy = study.table.accuracies(DATASET, METRIC, [int(c) for c in frame["cell"]])
-    np.testing.assert_array_equal(frame[DATASET], accuracy)
-    best = max(study.table.accuracies(DATASET, METRIC))
-    assert (frame.loc[frame["rank"] == 1, DATASET] == best).all()
-    # More accuracies to choose from never make a choice worse.
-    asked = frame[frame["queries"] > 0].sort_values("queries")
-    for _, part in asked.groupby(["method", "start", "scored"]):
-        assert part[DATASET].is_monotonic_increasing
-    whole = frame[frame["method"] == train_free_search.EVERYTHING].set_index("queries")
-    assert whole.loc[[0, 10, 50], "rank"].tolist() == [34, 4, 1]
