@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, DATASET, OLDER, bootstrap
-from experiments.frame import Claim, Study, Within, exact
+from experiments.frame import Claim, Study, Within, exact, number
 from experiments.plotting import COLUMN
 from ntkscore.analysis.agreement import agreement
 
@@ -63,7 +63,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ours[i, j] = ours[j, i] = row.spearman
         for x, y in ((i, j), (j, i)):
             colour = "white" if row.spearman < 0.5 else "black"
-            text = f"{row.spearman:.3f}\n({row.printed:.3f})"
+            text = f"{number(row.spearman) or '–'}\n({number(row.printed)})"
             axis.text(x, y, text, ha="center", va="center", fontsize=7, color=colour)
     axis.imshow(ours, cmap="cividis", vmin=0, vmax=1)
     axis.set_xticks(range(len(names)), names)
