@@ -40,9 +40,9 @@ plt.rcParams |= STYLE | {
 def metric_label(metric: str) -> str:
     """Label of a metric in figures: "PGD 8/255" for `val_pgd_8_acc`."""
     name = metric_name(metric)
-    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").partition("_")
+    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").rpartition("_")
     others = {"val_acc": "clean", "autoattack": "AutoAttack", "robust_mean": "mean robust"}
-    return others.get(name, f"{attack.upper()} {levels}/255")
+    return others.get(name, f"{attack.upper().replace('_', '-')} {levels}/255")
 
 
 SCORE_LABELS = {
