@@ -235,7 +235,8 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Whether the medians reach what we set out for, and FLAN's are surely passed."""
     known = frame[frame["way"] == EVERYTHING]
-    known = known.set_index(["accuracies", "quantity", "labels"])[["median", "low", "high"]]
+    known = known.set_index(["accuracies", "quantity", "labels"]).sort_index()
+    known = known[["median", "low", "high"]]
 
     def aimed(text: str, place: tuple[str, str, int], aim: float) -> Claim:
         return Claim(text, "", exact(known.loc[place, "median"]), Within(low=aim), ours=True)

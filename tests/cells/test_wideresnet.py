@@ -198,7 +198,7 @@ def test_sizes_are_those_that_are_published(data_dir: Path) -> None:
             agreeing += 1
         else:
             differing.add(name)
-    # Printed sizes that are not those of the printed stages: see experiments/darts/printed.py.
+    # Printed sizes that are not those of the printed stages.
     assert differing == {
         "14-14-7x5-7-3",
         "17-17-8x7-9-4",
