@@ -32,9 +32,10 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # The longest, before a release: runs killed and resumed, several devices and processes, every
-# theory experiment in small.
-thorough: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PARALLEL) -m thorough
+# theory experiment in small, well-known PyTorch networks.
+thorough: $(VENV)/.installed $(ORACLES)/.installed
+	$(BIN)/python -m pytest $(PARALLEL) -m "thorough and not oracle"
+	$(ORACLES)/bin/python -m pytest $(PARALLEL) -m "thorough and oracle"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
@@ -44,7 +45,7 @@ check: $(VENV)/.installed
 # The tests that compare with PyTorch and neural-tangents, which have an environment of their own,
 # compiled as users compile.
 oracles: $(ORACLES)/.installed
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(ORACLES)/bin/python -m pytest $(PARALLEL) -m oracle
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(ORACLES)/bin/python -m pytest $(PARALLEL) -m "oracle and not thorough"
 
 # The tests that compile for GPUs and TPUs that are not at hand; their compilers have an environment
 # of their own.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from experiments import legacy, page, recordings
+from experiments import page, recordings
 from experiments.data import RECORDED, Data
 from experiments.frame import Study
 from experiments.further import FURTHER
@@ -86,7 +86,6 @@ def _register(name: str, study: Study) -> None:
 
 for _name, _study in STUDIES.items():
     _register(_name, _study)
-legacy.register(app)
 
 
 @app.command("report")

@@ -35,7 +35,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        if self.low == self.high:
+        if not self.low < self.high:
             return number(self.value)
         return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
 

@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
+from experiments.statistics import mean
 from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import DATASETS
 from ntkscore.explore.pictures import STYLE
@@ -17,6 +18,8 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+from numpy.typing import ArrayLike
 
 COLUMN = 3.4
 """Width of a paper's column in inches."""
@@ -38,9 +41,9 @@ plt.rcParams |= STYLE | {
 def metric_label(metric: str) -> str:
     """Label of a metric in figures: "PGD 8/255" for `val_pgd_8_acc`."""
     name = metric_name(metric)
-    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").partition("_")
+    attack, _, levels = name.removeprefix("val_").removesuffix("_acc").rpartition("_")
     others = {"val_acc": "clean", "autoattack": "AutoAttack", "robust_mean": "mean robust"}
-    return others.get(name, f"{attack.upper()} {levels}/255")
+    return others.get(name, f"{attack.upper().replace('_', '-')} {levels}/255")
 
 
 SCORE_LABELS = {
@@ -91,6 +94,64 @@ def annotate(figure: Figure, axis: Axes, below: str, columns: int, **style: floa
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, **style)
 
 
+def lines(
+    axis: Axes,
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str = "",
+    label: str = "{}",
+    log: str = "",
+    **style: Any,
+) -> None:
+    """Draw means over the seeds with their 95 % intervals, a line for each value of a column.
+
+    Lines for numbers have an order, which their colours show, from light to dark.
+
+    Args:
+        axis: where.
+        frame: rows with a seed each.
+        x, y: columns.
+        by: the column of which each value has a line; one line if left out.
+        label: the legend's text, with {} for that value.
+        log: axes that are logarithmic: "", "x", "y" or "xy".
+        style: of the lines, as Matplotlib has it.
+    """
+    parts = list(frame.groupby(by, sort=False)) if by else [("", frame)]
+    ordered = by and pd.api.types.is_numeric_dtype(frame[by]) and len(parts) > 1
+    shades = plt.get_cmap("viridis_r")(np.linspace(0.1, 1, len(parts)))
+    for i, (value, part) in enumerate(parts):
+        found = {at: mean(one) for at, one in part.groupby(x)[y]}
+        middle, low, high = np.array(list(found.values())).T
+        given = {"color": shades[i] if ordered else COLOURS[i], "fmt": "o-", "ms": 3} | style
+        bars = np.array([middle - low, high - middle])
+        axis.errorbar(list(found), middle, bars, label=label.format(value), capsize=2, **given)
+    if "x" in log:
+        axis.set_xscale("log")
+        mark_values(axis, sorted(frame[x].unique()))
+    if "y" in log:
+        axis.set_yscale("log")
+
+
+def mark_values(axis: Axes, values: Sequence[float], least: float = 0.12) -> None:
+    """Label the horizontal axis at these values alone, where labels do not run into each other.
+
+    Args:
+        axis: whose scale is set.
+        values: ascending.
+        least: distance of two labels, as a share of the axis.
+    """
+    places = axis.transScale.transform([(value, 1) for value in values])[:, 0]
+    least *= places[-1] - places[0]
+    labels, last = [], -np.inf
+    for value, place in zip(values, places, strict=True):
+        free = place - last >= least
+        labels.append(f"{value:g}" if free else "")
+        last = place if free else last
+    axis.set_xticks(values, labels)
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
 def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write a figure, and close it; the stem is the path of the files without their ending."""
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +163,7 @@ def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "svg")) -> l
 
 
 def points(
-    axis: Axes, places: Sequence[float], rows: pd.DataFrame, across: bool = False, **style: Any
+    axis: Axes, places: ArrayLike, rows: pd.DataFrame, across: bool = False, **style: Any
 ) -> None:
     """Draw numbers with their intervals, which lie across or upright.
 

@@ -463,6 +463,13 @@ def test_transposed_convolutions_in_groups(
 
 
 @pytest.mark.usefixtures("double")
+def test_windows_of_unequal_sizes_ask_for_no_64_bit_indices(torch: ModuleType, nn: Any) -> None:
+    pooled = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(4), nn.Flatten())
+    points = np.random.default_rng(0).uniform(size=(2, 8, 8, 3)).astype(np.float32)
+    model = ntkscore.from_torch(pooled, points)
+    model.apply(model.params, points)  # a warning would be an error
+
+
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_all_steps_of_recurrent_layers(torch: ModuleType, nn: ModuleType, kind: str) -> None:
     class Steps(nn.Module):

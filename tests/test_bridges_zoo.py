@@ -33,7 +33,6 @@ TORCHVISION: dict[str, dict[str, Any]] = {
     "swin_t": {},
     "swin_v2_t": {},
     "vit_b_16": {"image_size": 32},
-    "maxvit_t": {"input_size": (64, 64), "partition_size": 2, "size": 64},
 }
 TIMM: dict[str, dict[str, Any]] = {
     "resnetv2_18d": {},
@@ -72,6 +71,13 @@ def judge(torch: Any, name: str, build: Callable[..., Any], options: dict[str, A
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_torchvisions_families(torch: ModuleType, zoo: Any, name: str) -> None:
     judge(torch, name, getattr(zoo, name), TORCHVISION[name])
+
+
+def test_a_small_maxvit(torch: ModuleType, zoo: Any) -> None:
+    """At the sizes of maxvit_t, partitions of 7 need images of 224²."""
+    options = {"stem_channels": 8, "partition_size": 2, "head_dim": 4, "stochastic_depth_prob": 0.2}
+    options |= {"input_size": (16, 16), "block_channels": [8, 16], "block_layers": [1, 1]}
+    judge(torch, "maxvit", zoo.MaxVit, options | {"size": 16})
 
 
 @pytest.mark.parametrize("name", TIMM)

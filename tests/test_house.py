@@ -34,8 +34,10 @@ FLOORS = (
     ("ntkscore.verify", "ntkscore.api", "ntkscore.training", "ntkscore.explore"),
     ("ntkscore",),
     ("ntkscore.cli",),
-    ("ntkscore.__main__", "experiments.theory", "experiments.plotting"),
-    ("experiments.study",),
+    ("ntkscore.__main__", "experiments.theory", "experiments.data"),
+    ("experiments.frame",),
+    ("experiments.statistics",),
+    ("experiments.plotting",),
     ("experiments.theory.studies",),
     ("experiments",),
 )

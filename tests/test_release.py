@@ -7,7 +7,7 @@ import pandas as pd
 from tiny import invoke
 
 import ntkscore
-from experiments.ours.measures import RECORDINGS
+from experiments.paper.measures import RECORDINGS
 from ntkscore.paths import RECORDED, results_path
 from ntkscore.results import ResultSet, provenance
 

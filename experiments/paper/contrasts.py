@@ -1,5 +1,7 @@
 """Spearman coefficients on the same resamples of cells, and intervals of what differs in them."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
@@ -33,7 +35,7 @@ def by_seed(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 def coefficients(
     scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"]
-) -> dict[tuple[object, ...], Float[np.ndarray, " samples"]]:
+) -> dict[tuple[Any, ...], Float[np.ndarray, " samples"]]:
     """Spearman coefficients of every score with one accuracy, as samples that can be subtracted.
 
     Args:
@@ -59,7 +61,7 @@ def partial_coefficients(
     scores: pd.DataFrame,
     accuracy: Float[np.ndarray, " cells"],
     counts: Float[np.ndarray, "cells counts"],
-) -> dict[tuple[object, ...], Float[np.ndarray, " samples"]]:
+) -> dict[tuple[Any, ...], Float[np.ndarray, " samples"]]:
     """The same, of partial Spearman coefficients given counts and the squares of their ranks."""
     names = list(range(scores.columns.nlevels - 1))
     means = scores.T.groupby(level=names, sort=False).mean().T

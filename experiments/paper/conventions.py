@@ -44,7 +44,7 @@ def options(configuration: dict[str, Any], usual: dict[str, Any]) -> str:
     return " ".join(f"--{name} {configuration[name]}" for name in different) or "default"
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By convention and score: the coefficient, and its change from the default's."""
     bases = {name: at.data.result_set(f"conventions/{name}") for name in ("default", "tiny")}
     usual = {name: score_table(base.read()) for name, base in bases.items()}
@@ -116,22 +116,13 @@ def figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Conventions that turn or move the coefficient of a kernel at attacked images."""
-    part = frame[frame["score"].isin(SCORES[1:4])]
-    wide = part.pivot(index="convention", columns="score", values="value")
-    moved = part.loc[part["kind"] != "neither", "convention"].unique()
-    return wide.loc[["default", *moved], list(SCORES[1:4])].reset_index()
-
-
 CONVENTIONS = Study(
     "The same scores under other conventions",
     measure,
     fixed={"recordings": tuple(recordings.CONVENTIONS)},
     claims=claims,
     figure=figure,
-    table=table,
-    note="Dotted: the default. The table has the conventions that turn or move a coefficient "
-    "beyond doubt; tiny is a smaller fidelity, where the default differs as well.",
+    note="Dotted: the default. What turns or moves a coefficient does so beyond doubt, by the "
+    "interval of the difference; tiny is a smaller fidelity, compared with its own default.",
     needs=(BENCHMARK,),
 )

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from experiments.data import BENCHMARK, METRIC, bootstrap, single_seeds
 from experiments.frame import Claim, Interval, Study, Within
@@ -41,13 +42,13 @@ def values(rows: pd.DataFrame) -> pd.DataFrame:
     return scores.assign(**{str(DEFAULT): DEFAULT.of(scores)})[list(SCORES)]
 
 
-def ranked(scores: pd.Series, target: object) -> dict[str, float]:
+def ranked(scores: pd.Series, target: ArrayLike) -> dict[str, Any]:
     """Spearman coefficient with an accuracy, or with full fidelity in its place."""
     found = agreement(scores, target, **bootstrap(scores.index))
     return Interval(found.spearman, found.spearman_low, found.spearman_high)._asdict()
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By setting and score: agreement with full fidelity, and correlation with accuracy."""
     rows = {name: at.data.rows(name) for name in at.recordings}
     full = values(rows["fidelity/full"])

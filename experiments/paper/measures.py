@@ -5,7 +5,7 @@ layers, paths, poolings and convolutions on them, depth and receptive field. It 
 "does this know more than counting?".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cells import Cell
 from cells.space import Space
 from experiments.data import BENCHMARK, METRIC, METRICS, SPACE, Data, functions_of, sum_named
 from experiments.frame import Claim, Interval, Stronger, Study
@@ -36,16 +35,8 @@ from ntkscore.measures.declaration import direction_of
 
 RECORDINGS = ("space", *PROXIES)
 """Recordings of the same networks: measures beside the kernels, and those with other passes."""
-HELD_EQUAL = (
-    "params",
-    "layers",
-    "paths",
-    "path_convs",
-    "path_pools",
-    "shortest_path",
-    "longest_path",
-    "field",
-)
+PATHS = "paths", "path_convs", "path_pools", "shortest_path", "longest_path"
+HELD_EQUAL = "params", "layers", *PATHS, "field"
 """Counts that the partial correlation holds equal, by their ranks and the squares of these."""
 SUMS = {
     "params+layers+path_pools+field": "four counts",
@@ -61,21 +52,6 @@ PUBLISHED = {
 }
 """Sums that others have published."""
 LABELS = PUBLISHED | SUMS
-COLUMNS = {
-    "n": "cells",
-    "excluded": "failed",
-    "spearman": "spearman",
-    "spearman_low": "low",
-    "spearman_high": "high",
-    "kendall": "kendall",
-    "spearman_top10": "top10",
-    "spearman_top30": "top30",
-    "ndcg": "ndcg",
-    "best_accuracy": "best_accuracy",
-    "best_accuracy_rank": "best_rank",
-    "first_ten_accuracy": "first_ten",
-}
-"""Columns of `agreement_table`, and their names here."""
 ASKED = {
     str(DEFAULT): "the default order",
     "params+layers+path_pools+field": "a sum of four counts",
@@ -90,49 +66,35 @@ def with_counts(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
     return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
 
 
-def recorded(data: Data) -> pd.DataFrame:
-    """Rows of every measure that the whole table is recorded with."""
-    return pd.concat([data.rows(name) for name in RECORDINGS], ignore_index=True)
-
-
 def measured(data: Data) -> pd.DataFrame:
     """Means over the seeds of every measure, costs and counts, and all sums; a row per cell."""
-    scores = with_counts(recorded(data))
+    rows = pd.concat([data.rows(name) for name in RECORDINGS], ignore_index=True)
+    scores = with_counts(rows)
     return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """A row for each measure (all, or those named), data set and metric."""
     scores = measured(at.data)
     names = list(at.measures or map(str, scores))
     directions = {name: direction_of(name, SPACE.fewer) for name in names}
+    counts = scores[[*HELD_EQUAL]]
     how = {"groups": functions_of(scores.index), "resamples": at.resamples}
     for dataset in at.data.table.datasets:
         for metric in at.metrics:
             accuracy = at.data.table.accuracies(dataset, metric, list(scores.index))
             series = pd.Series(accuracy, scores.index)
             found = agreement_table(scores[names], series, directions, scores[[]], **how)
-            for name, of in found.rename(columns=COLUMNS).iterrows():
-                less = {}
+            for name, of in found.drop(columns="status").iterrows():
+                values, less = scores[name], {}
                 if name in ASKED and metric == METRIC:
-                    gap = difference(scores[name], scores["params"], accuracy, **how)
+                    gap = difference(values, scores["params"], accuracy, **how)
                     less = {"less_params": gap.value, "less_low": gap.low, "less_high": gap.high}
-                yield {
-                    "measure": name,
-                    "dataset": dataset,
-                    "metric": metric,
-                    **of[list(COLUMNS.values())],
-                    "best": "" if pd.isna(of["best_cell"]) else Cell(int(of["best_cell"])).digits,
-                    "beside_counts": beside_counts(scores, str(name), accuracy),
-                    **less,
-                }
-
-
-def beside_counts(scores: pd.DataFrame, name: str, accuracy: Sequence[float]) -> float:
-    """Partial Spearman given the counts; NaN for what is made of them."""
-    if {*name.split("+")} <= {*HELD_EQUAL, *COSTS}:
-        return np.nan
-    return partial_spearman(scores[name], accuracy, scores[[*HELD_EQUAL]], squares=True)
+                beside = np.nan  # as for what is made of the counts themselves
+                if not {*str(name).split("+")} <= {*HELD_EQUAL, *COSTS}:
+                    beside = partial_spearman(values, accuracy, counts, squares=True)
+                about = {"measure": name, "dataset": dataset, "metric": metric}
+                yield about | of.to_dict() | {"beside_counts": beside} | less
 
 
 def leading(frame: pd.DataFrame) -> list[str]:
@@ -181,8 +143,11 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     part = frame[frame["metric"] == METRIC].set_index(["dataset", "measure"])
     near, *others = (part.loc[dataset].loc[leading(frame)[:12]] for dataset in DATASET_LABELS)
     first, *labels = DATASET_LABELS.values()
-    found = [Interval(*row) for row in near[["spearman", "low", "high"]].to_numpy(float)]
-    of = {first: found, "top 10 %": near["top10"], "beside counts": near["beside_counts"]}
+    found = [
+        Interval(*row)
+        for row in near[["spearman", "spearman_low", "spearman_high"]].to_numpy(float)
+    ]
+    of = {first: found, "top 10 %": near["spearman_top10"], "beside counts": near["beside_counts"]}
     of |= {label: one["spearman"] for label, one in zip(labels, others, strict=True)}
     return pd.DataFrame(of, near.index).reset_index()
 

@@ -32,7 +32,9 @@ FGSM_ABOVE_PGD = "FGSM kernels correlate more than PGD kernels"
 GROWS = "the correlation grows with the metric's radius"
 PRINTED = {ABOVE_CLEAN: "above", FGSM_ABOVE_PGD: "above", GROWS: "grows"}
 BY_RADIUS = ("val_acc", "val_pgd_3_acc", "val_pgd_8_acc")
-COLOURS = dict(zip(METRICS, ("black", "#56B4E9", "#0072B2", "#E69F00", "#D55E00"), strict=False))
+COLOURS: dict[str, str] = dict(
+    zip(METRICS, ("black", "#56B4E9", "#0072B2", "#E69F00", "#D55E00"), strict=False)
+)
 """Of the metrics: light for FGSM, blue for 3/255."""
 
 
@@ -73,7 +75,7 @@ def scores_of(rows: pd.DataFrame, score: str) -> pd.DataFrame:
     return scores
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """Coefficients by kernel and metric, those less the clean kernel's, and the three findings."""
     panels: dict[str, list[pd.DataFrame]] = {}
     for run in at.runs:
@@ -147,7 +149,12 @@ def figure(frame: pd.DataFrame) -> Figure:
         kernels = [CLEAN, *(kernel._replace(attack=attacks[-1]) for kernel in levels)]
         coefficient, less = (part[part["what"] == what] for what in ("spearman", "less clean"))
         for shift, metric in zip(np.linspace(-0.3, 0.3, len(metrics)), metrics, strict=True):
-            style = {"fmt": "o", "markersize": 3, "elinewidth": 1, "color": COLOURS[metric]}
+            style: dict[str, Any] = {
+                "fmt": "o",
+                "markersize": 3,
+                "elinewidth": 1,
+                "color": COLOURS[metric],
+            }
             rows = coefficient[coefficient["metric"] == metric].loc[kernels]
             places = shift + np.arange(len(kernels))
             points(above, places, rows, label=metric_label(metric), **style)
@@ -158,8 +165,8 @@ def figure(frame: pd.DataFrame) -> Figure:
                 of = [kernel._replace(attack=attack) for kernel in levels]
                 rows = less[less["metric"] == METRIC].loc[of]
                 style |= {"color": COLOURS[METRIC], "label": f"kernel under {attack.upper()}"}
-                fill = {"markerfacecolor": "white" if attack == "fgsm" else COLOURS[METRIC]}
-                points(below, shift + np.arange(1, len(kernels)), rows, **style, **fill)
+                style["markerfacecolor"] = "white" if attack == "fgsm" else COLOURS[METRIC]
+                points(below, shift + np.arange(1, len(kernels)), rows, **style)
         grey_band(below, NOTABLE)
         for axis, labels in ((above, []), (below, list(map(str, kernels)))):
             axis.set_xticks(range(len(kernels)), labels or [""] * len(kernels))

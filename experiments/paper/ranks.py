@@ -74,7 +74,10 @@ def draw(frame: pd.DataFrame) -> Figure:
     """A panel per case, a dot per cell over the reference's rank, on logarithmic axes."""
     agreed = agreements(frame)
     size = (COLUMN, 0.65 + 0.85 * COLUMN / len(agreed))
-    figure, axes = plt.subplots(1, len(agreed), figsize=size, sharex=True, sharey=True)
+    figure, grid = plt.subplots(
+        1, len(agreed), figsize=size, sharex=True, sharey=True, squeeze=False
+    )
+    axes = grid[0]
     parts = frame.groupby(frame.columns[0], sort=False)
     for axis, colour, row, (_, part) in zip(
         axes, COLOURS, agreed.itertuples(), parts, strict=False

@@ -35,15 +35,20 @@ from experiments.paper.contrasts import (
     sure_interval,
 )
 from experiments.paper.measures import HELD_EQUAL
-from experiments.plotting import COLUMN, annotate, metric_label, points
+from experiments.plotting import COLUMN, annotate, grey_band, metric_label, points
 from ntkscore.analysis.frames import cost_table
 
 JUDGED = "val_apgd_ce_1_acc"
 METRICS = ("val_acc", "val_fgsm_1_acc", "val_pgd_1_acc", "val_square_1_acc", JUDGED)
+TITLES = {
+    "spearman": "coefficient",
+    "given counts": "given eight counts",
+    "less clean": "given counts, less clean images",
+}
 LABELS = {"clean": "clean images", "robust": "attacked", "twice": "attacked twice"}
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By metric and kernel: Spearman, that given counts, and the latter less the clean kernel's."""
     rows = at.data.rows(at.run)
     rows = rows[(rows["score"] == at.score) & rows["kernel"].isin(KERNELS)]
@@ -71,20 +76,21 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 
 def figure(frame: pd.DataFrame) -> Figure:
-    """By metric, Spearman coefficients of each kernel and of size; beside, those given counts."""
-    figure, axes = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.9 * COLUMN), sharey=True)
+    """By metric: coefficients of kernels and size, those given counts, and these less the clean."""
+    figure, axes = plt.subplots(1, 3, figsize=(2.2 * COLUMN, 0.9 * COLUMN))
     metrics = list(frame["metric"].unique())
     kernels = {"params": "parameter count"} | LABELS
-    for axis, what in zip(axes, ("spearman", "given counts"), strict=True):
+    for axis, (what, title) in zip(axes, TITLES.items(), strict=True):
         for shift, (kernel, label) in zip(np.linspace(-0.2, 0.2, 4), kernels.items(), strict=True):
             rows = frame[(frame["what"] == what) & (frame["kernel"] == kernel)]
-            style = {"fmt": "o", "markersize": 3, "label": label}
-            points(axis, shift + np.arange(len(rows)), rows, **style)
-        axis.axhline(0, color="0.6", linewidth=0.6)
-        axis.set_xticks(range(len(metrics)), map(metric_label, metrics), rotation=30)
+            places = shift + np.array([metrics.index(metric) for metric in rows["metric"]])
+            points(axis, places, rows, fmt="o", markersize=3, label=label)
+        grey_band(axis, NOTABLE if what == "less clean" else 0)
+        labels = [metric_label(metric).removesuffix("/255") for metric in metrics]
+        axis.set_xticks(range(len(metrics)), labels, rotation=40)
+        axis.set_title(title)
     axes[0].set_ylabel("Spearman with accuracy")
-    axes[1].set_ylabel("partial, given eight counts")
-    annotate(figure, axes[0], "accuracy of cells trained without attacks", 4)
+    annotate(figure, axes[0], "accuracy of cells trained without attacks; radius × 255", 4)
     return figure
 
 

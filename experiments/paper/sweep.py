@@ -23,7 +23,7 @@ RULES = Stronger(NOTABLE), Within(high=-NOTABLE)
 SYMBOLS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
 
 
-def measure(at: Any) -> Iterator[dict[str, object]]:
+def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By score, ρ and β: the coefficient less that of the clean kernel, which is K_all at β = 0."""
     kernel = "joint_clean" if at.metric == "val_acc" else "joint_robust"
     rows = pd.concat([at.data.rows(run) for run in at.runs], ignore_index=True)

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, DATASET, OLDER, bootstrap
-from experiments.frame import Claim, Study, Within, exact
+from experiments.frame import Claim, Study, Within, exact, number
 from experiments.plotting import COLUMN
 from ntkscore.analysis.agreement import agreement
 
@@ -26,19 +26,22 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
 
     The older table's clean accuracies are missing unless `acc.json` lies beside its download.
     """
-    table, older = at.data.table, at.data.older
-    cells = table.own
+    cells = at.data.table.own
+    tables = {"": at.data.table, "*": at.data.older}
     columns = {
-        name: table.accuracies(at.dataset, metric, cells) for name, metric in METRICS.items()
+        name + mark: table.accuracies(at.dataset, metric, cells)
+        for mark, table in tables.items()
+        for name, metric in METRICS.items()
+        if metric in table.metrics(at.dataset)
     }
-    for name, metric in METRICS.items():
-        there = metric in older.metrics(at.dataset)
-        found = older.accuracies(at.dataset, metric, cells) if there else len(cells) * [np.nan]
-        columns[f"{name}*"] = np.asarray(found)
-    for (first, second), printed in zip(combinations(columns, 2), PRINTED, strict=True):
-        found = agreement(columns[first], columns[second], **bootstrap(cells, at.seed))
-        ends = {"low": found.spearman_low, "high": found.spearman_high, "printed": printed}
-        yield {"first": first, "second": second, "spearman": found.spearman, **ends}
+    names = [name + mark for mark in tables for name in METRICS]
+    for pair, printed in zip(combinations(names, 2), PRINTED, strict=True):
+        row = {"first": pair[0], "second": pair[1], "printed": printed}
+        if columns.keys() >= set(pair):
+            found = agreement(*(columns[name] for name in pair), **bootstrap(cells, at.seed))
+            row |= {"spearman": found.spearman}
+            row |= {"low": found.spearman_low, "high": found.spearman_high}
+        yield row
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -60,7 +63,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ours[i, j] = ours[j, i] = row.spearman
         for x, y in ((i, j), (j, i)):
             colour = "white" if row.spearman < 0.5 else "black"
-            text = f"{row.spearman:.3f}\n({row.printed:.3f})"
+            text = f"{number(row.spearman) or '–'}\n({number(row.printed)})"
             axis.text(x, y, text, ha="center", va="center", fontsize=7, color=colour)
     axis.imshow(ours, cmap="cividis", vmin=0, vmax=1)
     axis.set_xticks(range(len(names)), names)

@@ -55,8 +55,9 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     The caption of Figure 8 does not say which accuracy it means. The mean robust accuracy, by which
     the figure orders cells, is what is compared.
     """
-    parts = dict(iter(frame.groupby("training", sort=False)))
-    new, old = parts["adversarial"], parts["without attacks"]
+    new, old = (frame[frame["training"] == training] for training in FIGURES)
+    if new.empty or old.empty:
+        return
     most = commonest(new)["operation"]
     convolutions, skips = (most == "nor_conv_3x3").sum(), most.index[most == "skip_connect"]
     text = "Edges of six where a 3×3 convolution is commonest"
@@ -114,12 +115,13 @@ def draw_table(figure: SubFigure, frame: pd.DataFrame, columns: int = 5) -> None
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Both tables side by side."""
+    """The tables side by side."""
     figure = plt.figure(figsize=(2.2 * COLUMN, 1.25 * COLUMN))
-    sides: Any = figure.subfigures(1, len(FIGURES))
-    for side, (training, of) in zip(sides, FIGURES.items(), strict=True):
-        side.suptitle(f"training: {training} ({of})", fontsize="medium")
-        draw_table(side, frame[frame["training"] == training])
+    parts = list(frame.groupby("training", sort=False))
+    sides: Any = figure.subfigures(1, len(parts), squeeze=False)
+    for side, (training, part) in zip(sides[0], parts, strict=True):
+        side.suptitle(f"training: {training} ({FIGURES[str(training)]})", fontsize="medium")
+        draw_table(side, part)
     title = "each cell: rank, digits, mean robust accuracy (fraction)"
     lines = [Line2D([], [], **style) for style in STYLES.values()]
     place = {"loc": "outside lower center", "ncols": len(STYLES), "handlelength": 2.6}

@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, (default, text) in OPTIONS.items():
         flag, text = f"--{name.replace('_', '-')}", f"{text} (default: {default})"
         train.add_argument(flag, type=type(default), default=default, help=text)
-    train.add_argument("--out", type=Path, help="folder for checkpoints; continued if it exists")
     train.add_argument("--data-dir", type=Path, help="folder with data; else $NTKSCORE_DATA")
     train.add_argument("--format", type=Format, default=Format.table, help="table, json or csv")
     options = parser.parse_args(arguments)
@@ -59,7 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rule=options.rule,
                 nu=options.nu,
                 seed=options.seed,
-                out=options.out,
             )
     except InputError as error:
         parser.exit(2, f"error: {error}\n")

@@ -106,19 +106,6 @@ def margin_energy(kernel: Kernel, y: Labels, steps: int = 20_000) -> Energy:
     return Energy(float("nan"), "not_converged", lower / scale, upper / scale)
 
 
-def stacked_energy(gram: Float[np.ndarray, "m m"], y: Labels) -> Energy:
-    """The margin energy of clean and attacked points together, each with its point's label.
-
-    What the proof of theorem 1 would need for 0 < β < 1: a comparator that fits both, not their
-    mixture. It is at least the margin energy of K_all at every β.
-
-    Args:
-        gram: 2n×2n, of X and X_ρ.
-        y: labels 1 and −1, of X.
-    """
-    return margin_energy(gram, np.concatenate([y, y]))
-
-
 def leading_term(energy: float, layers: int, n: int) -> float:
     """√(L² q/N), of the bound on the expected error; its constants are not known.
 

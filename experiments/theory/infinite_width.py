@@ -118,31 +118,6 @@ def _kernel(
     return kernel
 
 
-def deep_ntk(points: Float[np.ndarray, "n d"], hidden: int) -> Float[np.ndarray, "n n"]:
-    """The kernel of `deep_network` over its width m as that grows, K/m.
-
-    K/m → Σ_h G_{h−1} Ė_h Π_{k>h} 2Ė_k with G_0 = 2⟨x, x′⟩, G_h = 2 E relu(u)relu(u′).
-
-    Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
-    networks", has the network in equation 1; the limit is derived here.
-
-    Example:
-        >>> deep_ntk(np.array([[1.0, 0.0]]), hidden=3)
-        array([[3.]])
-    """
-    check_on_sphere(points)
-    gram, total = 2 * points @ points.T, np.zeros((len(points), len(points)))
-    for _ in range(hidden):
-        variances = np.diag(gram)
-        product, derivative = moments(
-            ACTIVATIONS["relu"], variances[:, None], variances[None], gram
-        )
-        # All layers below are pulled through this one.
-        total = 2 * derivative * total + gram * derivative
-        gram = 2 * product
-    return total
-
-
 def _neighbourhoods(a: Float[np.ndarray, "n n p"], size: int) -> Float[np.ndarray, "n n p"]:
     """Sums over the pixels that a filter covers, zero beyond the ends."""
     pixels, half = a.shape[-1], size // 2

@@ -1,25 +1,26 @@
-"""Two-layer networks close to their initialisation: the step that flips them, and bounds.
+"""Two-layer networks close to their initialisation: the step that flips them, training in a ball.
 
 f(x) = m^−1/2 Σ a_s max(0, w_s·x) with a_s = ±1 and rows w_s ~ N(0, I) at the start. The lazy regime
-is every W whose rows are within V = C₀/√m of their start.
+is every W whose rows are within V = C₀/√m of their start; the width does not change C₀.
 
 Source: Wang et al. (2022), "Adversarial robustness is at odds with lazy training".
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from experiments.theory.convergence import project_to_ball
-from experiments.theory.least_eigenvalue import Bound
+from attacks import Attack
+from experiments.theory.networks import two_layer
+from experiments.theory.training import Labels, input_gradient, mean_loss
 
 ROUNDING = 1e-12
 """Rounding error of a sum over the neurons, in units of the output."""
-
-Weights = Float[np.ndarray, "m d"]
-Signs = Float[np.ndarray, " m"]
 
 
 class Flip(NamedTuple):
@@ -47,7 +48,9 @@ class Flip(NamedTuple):
         return abs(self.output) / self.gradient if self.gradient else float("nan")
 
 
-def flip_along_gradient(weights: Weights, a: Signs, x: Float[np.ndarray, " d"]) -> Flip:
+def flip_along_gradient(
+    weights: Float[np.ndarray, "m d"], a: Float[np.ndarray, " m"], x: Float[np.ndarray, " d"]
+) -> Flip:
     """The exact smallest flipping step: f is piecewise linear along a ray.
 
     Example:
@@ -91,103 +94,74 @@ def project_rows(
     Source: Wang et al. (2022), algorithm 1, line 11, after every step.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> project_rows(jnp.asarray([[3.0, 4.0], [0.5, 0.0]]), jnp.zeros((2, 2)), 2.5)
         Array([[1.5, 2. ],
                [0.5, 0. ]], dtype=float32)
     """
-    return jax.vmap(project_to_ball, (0, 0, None))(weights, start, radius)
+    change = weights - start
+    length = jnp.sqrt(jnp.sum(change**2, 1, keepdims=True))
+    # Rows inside stay as they are, to the bit.
+    return jnp.where(length > radius, start + change * (radius / length), weights)
 
 
-def largest_output(weights: Weights, a: Signs, x: Float[np.ndarray, " d"], radius: float) -> float:
-    """sup f(x) over the ball, m^−1/2 Σ a_s max(0, w_s·x + a_s V ‖x‖).
-
-    The weights are the ball's centre, the radius is V of every row.
-    """
-    moved = weights @ x + a * radius * np.linalg.norm(x)
-    return float(a @ np.maximum(moved, 0) / np.sqrt(len(a)))
+def ball_attack(radius: float | Array, steps: int) -> Attack:
+    """PGD in the Euclidean ball, whose steps together reach two and a half times the radius."""
+    return Attack(radius, steps, 2.5 * radius / steps, norm="l2", box=None)
 
 
-def output_bound(gamma: float, width: int, deviation: float) -> float:
-    """|f(x)| ≤ √(2 log(2/γ)) + 2 log(2/γ)/√m + C₀, with probability 1 − γ, anywhere in the ball.
+@partial(jax.jit, static_argnames=("steps", "batch", "epochs"))
+def adversarial_training(
+    key: PRNGKeyArray,
+    weights: Float[Array, "m d"],
+    a: Float[Array, " m"],
+    x: Float[Array, "n d"],
+    y: Labels,
+    radius: float | Array,
+    ball: float | Array,
+    rate: float | Array,
+    steps: int = 7,
+    batch: int = 32,
+    epochs: int = 6,
+) -> Float[Array, "m d"]:
+    """Train on attacked points, with each step projected onto a ball of weights.
 
-    The deviation is C₀ = V√m.
+    In each epoch all points are attacked, then met in batches in a new order; after every step each
+    row of W is moved to the nearest place within V of its start.
 
-    Source: Wang et al. (2022), lemma 4.1.
-    """
-    tail = np.log(2 / gamma)
-    return float(np.sqrt(2 * tail) + 2 * tail / np.sqrt(width) + deviation)
+    Args:
+        key: of the orders.
+        weights, a: W_0 and the output weights.
+        x, y: points and their labels, 1 and −1.
+        radius, steps: R and steps of the attack (`ball_attack`).
+        ball: V.
+        rate, batch: of a step, along the mean loss of its batch.
+        epochs: how many.
 
-
-def gradient_bound(gamma: float, dimension: int, width: int, deviation: float) -> Bound:
-    """‖∇f(x)‖ from below, with probability 1 − γ, anywhere in the ball; `vacuous` if not above 0.
-
-    Source: Wang et al. (2022), lemma 4.2, which needs d ≥ C max(log(8/γ), C₀²) beside what it says.
-
-    Example:
-        >>> gradient_bound(0.05, 784, 10**5, deviation=10.0).status
-        'vacuous'
-    """
-    m, d = width, dimension
-    first = 0.5 - np.sqrt(2 * np.log(4 / gamma) / m) - np.log(4 / gamma) / m
-    second = d - 5 * np.sqrt(d * np.log(8 / gamma))
-    lost = np.sqrt((deviation + np.sqrt(np.log(4 / gamma) / 2)) / np.sqrt(m))
-    rest = lost * np.sqrt(d + 4 * np.sqrt(d * np.log(8 * m / gamma)))
-    value = np.sqrt(max(first, 0)) * np.sqrt(max(second, 0)) - deviation - rest
-    return Bound(float(value)) if value > 0 else Bound(0.0, "vacuous")
-
-
-def changes_bound(gamma: float, width: int, radius: float) -> float:
-    """Neurons that the ball of radius V lets change their sign at x: at most V m + √(m log(1/γ)/2).
-
-    Source: Wang et al. (2022), lemma 4.3. Their number is Binomial(m, erf(V/√2)).
-    """
-    return float(radius * width + np.sqrt(width * np.log(1 / gamma) / 2))
-
-
-def may_change(
-    weights: Weights, x: Float[np.ndarray, " d"], radius: float, reach: float = 0.0
-) -> Bool[np.ndarray, " m"]:
-    """Neurons whose sign at some point within reach of x some row of the ball changes, exactly.
-
-    The angle from x to w_s's hyperplane is at most arcsin(V/‖w_s‖) + arcsin(reach/‖x‖): a row of
-    the ball turns by the first, a point within reach by the second.
-
-    Source: derived, for lemmas B.4 (S′_v as printed) and B.6 (equation 4) of Wang et al. (2022).
+    Source: Wang et al. (2022), algorithm 1; its attack goes on from step to step, in steps of
+    length one, and the projection follows every step of descent.
 
     Example:
-        >>> w, x = np.array([[1.0, 0.0], [0.1, 1.0]]), np.array([1.0, 0.0])
-        >>> may_change(w, x, 0.2), may_change(w, x, 0.0, 0.05)
-        (array([False,  True]), array([False, False]))
+        >>> from experiments.theory.networks import draw_two_layer
+        >>> w, a = draw_two_layer(jax.random.key(0), dimension=3, width=50)
+        >>> x, y = jnp.eye(3), jnp.asarray([1.0, -1.0, 1.0])
+        >>> sizes = {"steps": 3, "batch": 3, "epochs": 50}
+        >>> end = adversarial_training(jax.random.key(1), w, a, x, y, 0.1, 1.0, 4.0, **sizes)
+        >>> bool(jnp.linalg.norm(end - w, axis=1).max() <= 1 + 1e-6)
+        True
+        >>> margins(two_layer(w, a), end, x, y).min() > 0
+        Array(True, dtype=bool)
     """
-    lengths, size = np.linalg.norm(weights, axis=1), np.linalg.norm(x)
-    turned = np.arcsin(np.minimum(radius / lengths, 1)) + np.arcsin(min(reach / size, 1))
-    return np.arcsin(np.minimum(np.abs(weights @ x) / (lengths * size), 1)) <= turned
+    model, count = two_layer(weights, a), len(x) // batch
 
+    def epoch(i: Array, w: Array) -> Array:
+        attacked = ball_attack(radius, steps)(input_gradient(model, w, y), x)
+        order = jax.random.permutation(jax.random.fold_in(key, i), len(x))
 
-def gates_bound(gamma: float, dimension: int, width: int, deviation: float, reach: float) -> float:
-    """r·(∇f(x) − ∇f(x + δ)) for a direction r and ‖δ‖ ≤ R = reach, anywhere in the ball, at most.
+        def step(j: Array, w: Array) -> Array:
+            rows = lax.dynamic_slice(order, (j * batch,), (batch,))
+            gradient = jax.grad(lambda w: mean_loss(model, w, attacked[rows], y[rows]))(w)
+            return project_rows(w - rate * gradient, weights, ball)
 
-    With probability 1 − γ.
+        return lax.fori_loop(0, count, step, w)
 
-    Source: Wang et al. (2022), lemma B.8, with the last "+ 3" of its proof.
-    """
-    d, m, tail = float(dimension), float(width), np.log(4 / gamma)
-    first = 2 * np.sqrt(tail) * ((4 * reach * np.sqrt(np.log(d))) ** 0.25 + np.sqrt(tail / m))
-    lost = np.sqrt((deviation + np.sqrt(tail / 2)) / np.sqrt(m))
-    second = 3 * lost * np.sqrt(d + 4 * np.sqrt(d * np.log(8 * m / gamma)))
-    third = 5 * (deviation + np.sqrt(tail)) * (np.sqrt(np.log(4 * m / gamma)) + 3)
-    return float(first + deviation + second + third)
-
-
-def gradient_change_bound(
-    dimension: int, width: int, deviation: float, reach: float = 1.0
-) -> float:
-    """‖∇f(x) − ∇f(x + δ)‖ over ‖δ‖ ≤ C₁/√d, anywhere in the ball; C₁ is the reach.
-
-    Source: Wang et al. (2022), lemma 4.4; divided by √d it is above 1 up to d of about 10²⁰.
-    """
-    d, m = float(dimension), float(width)
-    first = (reach * d**2 * np.log(m * d) ** 2 * np.sqrt(np.log(d) / d)) ** 0.25
-    last = max(1, deviation) * deviation * d**0.25
-    return float(9 * first + 15 * d * np.log(m * d) / np.sqrt(m) + 327 * last)
+    return lax.fori_loop(0, epochs, epoch, weights)

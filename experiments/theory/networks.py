@@ -1,4 +1,4 @@
-"""Networks of the theory as models: deep, two-layer and plain ones.
+"""Networks of the theory as models: two-layer and plain ones.
 
 Of points with d dimensions, with m features a hidden layer; weights have JAX's default precision.
 """
@@ -14,53 +14,19 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 
 
-def deep_network(key: PRNGKeyArray, dimension: int, width: int, hidden: int) -> Model:
-    """f = aᵀ x_H with x_h = relu(W_h x_{h−1}) and x_0 = A x, of which W_1 … W_H are trained.
-
-    Entries of A and W_h are N(0, 2/m), those of a N(0, 1); H is `hidden`.
-
-    Source: Gao et al. (2019), "Convergence of adversarial training in overparametrized neural
-    networks", equation 1.
-
-    Example:
-        >>> model = deep_network(jax.random.key(0), dimension=3, width=8, hidden=2)
-        >>> [w.shape for w in model.params], model.apply(model.params, jnp.ones((5, 3))).shape
-        ([(8, 8), (8, 8)], (5, 1))
-    """
-    first, last, *keys = jax.random.split(key, hidden + 2)
-    scale = (2 / width) ** 0.5
-    enter = jax.random.normal(first, (dimension, width)) * scale
-    leave = jax.random.normal(last, (width, 1))
-    weights = [jax.random.normal(k, (width, width)) * scale for k in keys]
-
-    return Model(lambda w, points: fully_connected([*w, leave], _product(points, enter)), weights)
-
-
 def draw_two_layer(
-    key: PRNGKeyArray, dimension: int, width: int, antisymmetric: bool = False
+    key: PRNGKeyArray, dimension: int, width: int
 ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
     """W and a of `two_layer`: rows of W are N(0, I), a_r = ±1.
 
-    In an antisymmetric network the second half of the neurons begins as the first with a_r of the
-    other sign, so that f begins as zero.
-
-    Raises:
-        InputError: if an antisymmetric network has an odd width.
-
     Example:
-        >>> model = two_layer(*draw_two_layer(jax.random.key(0), 3, 8, antisymmetric=True))
-        >>> bool(abs(model.apply(model.params, jnp.ones((5, 3)))).max() < 1e-6)
-        True
+        >>> model = two_layer(*draw_two_layer(jax.random.key(0), 3, 8))
+        >>> model.apply(model.params, jnp.ones((5, 3))).shape
+        (5, 1)
     """
-    if antisymmetric and width % 2:
-        raise InputError(f"expected an even width, got {width}; neurons come in pairs")
     rows, signs = jax.random.split(key)
-    count = width // 2 if antisymmetric else width
-    weights = jax.random.normal(rows, (count, dimension))
-    a = jax.random.rademacher(signs, (count,), weights.dtype)
-    if antisymmetric:
-        return jnp.concatenate([weights, weights]), jnp.concatenate([a, -a])
-    return weights, a
+    weights = jax.random.normal(rows, (width, dimension))
+    return weights, jax.random.rademacher(signs, (width,), weights.dtype)
 
 
 def two_layer(
@@ -112,14 +78,12 @@ def fully_connected_network(
     outputs: int,
     layers: int,
     initialisation: str | tuple[float, float, float] = "he",
-    alpha: float = 1.0,
 ) -> Model:
-    """f = W_L h_{L−1}/α with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained.
+    """f = W_L h_{L−1} with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained.
 
     Args:
         key, dimension, width, outputs, layers: of the weights, in L ≥ 2 layers.
         initialisation: of `INITIALISATIONS`, or three standard deviations as they have.
-        alpha: α; a large one makes outputs small, so that weights must travel.
 
     Raises:
         InputError: if there are fewer than two layers, or the initialisation is unknown.
@@ -149,7 +113,7 @@ def fully_connected_network(
         for k, size, std in zip(keys, sizes, deviations, strict=True)
     ]
 
-    return Model(lambda weights, points: fully_connected(weights, points) / alpha, weights)
+    return Model(fully_connected, weights)
 
 
 def fully_connected(

@@ -94,22 +94,6 @@ def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
     return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
 
 
-def circle(count: int = 10) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Angles evenly around the circle, and labels: two of every five are 1."""
-    i = np.arange(count)
-    return 2 * np.pi * i / count, np.where(i % 5 < 2, 1.0, -1.0)
-
-
-def lifted(angles: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... 3"]:
-    """(cos φ, sin φ, 1)/√2: a circle on the sphere where no point lies opposite another.
-
-    Example:
-        >>> lifted(np.array([0.0])).round(4)
-        array([[0.7071, 0.    , 0.7071]])
-    """
-    return np.stack([np.cos(angles), np.sin(angles), np.ones_like(angles)], -1) / np.sqrt(2)
-
-
 def area_means(images: Float[np.ndarray, "n h h c"], side: int) -> Float[np.ndarray, "n k k c"]:
     """Square images of fewer pixels, each the mean over the area it covers.
 

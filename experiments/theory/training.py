@@ -4,13 +4,12 @@ Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3 an
 """
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
@@ -18,12 +17,9 @@ from experiments.theory.infinite_width import check_on_sphere
 from experiments.theory.tasks import check_labels
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.results.checkpoints import Checkpoints, fingerprint
 
 Labels = Float[Array, " n"]
 Attack = Callable[..., Array]
-ITERATES = 10
-"""Networks that are kept for the expectation over the network that the algorithm returns."""
 
 
 def margins(model: Model, params: PyTree, x: Float[Array, "n ..."], y: Labels) -> Labels:
@@ -62,6 +58,15 @@ def mean_loss(
     return jnp.mean(logistic(margins(model, params, x, y)))
 
 
+def linearisation(
+    model: Model, end: PyTree, x: Float[Array, "n ..."]
+) -> tuple[Float[Array, "n o"], Float[Array, "n o"]]:
+    """The change of the outputs from the model's weights to others, and its first-order part."""
+    change = jax.tree.map(jnp.subtract, end, model.params)
+    before, along = jax.jvp(lambda w: model.apply(w, x), (model.params,), (change,))
+    return model.apply(end, x) - before, along
+
+
 def mixed_gradient(
     model: Model,
     params: PyTree,
@@ -84,20 +89,15 @@ def mixed_gradient(
 
 
 class Trained(NamedTuple):
-    """A run of the algorithm, while it lasts and at its end, in arrays of a fixed shape.
+    """A run of the algorithm.
 
     Attributes:
-        params: W^{[i]}; at the end W^{[N+1]}, which is not among those the algorithm draws from.
-        moments: optax's state of plain steps, empty; stored runs of version 0.3 have it.
-        iterates: weights W^{[1]}, W^{[1+N/10]}, …, a leading axis on every leaf; zeros for those
-            to come.
+        params: W^{[N+1]}, which is not among those that the algorithm draws from.
         clean, robust: margins of each point and of its attacked one at the weights that had not
-            seen it; zeros for those to come.
+            seen it.
     """
 
     params: PyTree
-    moments: PyTree
-    iterates: PyTree
     clean: Labels
     robust: Labels
 
@@ -142,7 +142,9 @@ def steps(
     return params, clean, robust
 
 
-_steps = jax.jit(steps, static_argnames=("model", "attack"))
+@partial(jax.jit, static_argnames=("model", "attack"))
+def _compiled(model: Model, attack: Attack, *arrays: PyTree) -> Trained:
+    return Trained(*steps(model, attack, *arrays))
 
 
 def algorithm_1(
@@ -152,7 +154,6 @@ def algorithm_1(
     attack: Attack,
     beta: float,
     step_size: float,
-    out: Path | None = None,
 ) -> Trained:
     """Train a network by one pass over fresh points, each attacked at the weights it meets.
 
@@ -167,11 +168,9 @@ def algorithm_1(
         attack: of (gradient, points), such as `sphere.CapAttack`; it must be hashable.
         beta: weight of adversarial training, from 0 to 1. At 0 nothing is attacked.
         step_size: γ.
-        out: folder where each tenth of the pass is kept; with what it holds the same call goes on
-            to the same weights. Nothing is written if left out.
 
     Raises:
-        InputError: if labels, β or γ are outside their range, or the folder is of another run.
+        InputError: if labels, β or γ are outside their range.
 
     Source: Wu et al. (2024), algorithm 1.
 
@@ -191,41 +190,5 @@ def algorithm_1(
     if not 0 < step_size < np.inf:
         raise InputError(f"expected a step size above 0, got {step_size:g}; raise it")
     dtype = jax.tree.leaves(model.params)[0].dtype
-    points, labels = (jnp.asarray(each, dtype) for each in (x, y))
-    start = Trained(
-        params=model.params,
-        moments=optax.sgd(step_size).init(model.params),
-        iterates=jax.tree.map(lambda w: jnp.zeros((ITERATES, *w.shape), w.dtype), model.params),
-        clean=jnp.zeros_like(labels),
-        robust=jnp.zeros_like(labels),
-    )
-    checkpoints = Checkpoints(
-        out,
-        {
-            "points": fingerprint([x, y]),
-            "weights": fingerprint(jax.tree.leaves(model.params)),
-            "attack": repr(attack),
-            "beta": beta,
-            "step_size": step_size,
-        },
-    )
-    function = model._replace(params=None)
-    sizes = [jnp.asarray(value, dtype) for value in (beta, step_size)]
-    ends = [round(k * len(y) / ITERATES) for k in range(ITERATES + 1)]
-    done, state = checkpoints.latest(start)
-    for k in range(done, ITERATES):
-        part = slice(ends[k], ends[k + 1])
-        iterates = jax.tree.map(
-            lambda every, w, k=k: every.at[k].set(w), state.iterates, state.params
-        )
-        params, clean, robust = _steps(
-            function, attack, state.params, points[part], labels[part], *sizes
-        )
-        state = state._replace(
-            params=params,
-            iterates=iterates,
-            clean=state.clean.at[part].set(clean),
-            robust=state.robust.at[part].set(robust),
-        )
-        checkpoints.save(k + 1, state)
-    return state
+    arrays = (jnp.asarray(each, dtype) for each in (x, y, beta, step_size))
+    return _compiled(model._replace(params=None), attack, model.params, *arrays)

@@ -1,7 +1,6 @@
 """One run of Algorithm 1 beside what the bounds say of it."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +129,6 @@ def run_trial(
     rule: str = "theorem",
     nu: float = 1.0,
     seed: int = 0,
-    out: Path | None = None,
 ) -> dict[str, object]:
     """Train a network by Algorithm 1, and set its errors beside the bounds' terms.
 
@@ -143,7 +141,6 @@ def run_trial(
         beta: weight of adversarial training, from 0 to 1.
         rule, nu: of the step size (`step_size`).
         seed: of the weights.
-        out: folder for checkpoints; the same call goes on from the last one.
 
     Returns:
         Settings, `clean_error` and `pgd_error` in expectation over the returned network, what
@@ -176,7 +173,7 @@ def run_trial(
             f"(clean {terms['clean_status']}, robust {terms['robust_status']}); choose the rule "
             "constant"
         )
-    errors = algorithm_1(model, x, y, attack, beta, gamma, out).progressive
+    errors = algorithm_1(model, x, y, attack, beta, gamma).progressive
     return {
         **space.identity(skips),
         "seed": seed,

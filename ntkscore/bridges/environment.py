@@ -7,6 +7,7 @@ itself later on, such as pinning memory. Nothing here needs that name.
 import copy
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -136,7 +137,10 @@ class Environment(torchax.tensor.Environment):
             torch.enable_grad(),
             self,
             DEVICE,
+            warnings.catch_warnings(),
         ):
+            # torchax asks for PyTorch's 64-bit indices whatever JAX has.
+            warnings.filterwarnings("ignore", "Explicitly requested dtype u?int64")
             given = self.j2t_iso(jax.tree.map(jnp.asarray, (states, points)))
             out = torch.func.functional_call(module, *given)
             return self.t2j_iso(self.taken(out, mixed=True))

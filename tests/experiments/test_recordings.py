@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import recordings
-from experiments.ours import conventions, fidelity
+from experiments.data import RECORDED
 from experiments.recordings import (
     RECORDINGS,
     Recording,
@@ -16,7 +16,6 @@ from experiments.recordings import (
     recordings_named,
     round_mantissa,
 )
-from experiments.study import RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet
@@ -77,9 +76,3 @@ def test_kept_recordings_are_those_that_the_code_describes() -> None:
         assert len(units) % recording.seeds == 0
     size = sum(path.stat().st_size for path in RECORDED.rglob("*") if path.is_file())
     assert size < 25e6
-
-
-def test_conventions_and_fidelities_compare_with_their_base() -> None:
-    assert f"conventions/{conventions.BASE}" in recordings.CONVENTIONS
-    assert f"fidelity/{fidelity.BASE}" in recordings.FIDELITIES
-    assert {f"conventions/{name}" for name in recordings.PRESETS} <= set(recordings.CONVENTIONS)

@@ -245,7 +245,7 @@ def test_a_darts_network_is_that_of_pytorch(torch: ModuleType, double: None, giv
     np.testing.assert_allclose(kernel, rows @ rows.T, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_module_scores_as_our_network_of_the_same_weights(
     torch: ModuleType, double: None
 ) -> None:

@@ -1,4 +1,4 @@
-"""Networks, balls, projected descent and the two inequalities that hold for every run."""
+"""Deep networks: their limits, lengths, and the two inequalities that hold for every run."""
 
 from functools import partial
 from typing import Any
@@ -7,50 +7,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from cells.residual import ACTIVATIONS
-from experiments.theory.convergence import Arcs, Regret, project_to_ball, projected_descent, regret
-from experiments.theory.infinite_width import deep_ntk
-from experiments.theory.networks import deep_network, draw_two_layer, two_layer
-from experiments.theory.seeds import log_slope
-from experiments.theory.training import logistic
+from experiments.statistics import log_slope
+from experiments.theory.gaussian import moments
+from experiments.theory.networks import draw_two_layer, fully_connected, two_layer
+from experiments.theory.tasks import on_sphere
+from experiments.theory.training import logistic, margins, mean_loss
 from ntkscore.errors import InputError
+from ntkscore.kernels.gram import ntk
 from ntkscore.model import Model
 
-ARCS = Arcs(radius=0.15)
+COUNT, RADIUS = 10, 0.15
+"""Arcs of the circle, and how far each reaches from its middle, in radians."""
 
 
-def test_the_deep_network_is_its_formula() -> None:
-    with jax.enable_x64(True):
-        m, x = 4, jnp.asarray([[0.6, 0.8, 0.0]], jnp.float64)
-        model = deep_network(jax.random.key(0), 3, m, 1)
-        f = lambda w: float(model.apply([jnp.asarray(w)], x)[0, 0])  # noqa: E731
-        unit = lambda j, i: np.outer(np.eye(m)[j], np.eye(m)[i])  # noqa: E731
-        # a_i (Ax)_j, by weights of one entry; rows of W are inputs here.
-        both = np.array([[f(unit(j, i)) - f(-unit(j, i)) for i in range(m)] for j in range(m)])
-        assert np.linalg.matrix_rank(both, tol=1e-9) == 1
-        first = next(i for i in range(m) if f(unit(0, i)) + f(-unit(0, i)) > 0)
-        scaled, weights = both[:, first], both[0] / both[0, first]
-        w = np.asarray(model.params[0])
-        expected = np.maximum(scaled @ w, 0) @ weights
-        assert f(w) == pytest.approx(expected, rel=1e-12)
-        deeper = deep_network(jax.random.key(1), 3, m, 3)
-        doubled = deeper.apply([2 * w for w in deeper.params], x)
-        np.testing.assert_allclose(doubled, 8 * deeper.apply(deeper.params, x), rtol=1e-12)
+def deep_network(key: jax.Array, d: int, m: int, hidden: int) -> Model:
+    """f = aᵀ x_H with x_h = relu(W_h x_{h−1}) and x_0 = A x; W_1 … W_H are trained (equation 1).
+
+    Entries of A and W_h are N(0, 2/m), those of a N(0, 1).
+    """
+    first, last, *keys = jax.random.split(key, hidden + 2)
+    scale = (2 / m) ** 0.5
+    enter, leave = jax.random.normal(first, (d, m)) * scale, jax.random.normal(last, (m, 1))
+    weights = [jax.random.normal(k, (m, m)) * scale for k in keys]
+    return Model(lambda w, x: fully_connected([*w, leave], x @ enter), weights)
 
 
-def test_a_deep_network_begins_where_its_limits_say() -> None:
-    @jax.jit
-    def measured(key: Any) -> tuple[Any, Any]:
-        model = deep_network(key, 10, 256, 2)
-        x = jnp.zeros((1, 10)).at[0, 0].set(1.0)
-        slope = jax.grad(lambda w: model.apply(w, x)[0, 0])(model.params)
-        length = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope))
-        return model.apply(model.params, x)[0, 0] ** 2, length / (256 * 2)
-
-    squares, lengths = jax.vmap(measured)(jax.random.split(jax.random.key(0), 200))
-    assert float(squares.mean()) == pytest.approx(2, abs=0.7)
-    assert float(lengths.mean()) == pytest.approx(1, abs=0.1)
+def deep_ntk(points: np.ndarray, hidden: int) -> np.ndarray:
+    """Its kernel over m as m grows: Σ_h G_{h−1} Ė_h Π_{k>h} 2Ė_k, G_h = 2 E relu(u)relu(u′)."""
+    gram, total = 2 * points @ points.T, np.zeros((len(points), len(points)))
+    for _ in range(hidden):
+        v = np.diag(gram)
+        product, derivative = moments(ACTIVATIONS["relu"], v[:, None], v[None], gram)
+        # All layers below are pulled through this one.
+        total = 2 * derivative * total + gram * derivative
+        gram = 2 * product
+    return total
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "softplus"])
@@ -62,72 +56,108 @@ def test_the_two_layer_network_is_its_formula(activation: str) -> None:
         expected = ACTIVATIONS[activation](x @ np.asarray(w).T) @ np.asarray(a) / m**0.5
         assert set(np.asarray(a)) == {-1.0, 1.0}
         np.testing.assert_allclose(model.apply(w, jnp.asarray(x))[:, 0], expected, atol=1e-12)
+        with pytest.raises(InputError, match="activation of relu"):
+            two_layer(w, a, "gelu")
 
 
-def test_pairs_cancel_and_odd_widths_have_none() -> None:
-    model = two_layer(*draw_two_layer(jax.random.key(3), 3, 8, antisymmetric=True), "softplus")
-    x = jax.random.normal(jax.random.key(1), (5, 3))
-    np.testing.assert_allclose(model.apply(model.params, x), 0, atol=1e-6)
-    with pytest.raises(InputError, match="even width, got 7"):
-        draw_two_layer(jax.random.key(0), 3, 7, antisymmetric=True)
-    with pytest.raises(InputError, match="activation of relu"):
-        two_layer(*draw_two_layer(jax.random.key(0), 3, 7), "gelu")
+@pytest.mark.parametrize("hidden", [1, 2, 3])
+def test_the_deep_network_s_kernel_approaches_its_limit(hidden: int) -> None:
+    points = on_sphere(np.random.default_rng(0).standard_normal((6, 4)))
+    limit = deep_ntk(points, hidden)
+
+    @partial(jax.jit, static_argnames="width")
+    def kernel(key: jax.Array, width: int) -> jax.Array:
+        return ntk(deep_network(key, 4, width, hidden), jnp.asarray(points, jnp.float32)) / width
+
+    far = {}
+    for width in (32, 512):
+        drawn = [kernel(jax.random.key(seed), width) for seed in range(12)]
+        apart = [np.linalg.norm(each - limit) / np.linalg.norm(limit) for each in drawn]
+        far[width] = np.mean(apart)
+        assert np.linalg.norm(np.mean(drawn, 0) - limit) / np.linalg.norm(limit) < 4 * far[width]
+    # A sixteenth of the width, four times as far.
+    assert far[32] / far[512] == pytest.approx(4, rel=0.4)
 
 
-def test_the_projection_is_the_nearest_point_of_the_ball() -> None:
-    rng = np.random.default_rng(0)
-    centre = [jnp.asarray(rng.standard_normal((3, 2))), jnp.asarray(rng.standard_normal(4))]
-    weights = [c + scale * 1.0 for c, scale in zip(centre, (5.0, 0.01), strict=True)]
-    inside = project_to_ball(weights, centre, 0.5)
-    again = project_to_ball(inside, centre, 0.5)
-    for first, second in zip(inside, again, strict=True):
-        np.testing.assert_allclose(first, second, atol=1e-6)
-    # By array: the near one stays as it is.
-    np.testing.assert_array_equal(inside[1], weights[1])
-    best = float(jnp.linalg.norm(inside[0] - weights[0]))
-    for _ in range(200):
-        drawn = rng.standard_normal((3, 2))
-        drawn *= 0.5 * rng.uniform() / np.linalg.norm(drawn)
-        assert np.linalg.norm(centre[0] + drawn - weights[0]) >= best - 1e-5
+def lifted(angles: np.ndarray) -> jax.Array:
+    """(cos φ, sin φ, 1)/√2: a circle on the sphere where no point lies opposite another."""
+    return jnp.asarray(
+        np.stack([np.cos(angles), np.sin(angles), np.ones_like(angles)], -1) / 2**0.5
+    )
 
 
-def test_the_worst_point_of_an_arc_is_the_grids() -> None:
-    model = deep_network(jax.random.key(0), 3, 32, 1)
-    margins = np.asarray(ARCS.margins(model, model.params))
-    worst = ARCS.worst(model, model.params)
-    found = jnp.asarray(ARCS.y, jnp.float32) * model.apply(model.params, worst)[:, 0]
-    np.testing.assert_allclose(found, margins.min(1), atol=1e-5)
-    loss, slack = ARCS.robust_loss(model, model.params)
-    assert float(loss) == pytest.approx(np.log1p(np.exp(-margins.min(1))).mean(), abs=1e-5)
-    finer = Arcs(radius=0.15, grid=1601).robust_loss(model, model.params)[0]
-    assert float(loss) - 1e-6 <= float(finer) <= float(loss + slack)
-    ends = np.sum(np.asarray(ARCS.stepped(model, model.params)) * ARCS.clean, 1)
-    np.testing.assert_allclose(ends, (1 + np.cos(0.15)) / 2, atol=1e-5)
-    with pytest.raises(InputError, match=r"below 0.314, got 0.4"):
-        Arcs(radius=0.4)
+MIDDLES = 2 * np.pi * np.arange(COUNT) / COUNT
+LABELS = np.where(np.arange(COUNT) % 5 < 2, 1.0, -1.0)
+
+
+def arcs(model: Model, w: Any, grid: int = 81) -> tuple[jax.Array, jax.Array]:
+    """Of each arc the grid's point of largest loss, and the end of the arc with the larger one."""
+    across = np.linspace(-RADIUS, RADIUS, grid)
+    points = lifted(MIDDLES[:, None] + across)
+    outputs = model.apply(w, points.reshape(-1, 3)).reshape(COUNT, grid)
+    found = LABELS[:, None] * outputs
+    least = jnp.argmin(found, 1), jnp.where(found[:, 0] < found[:, -1], 0, grid - 1)
+    worst, end = (jnp.take_along_axis(points, k[:, None, None], 1)[:, 0] for k in least)
+    return worst, end
+
+
+def inside(w: Any, start: Any, radius: float) -> Any:
+    """Equation 2: the nearest weights whose every array is within the radius of its start."""
+
+    def nearest(w: jax.Array, start: jax.Array) -> jax.Array:
+        length = jnp.linalg.norm(w - start)
+        return jnp.where(length > radius, start + (w - start) * (radius / length), w)
+
+    return jax.tree.map(nearest, w, start)
+
+
+def inner(a: Any, b: Any) -> jax.Array:
+    return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), jnp.zeros(()))
+
+
+def descended(
+    model: Model, exact: bool, rate: float, steps: int, radius: float, other: Any
+) -> tuple[Any, tuple[jax.Array, ...]]:
+    """Full-batch steps at perturbed points; each step's loss, ‖g‖², defect and ‖W − W^c‖."""
+    y = jnp.asarray(LABELS)
+
+    def step(w: Any, _: None) -> tuple[Any, tuple[jax.Array, ...]]:
+        worst, weak = lax.stop_gradient(arcs(model, w))
+        loss_at = lambda w: mean_loss(model, w, worst if exact else weak, y)  # noqa: E731
+        loss, gradient = jax.value_and_grad(loss_at)(w)
+        towards = jax.tree.map(jnp.subtract, other, w)
+        defect = loss + inner(gradient, towards) - loss_at(other)
+        moved = jax.tree.map(lambda w, g: w - rate * g, w, gradient)
+        measured = loss, inner(gradient, gradient), defect, inner(towards, towards) ** 0.5
+        return inside(moved, model.params, radius), measured
+
+    return lax.scan(step, model.params, None, length=steps)
 
 
 @partial(jax.jit, static_argnames=("exact", "smooth"))
-def compared(key: Any, exact: bool, smooth: bool) -> tuple[Any, Any, Any, Any]:
-    """A run's best loss, its comparator's robust loss, the regret's bound, the ball's excess."""
+def compared(key: jax.Array, exact: bool, smooth: bool) -> tuple[jax.Array, ...]:
+    """A run's best loss, its comparator's robust loss, the regret's bound, the ball's excess.
+
+    The bound is ‖W_0 − W^c‖²/(2αT) + α/2 · mean ‖g_t‖² + mean defect_t; of a smooth two-layer
+    network C″/(2√m) ‖W_t − W^c‖² is in the defect's place (theorems 4.1 and 5.1).
+    """
+    m, steps = 64, 100
     if smooth:
-        model = two_layer(*draw_two_layer(key, 3, 64, True), "softplus")
-        step, radius, curvature = 0.5, jnp.inf, ACTIVATIONS["softplus"].curvature
+        model = two_layer(*draw_two_layer(key, 3, m), "softplus")
+        rate, radius = 0.5, float("inf")
     else:
-        model = deep_network(key, 3, 64, 2)
-        step, radius, curvature = 0.2 / (64 * 2), 4 / 64**0.5, None
-    y = jnp.asarray(ARCS.y, jnp.float64)
-    worst = partial(ARCS.worst, model)
-    towards = projected_descent(model, y, worst, step, 150, 12.0 if smooth else radius)
-    perturb = worst if exact else partial(ARCS.stepped, model)
-    run = projected_descent(model, y, perturb, step, 100, radius, towards.params)
-    terms: Regret = regret(run, step, curvature, 64)
-    best, _ = ARCS.robust_loss(model, towards.params)
-    lengths = [
-        jnp.linalg.norm(a - b)
-        for a, b in zip(jax.tree.leaves(run.params), jax.tree.leaves(model.params), strict=True)
-    ]
-    return run.losses.min(), best, sum(terms), jnp.max(jnp.stack(lengths)) - radius
+        model = deep_network(key, 3, m, 2)
+        rate, radius = 0.2 / (m * 2), 4 / m**0.5
+    ball = 12.0 if smooth else radius
+    towards, _ = descended(model, True, rate, 150, ball, model.params)
+    end, (losses, squares, defects, ways) = descended(model, exact, rate, steps, radius, towards)
+    if smooth:
+        defects = ACTIVATIONS["softplus"].curvature / (2 * m**0.5) * ways**2
+    bound = ways[0] ** 2 / (2 * rate * steps) + rate / 2 * jnp.mean(squares) + jnp.mean(defects)
+    worst, _ = arcs(model, towards)
+    best = jnp.mean(logistic(margins(model, towards, worst, jnp.asarray(LABELS))))
+    apart = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.linalg.norm(a - b), end, model.params))
+    return jnp.min(losses), best, bound, jnp.max(jnp.stack(apart)) - radius
 
 
 @pytest.mark.parametrize("smooth", [False, True], ids=["deep", "smooth"])
@@ -138,22 +168,6 @@ def test_no_run_violates_its_inequality(exact: bool, smooth: bool) -> None:
             least, best, bound, excess = compared(jax.random.key(seed), exact, smooth)
             assert float(least - best) <= float(bound)
             assert float(excess) <= 1e-12
-
-
-def test_a_convex_loss_has_no_defect() -> None:
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 3)), jnp.float32)
-    linear = Model(lambda w, x: x @ w, jnp.zeros((3, 1)))
-    y = jnp.asarray([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
-    run = projected_descent(linear, y, lambda w: x, 0.1, 20, comparator=jnp.ones((3, 1)))
-    assert float(run.defects.max()) <= 1e-6
-    assert float(run.projected.max()) == 0
-    steps = np.zeros((3, 1))
-    for _ in range(20):
-        margins = np.asarray(y) * (np.asarray(x) @ steps)[:, 0]
-        weights = -np.asarray(y) / (1 + np.exp(margins)) / 6
-        steps -= 0.1 * (np.asarray(x).T @ weights)[:, None]
-    np.testing.assert_allclose(run.params, steps, atol=1e-5)
-    assert float(run.losses[0]) == pytest.approx(float(logistic(jnp.zeros(1))[0]))
 
 
 def started(m: int, d: int, hidden: int, rng: np.random.Generator) -> tuple[Any, Any, Any]:

@@ -1,17 +1,41 @@
 """The kernel of two-layer networks near their start: degrees, norms, and features that give it."""
 
+import jax
 import numpy as np
 import pytest
-from scipy.special import comb
+from scipy.special import comb, gammaln, roots_legendre
 
-from experiments.theory.random_features import (
-    SQUARED_RELU,
-    eigenvalues,
-    mean_square_bound,
-    tangent_kernel,
-)
-from experiments.theory.seeds import log_slope
+from cells.residual import ACTIVATIONS
+from experiments.statistics import log_slope
+from experiments.theory import random_features
+from experiments.theory.gaussian import moments
 from experiments.theory.tasks import on_sphere
+
+SQUARED_RELU = "squared relu"
+"""σ(z) = relu(z)², σ′ = 2 relu, with rows of W uniform on the sphere of radius √d."""
+
+
+def tangent_kernel(activation: str, inner: np.ndarray) -> np.ndarray:
+    if activation != SQUARED_RELU:
+        return random_features.tangent_kernel(activation, inner)
+    t = np.clip(inner, -1, 1)
+    return 4 * t * moments(ACTIVATIONS["relu"], 1.0, 1.0, t)[0]
+
+
+def eigenvalues(activation: str, d: int, degrees: int) -> np.ndarray:
+    """λ_k = E K(t) P_k(t) of uniform points on the sphere, by degree (Funk and Hecke)."""
+    nodes, weights = roots_legendre(400)
+    angle, power = np.pi * (nodes + 1) / 2, d - 2
+    t = np.cos(angle)
+    log_mass = gammaln(d / 2) - gammaln(power / 2 + 0.5) - np.log(np.pi) / 2
+    measure = np.exp(log_mass) * np.sin(angle) ** power * weights * np.pi / 2
+    values, before, now = tangent_kernel(activation, t) * measure, np.ones_like(t), t
+    found = [values.sum()]
+    for k in range(1, degrees):
+        found.append(values @ now)
+        # (k + d − 2) P_{k+1} = (2k + d − 2) t P_k − k P_{k−1}
+        before, now = now, ((2 * k + power) * t * now - k * before) / (k + power)
+    return np.array(found)
 
 
 def points(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -24,7 +48,7 @@ def relu(z: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("d", [3, 6])
 def test_eigenvalues_add_up_to_the_diagonal_and_fall_as_a_power(d: int) -> None:
-    values = eigenvalues(lambda t: tangent_kernel(SQUARED_RELU, t), d, 42)
+    values = eigenvalues(SQUARED_RELU, d, 42)
     k = np.arange(42)
     harmonics = comb(d + k - 1, k) - np.where(k > 1, comb(d + k - 3, k - 2), 0)
     assert values @ harmonics == pytest.approx(tangent_kernel(SQUARED_RELU, np.ones(1)), rel=1e-2)
@@ -40,7 +64,7 @@ def test_eigenvalues_add_up_to_the_diagonal_and_fall_as_a_power(d: int) -> None:
 )
 def test_half_of_the_degrees_are_missing_on_the_whole_sphere(sigma: str, missing: int) -> None:
     """Assumption 5.2, that the kernel's space is dense, holds on a half sphere alone."""
-    values = eigenvalues(lambda t: tangent_kernel(sigma, t), 3, 10)
+    values = eigenvalues(sigma, 3, 10)
     gone = np.arange(2 + missing, 10, 2)
     np.testing.assert_allclose(values[gone], 0, atol=1e-12)
     assert (values[[gone[0] - 1, gone[1] - 1]] > 1e-7).all()
@@ -75,6 +99,14 @@ def test_a_sum_of_kernel_functions_is_one_of_features_and_its_norm_theirs(sigma:
     assert np.abs(wanted).max() <= at_one**0.5 * norm
 
 
+def test_the_features_of_many_draws_come_to_their_sum() -> None:
+    arrays = random_features.random_sum(5, 30, 4)
+    x, centres, signs = map(np.asarray, arrays)
+    wanted = tangent_kernel("softplus", x @ centres.T) @ signs
+    found = random_features.random_features(jax.random.key(0), *arrays, 20_000, "softplus")
+    np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
 def test_the_network_of_theorem_5_2_is_as_far_away_as_the_functions_norm() -> None:
     """With a_i in the shift, which the print lacks; R is ‖h‖, not half of ‖h‖_RF."""
     d, m, rng = 3, 40_000, np.random.default_rng(3)
@@ -104,7 +136,8 @@ def test_the_mean_square_of_a_feature_is_below_its_bound() -> None:
         found = np.mean((x @ c) ** 2 * 4 * relu(x @ w) ** 2)
         exact = (2 * (c @ c) * d + 4 * (c @ w) ** 2) / (d * (d + 2))
         assert found == pytest.approx(exact, rel=0.05)
-        bound = mean_square_bound(float(c @ c), d, 1)
+        # E ‖h − h_M‖² ≤ 6 ‖h‖²/((d + 2) M); lemma C.2 has exp(Ω(d)) and a logarithm there.
+        bound = 6 * float(c @ c) / (d + 2)
         assert exact == pytest.approx(bound) if along else exact < bound
 
 

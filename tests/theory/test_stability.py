@@ -4,24 +4,45 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import gammaln
 from scipy.stats import ks_2samp, norm
 
 from experiments.theory.networks import INITIALISATIONS, fully_connected_network
-from experiments.theory.stability import (
-    TwoLayer,
-    expected_hidden_kernel,
-    gain,
-    hidden_kernel,
-    least_norm,
-    output_kernel,
-    second_moment,
-    stability_at_initialisation,
-    travel,
-)
 from experiments.theory.tasks import on_sphere
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
 from ntkscore.measures.perturbations import displacements
+
+
+def gain(initialisation: str, d: int, m: int) -> float:
+    """γ = β√(m/2), the growth of a signal's length by a hidden layer."""
+    return float(INITIALISATIONS[initialisation](d, m)[1] * np.sqrt(m / 2))
+
+
+def second_moment(initialisation: str, d: int, m: int, outputs: int, layers: int) -> float:
+    """E ‖∇f(x)ᵀ(x − x̂)‖² of a random network, exactly: lemma 5 with E ‖x − x̂‖² = d/(d + 2)."""
+    first, _, last = INITIALISATIONS[initialisation](d, m)
+    grown = gain(initialisation, d, m) ** (2 * (layers - 2))
+    return float(m * outputs * first**2 * last**2 / 2 * grown * d / (d + 2))
+
+
+def stability_at_initialisation(name: str, d: int, m: int, outputs: int, layers: int) -> float:
+    """𝒫/ε of a random network, to leading order of a log-normal in (L − 1)/m."""
+    root = np.sqrt(second_moment(name, d, m, outputs, layers))
+    log_ratio = gammaln((outputs + 1) / 2) - gammaln(outputs / 2)
+    return float(root * np.sqrt(2 / outputs) * np.exp(log_ratio - 5 * (layers - 1) / (8 * m)))
+
+
+def hidden_kernel(weights: jax.Array, a: jax.Array, x: jax.Array) -> jax.Array:
+    """H of f = Σ a_r relu(w_r·x), whose columns are w_r."""
+    active = (x @ weights > 0).astype(x.dtype)
+    return (x @ x.T) * ((active * a**2) @ active.T)
+
+
+def expected_hidden_kernel(x: np.ndarray, m: int, output_std: float) -> np.ndarray:
+    """H^∞ = E H at the start of points of length 1."""
+    inner = np.clip(x @ x.T, -1, 1)
+    return m * output_std**2 * inner * (np.pi - np.arccos(inner)) / (2 * np.pi)
 
 
 @pytest.mark.thorough
@@ -66,12 +87,14 @@ def points(n: int, d: int) -> np.ndarray:
 
 
 def test_the_two_kernels_are_the_networks_ntk() -> None:
+    """Lemma 6."""
     with jax.enable_x64(True):
         x = jnp.asarray(points(7, 5))
-        model = fully_connected_network(jax.random.key(0), 5, 11, 1, 2, (0.7, 0.0, 1.3), alpha=2.5)
+        model = fully_connected_network(jax.random.key(0), 5, 11, 1, 2, (0.7, 0.0, 1.3))
         w, a = model.params
         ntk = evaluate(model, x, jnp.zeros(7, jnp.int32)).gram[0]
-        ours = hidden_kernel(w, a[:, 0], x, 2.5) + output_kernel(w, x, 2.5)
+        features = jnp.maximum(x @ w, 0)
+        ours = hidden_kernel(w, a[:, 0], x) + features @ features.T
         np.testing.assert_allclose(ours, ntk, atol=1e-12)
 
 
@@ -106,55 +129,49 @@ def test_flow_keeps_the_layers_balanced_and_their_norms_above_the_bound() -> Non
     with jax.enable_x64(True):
         x, rng = jnp.asarray(points(6, 4)), np.random.default_rng(1)
         y = jnp.asarray(rng.choice([-1.0, 1.0], 6))
-        model = fully_connected_network(
-            jax.random.key(2), 4, 16, 1, 3, (0.05, 0.3, 0.05), alpha=1.0
-        )
+        model = fully_connected_network(jax.random.key(2), 4, 16, 1, 3, (0.05, 0.3, 0.05))
         loss = lambda w: jnp.mean((model.apply(w, x)[:, 0] - y) ** 2) / 2  # noqa: E731
         step = lambda _, w: jax.tree.map(lambda a, g: a - 0.02 * g, w, jax.grad(loss)(w))  # noqa: E731
         w = jax.jit(lambda w: jax.lax.fori_loop(0, 6000, step, w))(model.params)
-        layers = travel(model.params, w)
-        squares = [layer.end**2 - layer.start**2 for layer in layers]
+        start, end, apart = (
+            np.array([jnp.linalg.norm(each) for each in layers])
+            for layers in (model.params, w, jax.tree.map(jnp.subtract, w, model.params))
+        )
+        squares = end**2 - start**2
         # (ii) the rates are equal, up to the steps' length
         np.testing.assert_allclose(squares, squares[0], rtol=0.02)
         output = float(jnp.max(jnp.abs(model.apply(w, x))))
-        # (i), (iii), (iv)
-        assert output <= np.prod([layer.end for layer in layers])
-        for one in layers:
-            for other in layers:
-                assert one.end <= other.end + one.start + 1e-3
-            assert one.end >= least_norm(layers, output) - 1e-3
-        assert max(layer.relative for layer in layers) > 1
+        # (i), (iii), (iv), and equation 15
+        assert output <= np.prod(end)
+        assert (end[:, None] <= end + start[:, None] + 1e-3).all()
+        assert end.min() >= output ** (1 / len(end)) - np.mean(start) - 1e-3
+        assert (apart / start).max() > 1
 
 
-SIZES = TwoLayer(50, 256, 0.5, 0.8, least=3.0, alpha=16.0)
+def output_radius(n: int, m: int, std: float, least: float, alpha: float = 1.0) -> float:
+    """R_a, how far every a_r may be from its start for H to stay within λ₀/4 (lemma 8), mended."""
+    shift = np.sqrt(2 / np.pi) * std
+    room = alpha**2 * least / (8 * n**3 * m)
+    return float(room / (shift + np.sqrt(shift**2 + room)))
+
+
+def hidden_radius(n: int, m: int, std: float, least: float, alpha: float = 1.0) -> float:
+    """R_w (equation 17), of weights w_r that begin as N(0, I)."""
+    r = output_radius(n, m, std, least, alpha)
+    spread = r * (r + np.sqrt(8 / np.pi) * std) + std**2
+    return float(np.sqrt(2 * np.pi) * alpha**2 * least / (32 * n**3 * m * spread))
 
 
 def test_the_printed_radius_is_always_negative_and_the_mended_one_solves_its_inequality() -> None:
+    shift = np.sqrt(2 / np.pi) * 0.7
     for n in (2, 10, 1000):
         for m in (1, 64, 10**6):
             # λ₀ is at most m β₂²/(2α²).
-            sizes = TwoLayer(n, m, 1.0, 0.7, least=m * 0.7**2 / 2)
-            assert sizes.printed_output_radius() < 0 < sizes.output_radius()
-    r, n, m = SIZES.output_radius(), SIZES.points, SIZES.width
-    shift = np.sqrt(2 / np.pi) * SIZES.output_std
-    # n³ (m/α²)((r + s)² − s²) = λ₀/8
-    assert n**3 * m / SIZES.alpha**2 * ((r + shift) ** 2 - shift**2) == pytest.approx(
-        SIZES.least / 8
-    )
-
-
-def test_weights_are_at_their_radius_at_the_time_that_ends_the_bound() -> None:
-    residual = 7.0
-    time = SIZES.time(residual)
-    assert 0 < time < np.inf
-    shares = np.divide(
-        SIZES.travelled(time, residual), (SIZES.hidden_radius(), SIZES.output_radius())
-    )
-    assert shares.max() == pytest.approx(1) and shares.min() > 0
-    assert SIZES.stability_bound(time, residual).status == "ok"
-    assert SIZES.stability_bound(time * 1.01, residual) == (np.inf, "vacuous", None)
-    # Without anything to learn nothing moves.
-    assert SIZES.time(1e-12) == np.inf and SIZES.travelled(1.0, 0.0) == (0, 0)
+            least = m * 0.7**2 / 2
+            assert np.sqrt(least / (8 * n * m)) / n - shift < 0
+            r = output_radius(n, m, 0.7, least)
+            # n³ (m/α²)((r + s)² − s²) = λ₀/8
+            assert n**3 * m * r * (r + 2 * shift) == pytest.approx(least / 8)
 
 
 def test_a_gate_is_a_coin_independent_of_what_passes_it() -> None:
@@ -219,11 +236,10 @@ def test_weights_stay_within_the_lemmas_ways_while_h_keeps_half_of_its_least_eig
     with jax.enable_x64(True):
         n, m, d = 4, 4000, 6
         x, y = jnp.asarray(points(n, d)), jnp.asarray([1.0, -1, 1, -1])
-        least = float(np.linalg.eigvalsh(expected_hidden_kernel(np.asarray(x), m, 1.0, m**0.5))[0])
-        model = fully_connected_network(
-            jax.random.key(3), d, m, 1, 2, (1.0, 1.0, 1.0), alpha=m**0.5
-        )
-        f = lambda w: model.apply(w, x)[:, 0]  # noqa: E731
+        # α = √m.
+        least = float(np.linalg.eigvalsh(expected_hidden_kernel(np.asarray(x), m, 1.0))[0]) / m
+        model = fully_connected_network(jax.random.key(3), d, m, 1, 2, (1.0, 1.0, 1.0))
+        f = lambda w: model.apply(w, x)[:, 0] / m**0.5  # noqa: E731
         slope = jax.grad(lambda w: jnp.sum((f(w) - y) ** 2) / 2)
         rate, steps = 0.002, 1000
         w = jax.lax.fori_loop(
@@ -233,10 +249,14 @@ def test_weights_stay_within_the_lemmas_ways_while_h_keeps_half_of_its_least_eig
             model.params,
         )
         time, start = rate * steps, float(jnp.linalg.norm(f(model.params) - y))
-        hidden = hidden_kernel(w[0], w[1][:, 0], x, m**0.5)
+        hidden = hidden_kernel(w[0], w[1][:, 0], x) / m
         assert float(jnp.linalg.eigvalsh(hidden)[0]) >= least / 2
         assert float(jnp.linalg.norm(f(w) - y)) ** 2 <= np.exp(-least * time) * start**2
-        of_hidden, of_output = TwoLayer(n, m, 1.0, 1.0, least, m**0.5).travelled(time, start)
+        radii = [radius(n, m, 1.0, least, m**0.5) for radius in (output_radius, hidden_radius)]
+        # R*_w(t) and R*_a(t).
+        share = -np.expm1(-least * time / 2) * 2 * (n / m) ** 0.5 / least * start
+        of_hidden = share * (n**0.5 + radii[0])
+        of_output = share * (3 * np.log(m * n**2) ** 0.5 + radii[1])
         ways = jnp.linalg.norm(w[0] - model.params[0], axis=0), jnp.abs(w[1] - model.params[1])
         # |a_r(0)| ≤ √n β₂ is asked of every neuron: with n of 4 some are beyond.
         usual = jnp.abs(model.params[1][:, 0]) <= n**0.5

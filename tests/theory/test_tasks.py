@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from experiments.theory.tasks import area_means, circle, lifted, margin, tradeoff, two_classes
+from experiments.theory.tasks import area_means, margin, tradeoff, two_classes
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 
@@ -33,14 +33,6 @@ def test_tradeoff_has_a_fragile_and_a_robust_coordinate() -> None:
     assert (np.sign(x[:, 0]) == y).mean() == pytest.approx(0.85, abs=0.02)
     assert (np.sign(x[:, 1]) == y).all()
     assert np.abs(x[:, 0]).min() > 0.3 > np.median(np.abs(x[:, 1]))
-
-
-def test_the_circle_is_lifted_onto_the_sphere() -> None:
-    angles, y = circle()
-    assert y.tolist() == [1, 1, -1, -1, -1, 1, 1, -1, -1, -1]
-    points = lifted(angles)
-    np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1)
-    assert (points @ points.T).min() > -1e-12
 
 
 def test_two_classes_of_images_become_points() -> None:

@@ -1,6 +1,5 @@
-"""Algorithm 1: identities that hold at any size, and runs that go on where they were stopped."""
+"""Algorithm 1: identities that hold at any size."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,7 +9,6 @@ import pytest
 
 from cells import Task
 from cells.residual import Residual
-from experiments.theory import training
 from experiments.theory.energies import theorem1_width
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin, tradeoff
@@ -50,9 +48,6 @@ def test_the_steps_are_those_of_a_plain_loop_and_keep_the_regret_identity() -> N
     step = jax.jit(lambda w, z, y: ATTACK(input_gradient(model, w, y), z))
     for i in range(len(y)):
         point, label = jnp.asarray(x[i : i + 1]), jnp.asarray(y[i : i + 1])
-        if i % 3 == 0:
-            kept = jax.tree.map(lambda leaf, i=i: leaf[i // 3], got.iterates)
-            assert dot(minus(kept, weights), minus(kept, weights)) < 1e-24
         attacked = step(weights, point, label)
         slopes = slope(weights, point, label), slope(weights, attacked, label)
         gradient = jax.tree.map(lambda a, b: (1 - beta) * a + beta * b, *slopes)
@@ -102,33 +97,6 @@ def test_a_seed_of_points_gives_the_same_bits_and_another_gives_others() -> None
     other = algorithm_1(model, *points(seed=1), ATTACK, 0.5, STEP)
     assert dot(minus(first.params, again.params), minus(first.params, again.params)) == 0
     assert dot(minus(first.params, other.params), minus(first.params, other.params)) > 0
-
-
-def test_a_stopped_run_goes_on_to_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, (x, y) = network(dtype=jnp.float32), points()
-    whole = algorithm_1(model, x, y, ATTACK, 0.5, STEP)
-    real, calls = training._steps, []
-
-    def until_the_fourth(*arguments: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(training, "_steps", until_the_fourth)
-    with pytest.raises(KeyboardInterrupt):
-        algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
-    resumed = algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
-    assert len(calls) == 4 + 7
-    for ours, theirs in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    with pytest.raises(InputError, match=r"holds a run with other settings \(beta\); choose"):
-        algorithm_1(model, x, y, ATTACK, 0.4, STEP, tmp_path)
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(InputError, match=r"^expected a run's settings, but .*run.json is damaged"):
-        algorithm_1(model, x, y, ATTACK, 0.5, STEP, tmp_path)
 
 
 @pytest.mark.thorough

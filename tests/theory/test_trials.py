@@ -58,16 +58,6 @@ def test_terms_are_of_the_joint_kernels() -> None:
     assert step_size("scaled", given, 16, 10, nu=3) == pytest.approx(3 * np.sqrt(4 / 4) / 10)
 
 
-@pytest.mark.thorough
-def test_a_trial_is_repeatable_and_goes_on(tmp_path: Path) -> None:
-    first = trial(seed=3)
-    assert trial(seed=3, out=tmp_path / "run") == first
-    assert trial(seed=3, out=tmp_path / "run") == first
-    assert trial(seed=4) != first
-    with pytest.raises(InputError, match="a run with other settings"):
-        trial(seed=4, out=tmp_path / "run")
-
-
 def test_steps_without_an_energy_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from experiments.theory import trials
 

@@ -1,64 +1,53 @@
 """T2: theorem 2's lower bound of the least eigenvalue, as printed and corrected."""
 
-import itertools
 from collections.abc import Iterator
+from functools import partial
+from math import nan
+from types import SimpleNamespace
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, PyTree
+from matplotlib.figure import Figure
 
-from attacks import twice
 from cells.residual import Residual
-from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
+from experiments.frame import NONE, Claim, Corrected, Study, Within, exact
+from experiments.plotting import COLOURS, annotate, panels
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.least_eigenvalue import KERNELS, lower_bound, lower_bound_at, printed_bound
 from experiments.theory.sphere import CapAttack, project_to_cap
-from experiments.theory.studies.setting import LABELS, Rows, on_points
-from experiments.theory.studies.statistics import Findings
+from experiments.theory.studies.setting import network, singles, stacked
 from experiments.theory.tasks import margin, on_sphere
-from experiments.theory.training import input_gradient
-from ntkscore.data.images import load_images
-from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
+from ntkscore.model import Model
 
-SIZES = ((20, 128), (50, 1024), (50, 32))
-RADII = (0.0, 0.05, 0.1, 0.2)
-ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "swish")
-PATTERNS = ("1", "0", "111", "101", "011", "000")
 SKIPS = {True: "all skips", False: "a skip missing"}
-WIDTH, BETA, SEED = 128, 0.5, 0
-TOLERANCE = 1e-9
-"""Share of the largest eigenvalue that rounding may take from the least."""
-FULL = {"SIZES": ((20, 128), (50, 1024), (50, 32), (200, 3072))}
+BOUNDS = ("printed", "corrected", "at the points")
 
 
-def stacks(
-    n: int, d: int, activation: str, layers: int
-) -> Iterator[tuple[str, str, float, np.ndarray]]:
-    """Kind of points, skip pattern, ρ and the stack X, X_ρ, X_2ρ, at random and by PGD."""
-    rng = np.random.default_rng(SEED)
+@partial(jax.jit, static_argnames="attack_steps")
+def attacked(start: tuple[Any, PyTree], x: Array, y: Array, rho: Array, attack_steps: int) -> Array:
+    """X, X_ρ and X_2ρ by PGD."""
+    model = Model(*start)
+    return stacked(CapAttack(rho, attack_steps), model, model.params, x, y)
+
+
+def stack_of(at: SimpleNamespace, n: int, d: int) -> np.ndarray:
+    """X, X_ρ and X_2ρ, one below the other, at random in their caps or by PGD."""
+    rng = np.random.default_rng(at.seed)
     x, y = margin(n, d, 0.0, rng)
-    directions = [margin(n, d, 0.0, rng).x for _ in range(2)]
-    space = on_points(Residual(activation=activation, width=WIDTH), x)
-    shape = (activation,) * (layers - 1)
-    weights = space.draw(shape, SEED, jnp.float32)
-    points, labels = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
-
-    @jax.jit
-    def attacked(code: jax.Array, rho: jax.Array) -> tuple[jax.Array, jax.Array]:
-        model = space.model(shape, weights, code, points)
-        return twice(CapAttack(rho), input_gradient(model, weights, labels), points)
-
-    for rho in RADII:
-        once = project_to_cap(jnp.asarray(directions[0], jnp.float32), points, rho)
-        again = project_to_cap(jnp.asarray(directions[1], jnp.float32), once, rho)
-        for pattern in PATTERNS:
-            if len(pattern) == layers - 2:
-                yield "random", pattern, rho, on_sphere(np.concatenate([x, once, again]))
-                by_attack = attacked(jnp.asarray(space.encode(space.parse(pattern))), rho)
-                yield "PGD", pattern, rho, on_sphere(np.concatenate([x, *by_attack]))
+    directions = singles(*(margin(n, d, 0.0, rng).x for _ in range(2)))
+    points, labels, rho = singles(x, y, at.rho)
+    if at.points == "random":
+        once = project_to_cap(directions[0], points, at.rho)
+        stack = np.concatenate([x, once, project_to_cap(directions[1], once, at.rho)])
+    else:
+        start = network(Residual(activation=at.activation, width=at.m), at.skips, x, at.seed)
+        moved = attacked(start, points, labels, rho, at.attack_steps)[n:]
+        stack = np.concatenate([x, moved])
+    return on_sphere(stack)
 
 
 def coherence(x: np.ndarray) -> float:
@@ -67,33 +56,24 @@ def coherence(x: np.ndarray) -> float:
     return float(np.max(inner - np.diag(np.diag(inner))))
 
 
-def cases() -> Rows:
-    """A row for each network, set of points and kernel: its least eigenvalue and the bounds."""
-    for (n, d), activation, layers in itertools.product(SIZES, ACTIVATIONS, (3, 5)):
-        space = Residual(activation=activation)
-        for kind, pattern, rho, stack in stacks(n, d, activation, layers):
-            c, gram = coherence(stack[:n]), infinite_ntk(space, pattern, stack)
-            printed = printed_bound(activation, n, c + 2 * rho + rho**2)
-            for i, kernel in enumerate(KERNELS):
-                of_points = kernel in KERNELS[:3]
-                part = slice(i * n, (i + 1) * n)
-                matrix = gram[part, part] if of_points else joint_kernel(gram, kernel, BETA, n)
-                spectrum = np.linalg.eigvalsh(matrix)
-                known = lower_bound_at(space, pattern, stack[part]).value if of_points else np.nan
-                yield {
-                    "N": n,
-                    "d": d,
-                    "activation": activation,
-                    "skips": pattern,
-                    "points": kind,
-                    "rho": rho,
-                    "kernel": kernel,
-                    "least": float(spectrum[0]),
-                    "tolerance": TOLERANCE * float(spectrum[-1]),
-                    "printed": printed.value,
-                    "corrected": lower_bound(kernel, space, pattern, n, c, rho).value,
-                    "at the points": known,
-                }
+def measure(at: SimpleNamespace) -> Iterator[dict[str, float | str]]:
+    """A row for each kernel of one network and set of points: least eigenvalue and bounds."""
+    n, d = map(int, at.size.split("x"))
+    space, stack = Residual(activation=at.activation), stack_of(at, n, d)
+    c, gram = coherence(stack[:n]), infinite_ntk(space, at.skips, stack)
+    for i, kernel in enumerate(KERNELS):
+        part = slice(i * n, (i + 1) * n)
+        joint = kernel.startswith("joint")
+        matrix = joint_kernel(gram, kernel, at.beta, n) if joint else gram[part, part]
+        spectrum = np.linalg.eigvalsh(matrix)
+        yield {
+            "kernel": kernel,
+            "least": float(spectrum[0]),
+            "rounding": float(at.tolerance * spectrum[-1]),
+            "printed": printed_bound(at.activation, n, c + 2 * at.rho + at.rho**2).value,
+            "corrected": lower_bound(kernel, space, at.skips, n, c, at.rho).value,
+            "at the points": nan if joint else lower_bound_at(space, at.skips, stack[part]).value,
+        }
 
 
 def meeting_points() -> tuple[np.ndarray, float]:
@@ -107,95 +87,65 @@ def meeting_points() -> tuple[np.ndarray, float]:
     return np.stack([np.cos(angles), np.sin(angles)], 1), float(2 * np.sin(quarter / 2))
 
 
-def counterexample() -> tuple[float, dict[float, float]]:
-    """Theorem 2's bound for K̃_all at the meeting points (one skip, ReLU), and λ_min by β."""
+def counterexample(beta: float) -> tuple[float, float]:
+    """Theorem 2's bound for K̃_all at the meeting points (one skip, ReLU), and λ_min."""
     stack, rho = meeting_points()
     bound = printed_bound("relu", 2, coherence(stack[:2]) + 2 * rho + rho**2, r=1).value
-    gram = infinite_ntk(Residual(), "1", stack)
-    kernels = {beta: joint_kernel(gram, "joint_robust", beta, 2) for beta in (0.7, 0.9, 1.0)}
-    return bound, {beta: abs(np.linalg.eigvalsh(k)[0]) for beta, k in kernels.items()}
+    kernel = joint_kernel(infinite_ntk(Residual(), "1", stack), "joint_robust", beta, 2)
+    return bound, float(abs(np.linalg.eigvalsh(kernel)[0]))
 
 
-def of_images(study: Study) -> tuple[str, ...]:
-    """The printed bound at 50 images; nothing where they are missing."""
-    try:
-        images = load_images("cifar10", study.data_dir)
-    except InputError:
-        return ()
-    pixels = images.pixels[:50].astype(float)
-    normalised = (pixels - images.mean) / images.std
-    texts = []
-    for what, points in (("raw", pixels), ("with their channels normalised", normalised)):
-        x = on_sphere(points.reshape(50, -1))
-        c = coherence(x)
-        bound = printed_bound("relu", 50, c)
-        least = np.linalg.eigvalsh(infinite_ntk(Residual(), "1", x))[0]
-        texts.append(
-            f"{what}: largest inner product {c:.3f}, bound {bound.value:.0e} (order "
-            f"{bound.order}), λ_min {least:.3f}"
-        )
-    return (f"50 images of CIFAR-10, relu, one skip, unattacked: {'; '.join(texts)}.",)
+def too_large(frame: pd.DataFrame, bound: str) -> pd.Series:
+    """Whether a bound lies above the least eigenvalue, beyond rounding."""
+    return frame[bound] > frame["least"] + frame["rounding"]
 
 
-def run(study: Study) -> Outcome:
-    """Count the violations of each bound, and compare it with the eigenvalue."""
-    frame = pd.DataFrame(cases())
-    whole, most = frame["skips"].str.fullmatch("1+"), frame["least"] + frame["tolerance"]
-    findings = Findings()
-    for kernel, (all_skips, words) in itertools.product(("robust", "joint_robust"), SKIPS.items()):
-        part = frame[(whole == all_skips) & (frame["kernel"] == kernel)]
-        wrong = (part["printed"] > most[part.index]).sum()
-        findings.add(
-            f"theorem 2 for {LABELS[kernel]}, {words}, points sampled",
-            "bound ≤ λ_min",
-            f"{wrong} of {len(part)} above",
-            not wrong,
-            f"the bound is above 0 in {(part['printed'] > 0).sum()}",
-        )
-    bound, least = counterexample()
-    findings.add(
-        f"theorem 2 for {LABELS['joint_robust']}, all skips, two points that meet",
-        "bound ≤ λ_min",
-        f"bound {bound:.4f}; λ_min "
-        + ", ".join(f"{value:.4f} at β = {beta:g}" for beta, value in least.items()),
-        all(bound <= value for value in least.values()),
-        "a chord of 1.4 apart, each moved twice by ρ = 0.385 to their midpoint",
-    )
-    bounds = [frame[name].dropna() for name in ("corrected", "at the points")]
-    wrong = sum((values > most[values.index]).sum() for values in bounds)
-    findings.add(
-        "the corrected bound, every kernel and skip pattern",
-        "bound ≤ λ_min",
-        f"{wrong} of {sum(map(len, bounds))} above",
-        not wrong,
-        "both from what is known before the attack and from the points in hand",
-    )
-    summary = []
-    for (kernel, all_skips), part in frame.groupby(["kernel", whole], sort=False):
-        row: dict[str, object] = {"kernel": kernel, "skips": "all" if all_skips else "not all"}
-        for bound in ("printed", "corrected", "at the points"):
-            above = part[part[bound] > 0]
-            row[f"{bound}: above 0"] = f"{len(above)} of {part[bound].notna().sum()}"
-            row[f"{bound}: λ_min/bound, median"] = float((above["least"] / above[bound]).median())
-        summary.append(row)
-    figure, axes = panels(2)
-    for axis, bound in zip(axes, ("printed", "corrected"), strict=True):
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """Kernels below each bound."""
+    whole = frame["skips"].str.fullmatch("1+")
+    for kernel, label in (("robust", "K̂_ρ"), ("joint_robust", "K̃_all")):
+        for all_skips, words in SKIPS.items():
+            part = frame[(whole == all_skips) & (frame["kernel"] == kernel)]
+            text = f"theorem 2, {label}, {words}: of {len(part)} kernels below the bound"
+            yield Claim(text, "none", exact(too_large(part, "printed").sum()), NONE)
+    bound, least = counterexample(beta=1.0)
+    text = "theorem 2, K̃_all, all skips, β = 1, two points that meet: λ_min less the bound"
+    yield Claim(text, "0 or more", exact(least - bound), Within(low=0))
+    wrong = sum(too_large(frame, name).sum() for name in BOUNDS[1:])
+    count = frame[[*BOUNDS[1:]]].notna().sum().sum()
+    text = f"the corrected bounds, every kernel and skip pattern: of {count} below"
+    yield Claim(text, "none", exact(wrong), Corrected(NONE))
+
+
+def figure(frame: pd.DataFrame) -> Figure:
+    """Bounds against the least eigenvalue; those above the line are wrong."""
+    drawing, axes = panels(2)
+    shown = frame[(frame["least"] > 0) & (frame[["printed", "corrected"]] > 0).any(axis=1)]
+    whole, least = shown["skips"].str.fullmatch("1+"), shown["least"]
+    for axis, bound in zip(axes, BOUNDS, strict=False):
         for colour, (all_skips, label) in enumerate(SKIPS.items()):
-            part = frame[(whole == all_skips) & (frame[bound] > 0) & (frame["least"] > 0)]
-            axis.loglog(part["least"], part[bound], ".", ms=2, color=COLOURS[colour], label=label)
-        ends = (frame["least"].clip(lower=1e-8).min(), frame["least"].max())
-        axis.plot(ends, ends, color="black", lw=0.8)
-        axis.set(title=bound, xlabel="least eigenvalue", ylabel="bound", ylim=(1e-10, 3))
-    axes[0].legend()
-    return Outcome(
-        frame,
-        figure,
-        {"sizes": SIZES, "radii": RADII, "activations": ACTIVATIONS, "skips": PATTERNS},
-        (
-            "Kernels of infinite width; a bound above the line is wrong. Points at random in their "
-            "caps, and by PGD on a network of width 128.",
-            *of_images(study),
-        ),
-        tuple(findings),
-        pd.DataFrame(summary),
-    )
+            part = shown[(whole == all_skips) & (shown[bound] > 0)]
+            style = {"ms": 2, "color": COLOURS[colour], "label": label}
+            axis.loglog(part["least"], part[bound], ".", **style)
+        axis.plot((1e-8, 10), (1e-8, 10), color="black", lw=0.8, label="bound = λ_min")
+        axis.set(title=bound, ylabel="lower bound", ylim=(1e-8, 3))
+        axis.set_xlim(least.min() / 2, least.max() * 2)
+    annotate(drawing, axes[0], "least eigenvalue λ_min of the kernel of infinite width", 3)
+    return drawing
+
+
+STUDY = Study(
+    "Lower bounds of the least eigenvalue, printed and corrected (T2)",
+    measure,
+    cases={"size": ("20x128", "50x1024", "50x32"), "activation": ("relu", "tanh", "swish")}
+    | {"skips": ("1", "0", "111", "101", "011", "000"), "points": ("random", "PGD")}
+    | {"rho": (0.0, 0.1)},
+    fixed={"beta": 0.5, "m": 128, "attack_steps": 10, "seed": 0, "tolerance": 1e-9},
+    full={"size": ("20x128", "50x1024", "50x32", "200x3072"), "rho": (0.0, 0.05, 0.1, 0.2)}
+    | {"activation": ("relu", "leaky_relu", "tanh", "sigmoid", "swish")},
+    claims=claims,
+    figure=figure,
+    note="N points in d dimensions (`size` is NxD), at random in their caps, and by PGD on a "
+    "network of width m. With all skips no sampled kernel lies below the printed bound; the two "
+    "points that meet are a counterexample for K̃_all.",
+)

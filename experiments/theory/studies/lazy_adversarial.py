@@ -1,166 +1,138 @@
 """L4: how far adversarial training inside the lazy ball goes, by dimension and radius."""
 
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
+from matplotlib.figure import Figure
 
-from attacks import Attack
-from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study
-from experiments.theory.ball import adversarial_training
-from experiments.theory.networks import two_layer
-from experiments.theory.seeds import log_slope, over_seeds
-from experiments.theory.studies.digits import drawn, split
-from experiments.theory.studies.setting import Rows, ball_attack, curve, numbers
-from experiments.theory.studies.statistics import INVERSE_ROOT, Findings, crossings
-from experiments.theory.tasks import Points
+from experiments.frame import INVERSE_ROOT, Claim, Interval, Study, Within, exact
+from experiments.plotting import lines, panels
+from experiments.statistics import crossing, log_slope, mean, over_seeds
+from experiments.theory.lazy import adversarial_training, ball_attack
+from experiments.theory.networks import draw_two_layer, two_layer
+from experiments.theory.studies.setting import singles
+from experiments.theory.tasks import Points, area_means, on_sphere
 from experiments.theory.training import input_gradient, margins
+from ntkscore.data.images import load_images
 
-SIDES, WIDTH, DEVIATION, SEEDS = (5, 7, 10, 14, 20, 28), 500, 10.0, 3
-SCALED = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
-"""Radii R √d. The largest lies beyond the range, 3 to 7, that a finding asks for."""
-BEYOND = 7.0
-"""Radius R √d at which corollary 3.2 leaves no robust network."""
-RADII: tuple[float, ...] = ()
-"""Radii R; where there are none, the scaled ones count."""
-TRAIN_STEPS, TEST_STEPS = 7, 20
-EPOCHS, BATCH, RATE, REDUCTION = 6, 32, 4.0, "mean"
-PATIENCE: int | None = None
+Crossings = Callable[[np.ndarray], np.ndarray]
 LEAST = 100
+"""Dimension from which on the claims are made."""
+BEYOND = 7.0
+"""Radius R√d at which corollary 3.2 leaves no robust network."""
 MEANT = 0.75
 """Radius up to which clean accuracy must stay: points of length 1 that may move as far as they
 are long cannot be told apart."""
-FULL = {
-    "SIDES": tuple(range(5, 29)),
-    "WIDTH": 1000,
-    "SEEDS": 5,
-    "RADII": tuple(i / 20 for i in range(1, 21)),
-    "TRAIN_STEPS": 100,
-    "EPOCHS": 200,
-    "RATE": 0.01,
-    "REDUCTION": "sum",
-    "PATIENCE": 5,
-}
 
 
-def training_attack(radius: Array) -> Attack:
-    """The attack of the training points."""
-    return ball_attack(radius, TRAIN_STEPS)
+@lru_cache(maxsize=1)
+def digits(data_dir: Path, side: int) -> Points:
+    """Zeros, labelled −1, and ones of MNIST, reduced to side² pixels, of length 1."""
+    images = load_images("mnist", data_dir)
+    (rows,) = np.nonzero(np.isin(images.labels, (0, 1)))
+    pixels = area_means(images.pixels[rows].astype(float), side).reshape(len(rows), -1)
+    return Points(on_sphere(pixels), np.where(np.asarray(images.labels)[rows] == 1, 1.0, -1.0))
 
 
-@jax.jit
-def accuracies(w: Array, a: Array, x: Array, y: Array, radius: Array) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnames="steps")
+def accuracies(
+    w: Array, a: Array, x: Array, y: Array, radius: Array, steps: int
+) -> tuple[Array, Array]:
     """Shares of points on their side: clean, and under PGD."""
     model = two_layer(w, a)
-    attacked = ball_attack(radius, TEST_STEPS)(input_gradient(model, w, y), x)
+    attacked = ball_attack(radius, steps)(input_gradient(model, w, y), x)
     clean, robust = (jnp.mean(margins(model, w, z, y) > 0) for z in (x, attacked))
     return clean, robust
 
 
-def defended(
-    train: Points, test: Points, width: int, seed: int, radius: float, deviation: float
-) -> dict[str, float]:
+def measure(at: SimpleNamespace) -> dict[str, float]:
     """Clean and robust test accuracy after adversarial training in a ball."""
-    w, a, order = drawn(train.x.shape[1], width, seed)
-    x, y, z, labels = (jnp.asarray(each, jnp.float32) for each in (*train, *test))
-    sizes = (jnp.float32(each) for each in (radius, deviation / width**0.5))
-    choices = {"batch": BATCH, "reduction": REDUCTION, "epochs": EPOCHS, "patience": PATIENCE}
-    end = adversarial_training(
-        order, w, a, x, y, *sizes, training_attack, jnp.float32(RATE), **choices
-    )
-    clean, robust = accuracies(end.weights, a, z, labels, jnp.float32(radius))
-    return numbers({"clean": clean, "robust": robust, "training": end.robust})
+    points, d = digits(at.data.data_dir, at.side), at.side**2
+    order = np.random.default_rng(at.seed).permutation(len(points.x))
+    x, z = jnp.split(jnp.float32(points.x[order]), [at.train])
+    y, labels = jnp.split(jnp.float32(points.y[order]), [at.train])
+    weights, key = jax.random.split(jax.random.fold_in(jax.random.key(at.seed), d * at.m))
+    w, a = draw_two_layer(weights, d, at.m)
+    radius, ball, rate = singles(at.scaled / at.side, at.deviation / at.m**0.5, at.rate)
+    sizes = {"steps": at.train_steps, "batch": at.batch, "epochs": at.epochs}
+    end = adversarial_training(key, w, a, x, y, radius, ball, rate, **sizes)
+    clean, robust = accuracies(end, a, z, labels, radius, at.test_steps)
+    return {"d": d, "R": at.scaled / at.side, "clean": float(clean), "robust": float(robust)}
 
 
-def rows(study: Study) -> Rows:
-    """A row for each dimension, radius and seed."""
-    for side in SIDES:
-        for seed in range(SEEDS):
-            train, test = split(study, side, seed)
-            for radius in RADII or [scaled / side for scaled in SCALED]:
-                case = {"d": side**2, "R": radius, "R√d": round(radius * side, 6), "seed": seed}
-                yield case | defended(train, test, WIDTH, seed, radius, DEVIATION)
+def crossings(frame: pd.DataFrame, level: float) -> tuple[np.ndarray, np.ndarray, Crossings]:
+    """Where robust accuracy falls to a level, in R√d.
+
+    Returns:
+        The dimensions; accuracies by seed, dimension and R√d; and of some such rows the places.
+    """
+    table = frame.pivot_table(index="seed", columns=["d", "scaled"], values="robust")
+    d, scaled = (level.to_numpy(float) for level in table.columns.levels)
+    rows = table.to_numpy().reshape(len(table), len(d), len(scaled))
+    return d, rows, lambda rows: np.array([crossing(scaled, at, level) for at in rows.mean(0)])
 
 
-def run(study: Study) -> Outcome:
+def half_slope(frame: pd.DataFrame) -> Interval:
+    """The slope of log R in log d, of the radius R that leaves half of the accuracy."""
+    d, rows, half = crossings(frame, 0.5)
+
+    def fit(rows: np.ndarray) -> float:
+        known = np.isfinite(found := half(rows))
+        return log_slope(d[known], (found / d**0.5)[known])
+
+    return over_seeds(rows, fit)
+
+
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Radii where robust accuracy is lost, and how they fall with the dimension."""
-    frame = pd.DataFrame(rows(study))
-    dimensions, table, half = crossings(frame, "d", "R", 0.5)
+    large = frame[frame["d"] >= LEAST]
+    d, rows, lost = crossings(large, 0.05)
+    found = [over_seeds(rows, lambda rows, k=k: lost(rows)[k]) for k in range(len(d))]
+    text = f"R√d at which robust accuracy falls to .05, d ≥ {LEAST}"
+    yield Claim(text, "about 5", found, Within(3, 7))
+    for where, part in ((f"d ≥ {LEAST}", large), ("all d", frame)):
+        text = f"the radius of half the accuracy: slope in d, {where}"
+        yield Claim(text, "−1/2", half_slope(part), INVERSE_ROOT)
+    clean = frame[frame["R"] <= MEANT].groupby(["d", "R"])["clean"].mean()
+    text = f"clean accuracy at R ≤ {MEANT:g}, the least"
+    yield Claim(text, "the failure is of robustness", exact(clean.min()), Within(low=0.9))
+    beyond = large[large["scaled"] == BEYOND]
+    errors = [mean(1 - part["robust"]) for _, part in beyond.groupby("d")]
+    text = f"robust error at R√d = {BEYOND:g} (corollary 3.2), d ≥ {LEAST}"
+    yield Claim(text, "no robust network", errors, Within(low=0.9))
 
-    def fit(seeds: np.ndarray, least: int) -> float:
-        known = np.isfinite(found := half(seeds)) & (dimensions >= least)
-        sizes = dimensions[known].astype(float)
-        return log_slope(sizes, found[known]) if known.sum() > 1 else np.nan
 
-    _, by_scaled, half_scaled = crossings(frame, "d", "R√d", 0.5)
-    halves = zip(dimensions, half_scaled(by_scaled), strict=True)
-    words = ", ".join(f"d = {d}: {r:.1f}" for d, r in halves)
-    *_, lost = crossings(frame, "d", "R√d", 0.05)
-    clean = frame.groupby(["d", "R"])["clean"].mean()
-    far = clean.index.get_level_values("R") > MEANT
-    inside, beyond_it = clean[~far].min(), clean[far].min()
-    last = frame[(frame["R√d"] >= BEYOND) & (frame["d"] >= LEAST)]
-    last = last[last["R√d"] == last.groupby("d")["R√d"].transform("min")]
-    beyond = 1 - last.pivot_table(index="d", columns="seed", values="robust")
-    findings = Findings()
-    findings.measure(
-        f"R √d at which robust accuracy falls to .05, d ≥ {LEAST}",
-        "about 5",
-        {
-            f"d = {d}": over_seeds(by_scaled, lambda seeds, k=k: lost(seeds)[k])
-            for k, d in enumerate(dimensions)
-            if d >= LEAST
-        },
-        3,
-        7,
-        "straight lines between the radii; nan means no crossing",
-    )
-    for where, least in ((f"d ≥ {LEAST}", LEAST), ("all d", 0)):
-        findings.measure(
-            f"the radius of half the accuracy falls with d, {where}",
-            "−1/2",
-            over_seeds(table, partial(fit, least=least)),
-            *INVERSE_ROOT,
-            f"slope of log R₅₀ in log d; R₅₀ √d {words}",
-        )
-    findings.add(
-        f"clean accuracy stays, R ≤ {MEANT:g}",
-        "the failure is of robustness",
-        f"{inside:.3f} and more",
-        inside >= 0.9,
-        f"at least .9 on test points at every d; beyond, {beyond_it:.3f} and more",
-    )
-    findings.measure(
-        f"robust error at R = {BEYOND:g}/√d (corollary 3.2), d ≥ {LEAST}",
-        "no robust network",
-        {f"d = {d}": over_seeds(seeds.to_numpy(), np.mean) for d, seeds in beyond.iterrows()},
-        0.9,
-        np.inf,
-        "attacked by PGD, a lower bound of the error",
-    )
-    figure, axes = panels(2, 1.0)
-    for colour, (d, part) in enumerate(frame.groupby("d")):
-        if len(SIDES) > len(COLOURS) and colour % 4:
-            continue
-        for axis, (x, title) in zip(axes, {"R": "radius R", "R√d": "R √d"}.items(), strict=True):
-            curve(axis, part.groupby(x)["robust"].mean(), f"d = {d}", colour, "plot")
-            axis.set(xlabel=title, ylabel="robust test accuracy")
-    axes[1].legend(fontsize="x-small")
-    summary = frame.pivot_table(index="d", columns="R√d" if not RADII else "R", values="robust")
-    return Outcome(
-        frame,
-        figure,
-        {"m": WIDTH, "deviation": DEVIATION, "seeds": SEEDS, "epochs": EPOCHS, "rate": RATE},
-        (
-            f"Zeros and ones of MNIST, m = {WIDTH}, rows of W within C₀/√m of their start, "
-            f"C₀ = {DEVIATION:g}; at most {EPOCHS} epochs in batches of {BATCH}, {TRAIN_STEPS} "
-            f"steps of the attack in training and {TEST_STEPS} in the test. The table has robust "
-            "accuracy by R √d.",
-        ),
-        tuple(findings),
-        summary.round(2).reset_index(),
-    )
+def figure(frame: pd.DataFrame) -> Figure:
+    """Robust accuracy by the radius, and by the radius times √d."""
+    drawing, axes = panels(2, together=True)
+    labels = {"R": "radius R, lengths of a point", "scaled": "R√d"}
+    for axis, (x, label) in zip(axes, labels.items(), strict=True):
+        lines(axis, frame, x, "robust", "d", "d = {}")
+        axis.set_xlabel(label)
+    axes[0].set_ylabel("robust test accuracy (PGD)")
+    axes[1].legend()
+    return drawing
+
+
+STUDY = Study(
+    "Adversarial training in the lazy ball, by radius and dimension (L4)",
+    measure,
+    cases={"side": (5, 7, 10, 14, 20, 28), "scaled": (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)}
+    | {"seed": (0, 1, 2)},
+    fixed={"m": 500, "deviation": 10.0, "train": 600, "train_steps": 7, "test_steps": 20}
+    | {"epochs": 6, "batch": 32, "rate": 4.0},
+    full={"side": tuple(range(5, 29)), "scaled": (*(i / 2 for i in range(1, 21)), 14.0, 28.0)}
+    | {"seed": tuple(range(5)), "m": 1000, "train_steps": 100, "epochs": 200, "rate": 0.32},
+    claims=claims,
+    figure=figure,
+    note="Zeros and ones of MNIST in d pixels, points of length 1, rows of W within "
+    "`deviation`/√m of their start; R√d is `scaled`. PGD's errors are from below.",
+    needs=("mnist",),
+)

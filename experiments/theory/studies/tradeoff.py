@@ -1,181 +1,113 @@
 """T4: clean and robust error over β, and what the bounds' leading terms say about them."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, PyTree
+from matplotlib.figure import Figure
 
 from cells.residual import Residual
-from experiments.plotting import COLOURS, panels
-from experiments.study import Outcome, Study, Verdict, verdict
+from experiments.frame import Claim, Interval, Study, Within
+from experiments.plotting import annotate, lines, panels
+from experiments.statistics import difference, mean
 from experiments.theory.infinite_width import infinite_ntk
-from experiments.theory.seeds import Interval, over_seeds
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import Rows, by_seed, curve, numbers, stacked
-from experiments.theory.studies.statistics import Findings
-from experiments.theory.tasks import Points, on_sphere, tradeoff
+from experiments.theory.studies.setting import network, singles, stacked
+from experiments.theory.tasks import on_sphere, tradeoff
 from experiments.theory.training import input_gradient, margins, steps
 from experiments.theory.trials import ERRORS, bound_terms
 from ntkscore.model import Model
 
-STEPS, TEST, DIMENSION, RHO, WIDTH, SEEDS = 2000, 500, 20, 0.3, 256, 3
-MEASURED = ("clean error", "PGD error")
-"""What was measured of each of `ERRORS`."""
-BETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
-NETWORKS = {
-    "relu, skip": ("relu", "1"),
-    "tanh, skip": ("tanh", "1"),
-    "relu, no skip": ("relu", "0"),
+ATTACKED = ("attacked at initialisation", "attacked after training")
+"""The networks that the leading terms' points are attacked on; the theorem has the first."""
+SIGNS = {
+    "clean error is larger at β = 1 than at 0": ("clean", Within(low=0)),
+    "robust error is smaller at β = 1 than at 0": ("robust", Within(high=0)),
+    "robust error is above clean error at β = 0": ("gap", Within(low=0)),
 }
-OF_ENERGY = 300
-"""Points of a leading term."""
-ATTACK = CapAttack(RHO)
-VARIANTS = ("labels", "random labels", "trained network")
-"""Attacks on the energies' points: at initialisation, as in the theorem, which leaks the labels;
-there with labels drawn afresh; and on the trained network."""
-WORDS: dict[str, str] = {"reproduced": "as measured", "not reproduced": "the wrong way"}
-"""What the table says of a sign's verdict."""
-FULL = {"STEPS": 10_000, "WIDTH": 1024, "SEEDS": 10}
 
 
-def trained(gamma: float, beta: float) -> Callable[..., dict[str, PyTree]]:
-    """Return a function of (model, x, y): errors after training, attacked points by variant."""
-
-    def compute(model: Model, x: Array, y: Array) -> dict[str, PyTree]:
-        weight = jnp.asarray(beta, x.dtype)
-        end, *_ = steps(model, ATTACK, model.params, x[:STEPS], y[:STEPS], weight, gamma)
-        z, labels = x[STEPS:], y[STEPS:]
-        attacked = ATTACK(input_gradient(model, end, labels), z)
-        errors = [jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked)]
-        few, true = x[:OF_ENERGY], y[:OF_ENERGY]
-        fresh = jax.random.rademacher(jax.random.key(0), true.shape, true.dtype)
-        variants = ((model.params, true), (model.params, fresh), (end, true))
-        stacks = [stacked(ATTACK, model, weights, few, labels) for weights, labels in variants]
-        return {"clean": errors[0], "robust": errors[1], "stacks": stacks}
-
-    return compute
+@partial(jax.jit, static_argnames=("points", "attack_steps", "energy_points"))
+def trained(
+    start: tuple[Any, PyTree], x: Array, y: Array, beta: Array, rho: Array, gamma: Array, *,
+    points: int, attack_steps: int, energy_points: int,
+) -> tuple[Array, Array, list[Array]]:  # fmt: skip
+    """Errors on the points after the first ones, with which it trains; and attacked stacks."""
+    model, attack = Model(*start), CapAttack(rho, attack_steps)
+    end, *_ = steps(model, attack, model.params, x[:points], y[:points], beta, gamma)
+    z, labels = x[points:], y[points:]
+    attacked = attack(input_gradient(model, end, labels), z)
+    clean, robust = (jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked))
+    few = x[:energy_points], y[:energy_points]
+    return clean, robust, [stacked(attack, model, w, *few) for w in (model.params, end)]
 
 
-def outcomes() -> Rows:
-    """A row for each network, β and seed: its errors and the leading terms."""
-    rngs = map(np.random.default_rng, range(SEEDS))
-    tasks = [tradeoff(STEPS + TEST, DIMENSION, rng) for rng in rngs]
-    for label, (activation, name) in NETWORKS.items():
-        space = Residual(activation=activation, output_scale="sqrt_width", width=WIDTH)
-        ((diagonal,),) = infinite_ntk(space, name, tasks[0].x[:1])
-        gamma = 4 * np.sqrt(0.1 / diagonal) / WIDTH
-        for beta in BETAS:
-            for seed, found in enumerate(by_seed(space, name, tasks, trained(gamma, beta))):
-                errors = {"clean error": found["clean"], "PGD error": found["robust"]}
-                row = {"network": label, "beta": beta, "seed": seed} | numbers(errors)
-                yield row | terms(space, name, tasks[seed], found["stacks"], beta)
+def measure(at: SimpleNamespace) -> dict[str, float]:
+    """Errors of one network, and leading terms √(L² s/N) of K_all and K̃_all."""
+    activation, name = at.network.split()
+    x, y = tradeoff(at.points + at.test, at.d, np.random.default_rng(at.seed))
+    space = Residual(activation=activation, output_scale="sqrt_width", width=at.m)
+    ((diagonal,),) = infinite_ntk(space, name, x[:1])
+    numbers = singles(x, y, at.beta, at.rho, 4 * np.sqrt(0.1 / diagonal) / at.m)
+    sizes = {name: vars(at)[name] for name in ("points", "attack_steps", "energy_points")}
+    *errors, stacks = trained(network(space, name, x, at.seed), *numbers, **sizes)
+    row = {f"{error} error": float(e) for error, e in zip(ERRORS, errors, strict=True)}
+    for attacked, stack in zip(ATTACKED, stacks, strict=True):
+        gram = infinite_ntk(space, name, on_sphere(np.asarray(stack)))
+        terms = bound_terms(gram, y[: at.energy_points], space.parse(name).layers, at.beta)
+        row |= {f"{e} term, {attacked}": float(terms[f"{e}_margin_term"]) for e in ERRORS}
+    return row
 
 
-def terms(
-    space: Residual, name: str, task: Points, stacks: list[np.ndarray], beta: float
-) -> dict[str, float | str]:
-    """√(L² s/N) of K_all and of K̃_all, by what the points are attacked with."""
-    found = {}
-    for variant, stack in zip(VARIANTS, stacks, strict=True):
-        gram = infinite_ntk(space, name, on_sphere(stack))
-        of_stack = bound_terms(gram, task.y[:OF_ENERGY], 3, beta)
-        for error in ERRORS:
-            found[f"{error} term, {variant}"] = of_stack[f"{error}_margin_term"]
-    return found
+def change(part: pd.DataFrame, what: str, column: str) -> Interval:
+    """A network's change of an error or term over β, or the gap between both at the least β."""
+    if what != "gap":
+        return difference(part, "beta", f"{what} {column}")
+    first = part[part["beta"] == part["beta"].min()]
+    return mean(first[f"robust {column}"] - first[f"clean {column}"])
 
 
-def over_beta(part: pd.DataFrame, column: str) -> Interval:
-    """A column at the largest β less that at the smallest, seed by seed."""
-    by_beta = part.pivot(index="seed", columns="beta", values=column)
-    return over_seeds((by_beta[max(BETAS)] - by_beta[min(BETAS)]).to_numpy(), np.mean)
+def claims(frame: pd.DataFrame) -> Iterator[Claim]:
+    """Signs of the errors, and of the leading terms by what their points are attacked on."""
+    networks = [part for _, part in frame.groupby("network", sort=False)]
+    for column, source in {"error": "", **{f"term, {where}": where for where in ATTACKED}}.items():
+        for text, (what, rule) in SIGNS.items():
+            found = [change(part, what, column) for part in networks]
+            words = f"leading terms, {source}: {text.replace('error', 'term')}" if source else text
+            yield Claim(words, "the errors' sign" if source else "a trade-off", found, rule)
 
 
-def trade(findings: Findings, label: str, part: pd.DataFrame) -> None:
-    """Add that clean error is larger at the largest β than at the smallest, and PGD error less."""
-    rise, fall = (over_beta(part, error) for error in MEASURED)
-    means = part.groupby("beta")[[*MEASURED]].mean().to_numpy()
-    findings.add(
-        f"{label}: clean error is larger at β = {max(BETAS):g} than at {min(BETAS):g}, robust "
-        "error smaller",
-        "a trade-off",
-        ", ".join(f"{clean:.3f}/{robust:.3f}" for clean, robust in means),
-        verdict(rise.low > 0 > fall.high, rise.high <= 0 or fall.low >= 0),
-        f"clean/PGD error by β; differences seed by seed: clean {rise}, PGD {fall}",
-    )
+def figure(frame: pd.DataFrame) -> Figure:
+    """Errors, and the leading terms of either attack, over β."""
+    columns = ("error", *(f"term, {where}" for where in ATTACKED))
+    drawing, axes = panels(len(columns), 0.8)
+    for axis, column in zip(axes, columns, strict=True):
+        for i, error in enumerate(ERRORS):
+            style = {"fmt": ("o-", "s--")[i], "mfc": (None, "white")[i]}
+            lines(axis, frame, "beta", f"{error} {column}", "network", f"{error}, {{}}", **style)
+        axis.set_ylabel("share of test points" if column == "error" else "√(L² s/N)")
+        axis.set_title(column)
+    annotate(drawing, axes[0], "weight β of adversarial training", 3)
+    return drawing
 
 
-def signs(part: pd.DataFrame, clean: str, robust: str) -> dict[str, Interval]:
-    """How a clean and a robust error change over β, and the gap between them at the smallest."""
-    first = part[part["beta"] == min(BETAS)]
-    return {
-        "clean over β": over_beta(part, clean),
-        "robust over β": over_beta(part, robust),
-        "robust above clean at β = 0": over_seeds(
-            (first[robust] - first[clean]).to_numpy(), np.mean
-        ),
-    }
-
-
-def same_sign(one: Interval, other: Interval) -> Verdict:
-    """The verdict that two numbers have one sign; an interval with 0 in it has none."""
-    product = [
-        np.sign(each.low) * (np.sign(each.low) == np.sign(each.high)) for each in (one, other)
-    ]
-    return verdict(product[0] * product[1] > 0, product[0] * product[1] < 0)
-
-
-def run(study: Study) -> Outcome:
-    """Errors and leading terms over β."""
-    frame = pd.DataFrame(outcomes())
-    figure, axes = panels(len(NETWORKS), 0.9)
-    findings, rows = Findings(), []
-    for axis, (label, part) in zip(axes, frame.groupby("network", sort=False), strict=True):
-        trade(findings, label, part)
-        means = part.groupby("beta").mean(numeric_only=True)
-        measured = signs(part, *MEASURED)
-        for variant in VARIANTS:
-            leading = [means[f"{error} term, {variant}"] for error in ERRORS]
-            of_terms = [f"{term.iloc[0]:.2f} → {term.iloc[-1]:.2f}" for term in leading]
-            row = {"network": label, "attacked with": variant}
-            row |= {f"{e} term, β = 0 → 1": of for e, of in zip(ERRORS, of_terms, strict=True)}
-            found = signs(part, *(f"{error} term, {variant}" for error in ERRORS))
-            for name, sign in found.items():
-                decided = same_sign(sign, measured[name])
-                row[name] = WORDS.get(decided, decided)
-                if variant == VARIANTS[0]:
-                    findings.add(
-                        f"{label}: leading term, {name}",
-                        "the sign of the errors",
-                        f"{of_terms[0]} clean, {of_terms[1]} robust",
-                        decided,
-                        "K_all and K̃_all as in theorem 1, attacked at initialisation: "
-                        f"{sign}; the errors: {measured[name]}",
-                    )
-            rows.append(row)
-        for colour, error in enumerate(MEASURED):
-            curve(axis, means[error], error, colour, "plot")
-        for colour, term in enumerate(("clean term", "robust term")):
-            predicted = means[f"{term}, {VARIANTS[0]}"]
-            axis.plot(predicted, "--", color=COLOURS[colour], label=f"{term} of theorem 1")
-        axis.set(title=label, xlabel="weight β of adversarial training")
-    axes[0].set_ylabel("error, leading term")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
-    return Outcome(
-        frame,
-        figure,
-        {"steps": STEPS, "test": TEST, "d": DIMENSION, "rho": RHO, "m": WIDTH, "seeds": SEEDS},
-        (
-            f"Algorithm 1 over {STEPS} points of the task `tradeoff`, ρ = {RHO}, m = {WIDTH}; "
-            f"errors of the last weights on {TEST} others, PGD's from below. A classifier by the "
-            "robust coordinate alone errs at 0.15 under either.",
-            f"Leading terms √(L² s/N) are of {OF_ENERGY} points at infinite width. At "
-            "initialisation an attack moves the two classes apart along a gradient that hardly "
-            "differs between points: it tells the kernel the labels.",
-        ),
-        tuple(findings),
-        pd.DataFrame(rows),
-    )
+STUDY = Study(
+    "Clean and robust error over β, and what the bounds say of them (T4)",
+    measure,
+    cases={"network": ("relu 1", "tanh 1", "relu 0"), "beta": (0.0, 0.5, 1.0), "seed": (0, 1, 2)},
+    fixed={"points": 2000, "test": 500, "d": 20, "rho": 0.3, "attack_steps": 10, "m": 256}
+    | {"energy_points": 300},
+    full={"points": 10_000, "m": 1024, "seed": tuple(range(10))}
+    | {"beta": (0.0, 0.25, 0.5, 0.75, 1.0)},
+    claims=claims,
+    figure=figure,
+    note="Networks with (1) and without (0) a skip. The task is made so that a fragile coordinate "
+    "is right where a robust one errs at .15; PGD's errors are from below. At initialisation an "
+    "attack moves the classes apart along one gradient, which tells the kernel the labels.",
+)

@@ -1,0 +1,95 @@
+"""Numbers with intervals from what a few random seeds measured."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from experiments.frame import Interval
+from ntkscore.analysis.correlation import draws, percentile_interval
+
+RESAMPLES = 2000
+
+
+def over_seeds(
+    values: np.ndarray, statistic: Callable[[np.ndarray], float], resamples: int = RESAMPLES
+) -> Interval:
+    """A statistic of all seeds, and its 95 % interval over seeds drawn with repetition.
+
+    Args:
+        values: what each seed measured, a row for each.
+        statistic: of an array of as many seeds; where it is NaN for a draw, that draw is left out.
+        resamples: of the bootstrap.
+
+    Example:
+        >>> over_seeds(np.array([1.0, 2.0, 3.0, 4.0]), np.mean)
+        Interval(value=2.5, low=1.5, high=3.5)
+    """
+    drawn = [float(statistic(values[seeds])) for seeds in draws(len(values), resamples)]
+    low, high = percentile_interval(np.array(drawn))
+    return Interval(float(statistic(values)), low, high)
+
+
+def mean(values: pd.Series) -> Interval:
+    """The mean over seeds, with its interval."""
+    return over_seeds(values.to_numpy(float), np.mean)
+
+
+def by_seed(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """The means of y: a row for each seed, a column for each value of x, ascending."""
+    return frame.pivot_table(index="seed", columns=x, values=y)
+
+
+def ends(frame: pd.DataFrame, x: str, y: str) -> np.ndarray:
+    """The means of y at the smallest and at the largest x by seed; NaN where there is one x."""
+    table = by_seed(frame, x, y)
+    found = table.iloc[:, [0, -1]].to_numpy(float)
+    return found if table.shape[1] > 1 else np.full_like(found, np.nan)
+
+
+def difference(frame: pd.DataFrame, x: str, y: str) -> Interval:
+    """The mean of y at the largest x less that at the smallest, seed by seed."""
+    return over_seeds(ends(frame, x, y), lambda rows: np.mean(rows[:, 1] - rows[:, 0]))
+
+
+def ratio(frame: pd.DataFrame, x: str, y: str) -> Interval:
+    """The mean of y at the largest x over that at the smallest."""
+    return over_seeds(ends(frame, x, y), lambda rows: rows[:, 1].mean() / rows[:, 0].mean())
+
+
+def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
+    """The slope of log y, averaged over the seeds first, against log x."""
+    table = by_seed(frame, x, y)
+    at = table.columns.to_numpy(float)
+    return over_seeds(table.to_numpy(), lambda rows: log_slope(at, rows.mean(0)))
+
+
+def log_slope(x: np.ndarray, y: np.ndarray) -> float:
+    """The slope of log y against log x; NaN of fewer than two points.
+
+    Example:
+        >>> x = np.array([1.0, 2.0, 4.0])
+        >>> round(log_slope(x, 3 / x**2), 6)
+        -2.0
+    """
+    return float("nan") if len(x) < 2 else float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def crossing(x: np.ndarray, y: np.ndarray, level: float) -> float:
+    """The first x at which y crosses a level, on straight lines between its values; else NaN.
+
+    Args:
+        x: ascending.
+        y: falling or rising.
+        level: of y.
+
+    Example:
+        >>> crossing(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.8, 0.0]), 0.4)
+        1.5
+    """
+    above = y > level
+    (changes,) = np.nonzero(above[1:] != above[:-1])
+    if not len(changes):
+        return float("nan")
+    k = changes[0]
+    return float(x[k] + (x[k + 1] - x[k]) * (level - y[k]) / (y[k + 1] - y[k]))

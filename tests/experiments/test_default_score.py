@@ -1,0 +1,81 @@
+"""The protocol behind the default score: candidates, the criterion, the one-error rule, halves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import rankdata, spearmanr
+
+from experiments.data import DATASET, Data
+from experiments.paper import PAPER, default_score
+from experiments.paper.default_score import FAR, OF_A_RUN, Means, candidates, criterion, simplest
+from experiments.paper.measures import HELD_EQUAL
+from ntkscore.analysis.score_names import DEFAULT
+
+TERMS = ("params", "layers", "field", "longest_path")
+
+
+def some_cells(count: int = 60) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(0)
+    values = pd.DataFrame(rng.normal(size=(count, len(TERMS))), columns=list(TERMS))
+    # A count has ties.
+    values["longest_path"] = values["longest_path"].round()
+    accuracy = (values["params"] + values["layers"] + rng.normal(size=count)).rank()
+    return values, accuracy.to_numpy() / count
+
+
+def test_the_criterion_is_that_of_every_sum_by_itself() -> None:
+    values, accuracy = some_cells()
+    sums = candidates(values, TERMS, most=3)
+    assert sums.members.shape == (4 + 6 + 4, 4)  # one, two or three of four
+    assert len(sums.of(TERMS[:3])) == 7
+    fold = np.arange(0, 60, 2)  # ranks are among all cells, coefficients among the fold's
+    best = fold[np.argsort(-accuracy[fold])[:3]]
+    got = criterion(sums, accuracy, fold)
+    for place in range(len(sums.members)):
+        total = np.sum([np.log(rankdata(values[t])) for t in sums.name(place).split("+")], axis=0)
+        wanted = sum(spearmanr(total[cells], accuracy[cells])[0] for cells in (fold, best))
+        assert got[place] == pytest.approx(wanted), sums.name(place)
+
+
+def test_the_simplest_sum_within_one_error_of_the_best_is_chosen() -> None:
+    values, _ = some_cells()
+    sums = candidates(values, TERMS, most=2)
+    place = {sums.name(k): k for k in range(len(sums.members))}
+    mean, error = np.zeros(len(place)), np.full(len(place), 0.5)
+    mean[place["params+field"]], error[place["params+field"]] = 1.0, 0.1
+    everything = np.arange(len(place))
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params+field"
+    mean[place["layers+field"]], mean[place["field"]] = 0.95, 0.91
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "field"
+    mean[place["params"]] = 0.92
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params"
+    mean[place["params"]] = mean[place["field"]] = 0.89  # further than the error of the best
+    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params+field"
+    without = sums.of(("layers", "field"))
+    assert sums.name(simplest(sums, without, Means(mean, error))) == "field"
+
+
+def test_halves_that_choose_and_test_share_no_cell() -> None:
+    functions = np.arange(101) // 3
+    found = [pair for seed in range(2) for pair in default_score.halves(functions, seed, 3)]
+    for choosing, testing in found:
+        assert sorted([*choosing, *testing]) == list(range(101))
+        assert len({*functions[choosing]} & {*functions[testing]}) <= 1
+    assert len({tuple(choosing) for choosing, _ in found}) == 6
+
+
+@pytest.mark.thorough
+def test_the_default_beats_counting_parameters(data: Data) -> None:
+    """On the halves that chose nothing, of one split for each of two seeds."""
+    study = PAPER["default-score"].at(splits=1, seeds=2)
+    frame = study.frame(data)
+    worth = frame.groupby(["way", "tested"])[["spearman", "top10"]].mean()
+    for dataset in (DATASET, FAR):
+        default, params = (
+            worth.loc[(default_score.FIXED[name], dataset)] for name in (str(DEFAULT), "params")
+        )
+        assert (default - params)["spearman"] > 0.09 and (default - params)["top10"] > 0.05
+    ways = 2 * len(default_score.FAMILIES) + len(default_score.FIXED)
+    halves = frame[frame["tested"] == DATASET].groupby(["seed", "split"])
+    assert set(halves["way"].nunique()) == {ways}
+    assert set(HELD_EQUAL) > set(default_score.COUNTS) and OF_A_RUN in default_score.FAMILIES
