@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from experiments.data import BENCHMARK, METRIC, bootstrap, single_seeds
 from experiments.frame import Claim, Interval, Study, Within
+from experiments.paper.contrasts import by_seed
 from experiments.paper.measures import with_counts
 from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
 from experiments.recordings import FIDELITIES, seconds_per_cell
@@ -67,7 +68,12 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             scored = means[score].dropna()
             accuracy = at.data.accuracy(scored.index)
             yield about | {"what": "accuracy"} | ranked(scored, accuracy)
-    small, deep = (values(at.data.rows(name))[NTK_SCORE].dropna() for name in at.depths)
+    kernel, _, score = NTK_SCORE.partition(".")
+    by_depth = []
+    for rows in map(at.data.rows, at.depths):
+        part = rows[(rows["kernel"] == kernel) & (rows["score"] == score)]
+        by_depth.append(by_seed(part, "score").mean(axis=1))
+    small, deep = by_depth
     cells = small.index.intersection(deep.index)
     for name, scores in zip(at.depths, (small, deep), strict=True):
         found = ranked(scores[cells], at.data.accuracy(cells))

@@ -168,6 +168,7 @@ def test_depth_decides_the_sign_and_few_images_keep_the_order(data: Data) -> Non
     assert [claim.verdict for claim in claims[-2:]] == ["holds", "holds"]
 
 
+@pytest.mark.slow
 def test_measures_beside_counts(data: Data) -> None:
     names = ("params", "path_pools", "clean.lambda_min_normalized", "clean.frobenius")
     study = PAPER["measures"].at(measures=names, metrics=(METRIC,), resamples=2)
