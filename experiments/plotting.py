@@ -18,7 +18,7 @@ from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import ArrayLike
 
 COLUMN = 3.4
@@ -131,6 +131,9 @@ def lines(
         mark_values(axis, sorted(frame[x].unique()))
     if "y" in log:
         axis.set_yscale("log")
+        low, high = axis.get_ylim()
+        if high > 10 * low:
+            axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def mark_values(axis: Axes, values: Sequence[float], least: float = 0.12) -> None:

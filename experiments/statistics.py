@@ -49,7 +49,7 @@ def ends(frame: pd.DataFrame, x: str, y: str) -> np.ndarray:
 
 def difference(frame: pd.DataFrame, x: str, y: str) -> Interval:
     """The mean of y at the largest x less that at the smallest, seed by seed."""
-    return over_seeds(ends(frame, x, y), lambda rows: np.mean(rows[:, 1] - rows[:, 0]))
+    return over_seeds(ends(frame, x, y), lambda rows: float(np.mean(rows[:, 1] - rows[:, 0])))
 
 
 def ratio(frame: pd.DataFrame, x: str, y: str) -> Interval:

@@ -152,7 +152,7 @@ def test_what_the_bounds_say_at_sizes_that_can_be_run() -> None:
     assert gradient_bound(0.05, 10**6, 10**9, 1.0) > 100
     # Divided by √d, with C₀ = C₁ = 1 and m = d^2.4.
     for d, expected in ((784, 89), (10**12, 4.5), (10**20, 0.58)):
-        found = gradient_change_bound(d, d**2.4, 1.0) / d**0.5
+        found = gradient_change_bound(float(d), d**2.4, 1.0) / d**0.5
         assert found == pytest.approx(expected, rel=0.05)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attacks import twice
-from cells.residual import Residual
+from cells.residual.networks import ResidualSpace
 from cells.tasks import Task
 from experiments.theory.sphere import CapAttack
 from experiments.theory.training import input_gradient
@@ -17,7 +17,7 @@ from ntkscore.model import Model
 
 
 @lru_cache
-def _apply(space: Residual, shape: Any) -> Any:
+def _apply(space: ResidualSpace, shape: Any) -> Any:
     """One function for all networks of a shape: their skips and weights are its arguments."""
     return lambda code, weights, points: space.model(shape, weights, code, points).apply(
         weights, points
@@ -25,7 +25,7 @@ def _apply(space: Residual, shape: Any) -> Any:
 
 
 def network(
-    space: Residual, name: str, points: np.ndarray, seed: int
+    space: ResidualSpace, name: str, points: np.ndarray, seed: int
 ) -> tuple[jax.tree_util.Partial, PyTree]:
     """Function and weights W^{[1]}, float32, of a `Model` with one output, for compiled functions.
 

@@ -107,7 +107,7 @@ STUDY = Study(
     | {"beta": (0.0, 0.25, 0.5, 0.75, 1.0)},
     claims=claims,
     figure=figure,
-    note="Networks with (1) and without (0) a skip. The task is made so that a fragile coordinate "
-    "is right where a robust one errs at .15; PGD's errors are from below. At initialisation an "
-    "attack moves the classes apart along one gradient, which tells the kernel the labels.",
+    note="Networks with (1) and without (0) a skip; the task has a fragile coordinate that is "
+    "right where a robust one errs at .15. Theorem 1 attacks at initialisation, along one gradient "
+    "that moves the classes apart: it tells the kernel the labels. PGD's errors are from below.",
 )
