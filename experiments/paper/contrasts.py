@@ -115,6 +115,11 @@ def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:
     return Interval(value, float(min(low, *own)), float(max(high, *own)))
 
 
+def intervals(rows: pd.DataFrame, *names: str) -> list[Interval]:
+    """The interval of each row: its columns value, low and high, or three others."""
+    return [Interval(*row) for row in rows[[*(names or Interval._fields)]].to_numpy(float)]
+
+
 def reach(rows: pd.DataFrame) -> float:
     """How far an axis must go from 0 for the intervals of some rows; for numbers alone if ANY."""
     ends = float(rows[["low", "high"]].abs().to_numpy().max())

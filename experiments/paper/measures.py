@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from cells.space import Space
 from experiments.data import BENCHMARK, METRIC, METRICS, SPACE, Data, functions_of, sum_named
-from experiments.frame import Claim, Interval, Stronger, Study
-from experiments.paper.contrasts import NOTABLE
+from experiments.frame import Claim, Stronger, Study
+from experiments.paper.contrasts import NOTABLE, intervals
 from experiments.plotting import (
     COLOURS,
     COLUMN,
@@ -108,9 +108,9 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """What ranks better than the parameter count, on all data sets."""
     for name, label in ASKED.items():
         part = frame[(frame["measure"] == name) & (frame["metric"] == METRIC)]
-        found = part[["less_params", "less_low", "less_high"]].to_numpy(float)
+        found = intervals(part, "less_params", "less_low", "less_high")
         text = f"{label} ranks better than the parameter count, on each data set"
-        yield Claim(text, "", [Interval(*row) for row in found], Stronger(NOTABLE), ours=True)
+        yield Claim(text, "", found, Stronger(NOTABLE), ours=True)
 
 
 def figure(frame: pd.DataFrame) -> Figure:
@@ -143,10 +143,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     part = frame[frame["metric"] == METRIC].set_index(["dataset", "measure"])
     near, *others = (part.loc[dataset].loc[leading(frame)[:12]] for dataset in DATASET_LABELS)
     first, *labels = DATASET_LABELS.values()
-    found = [
-        Interval(*row)
-        for row in near[["spearman", "spearman_low", "spearman_high"]].to_numpy(float)
-    ]
+    found = intervals(near, "spearman", "spearman_low", "spearman_high")
     of = {first: found, "top 10 %": near["spearman_top10"], "beside counts": near["beside_counts"]}
     of |= {label: one["spearman"] for label, one in zip(labels, others, strict=True)}
     return pd.DataFrame(of, near.index).reset_index()

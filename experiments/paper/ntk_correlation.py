@@ -14,12 +14,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, KERNELS, METRIC, METRICS, SPACE
-from experiments.frame import Claim, Interval, Stronger, Study
+from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import (
     NOTABLE,
     by_seed,
     coefficients,
     interval,
+    intervals,
     reach,
     sure_interval,
 )
@@ -121,9 +122,7 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """The findings, a row for each convention; the last in two steps of the radius."""
     for what, printed in PRINTED.items():
         for panel, part in frame[frame["what"] == what].groupby("panel", sort=False):
-            found = [Interval(*row) for row in part[[*Interval._fields]].to_numpy(float)]
-            convention = str(panel).partition(" (")[0]
-            yield Claim(f"{convention}: {what}", printed, found, Stronger(NOTABLE))
+            yield Claim(f"{panel}: {what}", printed, intervals(part), Stronger(NOTABLE))
 
 
 def figure(frame: pd.DataFrame) -> Figure:
@@ -132,13 +131,8 @@ def figure(frame: pd.DataFrame) -> Figure:
     Where a run has both attacks, those above are of kernels at images under PGD.
     """
     panels = frame.groupby("panel", sort=False)
-    figure, axes = plt.subplots(
-        *(2, len(panels)),
-        figsize=(7, 4),
-        sharey="row",
-        squeeze=False,
-        height_ratios=(2, 1),
-    )
+    shape: dict[str, Any] = {"sharey": "row", "squeeze": False, "height_ratios": (2, 1)}
+    figure, axes = plt.subplots(2, len(panels), figsize=(7, 4), **shape)
     for (above, below), (panel, part) in zip(axes.T, panels, strict=True):
         convention, _, fidelity = str(panel).partition(" (")
         above.set_title(f"{convention}\n{part['cells'].iloc[0]:,} cells, {fidelity[:-1]}")
@@ -149,12 +143,8 @@ def figure(frame: pd.DataFrame) -> Figure:
         kernels = [CLEAN, *(kernel._replace(attack=attacks[-1]) for kernel in levels)]
         coefficient, less = (part[part["what"] == what] for what in ("spearman", "less clean"))
         for shift, metric in zip(np.linspace(-0.3, 0.3, len(metrics)), metrics, strict=True):
-            style: dict[str, Any] = {
-                "fmt": "o",
-                "markersize": 3,
-                "elinewidth": 1,
-                "color": COLOURS[metric],
-            }
+            style: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1}
+            style["color"] = COLOURS[metric]
             rows = coefficient[coefficient["metric"] == metric].loc[kernels]
             places = shift + np.arange(len(kernels))
             points(above, places, rows, label=metric_label(metric), **style)
@@ -173,9 +163,7 @@ def figure(frame: pd.DataFrame) -> Figure:
             axis.set_xlim(-0.5, len(kernels) - 0.5)
     axes[0, 0].set_ylabel("Spearman with accuracy")
     axes[1, 0].set_ylabel(f"less clean,\n{metric_label(METRIC)}")
-    drawn = frame[
-        (frame["what"] == "less clean") & (frame["metric"] == METRIC) & (frame["rho"] > 0)
-    ]
+    drawn = frame.query("what == 'less clean' and metric == @METRIC and rho > 0")
     axes[1, 0].set_ylim(-reach(drawn), reach(drawn))
     annotate(figure, axes[0, 0], "kernel at clean images, or at ρ × 255, attacked twice: 2ρ", 6)
     axes[1, -1].legend(fontsize=6, loc="lower left")
@@ -185,12 +173,10 @@ def figure(frame: pd.DataFrame) -> Figure:
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Coefficients with PGD 8/255 accuracy: a row per kernel, a column per panel."""
     part = frame[(frame["what"] == "spearman") & (frame["metric"] == METRIC)]
-    found = [Interval(*row) for row in part[[*Interval._fields]].to_numpy(float)]
     kernels = map(Kernel._make, part[[*Kernel._fields]].to_numpy())
     names = [f"{k.attack.upper()} {k}" if k.rho else str(k) for k in kernels]
-    wide = part.assign(found=found, kernel=names).pivot(
-        index="kernel", columns="panel", values="found"
-    )
+    named = part.assign(found=intervals(part), kernel=names)
+    wide = named.pivot(index="kernel", columns="panel", values="found")
     return wide.loc[list(dict.fromkeys(names))].reset_index()
 
 

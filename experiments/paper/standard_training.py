@@ -25,12 +25,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import DATASET, KERNELS, OLDER, SPACE
-from experiments.frame import Claim, Interval, Stronger, Study
+from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import (
     NOTABLE,
     by_seed,
     coefficients,
     interval,
+    intervals,
     partial_coefficients,
     sure_interval,
 )
@@ -70,9 +71,9 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Kernels at attacked images above those at clean ones, given counts."""
     judged = frame[(frame["metric"] == JUDGED) & (frame["what"] == "less clean")]
     for kernel in KERNELS[1:]:
-        (found,) = judged.loc[judged["kernel"] == kernel, [*Interval._fields]].to_numpy(float)
+        (found,) = intervals(judged[judged["kernel"] == kernel])
         text = f"images {LABELS[kernel]}: the NTK-score knows more beside counts than at clean ones"
-        yield Claim(text, "", Interval(*found), Stronger(NOTABLE), ours=True)
+        yield Claim(text, "", found, Stronger(NOTABLE), ours=True)
 
 
 def figure(frame: pd.DataFrame) -> Figure:

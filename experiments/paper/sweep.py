@@ -19,7 +19,10 @@ from experiments.plotting import COLUMN, annotate, grey_band, metric_label, poin
 from experiments.recordings import JOINT_SCORES
 from ntkscore.text import format_rho
 
-RULES = Stronger(NOTABLE), Within(high=-NOTABLE)
+RULES = {
+    "best joint kernel ({}) is above": Stronger(NOTABLE),
+    "worst joint kernel ({}) is below": Within(high=-NOTABLE),
+}
 SYMBOLS = {"joint_clean": "K_all", "joint_robust": "K̃_all"}
 
 
@@ -56,10 +59,9 @@ def best_and_worst(frame: pd.DataFrame) -> Iterator[tuple[str, pd.Series, pd.Ser
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Whether the best of all settings is better than the clean kernel, and the worst worse."""
     for score, *ends in best_and_worst(frame):
-        for row, what, rule in zip(ends, ("best above", "worst below"), RULES, strict=True):
+        for row, (which, rule) in zip(ends, RULES.items(), strict=True):
             at = f"β = {row['beta']:g}, ρ = {format_rho(row['rho'])}"
-            which, where = what.split()
-            text = f"{score_label(score)}: the {which} joint kernel ({at}) is {where} the clean one"
+            text = f"{score_label(score)}: the {which} the clean one".format(at)
             yield Claim(text, "", Interval(*row[[*Interval._fields]]), rule, ours=True)
 
 
