@@ -8,6 +8,7 @@ import pytest
 
 from cells import Cell
 from ntkscore import correlate
+from ntkscore.data.downloads import SOURCES
 from ntkscore.data.tables import Table, load_table
 from ntkscore.errors import InputError
 
@@ -97,6 +98,8 @@ def published(data_dir: Path) -> Table:
 
 
 def test_the_published_file_is_the_pages_table(published: Table, data_dir: Path) -> None:
+    (digest,) = SOURCES["robustness-dataset"].files.values()
+    assert digest == f"sha256:{published.checksum}"
     page = load_table(data_dir / "robustness-dataset" / "acc.json")
     attacks = [name for name in page.metrics("cifar10") if name.endswith("_1_acc")]
     assert len(attacks) == 4

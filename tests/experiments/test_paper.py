@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cells import SIZE, Cell
-from experiments.data import METRIC, Data, functions_of
+from cells import Cell
+from experiments.data import METRIC, Data
 from experiments.paper import PAPER, search, sparsity
 from experiments.paper.ranks import agreements, ranks
 from ntkscore.analysis.comparison import ROBUST_METRICS
@@ -148,20 +148,6 @@ def test_a_row_of_table_5_is_judged_by_its_worst(errors: float, least: float, ve
     )
     (claim,) = sparsity.claims(frame)
     assert claim.verdict == verdict
-
-
-def test_equal_cells_share_a_function() -> None:
-    same = functions_of(Cell.from_digits(d).index for d in ("200020", "200021", "200024", "200022"))
-    assert (same[:3] == same[0]).all() and same[3] != same[0]
-
-
-def test_neighbours_differ_on_one_edge() -> None:
-    neighbours = search.cell_neighbours()
-    assert neighbours.shape == (SIZE, 24)
-    for index in (0, 2581, 15624):
-        digits = Cell(index).digits
-        others = [Cell(int(other)).digits for other in neighbours[index]]
-        assert all(sum(a != b for a, b in zip(digits, o, strict=True)) == 1 for o in others)
 
 
 def test_first_distinct_keeps_order_and_stops_in_time() -> None:
