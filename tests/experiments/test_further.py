@@ -125,7 +125,7 @@ def test_the_count_that_darts_accuracies_follow_is_found(darts: pd.DataFrame) ->
     assert (frame["beside"].isna().groupby("networks").sum() == counts).all()
     claims = list(study.claims(darts))
     assert len(claims) == 7 and claims[4].verdict == "holds"
-    assert {claim.verdict for claim in claims[:4]} == {"false"}  # of the printed coefficients
+    assert claims[0].verdict == "false"  # another coefficient than the printed one
     assert study.table is not None and study.table(darts)["measure"].iloc[0] == "params"
     assert study.figure is not None and len(study.figure(darts).axes) == 2
 
