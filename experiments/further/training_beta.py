@@ -85,10 +85,8 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 def draw(axis: Axes, part: pd.DataFrame, x: str, label: str, colour: str) -> None:
     """A curve of means over the seeds, with their range."""
     found = part.groupby(x)["accuracy"].agg(["mean", "min", "max"])
-    ends = found["mean"] - found["min"], found["max"] - found["mean"]
-    axis.errorbar(
-        found.index, found["mean"], ends, fmt="o-", ms=3, capsize=2, color=colour, label=label
-    )
+    axis.vlines(found.index, found["min"], found["max"], color=colour)
+    axis.plot(found.index, found["mean"], "o-", ms=3, color=colour, label=label)
 
 
 def figure(frame: pd.DataFrame) -> Figure:

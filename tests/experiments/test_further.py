@@ -70,6 +70,7 @@ def test_accuracies_by_beta_decide_six_claims(
     found = verdicts(study, trained(changed))
     assert found[place] == verdict
     assert study.table is not None and len(study.table(trained({}))) == len(SOUND)
+    assert study.figure is not None and len(study.figure(trained({})).axes) == 2
 
 
 def test_an_interval_of_seeds_is_their_range() -> None:
