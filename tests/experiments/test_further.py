@@ -70,6 +70,7 @@ def test_accuracies_by_beta_decide_six_claims(
     found = verdicts(study, trained(changed))
     assert found[place] == verdict
     assert study.table is not None and len(study.table(trained({}))) == len(SOUND)
+    assert study.figure is not None and len(study.figure(trained({})).axes) == 2
 
 
 def test_an_interval_of_seeds_is_their_range() -> None:
@@ -125,7 +126,7 @@ def test_the_count_that_darts_accuracies_follow_is_found(darts: pd.DataFrame) ->
     assert (frame["beside"].isna().groupby("networks").sum() == counts).all()
     claims = list(study.claims(darts))
     assert len(claims) == 7 and claims[4].verdict == "holds"
-    assert {claim.verdict for claim in claims[:4]} == {"false"}  # of the printed coefficients
+    assert claims[0].verdict == "false"  # another coefficient than the printed one
     assert study.table is not None and study.table(darts)["measure"].iloc[0] == "params"
     assert study.figure is not None and len(study.figure(darts).axes) == 2
 
