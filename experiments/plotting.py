@@ -132,7 +132,7 @@ def lines(
     if "y" in log:
         axis.set_yscale("log")
         low, high = axis.get_ylim()
-        if high > 10 * low:
+        if high > 30 * low:
             axis.yaxis.set_minor_formatter(NullFormatter())
 
 
