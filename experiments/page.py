@@ -25,6 +25,8 @@ DIR` runs one study and leaves its record. Verdicts: *holds*; *holds when correc
 *open*, where the interval contains both; *not computed*. Intervals are of 95 %, by bootstrap over
 seeds, or over cells, those of one function together. A claim with "(ours)" is no paper's."""
 FIGURES, TABLES = "figures", "tables"
+CASES = Path("runs/experiments")
+"""Where the finished cases of a study lie until its section is written."""
 
 
 def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
@@ -109,8 +111,9 @@ def report(
     sections = sections_of(page)
     for name in chosen:
         study, start = studies[name], time.monotonic()
+        kept = CASES / f"{name}.cases"
         try:
-            frame = study.frame(Data(data_dir))
+            frame = study.frame(Data(data_dir), kept)
         except InputError as error:
             lacking.append(name)
             typer.echo(f"{name} is left as it was: {error}", err=True)
@@ -125,6 +128,7 @@ def report(
             figure = png.relative_to(page.parent).as_posix()
         sections[name] = "\n\n".join(section(name, study, frame, figure, table))
         write_page(page, studies, sections)
+        kept.unlink(missing_ok=True)
         typer.echo(f"{name} {time.monotonic() - start:.1f} s", err=True)
     return lacking
 

@@ -125,7 +125,10 @@ def test_a_section_has_figure_claims_table_and_note(data: Data) -> None:
         assert part in text
 
 
-def test_a_page_is_replaced_section_by_section(tmp_path: Path) -> None:
+def test_a_page_is_replaced_section_by_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "CASES", tmp_path / "cases")
     out = tmp_path / "RESULTS.md"
     lacking = Study("Lacks", squares, needs=("nas-robbench-201",))
     studies = {"tiny": TINY, "lacks": lacking, "last": Study("Last", lambda at: {"a": 1})}
