@@ -148,8 +148,8 @@ def adversarial_training(
         >>> end = adversarial_training(jax.random.key(1), w, a, x, y, 0.1, 1.0, 4.0, **sizes)
         >>> bool(jnp.linalg.norm(end - w, axis=1).max() <= 1 + 1e-6)
         True
-        >>> margins(two_layer(w, a), end, x, y).min() > 0
-        Array(True, dtype=bool)
+        >>> bool((y * two_layer(w, a).apply(end, x)[:, 0]).min() > 0)
+        True
     """
     model, count = two_layer(weights, a), len(x) // batch
 
