@@ -83,11 +83,14 @@ NETWORKS = {
         num_classes=10,
     ),
 }
+LONG = ("mobilenet_v3_small", "convnext", "swin")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in LONG)) for name in NETWORKS]
+)
 def test_torchvisions_kernels_are_those_of_pytorch(
     torch: ModuleType, nn: ModuleType, zoo: Any, name: str
 ) -> None:
@@ -462,7 +465,6 @@ def test_transposed_convolutions_in_groups(
     assert error_of_gradients(torch, module, points) < 1e-9
 
 
-@pytest.mark.usefixtures("double")
 def test_windows_of_unequal_sizes_ask_for_no_64_bit_indices(torch: ModuleType, nn: Any) -> None:
     pooled = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(4), nn.Flatten())
     points = np.random.default_rng(0).uniform(size=(2, 8, 8, 3)).astype(np.float32)
@@ -470,6 +472,7 @@ def test_windows_of_unequal_sizes_ask_for_no_64_bit_indices(torch: ModuleType, n
     model.apply(model.params, points)  # a warning would be an error
 
 
+@pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_all_steps_of_recurrent_layers(torch: ModuleType, nn: ModuleType, kind: str) -> None:
     class Steps(nn.Module):
