@@ -469,7 +469,7 @@ def test_windows_of_unequal_sizes_ask_for_no_64_bit_indices(torch: ModuleType, n
     pooled = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(4), nn.Flatten())
     points = np.random.default_rng(0).uniform(size=(2, 8, 8, 3)).astype(np.float32)
     model = ntkscore.from_torch(pooled, points)
-    model.apply(model.params, points)  # a warning would be an error
+    model.apply(model.params, jnp.asarray(points))  # a warning would be an error
 
 
 @pytest.mark.usefixtures("double")
