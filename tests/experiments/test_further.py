@@ -167,7 +167,7 @@ def scores(rows: pd.DataFrame) -> pd.DataFrame:
     return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_the_accuracies_follow_is_learnt(rows: pd.DataFrame, scores: pd.DataFrame) -> None:
     """Accuracies rise with the parameters, and with a kernel's trace."""
     logs = np.log(scores[["params", "clean.trace"]].fillna(1))

@@ -47,7 +47,10 @@ def tables(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.thorough] * (n == "search")) for n in VERDICTS],
+)
 def test_verdicts_on_the_published_tables(name: str, tables: Data) -> None:
     study = PAPER[name]
     frame = study.frame(tables)
