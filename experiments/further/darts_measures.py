@@ -20,8 +20,9 @@ from cells.darts.counts import DILATED, POOLS, SEPARABLE
 from cells.darts.genotype import SKIP
 from experiments.data import DARTS_TABLE, DATASET, METRIC, single_seeds
 from experiments.frame import NONE, Claim, Interval, Study, Within, exact, near
+from experiments.paper.contrasts import partials
 from experiments.plotting import COLOURS, COLUMN, annotate, panels, score_label
-from ntkscore.analysis.correlation import centred_ranks, draws, percentile_interval, rank_codes
+from ntkscore.analysis.correlation import draws, percentile_interval
 from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import left_by
 from ntkscore.errors import InputError
@@ -80,28 +81,6 @@ def within_tenths(
         for k, products in enumerate((x * a, x * x, a * a)):
             sums[k] += np.einsum("ri,ij,rj->r", weights, products, weights, optimize=True)
     return with_interval(sums[0] / np.sqrt(np.maximum(sums[1] * sums[2], 1)))
-
-
-def partials(
-    values: Float[np.ndarray, "cells measures"],
-    accuracy: Float[np.ndarray, " cells"],
-    given: Float[np.ndarray, "cells given"],
-    resamples: int = 0,
-    seed: int = 0,
-) -> Float[np.ndarray, "resamples measures"]:
-    """Partial Spearman coefficients given other quantities and the squares of their ranks.
-
-    The first row is of all cells, the others are of cells drawn with replacement.
-    """
-    codes = [rank_codes(column) for column in np.column_stack([accuracy, values, given]).T]
-    found = []
-    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed)):
-        ranks = np.stack([centred_ranks(one[cells]) for one in codes])
-        asked, others = np.split(ranks, [1 + values.shape[1]])
-        rest = left_by(others, asked, squares=True)
-        lengths = np.linalg.norm(rest, axis=1)
-        found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
-    return np.stack(found)
 
 
 def chance(
