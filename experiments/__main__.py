@@ -67,15 +67,15 @@ def _register(name: str, study: Study) -> None:
             list[Path] | None,
             typer.Option(help="A folder that `ntkscore rank` wrote, in place of our recordings."),
         ] = None,
-        out: Annotated[Path, typer.Option(help="Folder for figure, data and record.")] = Path(
-            "runs/experiments"
-        ),
+        out: Annotated[Path, typer.Option(help="Folder for figure, data and record.")] = page.CASES,
         data_dir: DataDir = None,
         full: Annotated[bool, typer.Option("--full", help="Sizes for an accelerator.")] = False,
     ) -> None:
         start = time.monotonic()
         with input_errors():
             given = chosen_settings(study, settings or [], full)
+            if results and "runs" not in study.settings:
+                raise InputError(f"expected no --results: {name} reads no runs; leave it out")
             if results:
                 given["runs"] = tuple(map(str, results))
             data = Data(data_home(data_dir))

@@ -102,11 +102,13 @@ class Data:
         ways = []
         for name in names:
             if not self.folder(name).is_dir():
-                fetched = name in DATASETS or name in TABLES
-                way = (
-                    f"ntkscore fetch {name}" if fetched else f"python -m experiments record {name}"
-                )
-                ways.append(f"no {self.folder(name)}: run `{way}`")
+                way = f"run `ntkscore fetch {name}`"
+                if name not in DATASETS and name not in TABLES:
+                    way = (
+                        "give a folder that `ntkscore rank` wrote, or, of a recording, run "
+                        f"`python -m experiments record {name}`"
+                    )
+                ways.append(f"no {self.folder(name)}: {way}")
         if ways:
             raise InputError(
                 f"expected {', '.join(names)}, got {'; '.join(ways)}; or name another folder of "
@@ -125,9 +127,8 @@ class Data:
         """The folder of a name, whose files count as read."""
         folder = self.folder(name)
         for path in sorted(folder.glob(pattern)):
-            if path.is_file():
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-                self.read[f"{name}/{path.name}"] = digest
+            if path.is_file() and (key := f"{name}/{path.name}") not in self.read:
+                self.read[key] = hashlib.sha256(path.read_bytes()).hexdigest()
         return folder
 
     def result_set(self, name: str) -> ResultSet:

@@ -142,6 +142,7 @@ def write_files(name: str, study: Study, data: Data, out: Path) -> list[Path]:
     frame = study.frame(data, kept)
     out.mkdir(parents=True, exist_ok=True)
     paths = save(study.figure(frame), out / name) if study.figure else []
+    figure = paths[0].name if paths else ""
     table, record = out / f"{name}.csv", out / f"{name}.json"
     frame.to_csv(table, index=False, float_format="%.6g")
     content = {
@@ -158,7 +159,7 @@ def write_files(name: str, study: Study, data: Data, out: Path) -> list[Path]:
     del content["platform"]  # Records are published; the machine's name is nobody's concern.
     record.write_text(json.dumps(json.loads(to_json(content)), indent=2, ensure_ascii=False) + "\n")
     text = out / f"{name}.md"
-    text.write_text("\n\n".join(section(name, study, frame, f"{name}.png", table.name)) + "\n")
+    text.write_text("\n\n".join(section(name, study, frame, figure, table.name)) + "\n")
     kept.unlink(missing_ok=True)
     return [*paths, table, text, record]
 
@@ -171,7 +172,11 @@ def read_record(record: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     """
     try:
         content = json.loads(record.read_text(encoding="utf-8"))
-        return content["study"], content["settings"], content["checksums"]
+        settings = {  # JSON has no tuples, which compiled functions take as sizes
+            setting: tuple(value) if isinstance(value, list) else value
+            for setting, value in content["settings"].items()
+        }
+        return content["study"], settings, content["checksums"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"expected the JSON that a study left, got {record}: {error!r}; give another"

@@ -152,6 +152,7 @@ def test_a_record_makes_the_same_files(
     record = json.loads(paths[-1].read_text())
     assert record["settings"] == {"x": [1, 2, 3], "seed": [0, 1], "scale": 3}
     assert record["claims"][0]["verdict"] == "holds (1 or more)" and "platform" not in record
+    assert page.read_record(paths[-1])[1] == TINY.at(scale=3.0).settings
     result = runner.invoke(app, ["rerun", str(paths[-1]), "--out", str(second)])
     assert result.exit_code == 0, result.output
     for name in ("tiny.csv", "tiny.svg"):
@@ -171,6 +172,8 @@ def test_settings_of_a_command_line() -> None:
     ):
         with pytest.raises(InputError, match=match):
             chosen_settings(TINY, texts, full)
+    result = runner.invoke(app, ["sparsity", "--results", "runs/mine"])
+    assert result.exit_code == 2 and "no --results: sparsity reads no runs" in result.stderr
     with pytest.raises(InputError, match="expected no --full: Other has one size"):
         chosen_settings(Study("Other", squares), [], True)
 
@@ -188,6 +191,6 @@ def test_what_is_missing_is_named_before_anything_runs(tmp_path: Path) -> None:
     for way in (
         "`ntkscore fetch nas-robbench-201`",
         "`ntkscore fetch cifar10`",
-        "no runs/none",
+        "no runs/none: give a folder that `ntkscore rank` wrote",
     ):
         assert way in str(error.value)
