@@ -122,10 +122,9 @@ def lines(
     shades = plt.get_cmap("viridis_r")(np.linspace(0.1, 1, len(parts)))
     for i, (value, part) in enumerate(parts):
         found = {at: mean(one) for at, one in part.groupby(x)[y]}
-        middle, low, high = np.array(list(found.values())).T
         given = {"color": shades[i] if ordered else COLOURS[i], "fmt": "o-", "ms": 3} | style
-        bars = np.array([middle - low, high - middle])
-        axis.errorbar(list(found), middle, bars, label=label.format(value), capsize=2, **given)
+        given |= {"label": label.format(value), "capsize": 2}
+        points(axis, list(found), pd.DataFrame(found.values()), **given)
     if "x" in log:
         axis.set_xscale("log")
         mark_values(axis, sorted(frame[x].unique()))

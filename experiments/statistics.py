@@ -1,11 +1,14 @@
-"""Numbers with intervals from what a few random seeds measured."""
+"""Numbers with intervals, over a few random seeds or over cells."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from experiments.data import bootstrap
 from experiments.frame import Interval
+from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.correlation import draws, percentile_interval
 
 RESAMPLES = 2000
@@ -93,3 +96,14 @@ def crossing(x: np.ndarray, y: np.ndarray, level: float) -> float:
         return float("nan")
     k = changes[0]
     return float(x[k] + (x[k + 1] - x[k]) * (level - y[k]) / (y[k + 1] - y[k]))
+
+
+def spearman_interval(
+    values: ArrayLike, accuracy: ArrayLike, cells: Iterable[object], seed: int = 0
+) -> Interval:
+    """Spearman's coefficient of cells' scores with their accuracies, with its interval.
+
+    Cells that compute one function are drawn together.
+    """
+    found = agreement(values, accuracy, **bootstrap(cells, seed))
+    return Interval(found.spearman, found.spearman_low, found.spearman_high)

@@ -20,13 +20,12 @@ from cells.darts.counts import DILATED, POOLS, SEPARABLE
 from cells.darts.genotype import SKIP
 from experiments.data import DARTS_TABLE, DATASET, METRIC, single_seeds
 from experiments.frame import NONE, Claim, Interval, Study, Within, exact, near
-from experiments.paper.contrasts import partials
-from experiments.plotting import COLOURS, COLUMN, annotate, panels, score_label
+from experiments.paper.contrasts import intervals, partials
+from experiments.paper.measures import with_counts
+from experiments.plotting import COLOURS, COLUMN, annotate, panels, points, score_label
 from ntkscore.analysis.correlation import draws, percentile_interval
-from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import left_by
 from ntkscore.errors import InputError
-from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
 
 SPACE = Darts()
@@ -111,7 +110,7 @@ def scores_of(rows: pd.DataFrame) -> pd.DataFrame:
     Raises:
         InputError: if a score failed, since each number here is of all cells.
     """
-    scores = network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+    scores = with_counts(rows, SPACE)
     if failed := [name for name in map(str, scores) if scores[name].isna().any()]:
         raise InputError(
             f"expected every score of every cell, but {', '.join(failed)} failed for some; record "
@@ -205,11 +204,15 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     )
 
 
+def ends(rows: pd.DataFrame, column: str) -> list[Interval]:
+    """The intervals of a column, a row for each measure."""
+    return intervals(rows, column, f"{column}_low", f"{column}_high")
+
+
 def draw(axis: Axes, part: pd.DataFrame, column: str, colour: str, label: str = "") -> None:
     """A column's values and intervals, a row for each measure."""
-    rows = range(len(part))
-    axis.hlines(rows, part[f"{column}_low"], part[f"{column}_high"], color=colour, linewidth=0.8)
-    axis.plot(part[column], rows, "o", color=colour, markersize=3, label=label)
+    style = {"fmt": "o", "color": colour, "markersize": 3, "elinewidth": 0.8, "label": label}
+    points(axis, range(len(part)), pd.DataFrame(ends(part, column)), across=True, **style)
 
 
 def figure(frame: pd.DataFrame) -> Figure:
@@ -245,8 +248,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     rows = part.loc[names]
 
     def texts(column: str) -> list[str]:
-        ends = rows[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
-        return [str(Interval(*each)) if np.isfinite(each).all() else "" for each in ends]
+        return [*map(str, ends(rows, column))]
 
     return pd.DataFrame(
         {

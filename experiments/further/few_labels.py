@@ -31,15 +31,15 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from cells import Cell
-from experiments.data import BENCHMARK, DATASET, METRIC, OLDER, SPACE, functions_of, sum_named
+from experiments.data import BENCHMARK, DATASET, METRIC, OLDER, functions_of, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact
+from experiments.paper import default_score
+from experiments.paper.measures import with_counts
 from experiments.plotting import COLOURS, DATASET_LABELS, annotate, panels
 from experiments.recordings import PROXIES
 from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
-from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import MEASURES
 
 CLEAN = "trained-without-attacks"
@@ -70,10 +70,11 @@ PARTS = {
 }
 """What a part of the inputs is worth: a way with it less one without it."""
 FIXED = {
-    "params": "fixed: the parameter count",
-    "params+layers+path_pools+field": "fixed: four counts",
-    str(DEFAULT): "fixed: the default",
-    "params+path_pools+field+clean.vkdnw": "fixed: chosen with --proxies",
+    name: default_score.FIXED[name]
+    for name in (
+        *("params", "params+layers+path_pools+field", str(DEFAULT)),
+        "params+path_pools+field+clean.vkdnw",
+    )
 }
 """Sums that need no label."""
 Guess = Callable[[Int[np.ndarray, " labels"], Float[np.ndarray, " labels"]], pd.DataFrame]
@@ -209,7 +210,7 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     from joblib import Parallel, delayed
 
     rows = pd.concat([at.data.rows(name) for name in at.runs], ignore_index=True)
-    scores = network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+    scores = with_counts(rows)
     cells = [int(cell) for cell in scores.index]
     if at.accuracies == CLEAN:
         accuracy, labels = at.data.older.accuracies(DATASET, "clean", cells), at.clean_labels

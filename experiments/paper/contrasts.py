@@ -62,7 +62,7 @@ def partial_coefficients(
     accuracy: Float[np.ndarray, " cells"],
     counts: Float[np.ndarray, "cells counts"],
 ) -> dict[tuple[Any, ...], Float[np.ndarray, " samples"]]:
-    """The same, of partial Spearman coefficients given counts and the squares of their ranks."""
+    """Partial coefficients given counts and their squares, in the form of `coefficients`."""
     names = list(range(scores.columns.nlevels - 1))
     means = scores.T.groupby(level=names, sort=False).mean().T
     groups = functions_of(scores.index)
@@ -104,7 +104,7 @@ def interval(samples: Float[np.ndarray, " samples"]) -> Interval:
 
 
 def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:
-    """That interval, widened to hold every seed's own number; all there is for too few seeds.
+    """An interval over cells, widened to hold every seed's own number; `ANY` for too few seeds.
 
     So a difference has a sure sign only where all seeds have it.
     """

@@ -16,7 +16,7 @@ from experiments import recordings
 from experiments.data import BENCHMARK, METRIC, bootstrap
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
-from ntkscore.analysis.agreement import agreement
+from experiments.statistics import spearman_interval
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
 
@@ -59,8 +59,7 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             both = pd.concat([scores[score], base[score]], axis=1).dropna()
             values, before = both.to_numpy().T
             accuracy, how = at.data.accuracy(both.index), bootstrap(both.index)
-            found = [agreement(one, accuracy, **how) for one in (values, before)]
-            now, then = (Interval(a.spearman, a.spearman_low, a.spearman_high) for a in found)
+            now, then = (spearman_interval(s, accuracy, both.index) for s in (values, before))
             gap = difference(values, before, accuracy, **how)
             yield {
                 "convention": f"{name}: {title}" if name in recordings.PRESETS else title,

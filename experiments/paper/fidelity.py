@@ -15,13 +15,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from experiments.data import BENCHMARK, METRIC, bootstrap, single_seeds
+from experiments.data import BENCHMARK, METRIC, single_seeds
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.paper.contrasts import by_seed
 from experiments.paper.measures import with_counts
 from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
 from experiments.recordings import FIDELITIES, seconds_per_cell
-from ntkscore.analysis.agreement import agreement
+from experiments.statistics import spearman_interval
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.score_names import DEFAULT
 
@@ -45,8 +45,7 @@ def values(rows: pd.DataFrame) -> pd.DataFrame:
 
 def ranked(scores: pd.Series, target: ArrayLike) -> dict[str, Any]:
     """Spearman coefficient with an accuracy, or with full fidelity in its place."""
-    found = agreement(scores, target, **bootstrap(scores.index))
-    return Interval(found.spearman, found.spearman_low, found.spearman_high)._asdict()
+    return spearman_interval(scores, target, scores.index)._asdict()
 
 
 def measure(at: Any) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Ranks of a cell under two metrics (Figure 3b) and on three data sets (Figure 3c)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -109,15 +110,10 @@ BY_METRIC = Study(
     needs=(BENCHMARK,),
     ours=False,
 )
-ACROSS_DATASETS = Study(
-    "Ranks of a cell on three data sets (Figure 3c)",
-    across_datasets,
-    {"dataset": ("cifar100", "imagenet16-120")},
-    {"first": DATASET, "best": 100},
-    claims=claims,
-    figure=draw,
-    table=agreements,
-    note=REFERENCE,
-    needs=(BENCHMARK,),
-    ours=False,
+ACROSS_DATASETS = replace(
+    BY_METRIC,
+    title="Ranks of a cell on three data sets (Figure 3c)",
+    measure=across_datasets,
+    cases={"dataset": ("cifar100", "imagenet16-120")},
+    fixed={"first": DATASET, "best": 100},
 )

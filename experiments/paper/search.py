@@ -17,14 +17,14 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells import SIZE, Cell, all_cells
-from experiments.data import BENCHMARK, DATASET, METRIC, METRICS, SPACE, single_seeds, sum_named
+from experiments.data import BENCHMARK, DATASET, METRIC, METRICS, single_seeds, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact, near
+from experiments.paper.measures import with_counts
 from experiments.plotting import COLOURS, COLUMN, metric_label
 from experiments.recordings import INSTANCE_LOSS
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
-from ntkscore.analysis.frames import network_table, pick_rho
+from ntkscore.analysis.frames import pick_rho
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.kernels.joint import JOINT
 from ntkscore.run.search import POPULATION, TOURNAMENT
 
 OPTIMUM, SCORES, ROWS = "optimum", "train-free scores", "printed rows"
@@ -169,8 +169,7 @@ def searched(
 
 def by_seed(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Scores, costs and counts at 8/255, joint ones at β = 0.5; a table for each seed."""
-    rows = pick_rho(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], 8 / 255)
-    return [network_table(one, SPACE) for one in single_seeds(rows)]
+    return [with_counts(one) for one in single_seeds(pick_rho(rows, 8 / 255))]
 
 
 def scored(scores: pd.DataFrame, name: str, first: int, accuracy: np.ndarray) -> int:

@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.data import BENCHMARK, DATASET, OLDER, bootstrap
+from experiments.data import BENCHMARK, DATASET, OLDER
 from experiments.frame import Claim, Study, Within, exact, number
 from experiments.plotting import COLUMN
-from ntkscore.analysis.agreement import agreement
+from experiments.statistics import spearman_interval
 
 METRICS = {"Clean": "val_acc", "PGD": "val_pgd_8_acc", "FGSM": "val_fgsm_8_acc"}
 PRINTED = (0.985, 0.989, 0.977, 0.313, 0.898, 0.998, 0.970, 0.382, 0.937, 0.974, 0.371, 0.931,
@@ -38,9 +38,9 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
     for pair, printed in zip(combinations(names, 2), PRINTED, strict=True):
         row = {"first": pair[0], "second": pair[1], "printed": printed}
         if columns.keys() >= set(pair):
-            found = agreement(*(columns[name] for name in pair), **bootstrap(cells, at.seed))
-            row |= {"spearman": found.spearman}
-            row |= {"low": found.spearman_low, "high": found.spearman_high}
+            first, second = (columns[name] for name in pair)
+            found = spearman_interval(first, second, cells, at.seed)
+            row |= {"spearman": found.value, "low": found.low, "high": found.high}
         yield row
 
 

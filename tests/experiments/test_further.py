@@ -15,15 +15,14 @@ from scipy.stats import rankdata
 
 from cells.darts import Darts, Genotype
 from cells.darts.genotype import OPERATIONS
-from experiments.data import DARTS_TABLE, SPACE, Data, functions_of
+from experiments.data import DARTS_TABLE, Data, functions_of
 from experiments.frame import Verdict
 from experiments.further import darts_measures, few_labels, training_beta
 from experiments.page import PAGE, sections_of
+from experiments.paper.measures import with_counts
 from experiments.recordings import PROXIES
-from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import partial_spearman
 from ntkscore.data.downloads import SOURCES
-from ntkscore.kernels.joint import JOINT
 
 DOCS = Path(__file__).parents[2] / "docs" / "prediction.md"
 
@@ -164,7 +163,7 @@ def rows() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def scores(rows: pd.DataFrame) -> pd.DataFrame:
-    return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], SPACE)
+    return with_counts(rows)
 
 
 @pytest.mark.thorough
