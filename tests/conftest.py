@@ -20,8 +20,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_use_fusion_emitters=false"
-    if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"
-    and version("jaxlib").startswith(("0.10.", "0.11."))
+    if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").startswith("0.10.")
     else "",
 )
 

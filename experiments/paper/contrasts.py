@@ -21,9 +21,7 @@ from ntkscore.analysis.paired import left_by
 NOTABLE = 0.02
 """A smaller difference of Spearman coefficients is no stronger correlation, however sure it is."""
 SEEDS = 3
-"""Seeds that a difference needs: scores differ more between seeds than between cells."""
-ANY = (-2.0, 2.0)
-"""All that two coefficients can differ by."""
+"""Seeds that a verdict needs: scores differ more between seeds than between cells."""
 
 
 def by_seed(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
@@ -104,14 +102,12 @@ def interval(samples: Float[np.ndarray, " samples"]) -> Interval:
 
 
 def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:
-    """An interval over cells, widened to hold every seed's own number; `ANY` for too few seeds.
+    """An interval over cells, widened to hold every seed's own number.
 
     So a difference has a sure sign only where all seeds have it.
     """
     value, low, high = interval(samples)
     own = samples[1:-RESAMPLES]
-    if len(own) < SEEDS:
-        return Interval(value, *ANY)
     return Interval(value, float(min(low, *own)), float(max(high, *own)))
 
 
@@ -121,7 +117,5 @@ def intervals(rows: pd.DataFrame, *names: str) -> list[Interval]:
 
 
 def reach(rows: pd.DataFrame) -> float:
-    """How far an axis must go from 0 for the intervals of some rows; for numbers alone if ANY."""
-    ends = float(rows[["low", "high"]].abs().to_numpy().max())
-    values = float(rows["value"].abs().max())
-    return 1.1 * max(ends if ends < ANY[1] else values, NOTABLE)
+    """How far an axis must go from 0 for the intervals of some rows."""
+    return 1.1 * max(float(rows[["low", "high"]].abs().to_numpy().max()), NOTABLE)

@@ -14,7 +14,7 @@ from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 from ntkscore.trace import field, inside, moves
 from ntkscore.trace.arithmetic import multiply_adds
 from ntkscore.trace.contributions import UNCHANGED
-from ntkscore.trace.program import Constant, Program
+from ntkscore.trace.program import Constant, Program, loop_sizes
 from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
 
 MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
@@ -227,7 +227,7 @@ class _Reader:
 
     def _loop(self, step: Step, given: list[Known]) -> list[Known]:
         options = step.options
-        consts, carried = options["num_consts"], options["num_carry"]
+        consts, carried = loop_sizes(options)
         fixed, carry = given[:consts], given[consts : consts + carried]
         steps: list[list[Known]] = []
         order = -1 if options["reverse"] else 1

@@ -33,6 +33,14 @@ Instead = Mapping[int, Callable[..., Any]]
 """Functions that replace equations, by place."""
 
 
+def loop_sizes(options: Mapping[str, Any]) -> tuple[int, int]:
+    """How many inputs of a `scan` are the same at each step, and how many go from step to step."""
+    if "num_consts" in options:  # JAX below 0.11
+        return options["num_consts"], options["num_carry"]
+    fixed, carry, _ = options["ft_in"].unpack()
+    return len(fixed), len(carry)
+
+
 class NotAlone(InputError):
     """A network does not take a batch of one point, and so cannot be traced at one."""
 
@@ -224,7 +232,7 @@ class Program:
 
     def _unroll(self, options: Mapping[str, Any], inputs: list[Atom]) -> list[Atom]:
         """Write out a loop, each step with its own slice of what the loop goes over."""
-        consts, carried = options["num_consts"], options["num_carry"]
+        consts, carried = loop_sizes(options)
         fixed, carry = inputs[:consts], inputs[consts : consts + carried]
         steps: list[list[Atom]] = []
         order = -1 if options["reverse"] else 1
