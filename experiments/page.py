@@ -29,10 +29,15 @@ CASES = Path("runs/experiments")
 """Where the finished cases of a study lie until its section is written."""
 
 
-def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+def entry(value: object) -> str:
+    """The text of a number or name in a table."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """A table in Markdown, bars in its entries escaped."""
     first, *others = (
-        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
+        [entry(each).replace("|", "\\|") for each in entries] for entries in (head, *rows)
     )
     lines = (first, ["---"] * len(first), *others)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -41,13 +46,8 @@ def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> 
 def claim_row(claim: Claim) -> tuple[str, str, str, str]:
     """A claim's entries in the page's table."""
     text = f"{claim.text} (ours)" if claim.ours else claim.text
-    printed = number(claim.printed) if isinstance(claim.printed, float) else str(claim.printed)
-    return text, printed, "; ".join(map(str, claim.each)), f"{claim.verdict} ({claim.rule})"
-
-
-def entry(value: object) -> str:
-    """An entry of a study's own table."""
-    return number(value) if isinstance(value, float) else str(value)
+    found = "; ".join(map(str, claim.each))
+    return text, entry(claim.printed), found, f"{claim.verdict} ({claim.rule})"
 
 
 def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str) -> Iterator[str]:
@@ -66,7 +66,7 @@ def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str
         yield markdown_table(head, map(claim_row, claims))
     if study.table:
         shown = study.table(frame)
-        yield markdown_table(shown.columns, ([*map(entry, row)] for row in shown.to_numpy(object)))
+        yield markdown_table(shown.columns, shown.to_numpy(object))
     if study.note:
         yield study.note
 

@@ -16,7 +16,6 @@ from experiments.tools.networks import (
     ResNet,
     VisionTransformer,
     blocks_of,
-    encoder,
     norm_of,
     of_linen,
 )
@@ -323,19 +322,20 @@ def densenet(scale: Scale) -> Network:
     return of_linen(module, images_of(scale))
 
 
-def transformer(scale: Scale, scanned: bool = False) -> Network:
-    """A vision transformer, its layers one by one or as one scan over stacked weights."""
+class ScannedTransformer(VisionTransformer):
+    """A vision transformer whose layers are one scan over stacked weights."""
 
-    def layers(x: Any, heads: int) -> Any:
+    def encode(self, x):
         stack = nn.scan(
             nn.remat(ScannedBlock, prevent_cse=False),
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            length=scale.layers(6),
+            length=self.depth,
         )
-        return stack(heads, name="layers")(x, None)[0]
+        return stack(self.heads, name="layers")(x, None)[0]
 
+
+def transformer(scale: Scale, make: type[VisionTransformer] = VisionTransformer) -> Network:
     width = scale.channels(192)
     heads = next(heads for heads in (3, 2) if width % heads == 0)
-    module = VisionTransformer(width, heads, layers if scanned else encoder(scale.layers(6)))
-    return of_linen(module, images_of(scale))
+    return of_linen(make(width, heads, scale.layers(6)), images_of(scale))
