@@ -79,13 +79,12 @@ class CapAttack:
             x: points of length 1.
             key: of no use; attacks are called with one.
         """
-        z = self.advance(gradient(x), x, x)
-        if self.steps == 1:
-            return z
-        return lax.fori_loop(1, self.steps, lambda _, z: self.advance(gradient(z), z, x), z)
-
-    def advance(self, gradient: Images, z: Images, x: Images) -> Images:
-        """One step of the attack on x, from z, where the gradient is known."""
         length = 2.5 * self.rho / self.steps if self.step_size is None else self.step_size
-        tangent = gradient - _inner(gradient, z) * z
-        return project_to_cap(z + length * project_to_sphere(tangent), x, self.rho)
+
+        def advance(z: Images) -> Images:
+            slope = gradient(z)
+            tangent = slope - _inner(slope, z) * z
+            return project_to_cap(z + length * project_to_sphere(tangent), x, self.rho)
+
+        z = advance(x)
+        return z if self.steps == 1 else lax.fori_loop(1, self.steps, lambda _, z: advance(z), z)

@@ -56,8 +56,7 @@ def margin(count: int, dimension: int, mu: float, rng: np.random.Generator) -> P
     tail = beta.sf((1 + mu) / 2, half, half)
     first = 2 * beta.isf(tail * rng.uniform(size=count), half, half) - 1
     y = rng.choice([-1.0, 1.0], count)
-    others = _directions(count, dimension - 1, rng)
-    return Points(_with_rest((y * first)[:, None], others), y)
+    return Points(_with_rest((y * first)[:, None], dimension, rng), y)
 
 
 def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
@@ -78,8 +77,7 @@ def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
     y = rng.choice([-1.0, 1.0], count)
     robust = 0.8 * y * np.where(rng.uniform(size=count) < 0.15, -1, 1)
     fragile = y * (0.2 + 0.05 * rng.standard_normal(count))
-    others = _directions(count, dimension - 2, rng)
-    return Points(_with_rest(np.stack([robust, fragile], 1), others), y)
+    return Points(_with_rest(np.stack([robust, fragile], 1), dimension, rng), y)
 
 
 def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
@@ -203,11 +201,9 @@ def _check_dimension(dimension: int, least: int) -> None:
         raise InputError(f"expected at least {least} dimensions, got {dimension}; raise it")
 
 
-def _directions(count: int, dimension: int, rng: np.random.Generator) -> np.ndarray:
-    return on_sphere(rng.standard_normal((count, dimension)))
-
-
-def _with_rest(first: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Points with these first coordinates, the rest along directions, of length 1."""
+def _with_rest(first: np.ndarray, dimension: int, rng: np.random.Generator) -> np.ndarray:
+    """Points of length 1 with these first coordinates, the others in a random direction."""
+    count, known = first.shape
     rest = np.sqrt(np.maximum(1 - np.sum(first**2, 1, keepdims=True), 0))
+    directions = on_sphere(rng.standard_normal((count, dimension - known)))
     return np.concatenate([first, rest * directions], 1)

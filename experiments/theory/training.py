@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from attacks import twice
 from experiments.theory.infinite_width import check_on_sphere
 from experiments.theory.tasks import check_labels
 from ntkscore.errors import InputError
@@ -49,6 +50,13 @@ def input_gradient(model: Model, params: PyTree, y: Labels) -> Callable[[Array],
     It is the loss's gradient divided by σ(−margin), as in `ntkscore.measures.cross_entropy`.
     """
     return jax.grad(lambda x: -jnp.sum(margins(model, params, x, y)))
+
+
+def attacked_stack(
+    attack: Attack, model: Model, params: PyTree, x: Float[Array, "n ..."], y: Labels
+) -> Float[Array, "m ..."]:
+    """X, X_ρ and X_2ρ, one below the other, attacked at these weights."""
+    return jnp.concatenate([x, *twice(attack, input_gradient(model, params, y), x)])
 
 
 def mean_loss(
