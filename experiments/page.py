@@ -71,11 +71,6 @@ def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str
         yield study.note
 
 
-def mark(name: str) -> str:
-    """The comment that begins a study's section."""
-    return f"<!-- {name} -->"
-
-
 def sections_of(page: Path) -> dict[str, str]:
     """The sections of a page by name; none where there is no page yet."""
     if not page.exists():
@@ -87,7 +82,7 @@ def sections_of(page: Path) -> dict[str, str]:
 
 def write_page(page: Path, order: Iterable[str], sections: Mapping[str, str]) -> None:
     """Write the page whole: its head, and the sections that there are, in order."""
-    there = [f"{mark(name)}\n\n{sections[name]}" for name in order if name in sections]
+    there = [f"<!-- {name} -->\n\n{sections[name]}" for name in order if name in sections]
     page.write_text("\n\n".join([HEAD, *there]) + "\n", encoding="utf-8")
 
 

@@ -146,7 +146,7 @@ def _bound(
     by_skips, by_chain = shares(space, architecture)
     powers = np.arange(1, orders(first))
     weights = by_skips + powers * by_chain
-    return _without_rounding(float((weights * squares) @ np.maximum(remainder(powers), 0)))
+    return _without_rounding(float(np.sum(weights * squares * np.maximum(remainder(powers), 0))))
 
 
 def _without_rounding(value: float) -> float:

@@ -1,9 +1,4 @@
-"""A machine measured with one command, part by part.
-
-In turn: `ntkscore verify` of every parity file in float32 and float64, the benchmark, and the
-ranking of the whole space, each in a process of its own: if one fails, the next still
-runs. Then a short report. The same command goes on where the last one stopped.
-"""
+"""A machine measured with one command, part by part, each in a process of its own; and a report."""
 
 import json
 import os
@@ -46,11 +41,6 @@ TINY_CELLS = 24
 BEFORE_RANKING = 0.5
 """Share of the time that the parts before the ranking may take together."""
 RANKING = "ranking.csv"
-TIMED = {
-    "full": ("--count", "8"),
-    "small": ("--count", "8", "--no-full"),
-    "tiny": ("--count", "2", "--no-full"),
-}
 
 
 def read_json(path: Path) -> Any:
@@ -69,10 +59,7 @@ def write_json(path: Path, content: Any) -> None:
 def parts_of(size: str, folder: Path, data: Path) -> dict[str, tuple[str, ...]]:
     """Modules and arguments for Python's `-m`, by the file that their output goes to, in order.
 
-    Args:
-        size: a name in `SIZES`; `tiny` verifies the smallest file alone.
-        folder: what the parts leave goes there.
-        data: the folder with data sets, tables and `parity`.
+    The size `tiny` verifies the smallest parity file alone.
     """
     files = sorted((data / "parity").glob("*.npz"), key=lambda path: path.stat().st_size)
     verify = {
@@ -83,10 +70,12 @@ def parts_of(size: str, folder: Path, data: Path) -> dict[str, tuple[str, ...]]:
         for precision, options in (("float32", ()), ("float64", ("--x64",)))
         for path in (files[:1] if size == "tiny" else files)
     }
+    count, part = "2" if size == "tiny" else "8", () if size == "full" else ("--no-full",)
+    timed = ("benchmark", "--no-rivals", "--count", count, *part, "--format", "json")
     tools = "experiments.tools"
     return {
         **verify,
-        "benchmark.json": (tools, "benchmark", "--no-rivals", "--format", "json", *TIMED[size]),
+        "benchmark.json": (tools, *timed),
         RANKING: (tools, "whole-space", size, str(folder)),
     }
 
@@ -112,35 +101,6 @@ def run(command: tuple[str, ...], output: Path, data: Path, limit: float) -> str
         except subprocess.CalledProcessError:
             return f"failed: {(log.read_text().strip() or 'nothing said').splitlines()[-1]}"
     return "done"
-
-
-def measure(size: str, folder: Path, data: Path, minutes: float) -> dict[str, dict[str, Any]]:
-    """Run all parts that are not done, and write the report.
-
-    Args:
-        size: a name in `SIZES`.
-        folder: where everything goes.
-        data: the folder with parity files, data sets and tables.
-        minutes: for all parts.
-
-    Returns:
-        How each part ended, and its seconds, by its command.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    begin, endings = time.monotonic(), read_json(folder / "parts.json")
-    for output, command in parts_of(size, folder, data).items():
-        text = " ".join(command)
-        if endings.get(text, {}).get("ending") == "done":
-            continue
-        typer.echo(f"{time.strftime('%T')} {text}")
-        start, share = time.monotonic(), 1.0 if output == RANKING else BEFORE_RANKING
-        ending = run(command, folder / output, data, begin + 60 * minutes * share - start)
-        endings[text] = {"ending": ending, "seconds": time.monotonic() - start}
-        write_json(folder / "parts.json", endings)
-    report = "\n\n".join(sections(folder, data)) + "\n"
-    (folder / "report.md").write_text(report, encoding="utf-8")
-    typer.echo(report)
-    return endings
 
 
 def whole_space(size: str, folder: Path) -> None:
@@ -282,8 +242,27 @@ def accelerator(
         typer.Option(help="Folder with parity files, data sets and tables; else $NTKSCORE_DATA."),
     ] = None,
 ) -> None:
-    """Measure this machine: its arithmetic, its speed, and the whole space ranked on it."""
+    """Measure this machine: its arithmetic, its speed, and the whole space ranked on it.
+
+    In turn: `ntkscore verify` of every parity file in float32 and float64, the benchmark, and the
+    ranking; if one fails, the next still runs. Then a short report. The same command goes on where
+    the last one stopped.
+    """
     check_choice(size, tuple(SIZES), "the size")
-    endings = measure(size, out, data_home(data_dir).absolute(), minutes)
+    data = data_home(data_dir).absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    begin, endings = time.monotonic(), read_json(out / "parts.json")
+    for output, command in parts_of(size, out, data).items():
+        text = " ".join(command)
+        if endings.get(text, {}).get("ending") == "done":
+            continue
+        typer.echo(f"{time.strftime('%T')} {text}")
+        start, share = time.monotonic(), 1.0 if output == RANKING else BEFORE_RANKING
+        ending = run(command, out / output, data, begin + 60 * minutes * share - start)
+        endings[text] = {"ending": ending, "seconds": time.monotonic() - start}
+        write_json(out / "parts.json", endings)
+    report = "\n\n".join(sections(out, data)) + "\n"
+    (out / "report.md").write_text(report, encoding="utf-8")
+    typer.echo(report)
     if any(each["ending"].startswith("failed") for each in endings.values()):
         raise typer.Exit(1)

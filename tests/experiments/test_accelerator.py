@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 
 from experiments.data import RECORDED
-from experiments.tools.accelerator import measure, parts_of, run, sections, write_json
+from experiments.tools.accelerator import (
+    accelerator,
+    parts_of,
+    read_json,
+    run,
+    sections,
+    write_json,
+)
 
 SUMMARY = {
     "samples": 50,
@@ -100,14 +107,18 @@ def test_the_command_ranks_and_goes_on(
     """Without any data: no parity file, embedded images, no table."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
     folder = tmp_path / "out"
-    early = measure("tiny", folder, tmp_path, 0.0)
-    assert [each["ending"][:7] for each in early.values()] == ["stopped", "stopped"]
+
+    def endings(minutes: float) -> list[str]:
+        accelerator(folder, "tiny", minutes, tmp_path)
+        return [each["ending"] for each in read_json(folder / "parts.json").values()]
+
+    assert [each[:7] for each in endings(0.0)] == ["stopped", "stopped"]
     assert capsys.readouterr().out.count("Not measured.") == 4
-    later = measure("tiny", folder, tmp_path, 20.0)
-    log = (folder / "ranking.log").read_text()
-    assert [each["ending"] for each in later.values()] == ["done", "done"], log
+    assert endings(20.0) == ["done", "done"], (folder / "ranking.log").read_text()
     said = capsys.readouterr().out
     assert "| 24 | 24 |" in said and "Not compared with a table: expected" in said
     assert len(pd.read_csv(folder / "ranking.csv")) == 24
-    assert "embedded images stand in" in log
-    assert measure("tiny", folder, tmp_path, 20.0) == later
+    assert "embedded images stand in" in (folder / "ranking.log").read_text()
+    before = read_json(folder / "parts.json")
+    endings(20.0)
+    assert read_json(folder / "parts.json") == before
