@@ -29,10 +29,7 @@ from ntkscore.run.targets import GIB
 CLASSES, PATCH = 10, 4
 SPREAD = 0.1
 """Standard deviation of scales around one, and of shifts."""
-STAGES = (2, 2, 2, 2)
 Norm = Callable[..., Any]
-Network = tuple[Model, Float[Array, "m h w c"]]
-"""A network at its weights, and images for it."""
 
 
 def images_of(points: int, side: int = 32, dtype: Any = jnp.float32) -> Float[Array, "m h w 3"]:
@@ -61,8 +58,8 @@ def drawn(shapes: PyTree, dtype: Any) -> PyTree:
     return jax.tree_util.tree_map_with_path(one, shapes)
 
 
-def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Network:
-    """A model of a linen module in evaluation mode: its params, with all other variables fixed."""
+def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Model:
+    """A linen module in evaluation mode, for such images: its params, all other variables fixed."""
     shapes = jax.eval_shape(module.init, jax.random.key(0), images[:1])
     variables = {name: drawn(part, images.dtype) for name, part in shapes.items()}
     params = variables.pop("params")
@@ -70,7 +67,7 @@ def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Network:
     def apply(params: PyTree, x: Array) -> Any:
         return module.apply({"params": params, **variables}, x)
 
-    return Model(apply, params), images
+    return Model(apply, params)
 
 
 def blocks_of(stages: Iterable[int]) -> list[tuple[int, int]]:
@@ -113,7 +110,7 @@ class ResNet(nn.Module):
 
     filters: int
     norm: Norm
-    stages: tuple[int, ...] = STAGES
+    stages: tuple[int, ...] = (2, 2, 2, 2)
 
     @nn.compact
     def __call__(self, x):
@@ -197,7 +194,8 @@ METHODS: dict[str, Callable[..., Any]] = {"ntk": ntk, "vmap(grad)": plain_kernel
 
 def measure(name: str, method: str, points: int) -> tuple[float, float]:
     """Seconds of a kernel's second computation, and the peak memory of its process in GiB."""
-    model, images = of_linen(NETWORKS[name], images_of(points))
+    images = images_of(points)
+    model = of_linen(NETWORKS[name], images)
     for _ in range(2):
         start = time.perf_counter()
         jax.block_until_ready(METHODS[method](model, images))

@@ -69,7 +69,8 @@ def network(name: str, samples: int, **where: Any) -> Program:
 
     def trace(devices: Devices) -> Any:
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
-            model, images = of_linen(NETWORKS[name], images_of(samples))
+            images = images_of(samples)
+            model = of_linen(NETWORKS[name], images)
         return trace_network(model, images.shape, Config(samples=samples), devices[0])
 
     return Program(trace, **where)
