@@ -128,14 +128,12 @@ def eigen_term(kernel: Kernel, layers: int) -> float:
     return float(layers / np.sqrt(least)) if least > 0 else float("nan")
 
 
-def theorem1_width(
-    n: int, layers: int, beta: float, lipschitz: float = 1.0, largest_feature: float = 1.0
-) -> float:
+def theorem1_width(n: int, layers: int, beta: float, lipschitz: float = 1.0) -> float:
     """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 needs.
 
     No network has it: it says how far a result is from what its theorem asks for.
 
-    C is the activations' largest Lipschitz constant, C_fmax the largest length of a layer's
+    C is the activations' largest Lipschitz constant, and C_fmax = 1 the largest length of a layer's
     features.
 
     Source: Wu et al. (2024), appendix C, with the squares that are missing there.
@@ -144,5 +142,5 @@ def theorem1_width(
         >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"
         '2.1e+08'
     """
-    constants = (1 + beta) * (lipschitz + largest_feature)
+    constants = (1 + beta) * (lipschitz + 1)
     return float(18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2)

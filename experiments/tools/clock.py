@@ -85,8 +85,9 @@ def peak_bytes(device: Any = None) -> int:
     return int(stats.get("peak_bytes_in_use", used))
 
 
-def matrix_product_rate(device: Any, size: int = 4096) -> float:
+def matrix_product_rate(device: Any) -> float:
     """FLOP/s of a float32 matrix product in full precision."""
+    size = 4096
     a = jax.device_put(jnp.ones((size, size), jnp.float32), device)
     product = jax.jit(partial(jnp.matmul, precision="highest"))
     jax.block_until_ready(product(a, a))
