@@ -43,11 +43,14 @@ def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> 
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def claim_row(claim: Claim) -> tuple[str, str, str, str]:
-    """A claim's entries in the page's table."""
-    text = f"{claim.text} (ours)" if claim.ours else claim.text
-    found = "; ".join(map(str, claim.each))
-    return text, entry(claim.printed), found, f"{claim.verdict} ({claim.rule})"
+def claim_row(claim: Claim) -> dict[str, str]:
+    """A claim's entries in the page's table, by the heads of their columns."""
+    return {
+        "statement": f"{claim.text} (ours)" if claim.ours else claim.text,
+        "printed": entry(claim.printed),
+        "found": "; ".join(map(str, claim.each)),
+        "verdict": f"{claim.verdict} ({claim.rule})",
+    }
 
 
 def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str) -> Iterator[str]:
@@ -61,9 +64,8 @@ def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str
     if figure:
         yield f"![{study.title}]({figure})"
     yield f"`python -m experiments {name}`" + (f" · [data]({data})" if data else "")
-    if claims := list(study.claims(frame)):
-        head = "statement", "printed", "found", "verdict"
-        yield markdown_table(head, map(claim_row, claims))
+    if claims := [*map(claim_row, study.claims(frame))]:
+        yield markdown_table(claims[0], (claim.values() for claim in claims))
     if study.table:
         shown = study.table(frame)
         yield markdown_table(shown.columns, shown.to_numpy(object))
@@ -144,10 +146,7 @@ def write_files(name: str, study: Study, data: Data, out: Path) -> list[Path]:
         "study": name,
         "title": study.title,
         "settings": study.settings,
-        "claims": [
-            dict(zip(("statement", "printed", "found", "verdict"), claim_row(claim), strict=True))
-            for claim in study.claims(frame)
-        ],
+        "claims": [*map(claim_row, study.claims(frame))],
         "checksums": data.read,
         **provenance(),
     }
