@@ -14,7 +14,6 @@ import pandas as pd
 import typer
 
 from experiments.data import BENCHMARK, DATASET, METRIC
-from experiments.frame import Interval
 from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, SMALL, Recording
 from experiments.tools.clock import peak_bytes
@@ -145,7 +144,7 @@ def whole_space(size: str, folder: Path) -> None:
     typer.echo(ranking.to_csv(index=False), nl=False)
 
 
-def shown(rows: Iterable[Mapping[str, Any]]) -> str:
+def shown(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
     """Rows as a table in Markdown, bytes in GiB."""
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -174,8 +173,8 @@ def correctness(folder: Path) -> Iterator[dict[str, Any]]:
 def scores(folder: Path, data: Path) -> Iterator[str]:
     """Numbers of scores by status, and their agreement with the table where there is one."""
     rows = open_results(folder).read()
-    counts = rows["status"].value_counts()
-    yield ", ".join(f"{n:,} rows are {status}" for status, n in counts.items() if n) + "."
+    counts = ", ".join(f"{n:,} are {of}" for of, n in rows["status"].value_counts().items() if n)
+    yield f"Of the rows {counts}. The images are of {rows['dataset'].iloc[0]}."
     try:
         benchmark = load_table(data / BENCHMARK)
     except InputError as error:
@@ -185,17 +184,9 @@ def scores(folder: Path, data: Path) -> Iterator[str]:
     frame = correlate(wide[[t for t in DEFAULT.terms if t in wide]], benchmark, DATASET, METRIC)
     # The default goes without terms that the run lacks, and then has another name.
     default = frame["score"].str.contains("+", regex=False) | (frame["score"] == "params")
-    ends = ["spearman", "spearman_low", "spearman_high"]
-    yield shown(
-        {
-            "score": row["score"],
-            f"Spearman with {METRIC}": Interval(*(row[end] for end in ends)),
-            "in the top 10 %": row["spearman_top10"],
-            "cells": row["n"],
-            "images": rows["dataset"].iloc[0],
-        }
-        for row in frame[default].to_dict("records")
-    )
+    columns = ["score", "n", "spearman", "spearman_low", "spearman_high", "spearman_top10"]
+    yield f"Agreement with {METRIC}:"
+    yield shown(frame.loc[default, columns])
 
 
 def sections(folder: Path, data: Path) -> Iterator[str]:
