@@ -38,10 +38,7 @@ class Energy(NamedTuple):
 
 
 def label_energy_binary(kernel: Kernel, y: Labels) -> Energy:
-    """q = yᵀ M⁻¹ y.
-
-    Raises:
-        InputError: if labels are others than 1 and −1.
+    """q = yᵀ M⁻¹ y, of labels 1 and −1.
 
     Example:
         >>> label_energy_binary(np.eye(2) * 4, np.array([1.0, -1.0])).value
@@ -59,16 +56,10 @@ def label_energy_binary(kernel: Kernel, y: Labels) -> Energy:
 def margin_energy(kernel: Kernel, y: Labels, steps: int = 20_000) -> Energy:
     """s = min ỹᵀ M⁻¹ ỹ over all ỹ with y_i ỹ_i ≥ 1, the squared norm of the hard-margin SVM.
 
+    Of a positive semidefinite M and labels 1 and −1, by so many steps of an optimiser at most.
+
     Found from its dual, max 2 Σa − aᵀQa over a ≥ 0 with Q = M ∘ yyᵀ, whose value is a lower bound
     of s; aᵀQa/(min_i (Qa)_i)² is an upper one.
-
-    Args:
-        kernel: M, positive semidefinite.
-        y: labels 1 and −1.
-        steps: of the optimiser, at most.
-
-    Raises:
-        InputError: if labels are others.
 
     Example:
         >>> round(margin_energy(np.array([[1.0, 0.9], [0.9, 1.0]]), np.ones(2)).value, 3)

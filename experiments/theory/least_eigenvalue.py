@@ -83,9 +83,8 @@ def lower_bound(
     joint kernels, and with c_Z = c, c + 2ρ + ρ² or c + 4ρ + 4ρ² for X, X_ρ and X_2ρ.
 
     Args:
-        kernel: `clean`, `robust`, `twice`, `joint_clean` or `joint_robust`, at any β.
-        space: whose networks; the width does not count.
-        architecture: the skips, with their activations or the space's.
+        kernel: of `KERNELS`, at any β.
+        space, architecture: of the network; its width does not count.
         n: N points.
         c: max_{i≠j} |⟨x_i, x_j⟩| of the clean points.
         rho: radius of the attack.

@@ -25,11 +25,7 @@ class Points(NamedTuple):
 
 
 def check_labels(y: np.ndarray) -> None:
-    """Refuse labels other than 1 and −1.
-
-    Raises:
-        InputError: if there is one.
-    """
+    """Refuse labels other than 1 and −1."""
     y = np.asarray(y)
     if (other := ~np.isin(y, (-1, 1))).any():
         raise InputError(
@@ -129,9 +125,6 @@ def two_classes(
         count: n, drawn without repetition, as many of one class as of the other.
         rng: of the draws.
         side: pixels of a side to which images are reduced (`area_means`); as they are if left out.
-
-    Raises:
-        InputError: if there are too few of a class.
     """
     if count % 2:
         raise InputError(f"expected an even number of points, got {count}; add one")
@@ -164,14 +157,8 @@ def draw(
 ) -> Points:
     """The points of a task by name: `margin`, `tradeoff` or two classes, such as `mnist:0,1`.
 
-    Args:
-        task, count, dimension, mu: as for the function of that name.
-        side: as for `two_classes`; 0 leaves images as they are.
-        seed: of the draw.
-        data_dir: where data sets lie; see `ntkscore.paths.data_home`.
-
-    Raises:
-        InputError: if the task is unknown, or its images are not there.
+    The other arguments are those of the function of that name; a side of 0 leaves images as they
+    are.
 
     Example:
         >>> draw("tradeoff", 300, dimension=20).x.shape

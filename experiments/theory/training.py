@@ -171,14 +171,10 @@ def algorithm_1(
 
     Args:
         model: with one output, at W^{[1]}.
-        x: N points on the sphere, in the order in which they are met.
-        y: labels 1 and −1.
+        x, y: N points on the sphere, in the order in which they are met; and labels 1 and −1.
         attack: of (gradient, points), such as `sphere.CapAttack`; it must be hashable.
         beta: weight of adversarial training, from 0 to 1. At 0 nothing is attacked.
-        step_size: γ.
-
-    Raises:
-        InputError: if labels, β or γ are outside their range.
+        step_size: γ > 0.
 
     Source: Wu et al. (2024), algorithm 1.
 

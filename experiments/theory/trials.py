@@ -86,9 +86,6 @@ def step_size(
         lipschitz: C, the largest of the activations'.
         nu: ν, which the paper calls small enough.
 
-    Raises:
-        InputError: if there is no such rule.
-
     Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof has
     e^{6C} C_fmax √2 in the denominator. Corollary 1, of convolutional networks with p pixels, has
     √(C p κ) e^{C √κ} for √C e^C, and lacks the energy's square root: it falls with the filter size
@@ -127,8 +124,7 @@ def run_trial(
         space: of the network; `output_scale="sqrt_width"` is what the theorem's proof needs.
         architecture: its skips, such as `10`.
         points: each met once, in order.
-        rho: radius of the caps, a chord from 0 to 2.
-        attack_steps: gradient steps of the attack.
+        rho, attack_steps: of the caps, a chord from 0 to 2, and of the attack.
         beta: weight of adversarial training, from 0 to 1.
         rule, nu: of the step size (`step_size`).
         seed: of the weights.
@@ -137,9 +133,6 @@ def run_trial(
         Settings, `clean_error` and `pgd_error` in expectation over the returned network, what
         `bound_terms` has of the kernels of infinite width at points attacked at initialisation,
         and the width that the proof needs.
-
-    Raises:
-        InputError: if a value is outside its range, or the rule's energy has no value.
 
     Example:
         >>> from cells.residual import Residual
