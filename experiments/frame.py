@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,10 +59,8 @@ def number(value: float) -> str:
     return f"{value:.3f}" if 0.01 <= abs(value) < 100 else f"{value:.3g}"
 
 
-class Rule(Protocol):
-    """What decides a claim: the verdict on an interval. Its text says what must be so."""
-
-    def __call__(self, found: Interval) -> Verdict: ...
+Rule = Callable[[Interval], Verdict]
+"""What decides a claim: the verdict on an interval. Its text says what must be so."""
 
 
 @dataclass(frozen=True)
@@ -241,13 +239,14 @@ class Study:
         """
         data.check(self.needs)
         before = read_cases(kept, self.settings) if kept else {}
-        found: list[Mapping[str, Any]] = []
+        found: list[dict[str, Any]] = []
         for values in itertools.product(*self.cases.values()):
             case = dict(zip(self.cases, values, strict=True))
             key = to_json(case)
             if key not in before:
                 rows = self.measure(SimpleNamespace(**case, **self.fixed, data=data))
-                before[key] = _listed_rows(rows)
+                each: Iterable[Any] = [rows] if isinstance(rows, Mapping) else rows
+                before[key] = [dict(row) for row in each]
                 if kept and self.cases:
                     keep_case(kept, self.settings, key, before[key])
             found += [case | row for row in before[key]]
@@ -258,38 +257,26 @@ def _listed(values: Any) -> Sequence[Any]:
     return values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
 
 
-def _listed_rows(rows: Rows) -> list[dict[str, Any]]:
-    each: Iterable[Any] = [rows] if isinstance(rows, Mapping) else rows
-    return [dict(row) for row in each]
-
-
 def to_json(value: Any) -> str:
     """JSON of settings or rows; arrays and numbers of NumPy and JAX as Python's."""
     return json.dumps(value, default=lambda array: np.asarray(array).tolist(), ensure_ascii=False)
 
 
 def read_cases(kept: Path, settings: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Rows by case of a file that `keep_case` wrote; none where it is of other settings."""
-    if not kept.exists():
-        return {}
-    first, *lines = kept.read_text(encoding="utf-8").split("\n")
-    if first != to_json(settings):
-        kept.unlink()
-        return {}
+    """Rows by case, of what `keep_case` wrote with these settings."""
     found = {}
-    for line in lines:
+    for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
         with suppress(ValueError):  # A line is cut off where a run was killed.
-            key, rows = json.loads(line)
-            found[key] = rows
+            of, key, rows = json.loads(line)
+            if of == to_json(settings):
+                found[key] = rows
     return found
 
 
 def keep_case(
     kept: Path, settings: Mapping[str, Any], key: str, rows: list[dict[str, Any]]
 ) -> None:
-    """Append the rows of one case to a file that begins with the settings."""
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(to_json(settings), encoding="utf-8")
+    """Append the rows of one case to a file, beside the settings."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.open("a", encoding="utf-8") as file:
-        file.write("\n" + to_json([key, rows]))
+        file.write("\n" + to_json([to_json(settings), key, rows]))

@@ -29,25 +29,28 @@ CASES = Path("runs/experiments")
 """Where the finished cases of a study lie until its section is written."""
 
 
-def markdown_table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+def entry(value: object) -> str:
+    """The text of a number or name in a table."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """A table in Markdown, bars in its entries escaped."""
     first, *others = (
-        [str(entry).replace("|", "\\|") for entry in entries] for entries in (head, *rows)
+        [entry(each).replace("|", "\\|") for each in entries] for entries in (head, *rows)
     )
     lines = (first, ["---"] * len(first), *others)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def claim_row(claim: Claim) -> tuple[str, str, str, str]:
-    """A claim's entries in the page's table."""
-    text = f"{claim.text} (ours)" if claim.ours else claim.text
-    printed = number(claim.printed) if isinstance(claim.printed, float) else str(claim.printed)
-    return text, printed, "; ".join(map(str, claim.each)), f"{claim.verdict} ({claim.rule})"
-
-
-def entry(value: object) -> str:
-    """An entry of a study's own table."""
-    return number(value) if isinstance(value, float) else str(value)
+def claim_row(claim: Claim) -> dict[str, str]:
+    """A claim's entries in the page's table, by the heads of their columns."""
+    return {
+        "statement": f"{claim.text} (ours)" if claim.ours else claim.text,
+        "printed": entry(claim.printed),
+        "found": "; ".join(map(str, claim.each)),
+        "verdict": f"{claim.verdict} ({claim.rule})",
+    }
 
 
 def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str) -> Iterator[str]:
@@ -61,19 +64,13 @@ def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str
     if figure:
         yield f"![{study.title}]({figure})"
     yield f"`python -m experiments {name}`" + (f" · [data]({data})" if data else "")
-    if claims := list(study.claims(frame)):
-        head = "statement", "printed", "found", "verdict"
-        yield markdown_table(head, map(claim_row, claims))
+    if claims := [*map(claim_row, study.claims(frame))]:
+        yield markdown_table(claims[0], (claim.values() for claim in claims))
     if study.table:
         shown = study.table(frame)
-        yield markdown_table(shown.columns, ([*map(entry, row)] for row in shown.to_numpy(object)))
+        yield markdown_table(shown.columns, shown.to_numpy(object))
     if study.note:
         yield study.note
-
-
-def mark(name: str) -> str:
-    """The comment that begins a study's section."""
-    return f"<!-- {name} -->"
 
 
 def sections_of(page: Path) -> dict[str, str]:
@@ -87,7 +84,7 @@ def sections_of(page: Path) -> dict[str, str]:
 
 def write_page(page: Path, order: Iterable[str], sections: Mapping[str, str]) -> None:
     """Write the page whole: its head, and the sections that there are, in order."""
-    there = [f"{mark(name)}\n\n{sections[name]}" for name in order if name in sections]
+    there = [f"<!-- {name} -->\n\n{sections[name]}" for name in order if name in sections]
     page.write_text("\n\n".join([HEAD, *there]) + "\n", encoding="utf-8")
 
 
@@ -149,10 +146,7 @@ def write_files(name: str, study: Study, data: Data, out: Path) -> list[Path]:
         "study": name,
         "title": study.title,
         "settings": study.settings,
-        "claims": [
-            dict(zip(("statement", "printed", "found", "verdict"), claim_row(claim), strict=True))
-            for claim in study.claims(frame)
-        ],
+        "claims": [*map(claim_row, study.claims(frame))],
         "checksums": data.read,
         **provenance(),
     }

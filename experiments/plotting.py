@@ -24,6 +24,9 @@ from numpy.typing import ArrayLike
 COLUMN = 3.4
 """Width of a paper's column in inches."""
 
+LABEL_WIDTH = 0.12
+"""Least distance of two labels of an axis, as a share of it."""
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
 
@@ -135,16 +138,10 @@ def lines(
             axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def mark_values(axis: Axes, values: Sequence[float], least: float = 0.12) -> None:
-    """Label the horizontal axis at these values alone, where labels do not run into each other.
-
-    Args:
-        axis: whose scale is set.
-        values: ascending.
-        least: distance of two labels, as a share of the axis.
-    """
+def mark_values(axis: Axes, values: Sequence[float]) -> None:
+    """Label the horizontal axis at these ascending values, where labels have a place."""
     places = axis.transScale.transform([(value, 1) for value in values])[:, 0]
-    least *= places[-1] - places[0]
+    least = LABEL_WIDTH * (places[-1] - places[0])
     labels, last = [], -np.inf
     for value, place in zip(values, places, strict=True):
         free = place - last >= least

@@ -38,7 +38,6 @@ from ntkscore.run.selection import select
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
 """Weights β of adversarial training."""
 RADII = tuple(level / 255 for level in (1, 2, 3, 4, 6, 8, 12, 16))
-SHIPPED_BETA = 0.5
 JOINT_SCORES = ("frobenius", "trace", "lambda_min")
 DRAWN = ("frobenius", "lambda_min", "lambda_min_normalized")
 """Scores of a kernel in the figure of coefficients."""
@@ -96,14 +95,6 @@ class Recording:
         return Config(**self._chosen(Config))
 
 
-SPACE = {
-    "space": Recording(MODERATE | {"betas": GRID}),
-    "space-pgd": Recording(
-        MODERATE | {"attack": "pgd"},
-        seeds=3,
-        only=OF_KERNELS,
-    ),
-}
 PROXIES = {
     name: Recording(MODERATE | {"proxies": True}, only=scores)
     for name, scores in {
@@ -117,48 +108,33 @@ PROXIES = {
     }.items()
 }
 """Measures of all networks of `space` that take passes of their own; one run gives all three."""
-SAMPLES = {
-    "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
-}
 
 CALIBRATED_SUM, INSTANCE_LOSS = "calibrated-sum", "instance-loss"
-HE_FAN_OUT = f"{INSTANCE_LOSS}-he_fan_out"
-_OF_FINDINGS: dict[str, tuple[Choices, str, tuple[str, ...]]] = {
-    CALIBRATED_SUM: ({"bn": "calibrated", "output": "sum"}, "table:1000", ()),
-    INSTANCE_LOSS: ({"bn": "instance", "output": "loss"}, "table:1000", ()),
-    HE_FAN_OUT: (
-        {"bn": "instance", "output": "loss", "init": "he_fan_out"},
-        "table:500",
-        OF_KERNELS,
-    ),
+_KNAS = {"bn": "instance", "output": "loss"}
+_HE = _KNAS | {"init": "he_fan_out"}
+FINDINGS = {
+    f"findings/{name}-{attack}": Recording(
+        choices | {"attack": attack, "rhos": (3 / 255, 8 / 255)}, f"table:{cells}", seeds, only=only
+    )
+    for name, choices, cells, seeds, only in (
+        (CALIBRATED_SUM, FEW_IMAGES | {"bn": "calibrated", "output": "sum"}, 1000, 3, ()),
+        (INSTANCE_LOSS, FEW_IMAGES | _KNAS, 1000, 3, ()),
+        (f"{INSTANCE_LOSS}-he_fan_out", FEW_IMAGES | _HE, 500, 3, OF_KERNELS),
+        ("fifty", FULL_FIDELITY, 1000, 1, OF_KERNELS),
+    )
+    for attack in ("fgsm", "pgd")
 }
 """The conventions under which the paper's findings are tested: our default; KNAS's, which the
 paper says it follows; and KNAS's with weights drawn by He's rule, fan-out, where the paper is
-silent. With each, its cells and scores."""
-FINDINGS = {
-    f"findings/{name}-{attack}": Recording(
-        FEW_IMAGES | choices | {"attack": attack, "rhos": (3 / 255, 8 / 255)}, cells, only=only
-    )
-    for name, (choices, cells, only) in _OF_FINDINGS.items()
-    for attack in ("fgsm", "pgd")
-} | {
-    f"findings/fifty-{attack}": Recording(
-        FULL_FIDELITY | {"attack": attack, "rhos": (3 / 255, 8 / 255)},
-        "table:1000",
-        1,
-        only=OF_KERNELS,
-    )
-    for attack in ("fgsm", "pgd")
-}
-"""The last two are at the paper's fidelity, on a GPU lent for so long that 768 of the 1,000 cells
+silent. The last are at the paper's fidelity, on a GPU lent for so long that 768 of the 1,000 cells
 were done, in groups whose order is random."""
 
 INITS = ("he", "he_fan_out", "xavier", "ntk")
 _CHOICES = {
     "default": {},
-    "knas": {"bn": "instance", "output": "loss"},
+    "knas": _KNAS,
     "hnas": {"output": "label"},
-    "paper": {"bn": "instance", "output": "loss", "attack": "pgd"},
+    "paper": _KNAS | {"attack": "pgd"},
     "attack-pgd": {"attack": "pgd"},
     "output-loss": {"output": "loss"},
     "output-loss-attack-pgd": {"output": "loss", "attack": "pgd"},
@@ -202,36 +178,37 @@ FIDELITIES = {
     for name, sizes in _SIZES.items()
 }
 
-SIGNS = {"signs": Recording(SMALL, "table:600")}
-"""Enough cells to tell a correlation's sign at the small fidelity; `space` is the deeper twin."""
-
-FORMER = ("network.synflow", "clean.lambda_min_normalized")
-"""Terms of the default of version 0.3."""
-REFERENCES = {
-    "small-synthetic": Recording(
-        SMALL, "distinct", images="synthetic", only=(*DEFAULT.terms, *FORMER)
-    )
-}
-"""Whole spaces for percentiles, which go into the package. This one is of `make rank`'s fidelity
-and images."""
-
 _DARTS_SIZES = {
     "trained": {"channels": 16, "layers": 8},
     "small": {"channels": 8, "layers": 8},
     "shallow": {"channels": 8, "layers": 5},
 }
-DARTS = {
-    f"darts/{name}": Recording(
-        sizes | {"samples": 16, "proxies": True}, of=Darts, table=DARTS_TABLE
-    )
-    for name, sizes in _DARTS_SIZES.items()
-}
-"""Every measure of the genotypes that Tiny-RobustBench trained, at their size and at two smaller
-ones."""
+REFERENCE = "small-synthetic"
+"""A whole space of `make rank`'s fidelity and images, whose percentiles go into the package."""
+_FORMER_TERMS = ("network.synflow", "clean.lambda_min_normalized")
+"""Terms of the default of version 0.3."""
 
-RECORDINGS = (
-    SPACE | PROXIES | SAMPLES | FINDINGS | CONVENTIONS | FIDELITIES | SIGNS | REFERENCES | DARTS
-)
+RECORDINGS: dict[str, Recording] = {
+    "space": Recording(MODERATE | {"betas": GRID}),
+    "space-pgd": Recording(MODERATE | {"attack": "pgd"}, only=OF_KERNELS),
+    **PROXIES,
+    "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
+    **FINDINGS,
+    **CONVENTIONS,
+    **FIDELITIES,
+    # Enough cells to tell a correlation's sign at the small fidelity; `space` is the deeper twin.
+    "signs": Recording(SMALL, "table:600"),
+    REFERENCE: Recording(
+        SMALL, "distinct", images="synthetic", only=(*DEFAULT.terms, *_FORMER_TERMS)
+    ),
+    # Every measure of the genotypes that Tiny-RobustBench trained, at three sizes; theirs first.
+    **{
+        f"darts/{name}": Recording(
+            sizes | {"samples": 16, "proxies": True}, of=Darts, table=DARTS_TABLE
+        )
+        for name, sizes in _DARTS_SIZES.items()
+    },
+}
 
 
 def recordings_named(starts: Sequence[str]) -> list[str]:
@@ -240,15 +217,16 @@ def recordings_named(starts: Sequence[str]) -> list[str]:
     Raises:
         InputError: if no name begins with one of them.
     """
+    found = []
     for start in starts:
-        if not any(name.startswith(start) for name in RECORDINGS):
+        named = [name for name in RECORDINGS if name.startswith(start)]
+        if not named:
             raise InputError(
                 f"expected one of {', '.join(RECORDINGS)}, or how some of them begin, "
                 f"got {start!r}; choose one"
             )
-    exact = {start for start in starts if start in RECORDINGS}
-    others = tuple(start for start in starts if start not in exact)
-    return [name for name in RECORDINGS if name in exact or name.startswith(others)]
+        found += [start] if start in RECORDINGS else named
+    return list(dict.fromkeys(found))
 
 
 def round_mantissa(values: np.ndarray, bits: int = BITS) -> np.ndarray:
@@ -285,20 +263,21 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     space = recording.space
     cells = select(recording.cells, space, load_table(data_dir / recording.table))
     job = Job.of(images, recording.config, space=space, seeds=recording.seeds)
-    out = SHIPPED if name in REFERENCES else out
+    out = SHIPPED if name == REFERENCE else out
     with progress_display() as report:
         folder = work / ("proxies" if name in PROXIES else name)
         full, progress = job.score(cells, folder, report=report)
     rate = progress.rate
-    session = provenance()
+    session = provenance(
+        {
+            "command": f"python -m experiments record {name}",
+            "cells": recording.cells,
+            "seeds": recording.seeds,
+            "devices": [device.device_kind for device in progress.plan.devices],
+            "seconds_per_cell": round(1 / rate, 4) if rate else None,
+        }
+    )
     del session["platform"]  # Recordings are published; the machine's name is nobody's concern.
-    session |= {
-        "command": f"python -m experiments record {name}",
-        "cells": recording.cells,
-        "seeds": recording.seeds,
-        "devices": [device.device_kind for device in progress.plan.devices],
-        "seconds_per_cell": round(1 / rate, 4) if rate else None,
-    }
     if not rate and (out / name).is_dir():
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     rows = full.read()
@@ -321,7 +300,7 @@ def ship() -> Path:
     """Put the recorded scores of all cells into the package, joint kernels at β = 0.5 alone."""
     parts = [ResultSet.open(RECORDED / name) for name in ("space", *PROXIES)]
     rows = pd.concat([part.read() for part in parts], ignore_index=True)
-    rows = rows[rows["beta"].isna() | (rows["beta"] == SHIPPED_BETA)]
+    rows = rows[rows["beta"].isna() | (rows["beta"] == 0.5)]
     (session,) = parts[0].sessions
     return replaced(IN_PACKAGE, parts[0], session, rows)
 

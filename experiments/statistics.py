@@ -14,21 +14,18 @@ from ntkscore.analysis.correlation import draws, percentile_interval
 RESAMPLES = 2000
 
 
-def over_seeds(
-    values: np.ndarray, statistic: Callable[[np.ndarray], float], resamples: int = RESAMPLES
-) -> Interval:
+def over_seeds(values: np.ndarray, statistic: Callable[[np.ndarray], float]) -> Interval:
     """A statistic of all seeds, and its 95 % interval over seeds drawn with repetition.
 
     Args:
         values: what each seed measured, a row for each.
         statistic: of an array of as many seeds; where it is NaN for a draw, that draw is left out.
-        resamples: of the bootstrap.
 
     Example:
         >>> over_seeds(np.array([1.0, 2.0, 3.0, 4.0]), np.mean)
         Interval(value=2.5, low=1.5, high=3.5)
     """
-    drawn = [float(statistic(values[seeds])) for seeds in draws(len(values), resamples)]
+    drawn = [float(statistic(values[seeds])) for seeds in draws(len(values), RESAMPLES)]
     low, high = percentile_interval(np.array(drawn))
     return Interval(float(statistic(values)), low, high)
 

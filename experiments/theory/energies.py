@@ -38,10 +38,7 @@ class Energy(NamedTuple):
 
 
 def label_energy_binary(kernel: Kernel, y: Labels) -> Energy:
-    """q = yᵀ M⁻¹ y.
-
-    Raises:
-        InputError: if labels are others than 1 and −1.
+    """q = yᵀ M⁻¹ y, of labels 1 and −1.
 
     Example:
         >>> label_energy_binary(np.eye(2) * 4, np.array([1.0, -1.0])).value
@@ -59,16 +56,10 @@ def label_energy_binary(kernel: Kernel, y: Labels) -> Energy:
 def margin_energy(kernel: Kernel, y: Labels, steps: int = 20_000) -> Energy:
     """s = min ỹᵀ M⁻¹ ỹ over all ỹ with y_i ỹ_i ≥ 1, the squared norm of the hard-margin SVM.
 
+    Of a positive semidefinite M and labels 1 and −1, by so many steps of an optimiser at most.
+
     Found from its dual, max 2 Σa − aᵀQa over a ≥ 0 with Q = M ∘ yyᵀ, whose value is a lower bound
     of s; aᵀQa/(min_i (Qa)_i)² is an upper one.
-
-    Args:
-        kernel: M, positive semidefinite.
-        y: labels 1 and −1.
-        steps: of the optimiser, at most.
-
-    Raises:
-        InputError: if labels are others.
 
     Example:
         >>> round(margin_energy(np.array([[1.0, 0.9], [0.9, 1.0]]), np.ones(2)).value, 3)
@@ -128,14 +119,12 @@ def eigen_term(kernel: Kernel, layers: int) -> float:
     return float(layers / np.sqrt(least)) if least > 0 else float("nan")
 
 
-def theorem1_width(
-    n: int, layers: int, beta: float, lipschitz: float = 1.0, largest_feature: float = 1.0
-) -> float:
+def theorem1_width(n: int, layers: int, beta: float, lipschitz: float = 1.0) -> float:
     """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 needs.
 
     No network has it: it says how far a result is from what its theorem asks for.
 
-    C is the activations' largest Lipschitz constant, C_fmax the largest length of a layer's
+    C is the activations' largest Lipschitz constant, and C_fmax = 1 the largest length of a layer's
     features.
 
     Source: Wu et al. (2024), appendix C, with the squares that are missing there.
@@ -144,5 +133,5 @@ def theorem1_width(
         >>> f"{theorem1_width(n=9, layers=3, beta=0.0):.1e}"
         '2.1e+08'
     """
-    constants = (1 + beta) * (lipschitz + largest_feature)
+    constants = (1 + beta) * (lipschitz + 1)
     return float(18**2 * np.exp(12 * lipschitz) * constants**2 * n / layers**2)

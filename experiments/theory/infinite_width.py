@@ -65,11 +65,7 @@ def infinite_ntk(
 
 
 def check_on_sphere(points: Float[np.ndarray, "n ..."]) -> None:
-    """Refuse points whose Euclidean length is not 1.
-
-    Raises:
-        InputError: if there is one.
-    """
+    """Refuse points whose Euclidean length is not 1."""
     lengths = np.linalg.norm(points.reshape(len(points), -1), axis=1)
     if (off := ~(np.abs(lengths - 1) <= OFF)).any():
         raise InputError(

@@ -1,7 +1,8 @@
 """Lower bounds of a kernel's least eigenvalue, as printed and as it can be proved.
 
 Points on the sphere whose inner products are small give kernels whose Hadamard powers are nearly
-diagonal; each power r counts as the square of the first activation's Hermite coefficient μ_r.
+diagonal; each power r counts as the square of the first activation's Hermite coefficient μ_r. A
+bound that says nothing is 0.
 
 Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 2. Printed, it is about
 K̃_all while its proof is about K̂_ρ, and it drops the skips: without one of them the least eigenvalue
@@ -10,7 +11,6 @@ skip and each branch hands on, and holds for every network of equation 1.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -25,26 +25,12 @@ ORDERS_OF_RECTIFIERS = 1000
 KERNELS = ("clean", "robust", "twice", "joint_clean", "joint_robust")
 
 
-class Bound(NamedTuple):
-    """A bound.
-
-    Attributes:
-        value: where it says nothing 0, infinite for one from above.
-        status: `ok`, or `vacuous` where it says nothing.
-        order: the power r that gives it, where one does.
-    """
-
-    value: float
-    status: str = "ok"
-    order: int | None = None
-
-
 def orders(activation: Activation) -> int:
     """The number of Hermite coefficients that can be computed of an activation."""
     return ORDERS_OF_RECTIFIERS if activation.homogeneous else TERMS
 
 
-def printed_bound(activation: str, n: int, c: float, r: int | None = None) -> Bound:
+def printed_bound(activation: str, n: int, c: float, r: int | None = None) -> float:
     """2 μ_r² (1 − (N−1) c^r), at the best r.
 
     Args:
@@ -57,19 +43,14 @@ def printed_bound(activation: str, n: int, c: float, r: int | None = None) -> Bo
     opposite each other.
 
     Example:
-        >>> bound = printed_bound("relu", n=50, c=0.104)
-        >>> round(bound.value, 3), bound.order
-        (0.075, 2)
+        >>> round(printed_bound("relu", n=50, c=0.104), 3)
+        0.075
     """
     sigma = ACTIVATIONS[activation]
     squares = hermite_coefficients(sigma, count=orders(sigma)) ** 2
     powers = np.arange(1, len(squares)) if r is None else np.array([r])
     values = 2 * squares[powers] * np.maximum(1 - (n - 1) * min(c, 1.0) ** powers, 0)
-    best = int(np.argmax(values))
-    # What rounding leaves of a coefficient that is zero is no bound.
-    if values[best] <= np.finfo(float).eps:
-        return Bound(0.0, "vacuous")
-    return Bound(float(values[best]), "ok", int(powers[best]))
+    return _without_rounding(float(values.max()))
 
 
 def shares(space: Residual, architecture: Skips | str) -> tuple[float, float]:
@@ -95,16 +76,15 @@ def shares(space: Residual, architecture: Skips | str) -> tuple[float, float]:
 
 def lower_bound(
     kernel: str, space: Residual, architecture: Skips | str, n: int, c: float, rho: float = 0.0
-) -> Bound:
+) -> float:
     """A bound of the least eigenvalue that is known before any point is attacked.
 
     Σ_r (w_skip + r w_chain) μ_r(σ_1)² max(0, q^r − (N−1) c_Z^r), with q = 1, or 1 − ρ²/2 for the
     joint kernels, and with c_Z = c, c + 2ρ + ρ² or c + 4ρ + 4ρ² for X, X_ρ and X_2ρ.
 
     Args:
-        kernel: `clean`, `robust`, `twice`, `joint_clean` or `joint_robust`, at any β.
-        space: whose networks; the width does not count.
-        architecture: the skips, with their activations or the space's.
+        kernel: of `KERNELS`, at any β.
+        space, architecture: of the network; its width does not count.
         n: N points.
         c: max_{i≠j} |⟨x_i, x_j⟩| of the clean points.
         rho: radius of the attack.
@@ -113,10 +93,10 @@ def lower_bound(
         InputError: if there is no such kernel, or ρ is not from 0 to 2.
 
     Example:
-        >>> lower_bound("clean", Residual(), "1", n=50, c=0.104).status
-        'ok'
+        >>> round(lower_bound("clean", Residual(), "1", n=50, c=0.104), 2)
+        0.32
         >>> lower_bound("robust", Residual(), "1", n=50, c=0.97, rho=0.2)
-        Bound(value=0.0, status='vacuous', order=None)
+        0.0
     """
     if kernel not in KERNELS:
         raise InputError(f"expected a kernel of {', '.join(KERNELS)}, got {kernel!r}; choose one")
@@ -130,7 +110,7 @@ def lower_bound(
 
 def lower_bound_at(
     space: Residual, architecture: Skips | str, points: Float[np.ndarray, "n d"]
-) -> Bound:
+) -> float:
     """A bound of the least eigenvalue of the kernel at these points, from their inner products.
 
     As `lower_bound`, with max_i Σ_{j≠i} |⟨z_i, z_j⟩|^r in place of (N−1) c^r.
@@ -139,7 +119,7 @@ def lower_bound_at(
         InputError: if a point is not on the sphere.
 
     Example:
-        >>> round(lower_bound_at(Residual(), "1", np.eye(4)).value, 2)
+        >>> round(lower_bound_at(Residual(), "1", np.eye(4)), 2)
         0.85
     """
     check_on_sphere(points)
@@ -158,12 +138,16 @@ def lower_bound_at(
 
 def _bound(
     space: Residual, architecture: Skips | str, remainder: Callable[[np.ndarray], np.ndarray]
-) -> Bound:
+) -> float:
     """Σ_r (w_skip + r w_chain) μ_r(σ_1)² max(0, remainder_r), over all known powers."""
     first = ACTIVATIONS[space.activations_of(space.parse(architecture))[0]]
     squares = hermite_coefficients(first, count=orders(first))[1:] ** 2
     by_skips, by_chain = shares(space, architecture)
     powers = np.arange(1, orders(first))
     weights = by_skips + powers * by_chain
-    value = float(np.sum(weights * squares * np.maximum(remainder(powers), 0)))
-    return Bound(value) if value > np.finfo(float).eps else Bound(0.0, "vacuous")
+    return _without_rounding(float(np.sum(weights * squares * np.maximum(remainder(powers), 0))))
+
+
+def _without_rounding(value: float) -> float:
+    """A bound, but 0 for what rounding leaves of coefficients that are zero."""
+    return value if value > np.finfo(float).eps else 0.0

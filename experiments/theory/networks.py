@@ -32,10 +32,7 @@ def draw_two_layer(
 def two_layer(
     weights: Float[Array, "m d"], a: Float[Array, " m"], activation: str = "relu"
 ) -> Model:
-    """f = m^−1/2 Σ a_r σ(w_r·x), of which W, (m, d), is trained; a_r stays.
-
-    Raises:
-        InputError: if σ is none of `cells.residual.ACTIVATIONS`.
+    """f = m^−1/2 Σ a_r σ(w_r·x) with σ of `cells.residual.ACTIVATIONS`; W is trained, a_r stays.
 
     Source: Gao et al. (2019), equation 4, and Wang et al. (2022), "Adversarial robustness is at
     odds with lazy training", definition 2.1.
@@ -79,14 +76,9 @@ def fully_connected_network(
     layers: int,
     initialisation: str | tuple[float, float, float] = "he",
 ) -> Model:
-    """f = W_L h_{L−1} with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained.
+    """f = W_L h_{L−1} with h_l = relu(W_l h_{l−1}) and h_0 = x, all of it trained, L ≥ 2.
 
-    Args:
-        key, dimension, width, outputs, layers: of the weights, in L ≥ 2 layers.
-        initialisation: of `INITIALISATIONS`, or three standard deviations as they have.
-
-    Raises:
-        InputError: if there are fewer than two layers, or the initialisation is unknown.
+    The initialisation is one of `INITIALISATIONS`, or three standard deviations as they have.
 
     Source: Zhu et al. (2022), appendix B and C.
 

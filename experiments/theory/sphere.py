@@ -44,10 +44,9 @@ class CapAttack:
     """Projected gradient ascent on the sphere, within a cap around each point.
 
     Attributes:
-        rho: radius of the cap, a chord from 0 to 2; it and `step_size` may be traced.
-        steps: number of gradient steps, each along the gradient's tangent part.
-        step_size: length of each; 2.5 ρ / steps if left out. One step of length ρ is the sphere's
-            fast gradient method.
+        rho: radius of the cap, a chord from 0 to 2; it may be traced.
+        steps: number of gradient steps, each of length 2.5 ρ / steps along the gradient's tangent
+            part.
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", section 4.1, has the set;
     the ascent is Madry et al.'s (2018), moved to the sphere.
@@ -60,7 +59,6 @@ class CapAttack:
 
     rho: float | Array
     steps: int = 10
-    step_size: float | Array | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.rho, Real) and not 0 <= self.rho <= 2:
@@ -79,13 +77,12 @@ class CapAttack:
             x: points of length 1.
             key: of no use; attacks are called with one.
         """
-        z = self.advance(gradient(x), x, x)
-        if self.steps == 1:
-            return z
-        return lax.fori_loop(1, self.steps, lambda _, z: self.advance(gradient(z), z, x), z)
+        length = 2.5 * self.rho / self.steps
 
-    def advance(self, gradient: Images, z: Images, x: Images) -> Images:
-        """One step of the attack on x, from z, where the gradient is known."""
-        length = 2.5 * self.rho / self.steps if self.step_size is None else self.step_size
-        tangent = gradient - _inner(gradient, z) * z
-        return project_to_cap(z + length * project_to_sphere(tangent), x, self.rho)
+        def advance(z: Images) -> Images:
+            slope = gradient(z)
+            tangent = slope - _inner(slope, z) * z
+            return project_to_cap(z + length * project_to_sphere(tangent), x, self.rho)
+
+        z = advance(x)
+        return z if self.steps == 1 else lax.fori_loop(1, self.steps, lambda _, z: advance(z), z)

@@ -25,11 +25,7 @@ class Points(NamedTuple):
 
 
 def check_labels(y: np.ndarray) -> None:
-    """Refuse labels other than 1 and −1.
-
-    Raises:
-        InputError: if there is one.
-    """
+    """Refuse labels other than 1 and −1."""
     y = np.asarray(y)
     if (other := ~np.isin(y, (-1, 1))).any():
         raise InputError(
@@ -56,8 +52,7 @@ def margin(count: int, dimension: int, mu: float, rng: np.random.Generator) -> P
     tail = beta.sf((1 + mu) / 2, half, half)
     first = 2 * beta.isf(tail * rng.uniform(size=count), half, half) - 1
     y = rng.choice([-1.0, 1.0], count)
-    others = _directions(count, dimension - 1, rng)
-    return Points(_with_rest((y * first)[:, None], others), y)
+    return Points(_with_rest((y * first)[:, None], dimension, rng), y)
 
 
 def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
@@ -78,8 +73,7 @@ def tradeoff(count: int, dimension: int, rng: np.random.Generator) -> Points:
     y = rng.choice([-1.0, 1.0], count)
     robust = 0.8 * y * np.where(rng.uniform(size=count) < 0.15, -1, 1)
     fragile = y * (0.2 + 0.05 * rng.standard_normal(count))
-    others = _directions(count, dimension - 2, rng)
-    return Points(_with_rest(np.stack([robust, fragile], 1), others), y)
+    return Points(_with_rest(np.stack([robust, fragile], 1), dimension, rng), y)
 
 
 def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
@@ -131,9 +125,6 @@ def two_classes(
         count: n, drawn without repetition, as many of one class as of the other.
         rng: of the draws.
         side: pixels of a side to which images are reduced (`area_means`); as they are if left out.
-
-    Raises:
-        InputError: if there are too few of a class.
     """
     if count % 2:
         raise InputError(f"expected an even number of points, got {count}; add one")
@@ -166,14 +157,8 @@ def draw(
 ) -> Points:
     """The points of a task by name: `margin`, `tradeoff` or two classes, such as `mnist:0,1`.
 
-    Args:
-        task, count, dimension, mu: as for the function of that name.
-        side: as for `two_classes`; 0 leaves images as they are.
-        seed: of the draw.
-        data_dir: where data sets lie; see `ntkscore.paths.data_home`.
-
-    Raises:
-        InputError: if the task is unknown, or its images are not there.
+    The other arguments are those of the function of that name; a side of 0 leaves images as they
+    are.
 
     Example:
         >>> draw("tradeoff", 300, dimension=20).x.shape
@@ -203,11 +188,9 @@ def _check_dimension(dimension: int, least: int) -> None:
         raise InputError(f"expected at least {least} dimensions, got {dimension}; raise it")
 
 
-def _directions(count: int, dimension: int, rng: np.random.Generator) -> np.ndarray:
-    return on_sphere(rng.standard_normal((count, dimension)))
-
-
-def _with_rest(first: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Points with these first coordinates, the rest along directions, of length 1."""
+def _with_rest(first: np.ndarray, dimension: int, rng: np.random.Generator) -> np.ndarray:
+    """Points of length 1 with these first coordinates, the others in a random direction."""
+    count, known = first.shape
     rest = np.sqrt(np.maximum(1 - np.sum(first**2, 1, keepdims=True), 0))
+    directions = on_sphere(rng.standard_normal((count, dimension - known)))
     return np.concatenate([first, rest * directions], 1)

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from attacks import twice
 from experiments.theory.infinite_width import check_on_sphere
 from experiments.theory.tasks import check_labels
 from ntkscore.errors import InputError
@@ -49,6 +50,13 @@ def input_gradient(model: Model, params: PyTree, y: Labels) -> Callable[[Array],
     It is the loss's gradient divided by σ(−margin), as in `ntkscore.measures.cross_entropy`.
     """
     return jax.grad(lambda x: -jnp.sum(margins(model, params, x, y)))
+
+
+def attacked_stack(
+    attack: Attack, model: Model, params: PyTree, x: Float[Array, "n ..."], y: Labels
+) -> Float[Array, "m ..."]:
+    """X, X_ρ and X_2ρ, one below the other, attacked at these weights."""
+    return jnp.concatenate([x, *twice(attack, input_gradient(model, params, y), x)])
 
 
 def mean_loss(
@@ -163,14 +171,10 @@ def algorithm_1(
 
     Args:
         model: with one output, at W^{[1]}.
-        x: N points on the sphere, in the order in which they are met.
-        y: labels 1 and −1.
+        x, y: N points on the sphere, in the order in which they are met; and labels 1 and −1.
         attack: of (gradient, points), such as `sphere.CapAttack`; it must be hashable.
         beta: weight of adversarial training, from 0 to 1. At 0 nothing is attacked.
-        step_size: γ.
-
-    Raises:
-        InputError: if labels, β or γ are outside their range.
+        step_size: γ > 0.
 
     Source: Wu et al. (2024), algorithm 1.
 

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attacks import twice
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
 from cells.tasks import Task
@@ -21,22 +20,14 @@ from experiments.theory.energies import (
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, on_sphere
-from experiments.theory.training import algorithm_1, input_gradient
+from experiments.theory.training import algorithm_1, attacked_stack
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
-from ntkscore.model import Model
 
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
 """The two errors, and the kernel whose energy bounds each."""
 RULES = ("theorem", "scaled", "constant")
 """Rules for the step size: see `step_size`."""
-
-
-def attacked_points(model: Model, attack: CapAttack, points: Points) -> Float[np.ndarray, "m ..."]:
-    """X, X_ρ and X_2ρ, one below the other, attacked at the model's weights; in float64."""
-    clean, labels = (jnp.asarray(each, jnp.float32) for each in points)
-    attacked = twice(attack, input_gradient(model, model.params, labels), clean)
-    return on_sphere(np.concatenate([points.x, *attacked]))
 
 
 def bound_terms(
@@ -95,9 +86,6 @@ def step_size(
         lipschitz: C, the largest of the activations'.
         nu: ν, which the paper calls small enough.
 
-    Raises:
-        InputError: if there is no such rule.
-
     Source: Wu et al. (2024), "Robust NAS under adversarial training", theorem 1. Its proof has
     e^{6C} C_fmax √2 in the denominator. Corollary 1, of convolutional networks with p pixels, has
     √(C p κ) e^{C √κ} for √C e^C, and lacks the energy's square root: it falls with the filter size
@@ -136,8 +124,7 @@ def run_trial(
         space: of the network; `output_scale="sqrt_width"` is what the theorem's proof needs.
         architecture: its skips, such as `10`.
         points: each met once, in order.
-        rho: radius of the caps, a chord from 0 to 2.
-        attack_steps: gradient steps of the attack.
+        rho, attack_steps: of the caps, a chord from 0 to 2, and of the attack.
         beta: weight of adversarial training, from 0 to 1.
         rule, nu: of the step size (`step_size`).
         seed: of the weights.
@@ -146,9 +133,6 @@ def run_trial(
         Settings, `clean_error` and `pgd_error` in expectation over the returned network, what
         `bound_terms` has of the kernels of infinite width at points attacked at initialisation,
         and the width that the proof needs.
-
-    Raises:
-        InputError: if a value is outside its range, or the rule's energy has no value.
 
     Example:
         >>> from cells.residual import Residual
@@ -162,8 +146,10 @@ def run_trial(
     space = space.on(Task(x.shape[1:], 1))
     skips, attack = space.parse(architecture), CapAttack(rho, attack_steps)
     model = space.network(skips, x, seed=seed)
-    stack = attacked_points(model, attack, points)
-    terms = bound_terms(infinite_ntk(space, skips, stack), y, skips.layers, beta)
+    singles = (jnp.asarray(each, jnp.float32) for each in points)
+    attacked = attacked_stack(attack, model, model.params, *singles)[len(x) :]
+    gram = infinite_ntk(space, skips, on_sphere(np.concatenate([x, attacked])))
+    terms = bound_terms(gram, y, skips.layers, beta)
     lipschitz = max(ACTIVATIONS[name].lipschitz for name in space.activations_of(skips))
     width = space.width if space.output_scale == "sqrt_width" else 1
     gamma = step_size(rule, terms, len(y), width, lipschitz, nu)

@@ -1,31 +1,33 @@
-"""A machine measured with one command, part by part.
-
-In turn: `ntkscore verify` of every parity file in float32 and float64, the benchmark, and the
-ranking of the whole space, each in a process of its own: if one fails, the next still
-runs. Then a short report. The same command goes on where the last one stopped.
-"""
+"""A machine measured with one command, part by part, each in a process of its own; and a report."""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
+import jax
+import pandas as pd
 import typer
 
-from experiments.data import BENCHMARK, DATASET
+from experiments.data import BENCHMARK, DATASET, METRIC
+from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, SMALL, Recording
-from experiments.tools import accelerator_report
 from experiments.tools.clock import peak_bytes
-from ntkscore import InputError, load_images, load_table, rank
-from ntkscore.cli.display import progress_display
+from ntkscore import InputError, correlate, load_images, load_table, open_results, rank
+from ntkscore.analysis.frames import score_table
+from ntkscore.analysis.score_names import DEFAULT
+from ntkscore.cli.display import duration, progress_display
 from ntkscore.errors import check_choice
+from ntkscore.memory import free_memory
 from ntkscore.paths import data_home
 from ntkscore.results.atomic import publish
+from ntkscore.results.result_set import provenance
 from ntkscore.run.engine import Progress
+from ntkscore.run.targets import GIB
 
 SIZES = {
     "full": Recording(FULL_FIDELITY),
@@ -38,28 +40,25 @@ TINY_CELLS = 24
 BEFORE_RANKING = 0.5
 """Share of the time that the parts before the ranking may take together."""
 RANKING = "ranking.csv"
-TIMED = {
-    "full": ("--count", "8"),
-    "small": ("--count", "8", "--no-full"),
-    "tiny": ("--count", "2", "--no-full"),
-}
 
 
-class Ending(NamedTuple):
-    """The end of a part: done, failed or stopped; its seconds; and its last words."""
+def read_json(path: Path) -> Any:
+    """The content of a file; an empty dict where it is missing or not finished."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
-    how: str
-    seconds: float
-    why: str = ""
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a file atomically."""
+    publish(path, json.dumps(content, indent=1).encode())
 
 
 def parts_of(size: str, folder: Path, data: Path) -> dict[str, tuple[str, ...]]:
     """Modules and arguments for Python's `-m`, by the file that their output goes to, in order.
 
-    Args:
-        size: a name in `SIZES`; `tiny` verifies the smallest file alone.
-        folder: what the parts leave goes there.
-        data: the folder with data sets, tables and `parity`.
+    The size `tiny` verifies the smallest parity file alone.
     """
     files = sorted((data / "parity").glob("*.npz"), key=lambda path: path.stat().st_size)
     verify = {
@@ -70,105 +69,47 @@ def parts_of(size: str, folder: Path, data: Path) -> dict[str, tuple[str, ...]]:
         for precision, options in (("float32", ()), ("float64", ("--x64",)))
         for path in (files[:1] if size == "tiny" else files)
     }
+    count, part = "2" if size == "tiny" else "8", () if size == "full" else ("--no-full",)
+    timed = ("benchmark", "--no-rivals", "--count", count, *part, "--format", "json")
     tools = "experiments.tools"
     return {
         **verify,
-        "benchmark.json": (tools, "benchmark", "--no-rivals", "--format", "json", *TIMED[size]),
+        "benchmark.json": (tools, *timed),
         RANKING: (tools, "whole-space", size, str(folder)),
     }
 
 
-def run(command: Sequence[str], output: Path, data: Path, limit: float) -> Ending:
-    """Run a part to its end, or end it when its time is up.
+def run(command: tuple[str, ...], output: Path, data: Path, limit: float) -> str:
+    """Run a part to its end, or for so many seconds; and return how it ended.
 
-    Args:
-        command: module and arguments, for Python's `-m`.
-        output: the file for its stdout; what it says on stderr goes to `log.txt` beside it.
-        data: the folder with data sets and tables.
-        limit: seconds that it may take.
+    What it says on stderr goes to a file `.log` beside its output.
     """
-    if limit <= 0:
-        return Ending("stopped", 0.0, "no time was left")
-    start = time.monotonic()
-    environment = os.environ | {"NTKSCORE_DATA": str(data), "PYTHONUNBUFFERED": "1"}
-    with (output.parent / "log.txt").open("a+") as log, output.open("w") as stdout:
-        said = log.seek(0, os.SEEK_END)
+    log = output.with_suffix(".log")
+    with output.open("w") as stdout, log.open("w") as stderr:
         try:
             subprocess.run(
                 [sys.executable, "-m", *command],
-                env=environment,
+                env=os.environ | {"NTKSCORE_DATA": str(data), "PYTHONUNBUFFERED": "1"},
                 stdout=stdout,
-                stderr=log,
-                timeout=limit,
+                stderr=stderr,
+                timeout=max(limit, 0),
                 check=True,
             )
-            how, why = "done", ""
         except subprocess.TimeoutExpired:
-            how, why = "stopped", "its time was up"
-        except subprocess.CalledProcessError as error:
-            log.seek(said)
-            last = [line.strip() for line in log if line.strip()][-1:]
-            how, why = "failed", *(last or [f"exit code {error.returncode}, nothing said"])
-    return Ending(how, time.monotonic() - start, why)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Replace a file atomically."""
-    publish(path, json.dumps(content, indent=1).encode())
-
-
-def measure(size: str, folder: Path, data: Path, minutes: float) -> list[Ending]:
-    """Run all parts that are not done, and write the report; and return how each part ended.
-
-    Args:
-        size: a name in `SIZES`.
-        folder: where everything goes.
-        data: the folder with parity files, data sets and tables.
-        minutes: for all parts.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    start, file = time.monotonic(), folder / "parts.json"
-    for output, command in parts_of(size, folder, data).items():
-        known, text = accelerator_report.read_json(file), " ".join(command)
-        if known.get(text, [""])[0] == "done":
-            continue
-        typer.echo(f"{time.strftime('%T')} {text}")
-        share = 1.0 if output == RANKING else BEFORE_RANKING
-        remaining = start + 60 * minutes * share - time.monotonic()
-        write_json(file, known | {text: run(command, folder / output, data, remaining)})
-    typer.echo(accelerator_report.write(folder, data).read_text(encoding="utf-8"))
-    return [Ending(*ending) for ending in accelerator_report.read_json(file).values()]
-
-
-def clock(path: Path) -> Callable[[Progress], None]:
-    """A function that keeps the state of this start in a file, beside those of earlier starts."""
-    earlier = accelerator_report.read_json(path)
-    began, start = time.monotonic(), time.strftime("%F %T")
-
-    def note(progress: Progress) -> None:
-        if progress.started is None:
-            return
-        state = {
-            "networks": progress.resumed + progress.done,
-            "total": progress.total,
-            "seconds": time.monotonic() - began,
-            "first_call": progress.started - began,
-            "per_second": progress.rate,
-            "peak_bytes": max(map(peak_bytes, progress.plan.devices)),
-            "plan": str(progress.plan),
-        }
-        write_json(path, {**earlier, start: state})
-
-    return note
+            return "stopped: its time was up"
+        except subprocess.CalledProcessError:
+            return f"failed: {(log.read_text().strip() or 'nothing said').splitlines()[-1]}"
+    return "done"
 
 
 def whole_space(size: str, folder: Path) -> None:
     """Rank the cells of a measurement on all local devices, as CSV; what is finished is kept.
 
     Images are CIFAR-10 and cells those of the table where these lie in the data folder, else the
-    embedded images and the distinct cells.
+    embedded images and the distinct cells. `pace.json` has the state of this start and of earlier
+    ones.
     """
-    home, note = data_home(), clock(folder / "pace.json")
+    home, pace = data_home(), folder / "pace.json"
     table = load_table(home / BENCHMARK) if (home / BENCHMARK).is_dir() else None
     cells = "table" if table else "distinct"
     if size == "tiny":
@@ -178,16 +119,105 @@ def whole_space(size: str, folder: Path) -> None:
     except InputError as error:
         typer.echo(f"{error}; embedded images stand in for them", err=True)
         images = load_images("synthetic")
-    config, space = SIZES[size].config, SIZES[size].space
+    earlier, begin, begun = read_json(pace), time.monotonic(), time.strftime("%F %T")
     with progress_display() as show:
 
         def report(progress: Progress) -> None:
-            note(progress)
             show(progress)
+            if progress.started is None:
+                return
+            state = {
+                "networks": progress.finished,
+                "total": progress.total,
+                "seconds": time.monotonic() - begin,
+                "first_call": progress.started - begin,
+                "per_second": progress.rate,
+                "peak_bytes": max(map(peak_bytes, progress.plan.devices)),
+                "plan": str(progress.plan),
+            }
+            write_json(pace, {**earlier, begun: state})
 
-        out = folder / "space"
-        frame = rank(cells, images, out, config, space=space, table=table, report=report)
-    typer.echo(frame.to_csv(index=False), nl=False)
+        config, space = SIZES[size].config, SIZES[size].space
+        ranking = rank(
+            cells, images, folder / "space", config, space=space, table=table, report=report
+        )
+    typer.echo(ranking.to_csv(index=False), nl=False)
+
+
+def shown(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
+    """Rows as a table in Markdown, bytes in GiB."""
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return "Not measured."
+    for name in frame.filter(like="bytes"):
+        frame[name] /= GIB
+    head = frame.columns.str.replace("bytes", "GiB")
+    return markdown_table(head, frame.to_numpy(object))
+
+
+def correctness(folder: Path) -> Iterator[dict[str, Any]]:
+    """A row for each file and precision: the quantities in bounds, and the largest error."""
+    for path in sorted(folder.glob("verify-*.csv")):
+        checks = pd.read_csv(path) if path.stat().st_size else pd.DataFrame()
+        if not checks.empty:
+            passed = checks["result"] == "pass"
+            worst = checks.loc[checks["error"].idxmax()]
+            yield {
+                "file and precision": path.stem.removeprefix("verify-"),
+                "within tolerance or the bound of kinks": f"{passed.sum()} of {len(checks)}",
+                "largest error": f"{worst['error']:.1e} of {worst['quantity']}",
+                "failed": ", ".join(checks.loc[~passed, "quantity"]) or "none",
+            }
+
+
+def scores(folder: Path, data: Path) -> Iterator[str]:
+    """Numbers of scores by status, and their agreement with the table where there is one."""
+    rows = open_results(folder).read()
+    counts = ", ".join(f"{n:,} are {of}" for of, n in rows["status"].value_counts().items() if n)
+    yield f"Of the rows {counts}. The images are of {rows['dataset'].iloc[0]}."
+    try:
+        benchmark = load_table(data / BENCHMARK)
+    except InputError as error:
+        yield f"Not compared with a table: {error}"
+        return
+    wide = score_table(rows)
+    frame = correlate(wide[[t for t in DEFAULT.terms if t in wide]], benchmark, DATASET, METRIC)
+    # The default goes without terms that the run lacks, and then has another name.
+    default = frame["score"].str.contains("+", regex=False) | (frame["score"] == "params")
+    columns = ["score", "n", "spearman", "spearman_low", "spearman_high", "spearman_top10"]
+    yield f"Agreement with {METRIC}:"
+    yield shown(frame.loc[default, columns])
+
+
+def sections(folder: Path, data: Path) -> Iterator[str]:
+    """The report: device, versions, arithmetic, speed, memory and agreement, in Markdown."""
+    first, *_ = found = jax.devices()
+    session, free = provenance(), free_memory(first)
+    versions = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
+    yield f"# {len(found)} × {first.device_kind}"
+    yield (
+        f"{session['time']}: {'unknown' if free is None else f'{free / GIB:.3g} GiB'} free on a "
+        f"device; {first.client.platform_version.splitlines()[0]}; Python {session['python']}, "
+        f"{versions}."
+    )
+    yield "## Arithmetic"
+    yield shown(correctness(folder))
+    yield "## One cell at a time"
+    yield shown(
+        {name: value for name, value in summary.items() if name != "cells"}
+        for summary in read_json(folder / "benchmark.json")
+    )
+    yield "## The whole space"
+    starts = read_json(folder / "pace.json")
+    yield shown({"start": start, **state} for start, state in starts.items())
+    if timed := [state for state in starts.values() if state["per_second"]]:
+        whole = timed[0]["first_call"] + timed[-1]["total"] / timed[-1]["per_second"]
+        yield f"The whole space in one go: {duration(whole)}, compilation included."
+    yield "## Scores"
+    yield from scores(folder / "space", data) if (folder / "space").is_dir() else [shown([])]
+    yield "## Parts"
+    endings = read_json(folder / "parts.json")
+    yield shown({"part": f"`{command}`", **ending} for command, ending in endings.items())
 
 
 def accelerator(
@@ -203,8 +233,27 @@ def accelerator(
         typer.Option(help="Folder with parity files, data sets and tables; else $NTKSCORE_DATA."),
     ] = None,
 ) -> None:
-    """Measure this machine: its arithmetic, its speed, and the whole space ranked on it."""
+    """Measure this machine: its arithmetic, its speed, and the whole space ranked on it.
+
+    In turn: `ntkscore verify` of every parity file in float32 and float64, the benchmark, and the
+    ranking; if one fails, the next still runs. Then a short report. The same command goes on where
+    the last one stopped.
+    """
     check_choice(size, tuple(SIZES), "the size")
-    endings = measure(size, out, data_home(data_dir).absolute(), minutes)
-    if any(ending.how == "failed" for ending in endings):
+    data = data_home(data_dir).absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    begin, endings = time.monotonic(), read_json(out / "parts.json")
+    for output, command in parts_of(size, out, data).items():
+        text = " ".join(command)
+        if endings.get(text, {}).get("ending") == "done":
+            continue
+        typer.echo(f"{time.strftime('%T')} {text}")
+        start, share = time.monotonic(), 1.0 if output == RANKING else BEFORE_RANKING
+        ending = run(command, out / output, data, begin + 60 * minutes * share - start)
+        endings[text] = {"ending": ending, "seconds": time.monotonic() - start}
+        write_json(out / "parts.json", endings)
+    report = "\n\n".join(sections(out, data)) + "\n"
+    (out / "report.md").write_text(report, encoding="utf-8")
+    typer.echo(report)
+    if any(each["ending"].startswith("failed") for each in endings.values()):
         raise typer.Exit(1)

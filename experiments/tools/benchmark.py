@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import typer
@@ -25,9 +25,10 @@ from cells import Cell
 from cells.nasbench201.checkpoints import write_state_dict
 from cells.nasbench201.space import NASBench201
 from cells.space import Space
-from experiments.page import entry, markdown_table
+from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, SMALL, Choices
 from experiments.tools.clock import (
+    compiled,
     in_turns,
     matrix_product_rate,
     peak_bytes,
@@ -38,7 +39,7 @@ from experiments.tools.clock import (
 )
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
-from ntkscore.run.devices import compiler_options
+from ntkscore.model import Model
 from ntkscore.run.scorer import Batch
 
 TURNS = 7
@@ -51,14 +52,10 @@ COLUMNS = ("cell", "params", "clean", "stack", "torch", "contraction", "torch_er
 def clean_kernel(space: Space, implementation: str) -> Callable[[Cell, Batch], jax.Array]:
     """The clean kernel alone, compiled for every cell: (cell, batch) to N×N."""
 
-    @partial(jax.jit, compiler_options=compiler_options())
-    def kernel(digits: Any, variables: Any, images: Any, labels: Any) -> Any:
-        model = space.model((), variables, digits, images)
+    def kernel(model: Model, images: jax.Array, labels: jax.Array) -> jax.Array:
         return evaluate(model, images, labels, implementation=implementation).gram[0]
 
-    return lambda cell, batch: kernel(
-        jnp.asarray(space.encode(cell)), batch.variables, batch.images, batch.labels
-    )
+    return compiled(space, kernel)
 
 
 def torch_network(space: NASBench201, cell: Cell, batch: Batch) -> tuple[Any, Any]:
@@ -96,12 +93,10 @@ def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> d
     clean, plain = (clean_kernel(space, name) for name in ("layerwise", "contraction"))
     torch = rivals and importlib.util.find_spec("torch") is not None
 
-    def stack(cell: Cell) -> Any:
-        return scorer.start([cell], batch).stacks
+    def stacks(cells: list[Cell]) -> list[Any]:
+        return [scorer.start([cell], batch).stacks for cell in cells]
 
-    start = time.perf_counter()
-    jax.block_until_ready(stack(cells[0]))
-    compile_seconds = time.perf_counter() - start
+    compile_seconds = seconds(partial(stacks, cells[:1]), 1)
     for kernel in (clean, plain) if rivals else (clean,):
         jax.block_until_ready(kernel(cells[0], batch))
     rate = matrix_product_rate(device)
@@ -112,7 +107,7 @@ def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> d
         if torch:
             kernels["torch"] = torch_kernel(space, cell, batch)
         row |= zip(kernels, in_turns([*kernels.values()], TURNS), strict=True)
-        row["stack"] = seconds(partial(stack, cell))
+        row["stack"] = seconds(partial(stacks, [cell]))
         if torch:
             reference = kernels["torch"]().numpy()
             error = np.linalg.norm(clean(cell, batch) - reference) / np.linalg.norm(reference)
@@ -120,9 +115,7 @@ def measure(choices: Choices, cells: list[Cell], device: Any, rivals: bool) -> d
         if rivals:
             row["contraction"] = seconds(partial(plain, cell, batch), 1)
         timings.append(row)
-    start = time.perf_counter()
-    jax.block_until_ready([stack(cell) for cell in cells][-1])
-    whole = time.perf_counter() - start
+    whole = seconds(partial(stacks, cells), 1)
     frame = pd.DataFrame(timings, columns=list(COLUMNS))
     flops = sum(stack_flops(cell, space, scorer.config) for cell in cells)
     return {
@@ -160,38 +153,32 @@ def benchmark(
         typer.echo(json.dumps(report, indent=1))
         return
     for summary in report:
-        rows = [[*map(entry, timing.values())] for timing in summary.pop("cells")]
-        typer.echo(markdown_table(COLUMNS, rows) + "\n")
-        typer.echo(markdown_table(("", ""), [(n, entry(v)) for n, v in summary.items()]) + "\n")
+        timings = (timing.values() for timing in summary.pop("cells"))
+        typer.echo(markdown_table(COLUMNS, timings) + "\n")
+        typer.echo(markdown_table(("", ""), summary.items()) + "\n")
 
 
-def seconds_to_a_number(
-    module: str, arguments: Sequence[object] = (), environment: Mapping[str, str] | None = None
+def seconds_to_a_result(
+    module: str, *arguments: object, environment: Mapping[str, str] | None = None
 ) -> float:
-    """Seconds from the start of a module, in a process of its own, to its first line with a number.
+    """Seconds from the start of a module, in a process of its own, to its first line.
 
     Raises:
-        InputError: if it ends without one.
+        InputError: if it prints none.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    start = time.perf_counter()
+    start, environment = time.perf_counter(), os.environ | (environment or {})
     with subprocess.Popen(
-        command,
-        env=os.environ | (environment or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if any(character.isdecimal() for character in line):
-                elapsed = time.perf_counter() - start
-                process.stdout.read()
-                return elapsed
-    raise InputError(
-        f"expected a number from {' '.join(command[1:])}, but it ended with {process.returncode} "
-        "and none; run it alone to see why"
-    )
+        first, elapsed = process.stdout.readline(), time.perf_counter() - start
+        process.stdout.read()
+    if not first:
+        raise InputError(
+            f"expected a result of {' '.join(command[1:])}, got none; run it alone to see why"
+        )
+    return elapsed
 
 
 def first_result(
@@ -204,19 +191,18 @@ def first_result(
     again and again. The rival, where the interpreter has PyTorch, prints the clean kernel's norm
     and smallest eigenvalue.
     """
-    sizes = {name: SMALL[name] for name in ("channels", "cells_per_stage", "samples")}
-    options = [part for name, size in sizes.items() for part in (f"--{name}", size)]
-    arguments = ["score", cell, *(str(part).replace("_", "-") for part in options)]
-    with tempfile.TemporaryDirectory() as compiled:
+    sizes = [SMALL[name] for name in ("channels", "cells_per_stage", "samples")]
+    flags = zip(("--channels", "--cells-per-stage", "--samples"), sizes, strict=True)
+    score = "ntkscore", "score", cell, *chain(*flags), "--format", "csv"
+    with tempfile.TemporaryDirectory() as compiled_programs:
         cache = {
-            "JAX_COMPILATION_CACHE_DIR": compiled,
+            "JAX_COMPILATION_CACHE_DIR": compiled_programs,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
-        ours = "ntkscore", [*arguments, "--format", "csv"], cache
-        cold, *warm = (seconds_to_a_number(*ours) for _ in range(1 + repeats))
+        cold, *warm = (seconds_to_a_result(*score, environment=cache) for _ in range(1 + repeats))
     times = {"cold": cold, "warm": statistics.median(warm)}
     if importlib.util.find_spec("torch"):
-        rival = "experiments.tools.torch_reference", [cell, *sizes.values()]
-        times["torch"] = statistics.median(seconds_to_a_number(*rival) for _ in range(repeats))
+        rival = "experiments.tools.torch_reference", cell, *sizes
+        times["torch"] = statistics.median(seconds_to_a_result(*rival) for _ in range(repeats))
     for name, elapsed in times.items():
         typer.echo(f"{name:8} {elapsed:.2f} s")

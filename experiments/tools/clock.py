@@ -23,7 +23,8 @@ from cells.space import Space
 from experiments.recordings import Choices, Recording
 from ntkscore import draw_images, load_images
 from ntkscore.config import Config
-from ntkscore.run.devices import plan
+from ntkscore.model import Model
+from ntkscore.run.devices import compiler_options, plan
 from ntkscore.run.scorer import Batch, Scorer
 
 
@@ -38,6 +39,20 @@ def prepared(choices: Choices, device: Any = None) -> tuple[NASBench201, Scorer,
     space, config = recording.space.on(data.task), recording.config
     scorer = Scorer(space, config, plan(None, 1, [device]) if device else None)
     return space, scorer, scorer.batch(*draw_images(data, config.samples, 0, False), 0)
+
+
+def compiled(
+    space: Space, function: Callable[[Model, Any, Any], Any]
+) -> Callable[[Cell, Batch], Any]:
+    """A function of a model, images and labels, compiled once for all cells, of cell and batch."""
+
+    @partial(jax.jit, compiler_options=compiler_options())
+    def program(digits: Any, variables: Any, images: Any, labels: Any) -> Any:
+        return function(space.model((), variables, digits, images), images, labels)
+
+    return lambda cell, batch: program(
+        jnp.asarray(space.encode(cell)), batch.variables, batch.images, batch.labels
+    )
 
 
 def spread_cells(count: int) -> list[Cell]:
@@ -70,8 +85,9 @@ def peak_bytes(device: Any = None) -> int:
     return int(stats.get("peak_bytes_in_use", used))
 
 
-def matrix_product_rate(device: Any, size: int = 4096) -> float:
+def matrix_product_rate(device: Any) -> float:
     """FLOP/s of a float32 matrix product in full precision."""
+    size = 4096
     a = jax.device_put(jnp.ones((size, size), jnp.float32), device)
     product = jax.jit(partial(jnp.matmul, precision="highest"))
     jax.block_until_ready(product(a, a))

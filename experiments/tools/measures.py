@@ -11,15 +11,15 @@ import numpy as np
 import typer
 
 from cells import Cell
-from experiments.page import entry, markdown_table
+from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, MODERATE, Choices
-from experiments.tools.clock import prepared, seconds, spread_cells
-from ntkscore.kernels.gram import evaluate
+from experiments.tools.benchmark import clean_kernel
+from experiments.tools.clock import compiled, prepared, seconds, spread_cells
 from ntkscore.measures import MEASURES
 from ntkscore.measures.declaration import ATTACKED_ONCE, NETWORK, Quantity, measures_of, quantities
 from ntkscore.measures.forward import Pass
 from ntkscore.measures.slopes import SLOPES, correlation
-from ntkscore.run.devices import compiler_options
+from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
 
 
@@ -37,33 +37,28 @@ def measure_times(choices: Choices, count: int) -> Iterator[tuple[str, float]]:
     space, scorer, batch = prepared(choices)
     _, with_proxies, _ = prepared(choices | {"proxies": True})
 
-    def timed(name: str, compute: Callable[[Cell], Any]) -> tuple[str, float]:
+    def median(compute: Callable[[Cell], Any]) -> float:
         jax.block_until_ready(compute(cells[0]))
-        return name, statistics.median(seconds(partial(compute, cell)) for cell in cells)
+        return statistics.median(seconds(partial(compute, cell)) for cell in cells)
 
-    def runner(
-        function: Callable[[Pass], Any], read: Callable[[Any], Any] | None
-    ) -> Callable[[Cell], Any]:
-        """A function of a cell: a compiled program, and what the host does with its arrays."""
+    def alone(quantity: Quantity, function: Callable[[Pass], Any]) -> Callable[[Cell], Any]:
+        """A quantity of a cell: a compiled program, and what the host does with its arrays."""
 
-        @partial(jax.jit, compiler_options=compiler_options())
-        def program(digits: Any, variables: Any, x: Any, y: Any) -> Any:
-            model = space.model((), variables, digits, x)
+        def of_model(model: Model, x: Any, y: Any) -> Any:
             return function(Pass(model, passes_of(model, x), x, y, jax.random.key(0)))
 
-        def run(cell: Cell) -> Any:
-            digits = jnp.asarray(space.encode(cell))
-            out = program(digits, batch.variables, batch.images, batch.labels)
-            return read(jax.tree.map(np.asarray, out)) if read else out
-
-        return run
+        program, read = compiled(space, of_model), quantity.read
+        if not read:
+            return lambda cell: program(cell, batch)
+        return lambda cell: read(jax.tree.map(np.asarray, program(cell, batch)))
 
     for quantity, function in timed_quantities().items():
-        yield timed(", ".join(measures_of(quantity)), runner(function, quantity.read))
-    clean = runner(lambda at: evaluate(at.model, at.points, at.labels).gram[0], None)
-    yield timed("the clean kernel", clean)
-    yield timed("all kernels, FGSM", lambda cell: scorer.start([cell], batch).rows())
-    yield timed("the same with --proxies", lambda cell: with_proxies.start([cell], batch).rows())
+        yield ", ".join(measures_of(quantity)), median(alone(quantity, function))
+    kernel = clean_kernel(space, "layerwise")
+    yield "the clean kernel", median(lambda cell: kernel(cell, batch))
+    yield "all kernels, FGSM", median(lambda cell: scorer.start([cell], batch).rows())
+    with_all = median(lambda cell: with_proxies.start([cell], batch).rows())
+    yield "the same with --proxies", with_all
 
 
 def measures(
@@ -76,4 +71,4 @@ def measures(
     """
     full, moderate = (dict(measure_times(each, count)) for each in (FULL_FIDELITY, MODERATE))
     head = "measure", "full fidelity, s", "16 images, C = 8, s"
-    typer.echo(markdown_table(head, ((n, entry(t), entry(moderate[n])) for n, t in full.items())))
+    typer.echo(markdown_table(head, ((name, full[name], moderate[name]) for name in full)))

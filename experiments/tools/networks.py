@@ -3,9 +3,10 @@
 ResNet-18, and a vision transformer 192 wide and 6 deep, as the examples of flax write them.
 """
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -18,7 +19,7 @@ import typer
 from flax import linen as nn
 from jaxtyping import Array, Float, PyTree
 
-from experiments.page import entry, markdown_table
+from experiments.page import markdown_table
 from experiments.tools.clock import peak_bytes
 from ntkscore import ntk
 from ntkscore.errors import check_choice
@@ -28,12 +29,7 @@ from ntkscore.run.targets import GIB
 CLASSES, PATCH = 10, 4
 SPREAD = 0.1
 """Standard deviation of scales around one, and of shifts."""
-STAGES = (2, 2, 2, 2)
 Norm = Callable[..., Any]
-
-
-Network = tuple[Model, Float[Array, "m h w c"]]
-"""A network at its weights, and images for it."""
 
 
 def images_of(points: int, side: int = 32, dtype: Any = jnp.float32) -> Float[Array, "m h w 3"]:
@@ -62,8 +58,8 @@ def drawn(shapes: PyTree, dtype: Any) -> PyTree:
     return jax.tree_util.tree_map_with_path(one, shapes)
 
 
-def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Network:
-    """A model of a linen module in evaluation mode: its params, with all other variables fixed."""
+def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Model:
+    """A linen module in evaluation mode, for such images: its params, all other variables fixed."""
     shapes = jax.eval_shape(module.init, jax.random.key(0), images[:1])
     variables = {name: drawn(part, images.dtype) for name, part in shapes.items()}
     params = variables.pop("params")
@@ -71,7 +67,7 @@ def of_linen(module: nn.Module, images: Float[Array, "m h w c"]) -> Network:
     def apply(params: PyTree, x: Array) -> Any:
         return module.apply({"params": params, **variables}, x)
 
-    return Model(apply, params), images
+    return Model(apply, params)
 
 
 def blocks_of(stages: Iterable[int]) -> list[tuple[int, int]]:
@@ -114,7 +110,7 @@ class ResNet(nn.Module):
 
     filters: int
     norm: Norm
-    stages: tuple[int, ...] = STAGES
+    stages: tuple[int, ...] = (2, 2, 2, 2)
 
     @nn.compact
     def __call__(self, x):
@@ -152,7 +148,13 @@ class VisionTransformer(nn.Module):
 
     width: int
     heads: int
-    layers: Callable[[Any, int], Any]
+    depth: int
+
+    def encode(self, x):
+        """Apply blocks, one after the other."""
+        for layer in range(self.depth):
+            x = EncoderBlock(self.heads, name=f"encoderblock_{layer}")(x)
+        return x
 
     @nn.compact
     def __call__(self, x):
@@ -161,26 +163,14 @@ class VisionTransformer(nn.Module):
         token = self.param("cls", nn.initializers.zeros, (1, 1, c))
         x = jnp.concatenate([jnp.tile(token, [n, 1, 1]), x.reshape(n, h * w, c)], axis=1)
         x = x + self.param("pos_embedding", nn.initializers.normal(0.02), (1, h * w + 1, c))
-        x = self.layers(x, self.heads)
-        return nn.Dense(CLASSES, name="head")(nn.LayerNorm(name="encoder_norm")(x)[:, 0])
+        x = nn.LayerNorm(name="encoder_norm")(self.encode(x))
+        return nn.Dense(CLASSES, name="head")(x[:, 0])
 
 
-def encoder(depth: int) -> Callable[[Any, int], Any]:
-    """Some blocks, one after the other."""
-
-    def layers(x: Any, heads: int) -> Any:
-        for layer in range(depth):
-            x = EncoderBlock(heads, name=f"encoderblock_{layer}")(x)
-        return x
-
-    return layers
-
-
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "resnet18": lambda: ResNet(64, norm_of("group", 64)),
-    "vit": lambda: VisionTransformer(192, 3, encoder(6)),
+NETWORKS: dict[str, nn.Module] = {
+    "resnet18": ResNet(64, norm_of("group", 64)),
+    "vit": VisionTransformer(192, 3, 6),
 }
-"""Modules by name."""
 
 
 def plain_kernel(model: Model, points: Points) -> Float[Array, "m m"]:
@@ -204,23 +194,13 @@ METHODS: dict[str, Callable[..., Any]] = {"ntk": ntk, "vmap(grad)": plain_kernel
 
 def measure(name: str, method: str, points: int) -> tuple[float, float]:
     """Seconds of a kernel's second computation, and the peak memory of its process in GiB."""
-    model, images = of_linen(NETWORKS[name](), images_of(points))
+    images = images_of(points)
+    model = of_linen(NETWORKS[name], images)
     for _ in range(2):
         start = time.perf_counter()
         jax.block_until_ready(METHODS[method](model, images))
         elapsed = time.perf_counter() - start
     return elapsed, peak_bytes() / GIB
-
-
-def rows_of(names: Iterable[str], points: Iterable[int]) -> Iterator[list[str]]:
-    """A row for each network and number of points; each method has a process of its own."""
-    for name in names:
-        for count in points:
-            row = [name, str(count)]
-            for method in METHODS:
-                with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-                    row += map(entry, alone.submit(measure, name, method, count).result())
-            yield row
 
 
 def networks(
@@ -230,5 +210,11 @@ def networks(
     """Time the kernels of networks of one's own, beside the plain Jacobian."""
     for name in names or ():
         check_choice(name, tuple(NETWORKS), "the network")
+    rows = []
+    for name, count in itertools.product(names or NETWORKS, points or (16, 50, 150)):
+        rows.append([name, count])
+        for method in METHODS:  # each in a process of its own, which has a peak of its own
+            with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+                rows[-1] += alone.submit(measure, name, method, count).result()
     head = "network", "points", *(f"{m}, {unit}" for m in METHODS for unit in ("s", "GiB"))
-    typer.echo(markdown_table(head, rows_of(names or NETWORKS, points or (16, 50, 150))))
+    typer.echo(markdown_table(head, rows))

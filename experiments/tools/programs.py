@@ -1,7 +1,6 @@
 """The programs that are compiled for every target."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from cells.space import Space
 from cells.wideresnet import WideResNet
-from experiments.recordings import FULL_FIDELITY, SMALL
+from experiments.recordings import FULL_FIDELITY, SMALL, Choices, Recording
 from experiments.tools.networks import NETWORKS, images_of, of_linen
 from ntkscore.config import Config
 from ntkscore.run.devices import GROUPS_PER_CALL, Plan
@@ -47,36 +46,34 @@ class Program(NamedTuple):
     products: str | None = None
 
 
-def ranking(space: Space, cell: str, samples: int, group: int = 1, **choices: Any) -> Program:
+def ranking(
+    choices: Choices,
+    group: int = 1,
+    of: type[Space] = NASBench201,
+    name: str = "323133",
+    **where: Any,
+) -> Program:
     """The program of `ntkscore rank`: groups of networks, one after the other."""
-    config, batch = Config(samples=samples, **choices), group * GROUPS_PER_CALL
+    recording, batch = Recording(choices, of=of), group * GROUPS_PER_CALL
 
     def trace(devices: Devices) -> Any:
-        scorer = Scorer(space, config, Plan(devices, group, batch), layout_independent=True)
-        return scorer.trace(space.parse(cell))
+        space, plan = recording.space, Plan(devices, group, batch)
+        scorer = Scorer(space, recording.config, plan, layout_independent=True)
+        return scorer.trace(space.parse(name))
 
-    return Program(trace, batch)
-
-
-def space_at(fidelity: Mapping[str, Any]) -> NASBench201:
-    """The space with the sizes of a fidelity."""
-    return NASBench201(**{name: size for name, size in fidelity.items() if name != "samples"})
+    return Program(trace, batch, **where)
 
 
-def nasbench201(fidelity: Mapping[str, Any], group: int = 1, **choices: Any) -> Program:
-    """Cells at a fidelity."""
-    return ranking(space_at(fidelity), "323133", fidelity["samples"], group, **choices)
-
-
-def network(name: str, samples: int) -> Program:
+def network(name: str, samples: int, **where: Any) -> Program:
     """The program of `score_network`, of which only the function is known."""
 
     def trace(devices: Devices) -> Any:
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
-            model, images = of_linen(NETWORKS[name](), images_of(samples))
+            images = images_of(samples)
+            model = of_linen(NETWORKS[name], images)
         return trace_network(model, images.shape, Config(samples=samples), devices[0])
 
-    return Program(trace)
+    return Program(trace, **where)
 
 
 def training(devices: Devices, space: NASBench201 | None = None) -> Any:
@@ -103,34 +100,41 @@ def training(devices: Devices, space: NASBench201 | None = None) -> Any:
     )
 
 
-_FULL, _SMALL = partial(nasbench201, FULL_FIDELITY), partial(nasbench201, SMALL)
 GPUS, TPUS, A_FEW = ("a100", "h100", "h200"), ("v4", "v5e", "v6e"), ("h100", "v5e")
-RESNET18, VIT = network("resnet18", 50), network("vit", 16)
+PGD, ALL = FULL_FIDELITY | {"attack": "pgd"}, FULL_FIDELITY | {"proxies": True}
 PROGRAMS: dict[str, Program] = {
-    "NAS-Bench-201, small, group of 1": _SMALL(1),
-    "NAS-Bench-201, small, group of 16": _SMALL(16)._replace(on=(*GPUS, "v5e")),
-    "NAS-Bench-201, small, group of 64": _SMALL(64)._replace(on=GPUS),
-    "NAS-Bench-201, full, group of 1": _FULL(1),
-    "NAS-Bench-201, full, group of 2": _FULL(2)._replace(on=("v5e",)),
-    "NAS-Bench-201, full, group of 8": _FULL(8)._replace(on=("v5e",)),
-    "NAS-Bench-201, full, group of 16": _FULL(16)._replace(on=(*GPUS, "v6e")),
-    "NAS-Bench-201, full, group of 64": _FULL(64)._replace(on=GPUS),
-    "NAS-Bench-201, full, PGD, group of 1": _FULL(1, attack="pgd")._replace(on=TPUS),
-    "NAS-Bench-201, full, PGD, group of 16": _FULL(16, attack="pgd")._replace(on=GPUS),
-    "NAS-Bench-201, full, all measures, group of 1": _FULL(1, proxies=True)._replace(on=TPUS),
-    "NAS-Bench-201, full, all measures, group of 16": _FULL(16, proxies=True)._replace(on=GPUS),
-    "NAS-Bench-201, small, group of 1, eight devices": _SMALL(1)._replace(on=TPUS, devices=8),
-    "NAS-Bench-201, full, group of 1, eight devices": _FULL(1)._replace(on=TPUS, devices=8),
-    "NAS-Bench-201, full, group of 16, eight devices": _FULL(16)._replace(on=GPUS, devices=8),
-    "residual, depth 20, group of 1": ranking(Residual(depth=20), "1" * 18, 50),
-    "DARTS, C = 8, 5 cells, group of 1": ranking(Darts(channels=8, layers=5), "AdvRush", 16),
-    "WRN-16-4, 16 images": ranking(WideResNet(), "WRN-16-4", 16),
-    "own network, ResNet-18, 50 images": RESNET18,
-    "own network, ResNet-18, 50 images, bfloat16 products": RESNET18._replace(
-        on=A_FEW, products="bfloat16"
+    "NAS-Bench-201, small, group of 1": ranking(SMALL),
+    "NAS-Bench-201, small, group of 16": ranking(SMALL, 16, on=(*GPUS, "v5e")),
+    "NAS-Bench-201, small, group of 64": ranking(SMALL, 64, on=GPUS),
+    "NAS-Bench-201, full, group of 1": ranking(FULL_FIDELITY),
+    "NAS-Bench-201, full, group of 2": ranking(FULL_FIDELITY, 2, on=("v5e",)),
+    "NAS-Bench-201, full, group of 8": ranking(FULL_FIDELITY, 8, on=("v5e",)),
+    "NAS-Bench-201, full, group of 16": ranking(FULL_FIDELITY, 16, on=(*GPUS, "v6e")),
+    "NAS-Bench-201, full, group of 64": ranking(FULL_FIDELITY, 64, on=GPUS),
+    "NAS-Bench-201, full, PGD, group of 1": ranking(PGD, on=TPUS),
+    "NAS-Bench-201, full, PGD, group of 16": ranking(PGD, 16, on=GPUS),
+    "NAS-Bench-201, full, all measures, group of 1": ranking(ALL, on=TPUS),
+    "NAS-Bench-201, full, all measures, group of 16": ranking(ALL, 16, on=GPUS),
+    "NAS-Bench-201, small, group of 1, eight devices": ranking(SMALL, on=TPUS, devices=8),
+    "NAS-Bench-201, full, group of 1, eight devices": ranking(FULL_FIDELITY, on=TPUS, devices=8),
+    "NAS-Bench-201, full, group of 16, eight devices": ranking(
+        FULL_FIDELITY, 16, on=GPUS, devices=8
     ),
-    "own network, ViT, 16 images": VIT,
-    "own network, ViT, 16 images, bfloat16 products": VIT._replace(on=A_FEW, products="bfloat16"),
+    "residual, depth 20, group of 1": ranking(
+        {"samples": 50, "depth": 20}, of=Residual, name="1" * 18
+    ),
+    "DARTS, C = 8, 5 cells, group of 1": ranking(
+        {"samples": 16, "channels": 8, "layers": 5}, of=Darts, name="AdvRush"
+    ),
+    "WRN-16-4, 16 images": ranking({"samples": 16}, of=WideResNet, name="WRN-16-4"),
+    "own network, ResNet-18, 50 images": network("resnet18", 50),
+    "own network, ResNet-18, 50 images, bfloat16 products": network(
+        "resnet18", 50, on=A_FEW, products="bfloat16"
+    ),
+    "own network, ViT, 16 images": network("vit", 16),
+    "own network, ViT, 16 images, bfloat16 products": network(
+        "vit", 16, on=A_FEW, products="bfloat16"
+    ),
     "training step, 256 images": Program(training),
     "training step, eight devices": Program(training, on=A_FEW, devices=8, communicates=True),
 }

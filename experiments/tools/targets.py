@@ -7,7 +7,6 @@ where the last one stopped.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ import pandas as pd
 import typer
 
 from experiments.data import RECORDED
-from experiments.page import entry, markdown_table
+from experiments.page import markdown_table
 from experiments.tools.programs import A_FEW, PROGRAMS
 from ntkscore.run.fits import compiled
 from ntkscore.run.program_text import COMMUNICATION, GENERIC
@@ -89,46 +88,28 @@ def compile_apart(target: str, program: str, seconds: float) -> dict[str, Any]:
         return {"failure": (said or [f"exit code {done.returncode}"])[-1][:300]}
 
 
-def kept_rows() -> pd.DataFrame:
-    """What the compilers left, a row per target and program; empty before the first."""
-    if not ROWS.is_file():
-        return pd.DataFrame(columns=["target", "program", "failure"])
-    return pd.read_csv(ROWS, keep_default_na=False)
-
-
-def wanted(targets: list[str], some: str) -> Iterator[tuple[str, str]]:
-    """Pairs of target and program."""
-    for name, program in PROGRAMS.items():
-        for target in targets:
-            if some in name and (not program.on or target in program.on):
-                yield target, name
-
-
-def summary(rows: pd.DataFrame) -> Iterator[list[str]]:
-    """A line for each program: what it needs and does on a GPU and on a TPU."""
-    done = rows[rows["failure"] == ""].set_index(["target", "program"])
-    for name, program in PROGRAMS.items():
-        line, reduced = [name, str(program.networks)], set()
-        for target in A_FEW:
-            if (target, name) not in done.index:
-                line += [""] * 3
-                continue
-            row = done.loc[(target, name)]
-            known = float(row["unknown_loops"]) == 0
-            line += [
-                entry(float(row["needs_bytes"]) / GIB),
-                f"{float(row['launches']):,.0f}" if known else "",
-                entry(float(row["moved_gb"])) if known else "",
-            ]
-            reduced.add(f"{float(row['reduced']):.0f}")
-        yield [*line, " and ".join(sorted(reduced))]
-
-
 def page(rows: pd.DataFrame) -> str:
-    """The page of all programs."""
+    """The page: of each program, what it needs and does on a GPU and on a TPU."""
+    compiled_rows = rows[rows["failure"] == ""].set_index(["target", "program"])
     columns = ("GiB", "launches", "GB moved")
     head = "program", "networks", *(f"{t}: {c}" for t in A_FEW for c in columns), "in fewer bits"
-    return f"{INTRODUCTION}\n\n{markdown_table(head, summary(rows))}\n"
+    table = []
+    for name, program in PROGRAMS.items():
+        entries, reduced = [], set()
+        for target in A_FEW:
+            if (target, name) not in compiled_rows.index:
+                entries += [""] * 3
+                continue
+            row = compiled_rows.loc[(target, name)]
+            known = float(row["unknown_loops"]) == 0
+            entries += [
+                float(row["needs_bytes"]) / GIB,
+                f"{float(row['launches']):,.0f}" if known else "",
+                float(row["moved_gb"]) if known else "",
+            ]
+            reduced.add(f"{float(row['reduced']):.0f}")
+        table.append([name, program.networks, *entries, " and ".join(sorted(reduced))])
+    return f"{INTRODUCTION}\n\n{markdown_table(head, table)}\n"
 
 
 def targets(
@@ -144,18 +125,20 @@ def targets(
     names = [target_named(name).name for name in target or TARGETS]
     for name in names:
         devices_of(target_named(name))
-    rows, listed = kept_rows(), set(wanted([*TARGETS], ""))
-    rows = rows[[pair in listed for pair in zip(rows["target"], rows["program"], strict=True)]]
-    done = rows[rows["failure"] == ""]
-    known = set(zip(done["target"], done["program"], strict=True))
-    for pair in wanted(names, some):
-        if pair in known and not again:
+    pairs = [(on, name) for name, program in PROGRAMS.items() for on in program.on or TARGETS]
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    if ROWS.is_file():
+        before = pd.read_csv(ROWS, keep_default_na=False).to_dict("records")
+        rows = {pair: row for row in before if (pair := (row["target"], row["program"])) in pairs}
+    for on, name in pairs:
+        done = (on, name) in rows and not rows[on, name]["failure"]
+        if on not in names or some not in name or (done and not again):
             continue
-        typer.echo(" ".join(pair), nl=False)
-        found = {"target": pair[0], "program": pair[1], **compile_apart(*pair, limit)}
+        typer.echo(f"{on} {name}", nl=False)
+        found = compile_apart(on, name, limit)
         typer.echo(f": {found['failure'] or str(found['compiled_seconds']) + ' s'}")
-        rows = rows[(rows["target"] != pair[0]) | (rows["program"] != pair[1])]
-        rows = pd.concat([rows, pd.DataFrame([found])], ignore_index=True)
-        rows.to_csv(ROWS, index=False, lineterminator="\n")
-    PAGE.write_text(page(kept_rows()), encoding="utf-8")
+        rows.pop((on, name), None)
+        rows[on, name] = {"target": on, "program": name, **found}
+        pd.DataFrame(rows.values()).to_csv(ROWS, index=False, lineterminator="\n")
+    PAGE.write_text(page(pd.read_csv(ROWS, keep_default_na=False)), encoding="utf-8")
     typer.echo(PAGE)

@@ -6,6 +6,7 @@ no JAX.
 """
 
 import sys
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,16 +19,10 @@ from cells import Cell
 from cells.nasbench201.cell import EDGES, OPERATIONS
 
 
-class Operation(nn.Sequential):
+def convolution(width: int, out: int, size: int, stride: int = 1) -> nn.Module:
     """ReLU, convolution, normalisation, under NAS-Bench-201's names."""
-
-    def __init__(self, width: int, out: int, size: int, stride: int = 1) -> None:
-        super().__init__()
-        convolution = nn.Conv2d(width, out, size, stride, size // 2, bias=False)
-        self.op = nn.Sequential(nn.ReLU(), convolution, nn.BatchNorm2d(out))
-
-    def forward(self, x: Any) -> Any:
-        return self.op(x)
+    layer = nn.Conv2d(width, out, size, stride, size // 2, bias=False)
+    return nn.Sequential(OrderedDict(op=nn.Sequential(nn.ReLU(), layer, nn.BatchNorm2d(out))))
 
 
 class Zero(nn.Module):
@@ -45,7 +40,7 @@ def operation(name: str, width: int) -> nn.Module:
         return nn.Identity()
     if name == "avg_pool_3x3":
         return nn.AvgPool2d(3, 1, 1, count_include_pad=False)
-    return Operation(width, width, 3 if name == "nor_conv_3x3" else 1)
+    return convolution(width, width, 3 if name == "nor_conv_3x3" else 1)
 
 
 class Block(nn.Module):
@@ -73,8 +68,8 @@ class Reduction(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.conv_a = Operation(width, 2 * width, 3, 2)
-        self.conv_b = Operation(2 * width, 2 * width, 3)
+        self.conv_a = convolution(width, 2 * width, 3, 2)
+        self.conv_b = convolution(2 * width, 2 * width, 3)
         self.downsample = nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(width, 2 * width, 1, bias=False))
 
     def forward(self, x: Any) -> Any:

@@ -7,20 +7,17 @@ from types import ModuleType
 import pytest
 
 from experiments.recordings import SMALL
-from experiments.tools.benchmark import seconds_to_a_number
+from experiments.tools.benchmark import seconds_to_a_result
 from ntkscore.errors import InputError
 
 
-def test_the_clock_stops_at_a_number() -> None:
-    assert 0 < seconds_to_a_number("platform") < 60
+def test_the_clock_stops_at_a_line() -> None:
+    assert 0 < seconds_to_a_result("platform") < 60
 
 
-def test_a_program_without_a_number_is_refused() -> None:
-    with pytest.raises(
-        InputError,
-        match=r"^expected a number from -m this, but it ended with 0 and none; run it alone to see",
-    ):
-        seconds_to_a_number("this")
+def test_a_program_that_prints_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^expected a result of -m antigravity_, got none; run"):
+        seconds_to_a_result("antigravity_")
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def test_recording_goes_on_and_keeps_what_figures_use(
 
 def test_kept_recordings_are_those_that_the_code_describes() -> None:
     for name, recording in RECORDINGS.items():
-        home = SHIPPED if name in recordings.REFERENCES else RECORDED
+        home = SHIPPED if name == recordings.REFERENCE else RECORDED
         kept = ResultSet.open(home / name)
         wanted = choices_of(recording.space.columns, recording.config)
         assert {key: kept.configuration[key] for key in wanted} == wanted, name

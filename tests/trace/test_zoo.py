@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from networks import EXACT, error
-from zoo import NETWORKS, TINY
+from zoo import NETWORKS
 
-from experiments.tools.networks import plain_kernel
+from experiments.tools.networks import images_of, plain_kernel
 from ntkscore.kernels.gram import ntk
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ THOROUGH = (
 CASES = [
     pytest.param(name, side, marks=[pytest.mark.thorough] * (name in THOROUGH))
     for name in NETWORKS
-    for side in SIDES.get(name, (TINY.side,))
+    for side in SIDES.get(name, (8,))
 ]
 
 
@@ -29,5 +29,6 @@ CASES = [
 def test_the_kernel_is_that_of_the_jacobian(double, name: str, side: int) -> None:
     # Flax's normalisations ask which type float32 and float64 share.
     with jax.numpy_dtype_promotion("standard"):
-        model, points = NETWORKS[name](TINY._replace(side=side, dtype=jnp.float64))
+        points = images_of(3, side, jnp.float64)
+        model = NETWORKS[name](points)
         assert error(ntk(model, points), plain_kernel(model, points)) < EXACT

@@ -1,4 +1,4 @@
-"""Networks in linen that nothing here was written for, as its users write them."""
+"""Networks in linen that nothing here was written for, as its users write them, in small."""
 
 from functools import partial
 from typing import Any
@@ -9,22 +9,16 @@ from flax import linen as nn
 from experiments.tools.networks import (
     CLASSES,
     PATCH,
-    STAGES,
     EncoderBlock,
     MlpBlock,
     Norm,
     ResNet,
     VisionTransformer,
     blocks_of,
-    encoder,
     norm_of,
-    of_linen,
 )
-from zoo.setting import Network, Scale, images_of
 
 BatchNorm = partial(nn.BatchNorm, use_running_average=True)
-INVERTED = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1))
-"""Expansion, channels, blocks and stride of MobileNetV2's stages, less the last two."""
 
 
 class ConvNeXtBlock(nn.Module):
@@ -92,18 +86,16 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNet(nn.Module):
-    """MobileNetV2 with squeeze-and-excite, its first strides left out."""
+    """MobileNetV2 with squeeze-and-excite, of two blocks."""
 
-    scale: Scale
+    width: int
 
     @nn.compact
     def __call__(self, x):
-        x = nn.relu6(BatchNorm()(nn.Conv(self.scale.channels(32), (3, 3), use_bias=False)(x)))
-        for expansion, channels, blocks, stride in INVERTED[: self.scale.stages(len(INVERTED))]:
-            for block in range(self.scale.layers(blocks)):
-                features = self.scale.channels(channels)
-                x = InvertedResidual(features, expansion, 1 if block else stride)(x)
-        x = nn.Conv(self.scale.channels(384), (1, 1), use_bias=False)(x)
+        x = nn.relu6(BatchNorm()(nn.Conv(self.width, (3, 3), use_bias=False)(x)))
+        for expansion in (1, 6):
+            x = InvertedResidual(self.width, expansion, 1)(x)
+        x = nn.Conv(3 * self.width, (1, 1), use_bias=False)(x)
         return nn.Dense(CLASSES)(jnp.mean(nn.relu6(BatchNorm()(x)), axis=(1, 2)))
 
 
@@ -298,44 +290,34 @@ class WeightNormed(nn.Module):
         return nn.WeightNorm(nn.Dense(CLASSES))(jnp.mean(x, axis=(1, 2)))
 
 
-def resnet18(scale: Scale, norm: str = "group") -> Network:
-    filters, stages = scale.channels(64), tuple(map(scale.layers, STAGES[: scale.stages(4)]))
-    return of_linen(ResNet(filters, norm_of(norm, filters), stages), images_of(scale))
+class ScannedTransformer(VisionTransformer):
+    """A vision transformer whose layers are one scan over stacked weights."""
 
-
-def wide_resnet(scale: Scale, norm: str = "group") -> Network:
-    """WideResNet-28-2."""
-    filters = scale.channels(32)
-    module = WideResNet(filters, scale.stages(3), scale.layers(4), norm_of(norm, filters // 2))
-    return of_linen(module, images_of(scale))
-
-
-def convnext(scale: Scale) -> Network:
-    """ConvNeXt-Atto."""
-    stages = slice(scale.stages(4))
-    widths = tuple(map(scale.channels, (40, 80, 160, 320)))[stages]
-    depths = tuple(map(scale.layers, (2, 2, 6, 2)))[stages]
-    return of_linen(ConvNeXt(widths, depths), images_of(scale))
-
-
-def densenet(scale: Scale) -> Network:
-    module = DenseNet(scale.channels(12), scale.stages(3), scale.layers(6))
-    return of_linen(module, images_of(scale))
-
-
-def transformer(scale: Scale, scanned: bool = False) -> Network:
-    """A vision transformer, its layers one by one or as one scan over stacked weights."""
-
-    def layers(x: Any, heads: int) -> Any:
+    def encode(self, x):
         stack = nn.scan(
             nn.remat(ScannedBlock, prevent_cse=False),
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            length=scale.layers(6),
+            length=self.depth,
         )
-        return stack(heads, name="layers")(x, None)[0]
+        return stack(self.heads, name="layers")(x, None)[0]
 
-    width = scale.channels(192)
-    heads = next(heads for heads in (3, 2) if width % heads == 0)
-    module = VisionTransformer(width, heads, layers if scanned else encoder(scale.layers(6)))
-    return of_linen(module, images_of(scale))
+
+MODULES: dict[str, nn.Module] = {
+    "resnet18": ResNet(8, norm_of("group", 8), (1, 1)),
+    "resnet18-batch": ResNet(8, norm_of("batch", 8), (1, 1)),
+    "wide-resnet": WideResNet(8, 2, 1, norm_of("group", 4)),
+    "wide-resnet-batch": WideResNet(8, 2, 1, norm_of("batch", 4)),
+    "convnext": ConvNeXt((8, 8), (1, 1)),
+    "mobilenet": MobileNet(8),
+    "densenet": DenseNet(8, 2, 2),
+    "vit": VisionTransformer(12, 3, 2),
+    "scanned-vit": ScannedTransformer(12, 3, 2),
+    "mixer": MlpMixer(12, 2),
+    "tied": Tied(16),
+    "repeated": Repeated(8, 2),
+    "row-gru": RowGRU(8),
+    "pixel-lstm": PixelLSTM(8),
+    "standardised": Standardised(8, 1),
+    "weight-normed": WeightNormed(8, 1),
+}

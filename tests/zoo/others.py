@@ -1,6 +1,5 @@
 """Networks in nnx, in equinox, and without a library."""
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -11,9 +10,8 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from experiments.tools.networks import CLASSES, STAGES, Norm, blocks_of, drawn
+from experiments.tools.networks import CLASSES, Norm, blocks_of, drawn
 from ntkscore.model import Model
-from zoo.setting import Network, Scale, images_of
 
 
 class NnxBlock(nnx.Module):
@@ -117,22 +115,21 @@ class RowGRU(eqx.Module):
         return self.head(hidden)
 
 
-def nnx_resnet18(scale: Scale, norm: str = "group") -> Network:
-    """ResNet-18 in nnx: its params, with all other state fixed."""
-    filters, stages = scale.channels(64), tuple(map(scale.layers, STAGES[: scale.stages(4)]))
-    groups = partial(nnx.GroupNorm, num_groups=min(32, filters // 2))
+def nnx_resnet18(images: Array, norm: str) -> Model:
+    """ResNet in nnx: its params, with all other state fixed."""
+    groups = partial(nnx.GroupNorm, num_groups=4)
     norms = {"group": groups, "batch": partial(nnx.BatchNorm, use_running_average=True)}
-    module = nnx.eval_shape(lambda: NnxResNet(filters, norms[norm], stages, rngs=nnx.Rngs(0)))
+    module = nnx.eval_shape(lambda: NnxResNet(8, norms[norm], (1, 1), rngs=nnx.Rngs(0)))
     graph, *shapes = nnx.split(module, nnx.Param, ...)
-    params, fixed = (drawn(each, scale.dtype) for each in shapes)
+    params, fixed = (drawn(each, images.dtype) for each in shapes)
 
     def apply(params: PyTree, x: Array) -> Array:
         return nnx.merge(graph, params, fixed)(x)
 
-    return Model(apply, params), images_of(scale)
+    return Model(apply, params)
 
 
-def of_equinox(make: Callable[..., eqx.Module], *sizes: int, scale: Scale) -> Network:
+def of_equinox(make: Callable[..., eqx.Module], *sizes: int, images: Array) -> Model:
     """A model of the module that a class makes at these sizes."""
     module = eqx.filter_eval_shape(make, *sizes, key=jax.random.key(0))
     shapes, static = eqx.partition(module, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
@@ -140,14 +137,11 @@ def of_equinox(make: Callable[..., eqx.Module], *sizes: int, scale: Scale) -> Ne
     def apply(params: PyTree, x: Array) -> Array:
         return jax.vmap(eqx.combine(params, static))(jnp.moveaxis(x, -1, 1))
 
-    return Model(apply, drawn(shapes, scale.dtype)), images_of(scale)
+    return Model(apply, drawn(shapes, images.dtype))
 
 
-def stacked(scale: Scale) -> Network:
+def stacked(images: Array) -> Model:
     """Residual layers in one array, by `lax.scan`, each rematerialised; no library."""
-    width, depth = scale.channels(256), scale.layers(8)
-    images = images_of(scale)
-    inputs = images[0].size
 
     def apply(params, x):
         @jax.checkpoint
@@ -159,39 +153,26 @@ def stacked(scale: Scale) -> Network:
         x, _ = lax.scan(layer, x, params["layers"])
         return x @ params["readout"]
 
-    shapes = {
-        "embed": (inputs, width),
-        "layers": {
-            "up": (depth, width, 2 * width),
-            "bias": (depth, 2 * width),
-            "down": (depth, 2 * width, width),
-        },
-        "readout": (width, CLASSES),
-    }
-    return Model(apply, _arrays(shapes, scale)), images
+    layers = {"up": (2, 16, 32), "bias": (2, 32), "down": (2, 32, 16)}
+    shapes = {"embed": (images[0].size, 16), "layers": layers, "readout": (16, CLASSES)}
+    return Model(apply, _arrays(shapes, images))
 
 
-def arrays(scale: Scale) -> Network:
+def arrays(images: Array) -> Model:
     """A list of arrays and a function, no library."""
-    images = images_of(scale)
-    sizes = [images[0].size, *[scale.channels(256)] * scale.layers(4), CLASSES]
 
     def apply(params, x):
-        x = x.reshape(len(x), -1)
-        for kernel, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
-            x = jnp.maximum(x @ kernel + bias, 0)
-        return x @ params[-2] + params[-1]
+        first, bias, second, readout = params
+        return jnp.maximum(x.reshape(len(x), -1) @ first + bias, 0) @ second + readout
 
-    pairs = itertools.pairwise(sizes)
-    shapes = [shape for k, d in pairs for shape in ((k, d), (d,))]
-    return Model(apply, _arrays(shapes, scale)), images
+    return Model(apply, _arrays([(images[0].size, 16), (16,), (16, CLASSES), (CLASSES,)], images))
 
 
-def _arrays(shapes: PyTree, scale: Scale) -> PyTree:
+def _arrays(shapes: PyTree, images: Array) -> PyTree:
     """Random arrays of these shapes."""
     like = jax.tree.map(
-        lambda shape: jax.ShapeDtypeStruct(shape, scale.dtype),
+        lambda shape: jax.ShapeDtypeStruct(shape, images.dtype),
         shapes,
         is_leaf=lambda each: isinstance(each, tuple),
     )
-    return drawn(like, scale.dtype)
+    return drawn(like, images.dtype)

@@ -18,8 +18,9 @@ from experiments.plotting import COLOURS, annotate, panels
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.least_eigenvalue import KERNELS, lower_bound, lower_bound_at, printed_bound
 from experiments.theory.sphere import CapAttack, project_to_cap
-from experiments.theory.studies.setting import network, singles, stacked
+from experiments.theory.studies.setting import network, singles
 from experiments.theory.tasks import margin, on_sphere
+from experiments.theory.training import attacked_stack
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.model import Model
 
@@ -31,7 +32,7 @@ BOUNDS = ("printed", "corrected", "at the points")
 def attacked(start: tuple[Any, PyTree], x: Array, y: Array, rho: Array, attack_steps: int) -> Array:
     """X, X_ρ and X_2ρ by PGD."""
     model = Model(*start)
-    return stacked(CapAttack(rho, attack_steps), model, model.params, x, y)
+    return attacked_stack(CapAttack(rho, attack_steps), model, model.params, x, y)
 
 
 def stack_of(at: SimpleNamespace, n: int, d: int) -> np.ndarray:
@@ -70,9 +71,9 @@ def measure(at: SimpleNamespace) -> Iterator[dict[str, float | str]]:
             "kernel": kernel,
             "least": float(spectrum[0]),
             "rounding": float(at.tolerance * spectrum[-1]),
-            "printed": printed_bound(at.activation, n, c + 2 * at.rho + at.rho**2).value,
-            "corrected": lower_bound(kernel, space, at.skips, n, c, at.rho).value,
-            "at the points": nan if joint else lower_bound_at(space, at.skips, stack[part]).value,
+            "printed": printed_bound(at.activation, n, c + 2 * at.rho + at.rho**2),
+            "corrected": lower_bound(kernel, space, at.skips, n, c, at.rho),
+            "at the points": nan if joint else lower_bound_at(space, at.skips, stack[part]),
         }
 
 
@@ -90,7 +91,7 @@ def meeting_points() -> tuple[np.ndarray, float]:
 def counterexample(beta: float) -> tuple[float, float]:
     """Theorem 2's bound for K̃_all at the meeting points (one skip, ReLU), and λ_min."""
     stack, rho = meeting_points()
-    bound = printed_bound("relu", 2, coherence(stack[:2]) + 2 * rho + rho**2, r=1).value
+    bound = printed_bound("relu", 2, coherence(stack[:2]) + 2 * rho + rho**2, r=1)
     kernel = joint_kernel(infinite_ntk(Residual(), "1", stack), "joint_robust", beta, 2)
     return bound, float(abs(np.linalg.eigvalsh(kernel)[0]))
 

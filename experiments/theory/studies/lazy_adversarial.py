@@ -22,7 +22,6 @@ from experiments.theory.tasks import Points, area_means, on_sphere
 from experiments.theory.training import input_gradient, margins
 from ntkscore.data.images import load_images
 
-Crossings = Callable[[np.ndarray], np.ndarray]
 LEAST = 100
 """Dimension from which on the claims are made."""
 BEYOND = 7.0
@@ -67,39 +66,33 @@ def measure(at: SimpleNamespace) -> dict[str, float]:
     return {"d": d, "R": at.scaled / at.side, "clean": float(clean), "robust": float(robust)}
 
 
-def crossings(frame: pd.DataFrame, level: float) -> tuple[np.ndarray, np.ndarray, Crossings]:
-    """Where robust accuracy falls to a level, in R√d.
-
-    Returns:
-        The dimensions; accuracies by seed, dimension and R√d; and of some such rows the places.
-    """
+def over_dimensions(
+    frame: pd.DataFrame, level: float, statistic: Callable[[np.ndarray, np.ndarray], float]
+) -> Interval:
+    """A statistic of the dimensions, and of the R√d at which robust accuracy falls to a level."""
     table = frame.pivot_table(index="seed", columns=["d", "scaled"], values="robust")
-    d, scaled = (level.to_numpy(float) for level in table.columns.levels)
+    d, scaled = (values.to_numpy(float) for values in table.columns.levels)
     rows = table.to_numpy().reshape(len(table), len(d), len(scaled))
-    return d, rows, lambda rows: np.array([crossing(scaled, at, level) for at in rows.mean(0)])
+    places = lambda rows: np.array([crossing(scaled, at, level) for at in rows.mean(0)])  # noqa: E731
+    return over_seeds(rows, lambda rows: statistic(d, places(rows)))
 
 
-def half_slope(frame: pd.DataFrame) -> Interval:
-    """The slope of log R in log d, of the radius R that leaves half of the accuracy."""
-    d, rows, half = crossings(frame, 0.5)
-
-    def fit(rows: np.ndarray) -> float:
-        known = np.isfinite(found := half(rows))
-        return log_slope(d[known], (found / d**0.5)[known])
-
-    return over_seeds(rows, fit)
+def radius_slope(d: np.ndarray, scaled: np.ndarray) -> float:
+    """The slope of log R in log d, where R√d is known."""
+    known = np.isfinite(scaled)
+    return log_slope(d[known], (scaled / d**0.5)[known])
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Radii where robust accuracy is lost, and how they fall with the dimension."""
     large = frame[frame["d"] >= LEAST]
-    d, rows, lost = crossings(large, 0.05)
-    found = [over_seeds(rows, lambda rows, k=k: lost(rows)[k]) for k in range(len(d))]
+    counted = range(large["d"].nunique())
+    found = [over_dimensions(large, 0.05, lambda _, scaled, k=k: scaled[k]) for k in counted]
     text = f"R√d at which robust accuracy falls to .05, d ≥ {LEAST}"
     yield Claim(text, "about 5", found, Within(3, 7))
     for where, part in ((f"d ≥ {LEAST}", large), ("all d", frame)):
         text = f"the radius of half the accuracy: slope in d, {where}"
-        yield Claim(text, "−1/2", half_slope(part), INVERSE_ROOT)
+        yield Claim(text, "−1/2", over_dimensions(part, 0.5, radius_slope), INVERSE_ROOT)
     clean = frame[frame["R"] <= MEANT].groupby(["d", "R"])["clean"].mean()
     text = f"clean accuracy at R ≤ {MEANT:g}, the least"
     yield Claim(text, "the failure is of robustness", exact(clean.min()), Within(low=0.9))

@@ -6,14 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
 
-from attacks import twice
 from cells.residual.networks import ResidualSpace
 from cells.tasks import Task
-from experiments.theory.sphere import CapAttack
-from experiments.theory.training import input_gradient
-from ntkscore.model import Model
 
 
 @lru_cache
@@ -40,10 +36,3 @@ def network(
 def singles(*numbers: Any) -> list[Array]:
     """Numbers and arrays in float32."""
     return [jnp.asarray(each, jnp.float32) for each in numbers]
-
-
-def stacked(
-    attack: CapAttack, model: Model, params: PyTree, x: Float[Array, "n d"], y: Float[Array, " n"]
-) -> Float[Array, "m d"]:
-    """X, X_ρ and X_2ρ, one below the other, attacked at these weights."""
-    return jnp.concatenate([x, *twice(attack, input_gradient(model, params, y), x)])

@@ -18,9 +18,9 @@ from experiments.plotting import annotate, lines, panels
 from experiments.statistics import difference, mean
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
-from experiments.theory.studies.setting import network, singles, stacked
+from experiments.theory.studies.setting import network, singles
 from experiments.theory.tasks import on_sphere, tradeoff
-from experiments.theory.training import input_gradient, margins, steps
+from experiments.theory.training import attacked_stack, input_gradient, margins, steps
 from experiments.theory.trials import ERRORS, bound_terms
 from ntkscore.model import Model
 
@@ -45,7 +45,7 @@ def trained(
     attacked = attack(input_gradient(model, end, labels), z)
     clean, robust = (jnp.mean(margins(model, end, each, labels) < 0) for each in (z, attacked))
     few = x[:energy_points], y[:energy_points]
-    return clean, robust, [stacked(attack, model, w, *few) for w in (model.params, end)]
+    return clean, robust, [attacked_stack(attack, model, w, *few) for w in (model.params, end)]
 
 
 def measure(at: SimpleNamespace) -> dict[str, float]:
