@@ -90,16 +90,16 @@ def loss_gradient(logits: Callable[[Array], Array], labels: Array) -> Callable[[
 def test_attacks_and_kernels_of_a_network_with_channels_first(double: None) -> None:
     model, images, labels = network()
     attack = attacks.pgd(0.1, 3)
-    plain = attack(loss_gradient(model.logits, labels), images)
+    plain = jax.jit(lambda x: attack(loss_gradient(model.logits, labels), x))(images)
     fast = jax.jit(lambda x: logits_of(model, x[0])(model.params, x))
     assert error(fast(images), model.logits(images)) < EXACT
-    again = attack(loss_gradient(fast, labels), images)
+    again = attack(jax.jit(loss_gradient(fast, labels)), images)
     assert error(again, plain) < EXACT
 
     kernels = stack(model, images, labels, lambda rho: attacks.pgd(rho, 3), [0.1])
     for name, points in (("clean", images), ("robust", plain)):
-        rows = jax.vmap(
-            lambda x: jax.grad(lambda w: channels_first(w, x[None]).sum())(model.params)
+        rows = jax.jit(
+            jax.vmap(lambda x: jax.grad(lambda w: channels_first(w, x[None]).sum())(model.params))
         )
         jacobian = jnp.concatenate(
             [leaf.reshape(3, -1) for leaf in jax.tree.leaves(rows(points))], axis=1
@@ -147,18 +147,18 @@ def test_kernels_and_logits_are_differentiable_in_the_weights(double: None) -> N
 
     given = model.params, images
     for expected, got in zip(
-        jax.tree.leaves(jax.grad(of_jacobian, (0, 1))(*given)),
-        jax.tree.leaves(jax.grad(of_kernel, (0, 1))(*given)),
+        jax.tree.leaves(jax.jit(jax.grad(of_jacobian, (0, 1)))(*given)),
+        jax.tree.leaves(jax.jit(jax.grad(of_kernel, (0, 1)))(*given)),
         strict=True,
     ):
         assert error(got, expected) < EXACT
-    moved = jax.jvp(of_kernel, given, given)[1]
-    assert float(moved) == pytest.approx(float(jax.jvp(of_jacobian, given, given)[1]))
+    moved = [jax.jvp(jax.jit(each), given, given)[1] for each in (of_kernel, of_jacobian)]
+    assert float(moved[0]) == pytest.approx(float(moved[1]))
 
     fast = logits_of(model, images[0])
     square = lambda apply, w: jnp.sum(apply(w, images) ** 2)  # noqa: E731
     ours, theirs = (
-        jax.grad(partial(square, apply))(model.params) for apply in (fast, channels_first)
+        jax.jit(jax.grad(partial(square, apply)))(model.params) for apply in (fast, channels_first)
     )
     assert all(error(ours[name], theirs[name]) < EXACT for name in theirs)
 
