@@ -250,8 +250,8 @@ def test_few_networks_take_small_calls(tmp_path: Path) -> None:
         for few, many in ((one, group), (3 * one, 3 * group)):
             small, large = (devices.plan(devices=few, networks=many + more) for more in (0, 1))
             assert (small.group, small.batch, large.batch) == (group, group, 64)
-    job = Job.of(load_images("synthetic"), CONFIG, space=SPACE, seeds=2)
-    progress = job.score(CELLS[:1], tmp_path).progress
+    job = Job.of(load_images("synthetic"), CONFIG, space=RESIDUAL, seeds=2)
+    progress = job.score(NETWORKS[:1], tmp_path).progress
     assert (progress.done, progress.plan.batch) == (2, 1)
 
 
