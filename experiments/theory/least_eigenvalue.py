@@ -94,7 +94,7 @@ def lower_bound(
 
     Example:
         >>> round(lower_bound("clean", Residual(), "1", n=50, c=0.104), 2)
-        0.32
+        0.21
         >>> lower_bound("robust", Residual(), "1", n=50, c=0.97, rho=0.2)
         0.0
     """

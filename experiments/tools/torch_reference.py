@@ -90,15 +90,12 @@ class TorchNetwork(nn.Module):
             if stage:
                 layers.append(Reduction(width // 2))
             layers += [Block(cell, width) for _ in range(cells_per_stage)]
-        self.cells = nn.ModuleList(layers)
+        self.cells = nn.Sequential(*layers)
         self.lastact = nn.Sequential(nn.BatchNorm2d(4 * channels), nn.ReLU())
         self.classifier = nn.Linear(4 * channels, num_classes)
 
     def forward(self, x: Any) -> Any:
-        x = self.stem(x)
-        for layer in self.cells:
-            x = layer(x)
-        return self.classifier(self.lastact(x).mean((2, 3)))
+        return self.classifier(self.lastact(self.cells(self.stem(x))).mean((2, 3)))
 
 
 def load(network: TorchNetwork, state: Mapping[str, np.ndarray]) -> None:
