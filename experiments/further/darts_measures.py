@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
-from matplotlib.axes import Axes
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau, rankdata, spearmanr
 
@@ -20,9 +19,9 @@ from cells.darts.counts import DILATED, POOLS, SEPARABLE
 from cells.darts.genotype import SKIP
 from experiments.data import DARTS_TABLE, DATASET, METRIC, single_seeds
 from experiments.frame import NONE, Claim, Interval, Study, Within, exact, near
-from experiments.paper.contrasts import intervals, partials
+from experiments.paper.contrasts import partials
 from experiments.paper.measures import with_counts
-from experiments.plotting import COLOURS, COLUMN, annotate, panels, points, score_label
+from experiments.plotting import annotate, panels, points, score_label
 from ntkscore.analysis.correlation import draws, percentile_interval
 from ntkscore.analysis.paired import left_by
 from ntkscore.errors import InputError
@@ -48,11 +47,6 @@ TOLERANCE = 0.03
 SHOWN = 30
 
 
-def with_interval(values: Float[np.ndarray, " resamples"]) -> Interval:
-    """The first value, and the 95 % interval of the others."""
-    return Interval(float(values[0]), *percentile_interval(values[1:]))
-
-
 def taus(
     values: Float[np.ndarray, " cells"],
     accuracy: Float[np.ndarray, " cells"],
@@ -67,11 +61,11 @@ def taus(
 def within_tenths(
     values: Float[np.ndarray, " cells"],
     accuracy: Float[np.ndarray, " cells"],
-    params: Float[np.ndarray, " cells"] | Int[np.ndarray, " cells"],
+    params: np.ndarray,
     resamples: int,
     seed: int,
-) -> Interval:
-    """τ over the pairs of cells of the same tenth by size."""
+) -> Float[np.ndarray, " resamples"]:
+    """τ over the pairs of cells of the same tenth by size, in the form of `taus`."""
     rng, sums = np.random.default_rng(seed), np.zeros((3, resamples + 1))
     for tenth in np.array_split(np.argsort(params, kind="stable"), 10):
         x, a = (np.sign(np.subtract.outer(of[tenth], of[tenth])) for of in (values, accuracy))
@@ -79,7 +73,7 @@ def within_tenths(
         weights = np.vstack([np.ones(len(tenth)), drawn])
         for k, products in enumerate((x * a, x * x, a * a)):
             sums[k] += np.einsum("ri,ij,rj->r", weights, products, weights, optimize=True)
-    return with_interval(sums[0] / np.sqrt(np.maximum(sums[1] * sums[2], 1)))
+    return sums[0] / np.sqrt(np.maximum(sums[1] * sums[2], 1))
 
 
 def chance(
@@ -127,23 +121,14 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     cells = [[operation for operation, _ in SPACE.parse(key).normal] for key in scores.index]
     normal = {name: [sum(o in kinds for o in c) for c in cells] for name, kinds in NORMAL.items()}
     given = scores.assign(**normal)[list(at.held_equal)].to_numpy(float)
-    measures = [name for name in map(str, scores) if name not in COUNTED]
-    asked = scores[measures].to_numpy(float)
-    beside = partials(asked, accuracy, given, at.resamples, at.seed)
-    by_chance = chance(asked, accuracy, given, at.permutations, at.seed)
+    asked = scores.drop(columns=list(COUNTED))
+    beside = partials(asked.to_numpy(float), accuracy, given, at.resamples, at.seed)
+    by_chance = chance(asked.to_numpy(float), accuracy, given, at.permutations, at.seed)
     size = at.data.result_set(at.recording).configuration
     for name in map(str, scores):
-        values = scores[name].to_numpy(float)
-        columns = {
-            "tau": with_interval(taus(values, accuracy, at.resamples, at.seed)),
-            "equal_size": within_tenths(
-                values, accuracy, scores["params"].to_numpy(), at.resamples, at.seed
-            ),
-        }
-        if name in measures:
-            columns["beside"] = with_interval(beside[:, measures.index(name)])
+        values, how = scores[name].to_numpy(float), (at.resamples, at.seed)
         alone = [float(kendalltau(one[name], accuracy)[0]) for one in seeds]
-        yield {
+        row = {
             "networks": f"C = {size['channels']}, L = {size['layers']}",
             "measure": name,
             "cells": len(values),
@@ -151,12 +136,15 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             "tau_least_seed": min(alone),
             "tau_most_seed": max(alone),
             "chance": by_chance,
-            **{
-                f"{column}{end}": part
-                for column, found in columns.items()
-                for end, part in zip(("", "_low", "_high"), found, strict=True)
-            },
         }
+        equal_size = within_tenths(values, accuracy, scores["params"].to_numpy(), *how)
+        found = {"tau": taus(values, accuracy, *how), "equal_size": equal_size}
+        if name not in COUNTED:
+            found["beside"] = beside[:, asked.columns.get_loc(name)]
+        for column, (value, *resampled) in found.items():
+            low, high = percentile_interval(np.array(resampled))
+            row |= {column: float(value), f"{column}_low": low, f"{column}_high": high}
+        yield row
 
 
 def leading(frame: pd.DataFrame) -> pd.DataFrame:
@@ -169,72 +157,47 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """What the authors of the table print, beside ours; and whether anything beats counting."""
     part = leading(frame)
     for name, printed in PRINTED.items():
-        one = part.loc[name]
-        yield Claim(
-            f"τ of {score_label(name)} with PGD-7 accuracy, range of three seeds",
-            printed,
-            Interval(one["tau"], one["tau_least_seed"], one["tau_most_seed"]),
-            near(printed, TOLERANCE),
-        )
-    beside = part["beside"].dropna()
-    best = str(beside.abs().idxmax())
-    yield Claim(
-        f"beside counts no measure agrees; {score_label(best)} most, the rule is by permutation",
-        "",
-        exact(abs(beside[best])),
-        Within(high=float(part["chance"].iloc[0])),
-        ours=True,
-    )
-    yield Claim(
-        "measures whose τ among cells of nearly equal size is surely not 0",
-        "",
-        exact(int(((part["equal_size_low"] > 0) | (part["equal_size_high"] < 0)).sum())),
-        NONE,
-        ours=True,
-    )
-    own = part.loc[beside.index]
-    way = pd.Series({name: direction_of(str(name), SPACE.fewer) for name in own.index})
+        text = f"τ of {score_label(name)} with PGD-7 accuracy, range of three seeds"
+        found = Interval(*part.loc[name, ["tau", "tau_least_seed", "tau_most_seed"]])
+        yield Claim(text, printed, found, near(printed, TOLERANCE))
+    own = part[part["beside"].notna()]
+    beside = own["beside"].abs()
+    most, rule = score_label(str(beside.idxmax())), Within(high=float(own["chance"].iloc[0]))
+    text = f"beside counts no measure agrees; {most} most, the rule is by permutation"
+    yield Claim(text, "", exact(beside.max()), rule, ours=True)
+    sure = (part["equal_size_low"] > 0) | (part["equal_size_high"] < 0)
+    text = "measures whose τ among cells of nearly equal size is surely not 0"
+    yield Claim(text, "", exact(sure.sum()), NONE, ours=True)
+    way = np.array([direction_of(str(name), SPACE.fewer) for name in own.index])
     turned = ((way > 0) & (own["tau_high"] < 0)) | ((way < 0) & (own["tau_low"] > 0))
-    yield Claim(
-        f"of {len(own)} measures, those that surely order cells against their own claim",
-        "",
-        exact(int(turned.sum())),
-        NONE,
-        ours=True,
-    )
+    text = f"of {len(own)} measures, those that surely order cells against their own claim"
+    yield Claim(text, "", exact(turned.sum()), NONE, ours=True)
 
 
-def ends(rows: pd.DataFrame, column: str) -> list[Interval]:
-    """The intervals of a column, a row for each measure."""
-    return intervals(rows, column, f"{column}_low", f"{column}_high")
-
-
-def draw(axis: Axes, part: pd.DataFrame, column: str, colour: str, label: str = "") -> None:
-    """A column's values and intervals, a row for each measure."""
-    style = {"fmt": "o", "color": colour, "markersize": 3, "elinewidth": 0.8, "label": label}
-    points(axis, range(len(part)), pd.DataFrame(ends(part, column)), across=True, **style)
+def ends(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """A column's values and the ends of their intervals."""
+    return rows[[column, f"{column}_low", f"{column}_high"]].set_axis(Interval._fields, axis=1)
 
 
 def figure(frame: pd.DataFrame) -> Figure:
     """A row for each measure: τ at every size of networks, and the partial coefficient."""
-    names = list(leading(frame).index[:SHOWN])
+    shown = leading(frame).iloc[:SHOWN]
+    places, bound = range(len(shown)), shown["chance"].iloc[0]
     drawn, axes = panels(2, 1.2, together=True)
-    drawn.set_size_inches(2.4 * COLUMN, 0.9 + 0.17 * len(names))
-    for colour, (size, part) in zip(COLOURS, frame.groupby("networks", sort=False), strict=False):
-        of = part.set_index("measure").reindex(names)
-        if part["recording"].iloc[0] == TRAINED:
-            draw(axes[0], of, "tau", colour, str(size))
-            draw(axes[1], of, "beside", colour)
-        else:
-            axes[0].plot(of["tau"], range(len(names)), "o", color=colour, ms=3, label=str(size))
-    bound = float(leading(frame)["chance"].iloc[0])
+    drawn.set_figheight(0.9 + 0.17 * len(shown))
+    for axis, column in zip(axes, ("tau", "beside"), strict=True):
+        style = {"fmt": "o", "markersize": 3, "elinewidth": 0.8}
+        rows, label = ends(shown, column), shown["networks"].iloc[0]
+        points(axis, places, rows, across=True, label=label, **style)
+        axis.axvline(0, color="black", linewidth=0.5)
+        axis.grid(axis="y", linewidth=0.3)
+    for size, part in frame[frame["recording"] != TRAINED].groupby("networks", sort=False):
+        taus = part.set_index("measure")["tau"].reindex(shown.index)
+        axes[0].plot(taus, places, "o", markersize=3, label=size)
     axes[1].axvspan(-bound, bound, color="0.92", zorder=0)
     axes[0].set_title("Kendall's τ with accuracy")
     axes[1].set_title("Spearman beside counts; grey: by chance")
-    for axis in axes:
-        axis.axvline(0, color="black", linewidth=0.5)
-        axis.grid(axis="y", linewidth=0.3)
-    axes[0].set_yticks(range(len(names)), map(score_label, names), fontsize=7)
+    axes[0].set_yticks(places, map(score_label, shown.index), fontsize=7)
     axes[0].invert_yaxis()
     cells = int(frame["cells"].max())
     annotate(drawn, axes[0], f"{cells} DARTS cells, PGD-7 accuracy of the best epoch", 3)
@@ -244,20 +207,13 @@ def figure(frame: pd.DataFrame) -> Figure:
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """The ten measures that agree best, and those with a printed τ."""
     part = leading(frame)
-    names = [*part.index[:10], *(name for name in PRINTED if name not in part.index[:10])]
-    rows = part.loc[names]
-
-    def texts(column: str) -> list[str]:
-        return [*map(str, ends(rows, column))]
-
-    return pd.DataFrame(
-        {
-            "measure": names,
-            "τ": texts("tau"),
-            "ρ beside counts": texts("beside"),
-            "τ within tenths by size": texts("equal_size"),
-        }
-    )
+    rows = part.loc[list(dict.fromkeys([*part.index[:10], *PRINTED]))]
+    titles = {"tau": "τ", "beside": "ρ beside counts", "equal_size": "τ within tenths by size"}
+    found = {
+        title: [str(Interval(*row)) for row in ends(rows, column).to_numpy()]
+        for column, title in titles.items()
+    }
+    return pd.DataFrame({"measure": rows.index, **found})
 
 
 STUDY = Study(

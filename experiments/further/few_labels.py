@@ -2,21 +2,20 @@
 
 The protocol was committed before it was run; later changes say so.
 
-1. So many times as there are draws, cells are drawn at random, as many as the largest number of
-   labels; the first n of them are the n labels. Draws are the same for all ways and accuracies.
-2. A way sees the labels, and of all cells their measures and counts; it sees no other accuracy.
-3. What a way is worth on a draw: Spearman's coefficient over the testing cells, that over the 10 %
+1. A draw is a random order of the cells, the same for all ways and accuracies. Its first n cells
+   are the n labels. A way sees these, and of all cells their measures and counts.
+2. What a way is worth on a draw: Spearman's coefficient over the testing cells, that over the 10 %
    most accurate of them, and the share of their accuracies inside the 90 % intervals.
-4. `Predictor` was designed on CIFAR-10 (PGD 8/255), on draws of other seeds than here (1000 and
+3. `Predictor` was designed on CIFAR-10 (PGD 8/255), on draws of other seeds than here (1000 and
    up). So CIFAR-10 does not test it and has no claim. CIFAR-100 orders cells as CIFAR-10 does.
    ImageNet16-120 is the far test: no choice was made by it, but simpler processes had been
    tabulated on it, from which the aims came. The accuracies of other networks of the same cells,
    trained without attacks, are another test.
-5. Added after the first run: a network that lacks most measures has no prediction, is ranked last,
+4. Added after the first run: a network that lacks most measures has no prediction, is ranked last,
    and its interval is not counted. Also what each part of the inputs is worth, draw by draw, and
    that FLAN has to be beaten in 95 % of the draws.
-6. The fixed sums need no label. Those that are ours were chosen on CIFAR-10.
-7. Changed after a further review: cells that compute the function of a labelled one test no more;
+5. The fixed sums need no label. Those that are ours were chosen on CIFAR-10.
+6. Changed after a further review: cells that compute the function of a labelled one test no more;
    a quantile of the draws is that of the nearest draw.
 """
 
@@ -35,7 +34,7 @@ from experiments.data import BENCHMARK, DATASET, METRIC, OLDER, functions_of, su
 from experiments.frame import Claim, Interval, Study, Within, exact
 from experiments.paper import default_score
 from experiments.paper.measures import with_counts
-from experiments.plotting import COLOURS, DATASET_LABELS, annotate, panels
+from experiments.plotting import DATASET_LABELS, annotate, mark_values, panels
 from experiments.recordings import PROXIES
 from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
 from ntkscore.analysis.prediction import Predictor
@@ -61,6 +60,16 @@ EVERYTHING = f"{PROCESS}: all measures and counts"
 BUT_KERNELS, BUT_COUNTS = f"{PROCESS}: all but kernels", f"{PROCESS}: all but counts"
 KERNELS_AND_COUNTS, COUNTS = f"{PROCESS}: kernels and counts", f"{PROCESS}: counts"
 STRUCTURE, WITH_STRUCTURE = f"{PROCESS}: operations", f"{PROCESS}: all, and operations"
+INPUTS = {
+    EVERYTHING: ("counts", "kernels", "others"),
+    BUT_KERNELS: ("counts", "others"),
+    BUT_COUNTS: ("kernels", "others"),
+    KERNELS_AND_COUNTS: ("counts", "kernels"),
+    COUNTS: ("counts",),
+    STRUCTURE: ("operations",),
+    WITH_STRUCTURE: ("counts", "kernels", "others", "operations"),
+}
+"""What each way gives to the process, by `kind_of`."""
 PARTS = {
     "kernels, beside all else": (EVERYTHING, BUT_KERNELS),
     "kernels, beside counts": (KERNELS_AND_COUNTS, COUNTS),
@@ -91,26 +100,22 @@ def operations(cells: Sequence[Any]) -> pd.DataFrame:
     return pd.DataFrame(columns, cells).astype(float)
 
 
-def of_kernel(name: str) -> bool:
-    """Whether a measure is one of a kernel's Gram matrix."""
-    return "." in name and MEASURES[name.rpartition(".")[2]].of.name == "gram"
+def kind_of(name: str) -> str:
+    """Whether an input is an operation, a count, a measure of a kernel's Gram matrix or another."""
+    if name.startswith("edge "):
+        return "operations"
+    if "." not in name:
+        return "counts"
+    return "kernels" if MEASURES[name.rpartition(".")[2]].of.name == "gram" else "others"
 
 
-def parts(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def inputs(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the Gaussian process is given, by the name of the way."""
-    counts = scores[[name for name in scores if "." not in name]]
-    measures = scores[[name for name in scores if "." in name]]
-    kernels = measures[[name for name in measures if of_kernel(name)]]
-    structure = operations(list(scores.index))
-    return {
-        EVERYTHING: counts.join(measures),
-        BUT_KERNELS: counts.join(measures.drop(columns=kernels.columns)),
-        BUT_COUNTS: measures,
-        KERNELS_AND_COUNTS: counts.join(kernels),
-        COUNTS: counts,
-        STRUCTURE: structure,
-        WITH_STRUCTURE: counts.join(measures).join(structure),
-    }
+    counted = [kind_of(name) == "counts" for name in scores]
+    every = scores.loc[:, counted].join(scores.loc[:, np.invert(counted)])
+    every = every.join(operations(list(scores.index)))
+    kinds = every.columns.map(kind_of)
+    return {way: every.loc[:, kinds.isin(given)] for way, given in INPUTS.items()}
 
 
 def by_process(
@@ -123,42 +128,38 @@ def by_process(
 
 
 def by_regressor(
-    make: Callable[[int], Any],
+    model: Any,
     x: Float[np.ndarray, "cells inputs"],
     places: Int[np.ndarray, " n"],
     accuracies: Float[np.ndarray, " n"],
 ) -> pd.DataFrame:
-    """Means of all cells by one of scikit-learn's regressors, given the number of labels.
+    """Means of all cells by one of scikit-learn's regressors.
 
     A cell without inputs, whose row is NaN, counts as for the process: it has no mean.
     """
     known = np.isfinite(x.sum(axis=1))
-    fitted = make(len(places)).fit(x[places[known[places]]], accuracies[known[places]])
+    fitted = model.fit(x[places[known[places]]], accuracies[known[places]])
     mean = np.full(len(x), np.nan)
     mean[known] = fitted.predict(x[known])
     return pd.DataFrame({"mean": mean})
 
 
-def regressors() -> dict[str, Callable[[int], Any]]:
-    """Other regressors on all measures and counts, as scikit-learn sets them up."""
+def ways(scores: pd.DataFrame) -> dict[str, Guess]:
+    """Every way to predict, by name; scikit-learn's regressors as it sets them up."""
     from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import RidgeCV
     from sklearn.neighbors import KNeighborsRegressor
 
-    return {
-        "ridge regression": lambda n: RidgeCV(np.logspace(-2, 4, 25)),
-        "random forest": lambda n: RandomForestRegressor(200, random_state=0),
-        "boosted trees": lambda n: GradientBoostingRegressor(random_state=0),
-        "5 nearest neighbours": lambda n: KNeighborsRegressor(min(5, n)),
-    }
-
-
-def ways(scores: pd.DataFrame) -> dict[str, Guess]:
-    """Every way to predict, by name."""
-    given = {name: Predictor(columns) for name, columns in parts(scores).items()}
+    given = {name: Predictor(columns) for name, columns in inputs(scores).items()}
     found: dict[str, Guess] = {name: partial(by_process, one) for name, one in given.items()}
     x = given[EVERYTHING].inputs.values.reindex(scores.index).to_numpy()
-    found |= {name: partial(by_regressor, make, x) for name, make in regressors().items()}
+    for name, model in {
+        "ridge regression": RidgeCV(np.logspace(-2, 4, 25)),
+        "random forest": RandomForestRegressor(200, random_state=0),
+        "boosted trees": GradientBoostingRegressor(random_state=0),
+        "5 nearest neighbours": KNeighborsRegressor(5),
+    }.items():
+        found[name] = partial(by_regressor, model, x)
     for name, label in FIXED.items():
         values = sum_named(name).of(scores).fillna(-np.inf)  # what failed comes last
         fixed = pd.DataFrame({"mean": values.to_numpy(float)})
@@ -205,7 +206,7 @@ def of_draw(
             yield {"labels": size, "draw": draw, "way": way, **row}
 
 
-def measure(at: Any) -> Iterator[dict[str, Any]]:
+def measure(at: Any) -> list[dict[Any, Any]]:
     """Over the draws: medians of what each way, and each part of the inputs, is worth."""
     from joblib import Parallel, delayed
 
@@ -221,66 +222,53 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     drawn = Parallel(n_jobs=-1)(one(draw) for draw in range(at.draws))
     frame = pd.DataFrame([row for part in drawn for row in part])
     wide = frame.pivot(index=["labels", "draw"], columns="way", values="spearman")
-    gains = pd.DataFrame(
-        {name: wide[with_it] - wide[less] for name, (with_it, less) in PARTS.items()}
-    )
+    gains = pd.DataFrame({name: wide[more] - wide[less] for name, (more, less) in PARTS.items()})
     several = frame.drop(columns="draw").melt(["labels", "way"], var_name="quantity").dropna()
     single = gains.reset_index("labels").melt("labels", var_name="way").assign(quantity="gain")
-    long = pd.concat([several, single])
-    for (way, size, quantity), of in long.groupby(["way", "labels", "quantity"], sort=False):
-        low, high = of["value"].quantile([0.05, 0.95], interpolation="nearest")
-        row = {"way": way, "labels": size, "quantity": quantity, "median": of["value"].median()}
-        yield row | {"low": low, "high": high}
+    of_each = pd.concat([several, single]).groupby(["way", "labels", "quantity"], sort=False)
+    found = of_each["value"].agg(
+        median="median",
+        low=lambda values: values.quantile(0.05, "nearest"),
+        high=lambda values: values.quantile(0.95, "nearest"),
+    )
+    return found.reset_index().to_dict("records")
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Whether the medians reach what we set out for, and FLAN's are surely passed."""
-    known = frame[frame["way"] == EVERYTHING]
-    known = known.set_index(["accuracies", "quantity", "labels"]).sort_index()
-    known = known[["median", "low", "high"]]
-
-    def aimed(text: str, place: tuple[str, str, int], aim: float) -> Claim:
-        return Claim(text, "", exact(known.loc[place, "median"]), Within(low=aim), ours=True)
-
+    known = frame[frame["way"] == EVERYTHING].set_index(["accuracies", "quantity", "labels"])
+    known = known[["median", "low", "high"]].sort_index()
     for name, aims in AIMS.items():
-        label = DATASET_LABELS[name]
+        found, label = known["median"][name], DATASET_LABELS[name]
         for size, aim in aims.items():
             text = f"{label}: median Spearman coefficient with {size} labels"
-            yield aimed(text, (name, "spearman", size), aim)
+            yield Claim(text, "", exact(found["spearman", size]), Within(low=aim), ours=True)
         for size, aim in AIM_TOP.items():
             text = f"{label}: the same within the best tenth, {size} labels"
-            yield aimed(text, (name, "top10", size), aim)
-    shares = [known.loc[(name, "covered"), "median"] for name in AIMS]
-    inside = [Interval(float(of.median()), of.min(), of.max()) for of in shares]
+            yield Claim(text, "", exact(found["top10", size]), Within(low=aim), ours=True)
+    shares = [known["median"][name, "covered"] for name in AIMS]
+    inside = [Interval(of.median(), of.min(), of.max()) for of in shares]
     yield Claim("share inside 90 % intervals, by labels; both", "", inside, COVERED, ours=True)
     for size, published in FLAN.items():
-        yield Claim(
-            f"clean accuracy: above FLAN's coefficient with {size} labels, in 95 % of the draws",
-            published,
-            Interval(*known.loc[(CLEAN, "spearman", size)]),
-            Within(low=published),
-            ours=True,
-        )
+        text = f"clean accuracy: above FLAN's coefficient with {size} labels, in 95 % of the draws"
+        found = Interval(*known.loc[(CLEAN, "spearman", size)])
+        yield Claim(text, published, found, Within(low=published), ours=True)
 
 
 def figure(frame: pd.DataFrame) -> Figure:
     """Learning curves of some ways on the benchmark's data sets."""
     drawn, axes = panels(3, together=True)
-    ranked = frame[frame["quantity"] == "spearman"]
-    shown = (EVERYTHING, BUT_KERNELS, COUNTS, STRUCTURE, "random forest")
+    ranked = frame[frame["quantity"] == "spearman"].set_index(["accuracies", "way"]).sort_index()
     for axis, (name, label) in zip(axes, DATASET_LABELS.items(), strict=True):
-        by_way = dict(tuple(ranked[ranked["accuracies"] == name].groupby("way")))
-        for way, colour in zip(shown, COLOURS, strict=False):
-            of = by_way[way]
-            axis.plot(of["labels"], of["median"], "o-", color=colour, markersize=3, label=way)
-            axis.fill_between(of["labels"], of["low"], of["high"], color=colour, alpha=0.15, lw=0)
+        for way in (EVERYTHING, BUT_KERNELS, COUNTS, STRUCTURE, "random forest"):
+            of = ranked.loc[name, way].sort_values("labels")
+            axis.plot(of["labels"], of["median"], "o-", markersize=3, label=way)
+            axis.fill_between(of["labels"], of["low"], of["high"], alpha=0.15, lw=0)
         fixed = FIXED[str(DEFAULT)]
-        level = by_way[fixed]["median"].median()
+        level = ranked.loc[name, fixed]["median"].median()
         axis.axhline(level, color="0.4", linewidth=0.8, linestyle="--", label=fixed)
         axis.set(xscale="log", title=label, ylim=(0.4, 1))
-        labels = list(by_way[EVERYTHING]["labels"])
-        axis.set_xticks(labels, [str(size) for size in labels], minor=False)
-        axis.minorticks_off()
+        mark_values(axis, sorted(ranked.loc[name]["labels"].unique()))
     axes[0].set_ylabel("Spearman, cells without label")
     annotate(drawn, axes[0], "trained networks that are known; bands: 9 of 10 draws", 3)
     return drawn
@@ -288,11 +276,12 @@ def figure(frame: pd.DataFrame) -> Figure:
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Median Spearman coefficients by the number of labels, as docs/prediction.md has them."""
-    shown = (EVERYTHING, BUT_KERNELS, KERNELS_AND_COUNTS, COUNTS)
-    shown = (*shown, "ridge regression", "random forest", FIXED[str(DEFAULT)])
-    wide = frame[frame["quantity"] == "spearman"].pivot(
-        index=["accuracies", "way"], columns="labels", values="median"
+    shown = (
+        *(EVERYTHING, BUT_KERNELS, KERNELS_AND_COUNTS, COUNTS),
+        *("ridge regression", "random forest", FIXED[str(DEFAULT)]),
     )
+    ranked = frame[frame["quantity"] == "spearman"]
+    wide = ranked.pivot(index=["accuracies", "way"], columns="labels", values="median")
     rows = [(name, way) for name in ("imagenet16-120", DATASET) for way in shown]
     found = wide.reindex(rows).dropna(axis=1)
     found.insert(0, "accuracies and way", [f"{DATASET_LABELS[name]}, {way}" for name, way in rows])

@@ -1,17 +1,17 @@
 """R2: a small cell's clean and robust accuracy, by the weight β of adversarial training."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import jax
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cells.nasbench201.space import NASBench201
 from experiments.data import DATASET
 from experiments.frame import NONE, Claim, Corrected, Interval, Study, Within
-from experiments.plotting import COLOURS, panels
+from experiments.plotting import COLOURS, lines, panels
 from ntkscore.run import devices
 from ntkscore.training.evaluation import CHECKS, rights
 from ntkscore.training.fit import fit, split
@@ -49,59 +49,35 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """What β does, and signs of masked gradients on the networks of the largest β."""
     wide = frame.pivot(index="seed", columns=["beta", "attack", "radius"], values="accuracy")
     least, most = wide[frame["beta"].min()], wide[frame["beta"].max()]
-    gain = most - least
-    pgd = most["pgd"]
-    falls = [pgd[low] - pgd[high] for low, high in zip(pgd, list(pgd)[1:], strict=False)]
-    yield Claim(
-        "PGD 8/255 accuracy is larger at β = 1 than at β = 0, by .05",
-        "larger",
-        over_seeds(gain["pgd", 8]),
-        Within(low=APART),
-    )
-    yield Claim(
-        "clean accuracy is not larger at β = 1",
-        "not larger",
-        over_seeds(gain["clean", 0]),
-        Within(high=0),
-    )
-    for name, attack, item in (
+    gain, pgd = most - least, most["pgd"]
+    text, rule = "PGD 8/255 accuracy is larger at β = 1 than at β = 0, by .05", Within(low=APART)
+    yield Claim(text, "larger", over_seeds(gain["pgd", 8]), rule)
+    text = "clean accuracy is not larger at β = 1"
+    yield Claim(text, "not larger", over_seeds(gain["clean", 0]), Within(high=0))
+    for check, attack, item in (
         ("fgsm_not_below_pgd", "fgsm", "a"),
         ("draws_not_below_pgd", "draws", "e"),
     ):
         above = [over_seeds(most[attack, r] - pgd[r]) for r in NEAR if r in pgd]
-        yield Claim(CHECKS[name], f"holds (Table 4 {item})", above, Within(low=0))
-    for name, found, rule, item in (
-        ("pgd_255_is_zero", [pgd[255]], NONE, "c"),
+        yield Claim(CHECKS[check], f"holds (Table 4 {item})", above, Within(low=0))
+    falls = [over_seeds(pgd[low] - pgd[high]) for low, high in pairwise(pgd)]
+    for check, found, rule, item in (
+        ("pgd_255_is_zero", [over_seeds(pgd[255])], NONE, "c"),
         ("pgd_falls", falls, Within(low=0), "d"),
     ):
-        yield Claim(
-            CHECKS[name],
-            f"the opposite (Table 4 {item}); Table 5 has this",
-            [*map(over_seeds, found)],
-            Corrected(rule),
-        )
-
-
-def draw(axis: Axes, part: pd.DataFrame, x: str, label: str, colour: str) -> None:
-    """A curve of means over the seeds, with their range."""
-    found = part.groupby(x)["accuracy"].agg(["mean", "min", "max"])
-    axis.vlines(found.index, found["min"], found["max"], color=colour)
-    axis.plot(found.index, found["mean"], "o-", ms=3, color=colour, label=label)
+        printed = f"the opposite (Table 4 {item}); Table 5 has this"
+        yield Claim(CHECKS[check], printed, found, Corrected(rule))
 
 
 def figure(frame: pd.DataFrame) -> Figure:
     """PGD accuracy over the radius by β, and clean and PGD accuracy over β."""
     drawn, (over_radius, over_beta) = panels(2, 1.1)
     pgd = frame[(frame["attack"] == "pgd") & (frame["radius"] <= 64)]
-    for colour, (beta, part) in zip(COLOURS, pgd.groupby("beta"), strict=False):
-        draw(over_radius, part, "radius", f"β = {beta:g}", colour)
-    clean = frame[frame["attack"] == "clean"]
-    for colour, label, part in (
-        (COLOURS[3], "clean", clean),
-        (COLOURS[4], "PGD 8/255", pgd[pgd["radius"] == 8]),
-    ):
-        draw(over_beta, part, "beta", label, colour)
-    over_radius.set(xlabel="radius of PGD, grey levels", ylabel="accuracy, range of the seeds")
+    lines(over_radius, pgd, "radius", "accuracy", "beta", "β = {:g}")
+    lines(over_beta, frame[frame["attack"] == "clean"], "beta", "accuracy", label="clean")
+    at_8, colour = pgd[pgd["radius"] == 8], COLOURS[1]
+    lines(over_beta, at_8, "beta", "accuracy", label="PGD 8/255", color=colour)
+    over_radius.set(xlabel="radius of PGD, grey levels", ylabel="accuracy (fraction)")
     over_beta.set(xlabel="weight β of adversarial training")
     for axis in (over_radius, over_beta):
         axis.legend(fontsize="x-small")

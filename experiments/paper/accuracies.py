@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, DATASET, METRICS
 from experiments.frame import Claim, Study, Within, exact, near
-from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
+from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label, panels
 from ntkscore.data.datasets import DATASETS
 
 BOX = ("whislo", "q1", "med", "q3", "whishi")
@@ -44,13 +44,10 @@ def draw_boxes(frame: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(len(groups), 1, figsize=size, sharex=True, squeeze=False)
     for axis, (dataset, part) in zip(axes[:, 0], groups, strict=True):
         places = list(range(len(part)))
-        style = {"patch_artist": True, "boxprops": {"facecolor": COLOURS[5], "linewidth": 0.6}}
-        boxes = part[[*BOX]].to_dict("records")
-        medians = {"color": "black"}
-        axis.bxp(boxes, places, widths=0.55, showfliers=False, medianprops=medians, **style)
+        axis.bxp(part[[*BOX]].to_dict("records"), places, widths=0.55, showfliers=False)
         axis.plot(places, part[["minimum", "maximum"]], ".", color="black", markersize=3)
         chance = 1 / DATASETS[str(dataset)].num_classes
-        axis.axhline(chance, color=COLOURS[1], linestyle="--", linewidth=1, label="chance")
+        axis.axhline(chance, color=COLOURS[0], linestyle="--", linewidth=1, label="chance")
         axis.set(ylim=(0, None), title=DATASET_LABELS[str(dataset)])
         axis.set_xticks(places, map(metric_label, part["metric"]), rotation=30, ha="right")
     axes[0, 0].legend(loc="upper right")
@@ -102,17 +99,10 @@ def peak_claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 def draw_histogram(frame: pd.DataFrame) -> Figure:
     """Step curves of the shares in equal bins, by metric."""
-    figure, axis = plt.subplots(figsize=(COLUMN, 0.85 * COLUMN))
-    shown = frame[frame["bins"] == SHARED]
-    colours = {"3/255": COLOURS[0], "8/255": COLOURS[1], "AutoAttack": COLOURS[2]}
-    for metric, part in shown.groupby("metric", sort=False):
-        label = metric_label(str(metric))
-        colour = colours.get(label.split()[-1], "black")
-        style = "--" if label.startswith("FGSM") else "-"
+    figure, (axis,) = panels(1)
+    for metric, part in frame[frame["bins"] == SHARED].groupby("metric", sort=False):
         edges = [*part["low"], part["high"].iloc[-1]]
-        axis.stairs(part["share"], edges, color=colour, linestyle=style, linewidth=1.1, label=label)
-    filled = shown[shown["share"] > 0]
-    axis.set(xlim=(filled["low"].min(), filled["high"].max()), ylim=(0, None))
+        axis.stairs(part["share"], edges, label=metric_label(str(metric)))
     axis.set_xlabel(f"accuracy on {DATASET_LABELS[DATASET]} (fraction)")
     axis.set_ylabel("share of the cells per bin")
     axis.legend(loc="upper left")

@@ -1,21 +1,17 @@
 """Spearman coefficients on the same resamples of cells, and intervals of what differs in them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 
 from experiments.data import RESAMPLES, functions_of
 from experiments.frame import Interval
-from ntkscore.analysis.correlation import (
-    centred_ranks,
-    draws,
-    percentile_interval,
-    rank_codes,
-    resampled_spearman,
-    spearman,
-)
+from experiments.plotting import points
+from ntkscore.analysis.correlation import centred_ranks, draws, percentile_interval, rank_codes
 from ntkscore.analysis.paired import left_by
 
 NOTABLE = 0.02
@@ -32,40 +28,27 @@ def by_seed(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 
 def coefficients(
-    scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"]
+    scores: pd.DataFrame,
+    accuracy: Float[np.ndarray, " cells"],
+    given: Float[np.ndarray, "cells given"] | None = None,
 ) -> dict[tuple[Any, ...], Float[np.ndarray, " samples"]]:
     """Spearman coefficients of every score with one accuracy, as samples that can be subtracted.
 
     Args:
         scores: as `by_seed` gives them.
         accuracy: of the same cells, as fractions.
+        given: of the same cells; coefficients are then partial, given these and their squares.
 
     Returns:
         Of each score: the coefficient of its mean over the seeds, those of every seed alone, and
         those of its mean in `RESAMPLES` draws of cells, which are the same for all scores.
     """
-    groups = functions_of(scores.index)
-    statistic = resampled_spearman(rank_codes(accuracy), RESAMPLES, groups=groups)
-    found = {}
-    names = list(range(scores.columns.nlevels - 1))
-    for name, seeds in scores.T.groupby(level=names, sort=False):
-        mean = seeds.mean().to_numpy()
-        alone = [spearman(values, accuracy) for values in (mean, *seeds.to_numpy())]
-        found[name] = np.array([*alone, *statistic(rank_codes(mean))])
-    return found
-
-
-def partial_coefficients(
-    scores: pd.DataFrame,
-    accuracy: Float[np.ndarray, " cells"],
-    counts: Float[np.ndarray, "cells counts"],
-) -> dict[tuple[Any, ...], Float[np.ndarray, " samples"]]:
-    """Partial coefficients given counts and their squares, in the form of `coefficients`."""
+    given = np.empty((len(scores), 0)) if given is None else given
     names = list(range(scores.columns.nlevels - 1))
     means = scores.T.groupby(level=names, sort=False).mean().T
     groups = functions_of(scores.index)
-    whole, *resampled = partials(means.to_numpy(), accuracy, counts, RESAMPLES, 0, groups)
-    (alone,) = partials(scores.to_numpy(), accuracy, counts)
+    whole, *resampled = partials(means.to_numpy(), accuracy, given, RESAMPLES, 0, groups)
+    (alone,) = partials(scores.to_numpy(), accuracy, given)
     by_name = pd.Series(alone, scores.columns).groupby(level=names, sort=False)
     columns = zip(by_name, whole, np.transpose(resampled), strict=True)
     return {name: np.array([mean, *own, *drawn]) for (name, own), mean, drawn in columns}
@@ -90,7 +73,7 @@ def partials(
     for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed, groups)):
         ranks = np.stack([centred_ranks(one[cells]) for one in codes])
         asked, others = np.split(ranks, [1 + values.shape[1]])
-        rest = left_by(others, asked, squares=True)
+        rest = left_by(others, asked, squares=True) if len(others) else asked
         lengths = np.linalg.norm(rest, axis=1)
         found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
     return np.stack(found)
@@ -119,3 +102,14 @@ def intervals(rows: pd.DataFrame, *names: str) -> list[Interval]:
 def reach(rows: pd.DataFrame) -> float:
     """How far an axis must go from 0 for the intervals of some rows."""
     return 1.1 * max(float(rows[["low", "high"]].abs().to_numpy().max()), NOTABLE)
+
+
+def beside(
+    axis: Axes, rows: pd.DataFrame, x: str, by: str, places: Sequence[str], width: float = 0.3
+) -> None:
+    """Draw numbers with intervals at the places of x, those of each value of `by` side by side."""
+    groups = list(rows.groupby(by, sort=False))
+    for shift, (label, part) in zip(np.linspace(-width, width, len(groups)), groups, strict=True):
+        at = shift + np.array([places.index(value) for value in part[x]])
+        points(axis, at, part, fmt="o", markersize=3, elinewidth=1, label=label)
+    axis.set_xticks(range(len(places)), places)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments import recordings
 from experiments.data import BENCHMARK, METRIC, bootstrap
 from experiments.frame import Claim, Interval, Study, Within
-from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
+from experiments.plotting import annotate, metric_label, panels, points, score_label
 from experiments.statistics import spearman_interval
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
@@ -96,9 +95,8 @@ def figure(frame: pd.DataFrame) -> Figure:
     names = sorted(
         frame["convention"].unique(), key=lambda n: ("tiny" in n, ": " in n, n.count("--"), n)
     )
-    figure, axes = plt.subplots(
-        *(1, len(SCORES)), figsize=(2.4 * COLUMN, 0.9 + 0.15 * len(names)), sharey=True
-    )
+    drawn, axes = panels(len(SCORES), 0.48, together=True)
+    drawn.set_figheight(0.9 + 0.15 * len(names))
     for axis, score in zip(axes, SCORES, strict=True):
         part = frame[frame["score"] == score].set_index("convention")
         axis.axvline(0, color="0.8", linewidth=0.8)
@@ -110,11 +108,10 @@ def figure(frame: pd.DataFrame) -> Figure:
             points(axis, heights, rows, label=what, across=True, **style)
         axis.set_title(score_label(score), fontsize=7)
         axis.set_xlim(-1, 1)
-        axis.tick_params(axis="y", length=0)
     axes[0].set_yticks(range(len(names)), names, fontsize=6)
     axes[0].invert_yaxis()
-    annotate(figure, axes[0], f"Spearman with {metric_label(METRIC)} accuracy", 3)
-    return figure
+    annotate(drawn, axes[0], f"Spearman with {metric_label(METRIC)} accuracy", 3)
+    return drawn
 
 
 CONVENTIONS = Study(

@@ -1,29 +1,18 @@
 """The choice of the default: sums of measures, by nested selection with the one-error rule.
 
-1. Candidates are all sums of log-ranks of one to five of `TERMS`, which were declared in one list
-   on 24 November 2026. All of them had been tabulated on all cells and data sets before: the halves
-   below are new to the choice of a sum, not to the choice of its terms.
-2. A random half of the cells chooses. It is cut into folds. Cells that compute the same function
-   stand together, so that a cut parts one such group at most. A sum's criterion on a fold is its
-   Spearman coefficient with PGD 8/255 accuracy on CIFAR-10, over all cells of the fold, plus that
-   in the fold's top 10 %.
-3. Of the sums whose mean over the folds is within one standard error of the largest mean, the one
-   of the fewest terms is chosen; of several, the one of the largest mean. Source: Breiman et al.
-   (1984), Classification and Regression Trees, section 3.4.3.
-4. The other half, which has chosen nothing, says what the choice is worth: on CIFAR-10, and on
-   ImageNet16-120 as the far test. CIFAR-100 orders cells as CIFAR-10 does, and tests nothing.
-5. So many halves for each of several seeds. How many of them agree is the choice's stability.
-6. The default is what 2 and 3 choose on all cells among the terms of `USUAL`, which a run measures
-   without `--proxies`, by the means over the folds of all seeds.
+`docs/ranking.md` has the protocol, "How the default was chosen". What it chooses on all cells is by
+the means over the folds of all seeds. CIFAR-100 orders cells as CIFAR-10 does, and tests nothing.
+
+Source: Breiman et al. (1984), Classification and Regression Trees, section 3.4.3.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
 from experiments.data import BENCHMARK, DATASET, functions_of, shuffled, sum_named
@@ -61,38 +50,21 @@ FAR = "imagenet16-120"
 """The data set that no choice looks at, and that orders the cells in another way."""
 
 
-class Candidates(NamedTuple):
-    """Sums of terms, and their values at all cells.
-
-    Attributes:
-        terms: names of the terms.
-        members: the terms in each sum (sums, terms).
-        log_ranks: logarithms of the ranks of all cells by each term (terms, cells).
-    """
-
-    terms: Sequence[str]
-    members: Bool[np.ndarray, "sums terms"]
-    log_ranks: Float[np.ndarray, "terms cells"]
-
-    def name(self, place: int) -> str:
-        """The name of a sum."""
-        return "+".join(itertools.compress(self.terms, self.members[place]))
-
-    def of(self, terms: Sequence[str]) -> Int[np.ndarray, " some"]:
-        """Places of the sums in which no other term stands."""
-        other = [term not in terms for term in self.terms]
-        return np.flatnonzero(~self.members[:, other].any(1))
+def all_sums(terms: Sequence[str], most: int) -> pd.DataFrame:
+    """Which terms are in each sum of one to `most` of them: a row per sum, by its name."""
+    sums = [s for count in range(1, most + 1) for s in itertools.combinations(terms, count)]
+    members = [[float(term in some) for term in terms] for some in sums]
+    return pd.DataFrame(members, ["+".join(some) for some in sums], list(terms))
 
 
-def candidates(scores: pd.DataFrame, terms: Sequence[str], most: int) -> Candidates:
-    """All sums of one to `most` terms."""
-    values = np.stack([sum_named(term).of(scores).to_numpy(float) for term in terms])
-    places = range(len(terms))
-    sums = [s for count in range(1, most + 1) for s in itertools.combinations(places, count)]
-    members = np.zeros((len(sums), len(terms)), bool)
-    for place, some in enumerate(sums):
-        members[place, list(some)] = True
-    return Candidates(terms, members, np.log(rankdata(values, axis=1)))
+def made_of(sums: pd.DataFrame, terms: Sequence[str]) -> pd.Series:
+    """Whether no other term stands in a sum."""
+    return ~sums.drop(columns=list(terms)).any(axis=1)
+
+
+def log_ranks(scores: pd.DataFrame, terms: Sequence[str]) -> Float[np.ndarray, "terms cells"]:
+    """Logarithms of the ranks of all cells by each term."""
+    return np.log(rankdata([sum_named(term).of(scores) for term in terms], axis=1))
 
 
 def spearman(
@@ -107,88 +79,78 @@ def spearman(
 
 
 def criterion(
-    sums: Candidates, accuracy: Float[np.ndarray, " cells"], fold: Int[np.ndarray, " some"]
+    sums: pd.DataFrame,
+    values: Float[np.ndarray, "terms cells"],
+    accuracy: Float[np.ndarray, " cells"],
+    fold: Int[np.ndarray, " some"],
 ) -> Float[np.ndarray, " sums"]:
     """Spearman over all cells of a fold plus that in its top 10 %, for every sum."""
     top = fold[np.argsort(-accuracy[fold], kind="stable")[: round(0.1 * len(fold))]]
-    parts = []
-    for members in np.array_split(sums.members.astype(float), 1 + len(sums.members) // 1024):
-        parts.append(
-            sum(spearman(members @ sums.log_ranks[:, c], accuracy[c]) for c in (fold, top))
-        )
-    return np.concatenate(parts)
-
-
-class Means(NamedTuple):
-    """Means of the criterion over folds, and their standard errors, for every sum."""
-
-    mean: Float[np.ndarray, " sums"]
-    error: Float[np.ndarray, " sums"]
+    parts = np.array_split(sums.to_numpy(), 1 + len(sums) // 1024)
+    return np.concatenate(
+        [sum(spearman(part @ values[:, c], accuracy[c]) for c in (fold, top)) for part in parts]
+    )
 
 
 def over_folds(
-    sums: Candidates,
+    sums: pd.DataFrame,
+    values: Float[np.ndarray, "terms cells"],
     accuracy: Float[np.ndarray, " cells"],
-    cells: Int[np.ndarray, " half"],
-    folds: int,
-) -> Means:
-    """The criterion over the folds of some cells in random order."""
-    found = np.stack([criterion(sums, accuracy, fold) for fold in np.array_split(cells, folds)])
-    return Means(found.mean(0), found.std(0, ddof=1) / np.sqrt(folds))
+    folds: Iterable[Int[np.ndarray, " some"]],
+) -> pd.DataFrame:
+    """Number of terms, mean of the criterion over the folds and its standard error, by sum."""
+    found = np.stack([criterion(sums, values, accuracy, fold) for fold in folds])
+    error = found.std(0, ddof=1) / np.sqrt(len(found))
+    return pd.DataFrame({"terms": sums.sum(axis=1), "mean": found.mean(0), "error": error})
 
 
-def simplest(sums: Candidates, among: Int[np.ndarray, " some"], means: Means) -> int:
-    """The place of the simplest sum within one standard error of the best, by rule 3."""
-    best = among[means.mean[among].argmax()]
-    within = among[means.mean[among] >= means.mean[best] - means.error[best]]
-    return int(min(within, key=lambda s: (sums.members[s].sum(), -means.mean[s])))
+def simplest(means: pd.DataFrame) -> str:
+    """The sum of the fewest terms within one standard error of the best; of several, the best."""
+    best = means.loc[means["mean"].idxmax()]
+    near = means[means["mean"] >= best["mean"] - best["error"]]
+    return str(near.sort_values(["terms", "mean"], ascending=[True, False]).index[0])
 
 
 def halves(
     functions: Int[np.ndarray, " cells"], seed: int, splits: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Iterator[list[np.ndarray]]:
     """The cells that choose and those that test, by what each cell computes."""
     rng = np.random.default_rng(seed)
     for _ in range(splits):
         order = shuffled(rng, functions)
-        yield order[: len(order) // 2], order[len(order) // 2 :]
+        yield [order[: len(order) // 2], order[len(order) // 2 :]]
 
 
 def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By seed, split, way of choosing and data set: the sum, and its worth on the other half."""
     scores = measured(at.data)
     scores = scores[scores[list(TERMS)].notna().all(axis=1)]
-    sums = candidates(scores, TERMS, at.most_terms)
-    families = {family: sums.of(terms) for family, terms in FAMILIES.items()}
+    sums, values = all_sums(TERMS, at.most_terms), log_ranks(scores, TERMS)
+    families = {family: made_of(sums, terms) for family, terms in FAMILIES.items()}
     fixed = {name: sum_named(name).of(scores).to_numpy(float) for name in FIXED}
     accuracies = at.data.accuracies(scores.index)
     accuracy, functions = accuracies[DATASET], functions_of(scores.index)
-    whole = [
-        over_folds(sums, accuracy, shuffled(np.random.default_rng(seed), functions), at.folds)
-        for seed in range(at.seeds)
-    ]
-    means = Means(*(np.mean(parts, 0) for parts in zip(*whole, strict=True)))
+
+    def folded(cells: np.ndarray) -> pd.DataFrame:
+        return over_folds(sums, values, accuracy, np.array_split(cells, at.folds))
+
+    orders = [shuffled(np.random.default_rng(seed), functions) for seed in range(at.seeds)]
+    means = sum(map(folded, orders)) / at.seeds
     for family, among in families.items():
-        name = sums.name(simplest(sums, among, means))
-        yield {"way": family, "sum": name, "cells": len(scores), "tested": "chosen on all cells"}
+        chosen = {"way": family, "sum": simplest(means[among])}
+        yield chosen | {"cells": len(scores), "tested": "chosen on all cells"}
     for seed in range(at.seeds):
         for split, (choosing, testing) in enumerate(halves(functions, seed, at.splits)):
-            means = over_folds(sums, accuracy, choosing, at.folds)
-            rivals = [(FIXED[name], name, values) for name, values in fixed.items()]
+            means = folded(choosing)
+            rivals = [(FIXED[name], name, at_cells) for name, at_cells in fixed.items()]
             for family, among in families.items():
-                largest = int(among[means.mean[among].argmax()])
-                for way, place in (
-                    (family, simplest(sums, among, means)),
-                    (family + BEST, largest),
-                ):
-                    rivals.append((way, sums.name(place), sums.log_ranks.T @ sums.members[place]))
-            for (way, name, values), dataset in itertools.product(rivals, (DATASET, FAR)):
-                of = agreement(values[testing], accuracies[dataset][testing], resamples=1)
-                yield {
-                    "way": way,
-                    "sum": name,
-                    "cells": len(testing),
-                    "tested": dataset,
+                best = str(means.loc[among, "mean"].idxmax())
+                for way, name in ((family, simplest(means[among])), (family + BEST, best)):
+                    rivals.append((way, name, values.T @ sums.loc[name].to_numpy()))
+            for (way, name, at_cells), dataset in itertools.product(rivals, (DATASET, FAR)):
+                of = agreement(at_cells[testing], accuracies[dataset][testing], resamples=1)
+                about = {"way": way, "sum": name, "cells": len(testing), "tested": dataset}
+                yield about | {
                     "seed": seed,
                     "split": split,
                     "spearman": of.spearman,

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -19,7 +18,7 @@ from experiments.data import BENCHMARK, METRIC, single_seeds
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.paper.contrasts import by_seed
 from experiments.paper.measures import with_counts
-from experiments.plotting import COLUMN, annotate, metric_label, points, score_label
+from experiments.plotting import annotate, mark_values, metric_label, panels, points, score_label
 from experiments.recordings import FIDELITIES, seconds_per_cell
 from experiments.statistics import spearman_interval
 from ntkscore.analysis.correlation import spearman
@@ -67,61 +66,50 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             scored = means[score].dropna()
             accuracy = at.data.accuracy(scored.index)
             yield about | {"what": "accuracy"} | ranked(scored, accuracy)
-    kernel, _, score = NTK_SCORE.partition(".")
-    by_depth = []
-    for rows in map(at.data.rows, at.depths):
-        part = rows[(rows["kernel"] == kernel) & (rows["score"] == score)]
-        by_depth.append(by_seed(part, "score").mean(axis=1))
-    small, deep = by_depth
-    cells = small.index.intersection(deep.index)
-    for name, scores in zip(at.depths, (small, deep), strict=True):
-        found = ranked(scores[cells], at.data.accuracy(cells))
-        about = {"setting": name, "score": NTK_SCORE, "cells": len(cells), "what": "depth"}
-        yield about | found
+    by_depth = {}
+    for name in at.depths:
+        part = at.data.rows(name)
+        part = part[part["kernel"] + "." + part["score"] == NTK_SCORE]
+        by_depth[name] = by_seed(part, "score").mean(axis=1)
+    scores = pd.concat(by_depth, axis=1, join="inner")
+    for name in at.depths:
+        about = {"setting": name, "score": NTK_SCORE, "cells": len(scores), "what": "depth"}
+        yield about | ranked(scores[name], at.data.accuracy(scores.index))
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """What few images and small networks keep of the order, and depth's part in the sign."""
-
-    def found(what: str, setting: str, score: str = NTK_SCORE) -> Interval:
-        rows = frame[(frame["what"] == what) & (frame["setting"] == setting)]
-        return Interval(*rows.set_index("score").loc[score, [*Interval._fields]])
-
-    for score, label in SCORES.items():
-        text = f"8 of 50 images keep the order by {label}"
-        yield Claim(text, "", found("agreement", "samples-8", score), Within(ENOUGH), ours=True)
+    enough, negative, positive = Within(ENOUGH), Within(high=0), Within(0)
+    asked = [
+        (f"8 of 50 images keep the order by {label}", "agreement", "samples-8", score, enough)
+        for score, label in SCORES.items()
+    ]
     text = "half the width and a third of the images keep the NTK-score's order"
-    yield Claim(text, "", found("agreement", "moderate"), Within(ENOUGH), ours=True)
-    for setting, text, rule in (
-        (
-            "signs",
-            "with one cell per stage the NTK-score's correlation is negative",
-            Within(high=0),
-        ),
-        ("space", "with five, on the same cells, it is positive", Within(0)),
-    ):
-        yield Claim(text, "", found("depth", setting), rule, ours=True)
+    asked.append((text, "agreement", "moderate", NTK_SCORE, enough))
+    text = "with one cell per stage the NTK-score's correlation is negative"
+    asked.append((text, "depth", "signs", NTK_SCORE, negative))
+    text = "with five, on the same cells, it is positive"
+    asked.append((text, "depth", "space", NTK_SCORE, positive))
+    found = frame.set_index(["what", "setting", "score"])[[*Interval._fields]]
+    for text, *place, rule in asked:
+        yield Claim(text, "", Interval(*found.loc[tuple(place)]), rule, ours=True)
 
 
 def figure(frame: pd.DataFrame) -> Figure:
     """A panel per score: agreement with full fidelity over seconds per cell, by setting."""
-    size = (2.4 * COLUMN, 1.1 * COLUMN)
-    figure, axes = plt.subplots(1, len(SCORES), figsize=size, sharex=True, sharey=True)
+    drawn, axes = panels(len(SCORES), 0.6, together=True)
     cheaper = frame[(frame["what"] == "agreement") & (frame["setting"] != "full")]
     for axis, (score, label) in zip(axes, SCORES.items(), strict=True):
         part = cheaper[cheaper["score"] == score]
         axis.axhline(ENOUGH, color="0.7", linewidth=0.8, linestyle=":")
         axis.axhline(part["between_seeds"].iloc[0], color="0.85", linewidth=2)
-        for place, (setting, row) in enumerate(part.groupby("setting")):
-            style = {"fmt": "osD^vPX<>*"[place], "markersize": 4, "elinewidth": 0.6}
-            points(axis, row["seconds"], row, label=setting, **style)
-        axis.set_xscale("log")
-        axis.set_xticks((0.2, 0.5, 1, 2, 5), ("0.2", "0.5", "1", "2", "5"))
-        axis.set_xticks([], minor=True)
-        axis.set_title(label)
+        for mark, (setting, row) in zip("osD^vPX<>*", part.groupby("setting"), strict=False):
+            points(axis, row["seconds"], row, label=setting, fmt=mark, ms=4, elinewidth=0.6)
+        axis.set(xscale="log", title=label)
+        mark_values(axis, (0.2, 0.5, 1, 2, 5))
     axes[0].set_ylabel("Spearman with full fidelity")
-    annotate(figure, axes[0], "seconds per cell, all seeds together", 5, fontsize=7)
-    return figure
+    annotate(drawn, axes[0], "seconds per cell, all seeds together", 5, fontsize=7)
+    return drawn
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,21 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells.space import Space
 from experiments.data import BENCHMARK, METRIC, METRICS, SPACE, Data, functions_of, sum_named
 from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import NOTABLE, intervals
-from experiments.plotting import (
-    COLOURS,
-    COLUMN,
-    DATASET_LABELS,
-    annotate,
-    metric_label,
-    score_label,
-)
+from experiments.plotting import DATASET_LABELS, annotate, metric_label, panels, score_label
 from experiments.recordings import PROXIES
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.frames import network_table
@@ -116,26 +108,22 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 def figure(frame: pd.DataFrame) -> Figure:
     """The leading measures: agreement over all cells, and partial agreement given the counts."""
     names, part = leading(frame)[:24], frame[frame["metric"] == METRIC]
-    panels = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
-    size = (2.4 * COLUMN, 0.6 + 0.17 * len(names))
-    figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True)
-    for axis, (column, title) in zip(axes, panels.items(), strict=True):
-        for colour, (dataset, label) in zip(COLOURS, DATASET_LABELS.items(), strict=False):
-            values = part[part["dataset"] == dataset].set_index("measure")[column].reindex(names)
-            axis.plot(values.abs(), range(len(names)), "o", color=colour, markersize=3, label=label)
-        axis.set_title(title)
-        axis.set_xlim(0, 1)
+    drawn, axes = panels(2, 1.2, together=True)
+    drawn.set_figheight(0.6 + 0.17 * len(names))
+    titles = {"spearman": "Spearman with accuracy", "beside_counts": "the same beside counts"}
+    for axis, (column, title) in zip(axes, titles.items(), strict=True):
+        values = part.pivot(index="measure", columns="dataset", values=column).abs()
+        for dataset, label in DATASET_LABELS.items():
+            axis.plot(values.loc[names, dataset], range(len(names)), "o", ms=3, label=label)
+        axis.set(title=title, xlim=(0, 1))
         axis.grid(axis="y", linewidth=0.3)
     falling = set(part.loc[part["spearman"] < 0, "measure"])
-    labels = [
-        f"{LABELS.get(name) or score_label(name)}{' (−)' if name in falling else ''}"
-        for name in names
-    ]
+    labels = [(LABELS.get(n) or score_label(n)) + " (−)" * (n in falling) for n in names]
     axes[0].set_yticks(range(len(names)), labels, fontsize=7)
     axes[0].invert_yaxis()
     text = f"size of the correlation with {metric_label(METRIC)} accuracy; (−): it is negative"
-    annotate(figure, axes[0], text, 3)
-    return figure
+    annotate(drawn, axes[0], text, 3)
+    return drawn
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:

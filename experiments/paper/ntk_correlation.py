@@ -18,6 +18,7 @@ from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import (
     NOTABLE,
     SEEDS,
+    beside,
     by_seed,
     coefficients,
     interval,
@@ -25,7 +26,7 @@ from experiments.paper.contrasts import (
     reach,
     sure_interval,
 )
-from experiments.plotting import annotate, grey_band, metric_label, points
+from experiments.plotting import annotate, grey_band, metric_label
 from experiments.recordings import FINDINGS
 from ntkscore.analysis.frames import cost_table
 
@@ -34,9 +35,7 @@ FGSM_ABOVE_PGD = "FGSM kernels correlate more than PGD kernels"
 GROWS = "the correlation grows with the metric's radius"
 PRINTED = {ABOVE_CLEAN: "above", FGSM_ABOVE_PGD: "above", GROWS: "grows"}
 BY_RADIUS = ("val_acc", "val_pgd_3_acc", "val_pgd_8_acc")
-COLOURS: dict[str, str] = dict(
-    zip(METRICS, ("black", "#56B4E9", "#0072B2", "#E69F00", "#D55E00"), strict=False)
-)
+SHADES = "black", "#56B4E9", "#0072B2", "#E69F00", "#D55E00"
 """Of the metrics: light for FGSM, blue for 3/255."""
 
 
@@ -127,46 +126,40 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
             yield Claim(f"{panel}: {what}", printed, intervals(part), Stronger(NOTABLE))
 
 
+def kernels_of(rows: pd.DataFrame) -> list[Kernel]:
+    """The kernel of each row."""
+    return [*map(Kernel._make, rows[[*Kernel._fields]].to_numpy())]
+
+
 def figure(frame: pd.DataFrame) -> Figure:
     """By kernel, coefficients with each accuracy; below, by how much they exceed the clean one's.
 
     Where a run has both attacks, those above are of kernels at images under PGD.
     """
-    panels = frame.groupby("panel", sort=False)
-    shape: dict[str, Any] = {"sharey": "row", "squeeze": False, "height_ratios": (2, 1)}
-    figure, axes = plt.subplots(2, len(panels), figsize=(7, 4), **shape)
+    rows = frame.dropna(subset="kernel").sort_values(["rho", "kernel"], kind="stable")
+    rows = rows.assign(place=[*map(str, kernels_of(rows))], label=rows["metric"].map(metric_label))
+    less = rows[(rows["what"] == "less clean") & (rows["metric"] == METRIC) & (rows["rho"] > 0)]
+    less = less.assign(label="kernel under " + less["attack"].str.upper())
+    panels = rows[rows["what"] == "spearman"].groupby("panel", sort=False)
+    shape: dict[str, Any] = {"sharex": "col", "sharey": "row", "height_ratios": (2, 1)}
+    figure, axes = plt.subplots(2, len(panels), figsize=(7, 4), squeeze=False, **shape)
     for (above, below), (panel, part) in zip(axes.T, panels, strict=True):
         convention, _, fidelity = str(panel).partition(" (")
         above.set_title(f"{convention}\n{fidelity[:-1]}\n{part['cells'].iloc[0]:,} cells")
-        part = part[part["kernel"].notna()].set_index([*Kernel._fields])
-        attacks = sorted({*part.index.unique("attack")} - {CLEAN.attack})
-        levels = sorted({Kernel("", *k[1:]) for k in part.index if k[1]})
-        metrics = [metric for metric in COLOURS if metric in set(part["metric"])]
-        kernels = [CLEAN, *(kernel._replace(attack=attacks[-1]) for kernel in levels)]
-        coefficient, less = (part[part["what"] == what] for what in ("spearman", "less clean"))
-        for shift, metric in zip(np.linspace(-0.3, 0.3, len(metrics)), metrics, strict=True):
-            style: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1}
-            style["color"] = COLOURS[metric]
-            rows = coefficient[coefficient["metric"] == metric].loc[kernels]
-            places = shift + np.arange(len(kernels))
-            points(above, places, rows, label=metric_label(metric), **style)
-        judged = coefficient.loc[[PARAMS]].query("metric == @METRIC")["value"].item()
-        above.axhline(judged, color="0.5", linestyle="--", linewidth=1, label="parameter count")
-        for shift, attack in zip((-0.12, 0.12), ("fgsm", "pgd"), strict=True):
-            if attack in attacks:
-                of = [kernel._replace(attack=attack) for kernel in levels]
-                rows = less[less["metric"] == METRIC].loc[of]
-                style |= {"color": COLOURS[METRIC], "label": f"kernel under {attack.upper()}"}
-                style["markerfacecolor"] = "white" if attack == "fgsm" else COLOURS[METRIC]
-                points(below, shift + np.arange(1, len(kernels)), rows, **style)
+        size = part[(part["kernel"] == PARAMS.kernel) & (part["metric"] == METRIC)]["value"].item()
+        above.axhline(size, color="0.5", linestyle="--", linewidth=1, label="parameter count")
+        under = less[less["panel"] == panel]
+        shown = part[part["attack"].isin([CLEAN.attack, under["attack"].max()])]
+        shown = shown[shown["kernel"] != PARAMS.kernel]
+        places = list(shown["place"].unique())
+        above.set_prop_cycle(color=SHADES)
+        below.set_prop_cycle(color=("0.5", SHADES[-1]))
+        beside(above, shown, "place", "label", places)
+        beside(below, under, "place", "label", places, 0.12)
         grey_band(below, NOTABLE)
-        for axis, labels in ((above, []), (below, list(map(str, kernels)))):
-            axis.set_xticks(range(len(kernels)), labels or [""] * len(kernels))
-            axis.set_xlim(-0.5, len(kernels) - 0.5)
     axes[0, 0].set_ylabel("Spearman with accuracy")
     axes[1, 0].set_ylabel(f"less clean,\n{metric_label(METRIC)}")
-    drawn = frame.query("what == 'less clean' and metric == @METRIC and rho > 0")
-    axes[1, 0].set_ylim(-reach(drawn), reach(drawn))
+    axes[1, 0].set_ylim(-reach(less), reach(less))
     annotate(figure, axes[0, 0], "kernel at clean images, or at ρ × 255, attacked twice: 2ρ", 6)
     axes[1, -1].legend(fontsize=6, loc="best")
     return figure
@@ -175,8 +168,7 @@ def figure(frame: pd.DataFrame) -> Figure:
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Coefficients with PGD 8/255 accuracy: a row per kernel, a column per panel."""
     part = frame[(frame["what"] == "spearman") & (frame["metric"] == METRIC)]
-    kernels = map(Kernel._make, part[[*Kernel._fields]].to_numpy())
-    names = [f"{k.attack.upper()} {k}" if k.rho else str(k) for k in kernels]
+    names = [f"{k.attack.upper()} {k}" if k.rho else str(k) for k in kernels_of(part)]
     named = part.assign(found=intervals(part), kernel=names)
     wide = named.pivot(index="kernel", columns="panel", values="found")
     return wide.loc[list(dict.fromkeys(names))].reset_index()

@@ -5,16 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, DATASET
 from experiments.frame import Claim, Study, Within, exact
-from experiments.plotting import COLOURS, COLUMN, DATASET_LABELS, metric_label
+from experiments.plotting import DATASET_LABELS, metric_label, panels
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.analysis.correlation import spearman
 
-TICKS = {1: "1", 10: "10", 100: "100", 1000: "1k"}
 WELL = Within(low=0.8)
 """The Spearman coefficients that mean that ranks correlate well."""
 
@@ -22,10 +20,7 @@ WELL = Within(low=0.8)
 def ranks(reference: pd.Series, other: pd.Series, best: int) -> list[dict[Any, Any]]:
     """Rank of every cell by two accuracies, 1 for the best, in the order of the first.
 
-    Args:
-        reference, other: the accuracies, by cell.
-        best: how many count as best; `best` and `shared` say which cells are, by the first
-            accuracy and by both.
+    Columns `best` and `shared` say which cells are among the best, by the first and by both.
     """
     both = pd.DataFrame({"reference": reference, "rank": other})
     places = both.rank(ascending=False, method="min").astype(int)
@@ -51,16 +46,11 @@ def agreements(frame: pd.DataFrame) -> pd.DataFrame:
     """Agreement with the reference, over all cells and among its best."""
     rows = []
     for name, part in frame.groupby(frame.columns[0], sort=False):
-        best = part[part["best"]]
-        rows.append(
-            {
-                "ranks by": DATASET_LABELS.get(str(name)) or metric_label(str(name)),
-                "Spearman": spearman(part["reference"], part["rank"]),
-                "among the best": spearman(best["reference"], best["rank"]),
-                "best cells": len(best),
-                "shared": int(part["shared"].sum()),
-            }
-        )
+        by, best = str(name), part[part["best"]]
+        row: dict[str, object] = {"ranks by": DATASET_LABELS.get(by) or metric_label(by)}
+        row["Spearman"] = spearman(part["reference"], part["rank"])
+        row["among the best"] = spearman(best["reference"], best["rank"])
+        rows.append(row | {"best cells": len(best), "shared": int(part["shared"].sum())})
     return pd.DataFrame(rows)
 
 
@@ -74,22 +64,12 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 def draw(frame: pd.DataFrame) -> Figure:
     """A panel per case, a dot per cell over the reference's rank, on logarithmic axes."""
     agreed = agreements(frame)
-    size = (COLUMN, 0.65 + 0.85 * COLUMN / len(agreed))
-    figure, grid = plt.subplots(
-        1, len(agreed), figsize=size, sharex=True, sharey=True, squeeze=False
-    )
-    axes = grid[0]
-    parts = frame.groupby(frame.columns[0], sort=False)
-    for axis, colour, row, (_, part) in zip(
-        axes, COLOURS, agreed.itertuples(), parts, strict=False
-    ):
-        dots = {"s": 1.5, "alpha": 0.4, "linewidths": 0, "rasterized": True}
-        axis.scatter(part["reference"], part["rank"], color=colour, **dots)
+    figure, axes = panels(len(agreed), 0.7, together=True)
+    parts = [part for _, part in frame.groupby(frame.columns[0], sort=False)]
+    for axis, row, part in zip(axes, agreed.itertuples(), parts, strict=True):
+        axis.plot(part["reference"], part["rank"], ".", ms=1, alpha=0.4, rasterized=True)
         axis.plot([1, len(part)], [1, len(part)], color="black", linewidth=0.6)
         axis.set(xscale="log", yscale="log", box_aspect=1)
-        axis.set_xticks(list(TICKS), TICKS.values(), size="small")
-        axis.set_yticks(list(TICKS), TICKS.values(), size="small")
-        axis.minorticks_off()
         axis.set_title(f"{row[1]}\nSpearman {row.Spearman:.3f}")
     by = f"rank by mean robust accuracy on {DATASET_LABELS[DATASET]} (1 is best)"
     figure.supxlabel(by, fontsize="medium")

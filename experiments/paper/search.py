@@ -1,14 +1,15 @@
 """Cells found by searches in the table, and by scores without training (Tables 2 and 7).
 
-A search looks cells up by index among all 15,625; a cell without results of its own has its
-representative's. It is an endless stream of the cells it looks up; `first_distinct` stops it at a
-budget, so that looking a cell up again costs nothing. Those of `ntkscore.run.search` take other
-steps: they evaluate several networks at a time.
+A search is an endless stream of the cells that it looks up, by index among all 15,625; a cell
+without results of its own has its representative's. `first_distinct` stops it at a budget, so that
+looking a cell up again costs nothing. Those of `ntkscore.run.search` take other steps: they
+evaluate several networks at a time.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from cells import SIZE, Cell, all_cells
 from experiments.data import BENCHMARK, DATASET, METRIC, METRICS, single_seeds, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact, near
 from experiments.paper.measures import with_counts
-from experiments.plotting import COLOURS, COLUMN, metric_label
+from experiments.plotting import COLOURS, COLUMN, metric_label, points
 from experiments.recordings import INSTANCE_LOSS
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.analysis.frames import pick_rho
@@ -54,7 +55,6 @@ ROUNDING = 0.0005 + 1e-9
 """Half a unit in the printed third digit, plus float error."""
 SURE = Within(high=1.96)
 
-
 KNAS_RUN = f"findings/{INSTANCE_LOSS}-fgsm"
 PICKS = {
     # The methods' own conventions: the norm of the kernel of the loss, images by their own
@@ -79,8 +79,8 @@ def cell_neighbours() -> np.ndarray:
     return np.array([[other.index for other in cell.neighbours()] for cell in all_cells()])
 
 
-def first_distinct(stream: Iterable[int], budget: int, patience: int = 1000) -> np.ndarray:
-    """The first `budget` distinct cells of a stream, in order of appearance, shape (budget,).
+def first_distinct(stream: Iterable[int], budget: int, patience: int = 1000) -> list[int]:
+    """The first `budget` distinct cells of a stream, in order of appearance.
 
     After `patience` repeats in a row a search counts as stuck, and the stream ends.
     """
@@ -88,10 +88,10 @@ def first_distinct(stream: Iterable[int], budget: int, patience: int = 1000) -> 
     repeats = 0
     for cell in stream:
         repeats = repeats + 1 if cell in visited else 0
-        visited.setdefault(cell)
+        visited[cell] = None
         if len(visited) >= budget or repeats >= patience:
             break
-    return np.fromiter(visited, np.intp, len(visited))
+    return list(visited)
 
 
 def random_search(
@@ -113,8 +113,6 @@ def regularised_evolution(
 ) -> Iterator[int]:
     """Mutants of the best of a tournament, drawn with replacement; the oldest dies.
 
-    The first cells alive are random.
-
     Source: Real et al. (2019), "Regularized evolution for image classifier architecture search".
     """
     alive = deque(rng.integers(len(accuracy), size=population).tolist(), maxlen=population)
@@ -122,9 +120,8 @@ def regularised_evolution(
     while True:
         drawn = np.array(alive)[rng.integers(population, size=tournament)]
         parent = drawn[np.argmax(accuracy[drawn])]
-        mutant = int(neighbours[parent, rng.integers(neighbours.shape[1])])
-        alive.append(mutant)
-        yield mutant
+        alive.append(int(neighbours[parent, rng.integers(neighbours.shape[1])]))
+        yield alive[-1]
 
 
 def local_search(
@@ -134,21 +131,18 @@ def local_search(
 
     Source: White et al. (2021), "Exploring the loss landscape in neural architecture search".
     """
+    yield (here := int(rng.integers(len(accuracy))))
     while True:
-        here = int(rng.integers(len(accuracy)))
-        yield here
-        climbing = True
-        while climbing:
-            climbing = False
-            for cell in rng.permutation(neighbours[here]).tolist():
-                yield cell
-                if accuracy[cell] > accuracy[here]:
-                    here, climbing = cell, True
-                    break
+        for cell in rng.permutation(neighbours[here]).tolist():
+            yield cell
+            if accuracy[cell] > accuracy[here]:
+                here = cell
+                break
+        else:
+            yield (here := int(rng.integers(len(accuracy))))
 
 
-Searcher = Callable[[np.ndarray, np.ndarray, np.random.Generator], Iterator[int]]
-SEARCHERS: dict[str, Searcher] = {
+SEARCHERS = {
     "regularised evolution": regularised_evolution,
     "random search": random_search,
     "local search": local_search,
@@ -159,52 +153,37 @@ def searched(
     method: str, accuracy: np.ndarray, neighbours: np.ndarray, key: Sequence[int], at: Any
 ) -> list[int]:
     """The best cell that each of many runs looks up, each with a random generator of its own."""
-    found = []
-    for run in range(at.runs):
-        rng = np.random.default_rng([at.seed, *key, run])
-        looked_up = first_distinct(SEARCHERS[method](accuracy, neighbours, rng), at.queries)
-        found.append(int(looked_up[np.argmax(accuracy[looked_up])]))
-    return found
+    own = (np.random.default_rng([at.seed, *key, run]) for run in range(at.runs))
+    streams = (SEARCHERS[method](accuracy, neighbours, rng) for rng in own)
+    return [max(first_distinct(s, at.queries), key=accuracy.__getitem__) for s in streams]
 
 
-def by_seed(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Scores, costs and counts at 8/255, joint ones at β = 0.5; a table for each seed."""
-    return [with_counts(one) for one in single_seeds(pick_rho(rows, 8 / 255))]
-
-
-def scored(scores: pd.DataFrame, name: str, first: int, accuracy: np.ndarray) -> int:
-    """The cell that scores best, or the most accurate of the first."""
-    values = sum_named(name).of(scores).dropna().sort_values(ascending=False, kind="stable")
-    cells = values.index[:first].to_numpy()
-    return int(cells[np.argmax(accuracy[cells])])
-
-
-def chosen(
-    at: Any, accuracies: dict[str, np.ndarray]
-) -> Iterator[tuple[str, str, int, list[int], Sequence[float]]]:
-    """Of each way: method, guide, accuracies looked up, the cells of its runs, printed numbers."""
+def chosen(at: Any, accuracies: pd.DataFrame) -> Iterator[tuple[str, str, int, list[int]]]:
+    """Of each way: method, guide, how many accuracies are looked up, and the cells of its runs."""
     if at.way in SEARCHERS:
         for i, guide in enumerate(at.guides):
-            key = [*SEARCHERS].index(at.way), i
-            cells = searched(at.way, accuracies[guide], cell_neighbours(), key, at)
-            yield at.way, guide, at.queries, cells, TABLE_2[guide, at.way]
+            key, accuracy = ([*SEARCHERS].index(at.way), i), accuracies[guide].to_numpy()
+            yield at.way, guide, at.queries, searched(at.way, accuracy, cell_neighbours(), key, at)
     elif at.way == SCORES:
-        tables = {name: by_seed(at.data.rows(name)) for name in ("space", KNAS_RUN)}
+        # Scores at 8/255, joint ones at β = 0.5, a table for each seed.
+        tables = {
+            run: [with_counts(one) for one in single_seeds(pick_rho(at.data.rows(run), 8 / 255))]
+            for run in ("space", KNAS_RUN)
+        }
         for method, (name, run, first) in PICKS.items():
-            cells = [scored(one, name, first, accuracies[METRIC]) for one in tables[run]]
+            scores = (sum_named(name).of(one).dropna() for one in tables[run])
+            ranked = (of.sort_values(ascending=False, kind="stable").index for of in scores)
+            cells = [int(accuracies.loc[of[:first], METRIC].idxmax()) for of in ranked]
             guide, queries = (METRIC, first) if first > 1 else ("", 0)
-            yield method, guide, queries, cells, TABLE_7.get(method, ())
+            yield method, guide, queries, cells
     elif at.way == ROWS:
-        own = np.array(at.data.table.own)
+        own = accuracies.loc[at.data.table.own, list(METRICS[:5])]
         for method, printed in TABLE_7.items():
-            pairs = zip(METRICS, printed, strict=False)
-            apart = np.max([np.abs(accuracies[metric][own] - value) for metric, value in pairs], 0)
-            order = np.argsort(apart, kind="stable")
-            cells = own[order[: np.sum(apart < at.apart)]].tolist()
-            yield method, "", len(own), cells, printed
+            apart = (own - printed).abs().max(axis=1).sort_values(kind="stable")
+            yield method, "", len(own), [int(cell) for cell in apart.index[apart < at.apart]]
     else:
         robust = table_scores(at.data.table, at.dataset)[ROBUST_MEAN]
-        yield at.way, "", len(robust), [int(robust.idxmax())], TABLE_2["", at.way]
+        yield at.way, "", len(robust), [int(robust.idxmax())]
 
 
 def standard_errors(apart: float, error: float) -> float:
@@ -225,48 +204,47 @@ def measure(at: Any) -> Iterator[dict[str, object]]:
     mean; and `errors`, how far that is from ours. Of a printed row the cells are all that have
     it, up to a distance in each of the five accuracies.
     """
-    everything = range(SIZE)
-    accuracies = {m: at.data.table.accuracies(at.dataset, m, everything) for m in METRICS}
-    for method, guide, queries, cells, known in chosen(at, accuracies):
-        named = " ".join(dict.fromkeys(Cell(cell).digits for cell in cells[:5]))
+    table = at.data.table
+    accuracies = pd.DataFrame({m: table.accuracies(at.dataset, m, range(SIZE)) for m in METRICS})
+    for method, guide, queries, cells in chosen(at, accuracies):
         way = {"method": method, "guide": guide, "queries": queries, "runs": len(cells)}
-        printed_by: dict[str, float] = dict(zip(METRICS, known, strict=False))
-        for metric, accuracy in accuracies.items():
-            found, printed = accuracy[cells], printed_by.get(metric, np.nan)
-            low, high = np.quantile(found, [0.025, 0.975])
+        way["cells"] = " ".join(dict.fromkeys(Cell(cell).digits for cell in cells[:5]))
+        known = TABLE_7.get(method) or TABLE_2.get((guide, method), ())
+        for metric, printed in zip_longest(METRICS, known, fillvalue=np.nan):
+            found = accuracies[metric].to_numpy()[cells]
             deviation = found.std(ddof=1) if len(found) > 1 else np.nan
-            error, apart = deviation / len(found) ** 0.5, abs(found.mean() - printed)
+            error = deviation / len(found) ** 0.5
+            low, high = np.quantile(found, [0.025, 0.975])
             yield way | {
-                "cells": named,
                 "metric": metric,
                 "mean": found.mean(),
                 "low": low,
                 "high": high,
                 "error": error,
                 "printed": printed,
-                "errors": standard_errors(apart, error),
+                "errors": standard_errors(abs(found.mean() - printed), error),
             }
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """Table 2 by method, the picks of Table 7, and which cells its rows are."""
     pgd = frame[frame["metric"] == METRIC]
-    for method, part in pgd[pgd["way"].isin([*SEARCHERS])].groupby("way", sort=False):
+    for method, part in pgd[pgd["way"].isin(SEARCHERS)].groupby("way", sort=False):
         text = f"{method}, three guides: standard errors from the printed means"
         shown = ", ".join(f"{value:.3f}" for value in part["printed"])
-        yield Claim(text, shown, [exact(value) for value in part["errors"]], SURE)
-    means = frame[frame["way"].isin([*SEARCHERS]) & frame["printed"].notna()]
-    text = f"Share of all {len(means)} printed means of searches so near"
-    yield Claim(text, "all", exact((means["errors"] <= SURE.high).mean()), Within(low=0.95))
-    for row in pgd[pgd["way"].isin([OPTIMUM, SCORES]) & pgd["printed"].notna()].to_dict("records"):
-        found, rule = Interval(row["mean"], row["low"], row["high"]), near(row["printed"], 0.005)
-        text = f"PGD 8/255 accuracy: {row['method']}" + ("" if row["way"] == OPTIMUM else "'s pick")
-        yield Claim(text, row["printed"], found, rule)
+        yield Claim(text, shown, [*map(exact, part["errors"])], SURE)
+    errors = frame.loc[frame["way"].isin(SEARCHERS) & frame["printed"].notna(), "errors"]
+    text = f"Share of all {len(errors)} printed means of searches so near"
+    yield Claim(text, "all", exact((errors <= SURE.high).mean()), Within(low=0.95))
+    for row in pgd[pgd["way"].isin([OPTIMUM, SCORES]) & pgd["printed"].notna()].itertuples():
+        text = f"PGD 8/255 accuracy: {row.method}" + ("" if row.way == OPTIMUM else "'s pick")
+        yield Claim(
+            text, row.printed, Interval(row.mean, row.low, row.high), near(row.printed, 0.005)
+        )
     fits = pgd[pgd["way"] == ROWS].set_index("method")["runs"]
     for names in (["NASI", "DARTS", "AdvRush"], ["KNAS"]):
         text = f"{', '.join(names)}: cells of the table that have the printed row"
-        found = [exact(fits.get(name, np.nan)) for name in names]
-        yield Claim(text, "one", found, Within(1, 1), ours=True)
+        yield Claim(text, "one", [*map(exact, fits.reindex(names))], Within(1, 1), ours=True)
     apart = np.abs(np.subtract(TABLE_7["EigenNAS"], TABLE_7["NASWOT"])).max()
     text = "EigenNAS and NASWOT: largest difference of the printed rows"
     yield Claim(text, "two methods", exact(apart), Within(low=0.001), ours=True)
@@ -274,29 +252,27 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """The cells that are chosen without a search, and those that have a printed row."""
-    shown = frame[(frame["metric"] == METRIC) & ~frame["way"].isin([*SEARCHERS])]
-    return shown[["way", "method", "cells", "mean", "printed"]].rename(
-        columns={"mean": metric_label(METRIC)}
-    )
+    shown = frame[(frame["metric"] == METRIC) & ~frame["way"].isin(SEARCHERS)]
+    shown = shown.rename(columns={"mean": metric_label(METRIC)})
+    return shown[["way", "method", "cells", metric_label(METRIC), "printed"]]
 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Searches with the 95 % interval of their mean, and picks with the range of their seeds."""
     figure, axes = plt.subplots(1, 2, figsize=(2.2 * COLUMN, 1.1 * COLUMN))
-    pgd = frame[frame["metric"] == METRIC]
+    pgd = frame[frame["metric"] == METRIC].rename(columns={"mean": "value"})
     searches, picks = (pgd[pgd["way"].isin(ways)] for ways in (SEARCHERS, [OPTIMUM, SCORES]))
     reach = SURE.high * searches["error"]
-    ends = (searches["mean"] - reach, searches["mean"] + reach), (picks["low"], picks["high"])
-    for axis, part, (low, high) in zip(axes, (searches, picks), ends, strict=True):
+    searches = searches.assign(
+        low=searches["value"] - reach,
+        high=searches["value"] + reach,
+        method=searches["method"] + ", by " + searches["guide"].map(metric_label),
+    )
+    for axis, part in zip(axes, (searches, picks), strict=True):
         places = range(len(part))
-        axis.hlines(places, low, high, color=COLOURS[0])
-        axis.plot(part["mean"], places, "o", color=COLOURS[0], markersize=4, label="ours")
+        points(axis, places, part, across=True, fmt="o", markersize=4, label="ours")
         axis.plot(part["printed"], places, "x", color=COLOURS[1], markersize=6, label="printed")
-        labels = [
-            f"{method}, by {metric_label(guide)}" if method in SEARCHERS else method
-            for method, guide in zip(part["method"], part["guide"], strict=True)
-        ]
-        axis.set_yticks(places, labels, fontsize=7)
+        axis.set_yticks(places, part["method"], fontsize=7)
         axis.invert_yaxis()
         axis.set_xlabel(f"{metric_label(METRIC)} accuracy (fraction)")
     axes[0].set_title("searches: mean of the runs")

@@ -12,7 +12,7 @@ from cells import Cell
 from cells.nasbench201.cell import NONE
 from experiments.data import BENCHMARK, DATASET, functions_of
 from experiments.frame import Claim, Interval, Study, Within
-from experiments.plotting import COLOURS, COLUMN, metric_label
+from experiments.plotting import COLOURS, COLUMN, metric_label, points
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 
 TRAININGS = 3
@@ -32,14 +32,8 @@ def seed_spread(accuracy: pd.Series, function: pd.Series, level: float, groups: 
     """The standard deviation σ of an accuracy between single training seeds, as a fraction.
 
     Cells with one function are the same network, trained anew: their accuracies, each a mean of
-    `TRAININGS`, vary by the seeds alone. The variance is pooled over the groups of such cells
-    whose mean accuracy lies nearest to a level.
-
-    Args:
-        accuracy: of every cell.
-        function: of every cell, as `functions_of` has it.
-        level: an accuracy.
-        groups: how many groups of cells.
+    `TRAININGS`, vary by the seeds alone. The variance is pooled over the groups of such cells, so
+    many of them, whose mean accuracy lies nearest to a level.
     """
     of = accuracy.groupby(function).agg(["size", "mean", "var"])
     of = of[of["size"] > 1]
@@ -94,15 +88,14 @@ def draw(frame: pd.DataFrame) -> Figure:
         style = {"color": COLOURS[i], "markersize": 3}
         above.plot(part["empty"], part["accuracy"], "o-", label=metric_label(str(metric)), **style)
         above.plot(part["empty"], part["printed"], "x", color=COLOURS[i], markersize=6)
-        shifted = part["empty"] + 0.08 * (i - 1.5)
-        below.vlines(shifted, part["least"], part["errors"], color=COLOURS[i])
-        below.plot(shifted, part["errors"], "o", **style)
+        rows = part.assign(value=part["errors"], low=part["least"], high=part["errors"])
+        points(below, part["empty"] + 0.08 * (i - 1.5), rows, fmt="o", **style)
     above.plot([], [], "x", color="black", label="printed")
     above.set(ylabel="accuracy (fraction)", ylim=(0, 0.85))
     above.legend(loc="lower left", ncols=2)
     below.axhspan(0, SURE, color="0.9", zorder=0)
     best = frame.drop_duplicates("empty")
-    below.set_xticks(best["empty"], [f"{row.empty}\n{row.best}" for row in best.itertuples()])
+    below.set_xticks(best["empty"], best["empty"].astype(str) + "\n" + best["best"])
     below.set(ylabel="printed, from our mean\n(standard errors)", ylim=(0, None))
     below.set_xlabel("empty edges of six, and the best such cell")
     return figure

@@ -1,42 +1,35 @@
 """Kernel scores of cells that were trained without attacks, given counts.
 
-Protocol, written before this study was run. What led to it had been counted once, without interval:
-under APGD-CE at 1/255 the parameter count has a Spearman coefficient of about −.04 with the older
-table's accuracies, and given eight counts the NTK-score has .21 (clean images), .23 (attacked), .24
-(attacked twice). So the study says how sure these are on this table, not that they are new.
+Protocol, written before this study was run: judged is APGD-CE at 1/255 alone, by the partial
+coefficients of the NTK-score given the eight counts of study `measures` and their squares, attacked
+less clean and attacked twice less clean, with the rule of the claims. Clean accuracy and the other
+attacks are shown, to see if one attack stands alone.
 
-1. Cells are those of the recording `space` that have the NTK-score (the kernel's Frobenius norm)
-   of all three kernels with every seed. Accuracies are the older table's on CIFAR-10.
-2. A kernel's number is the partial Spearman coefficient of its score, mean over the seeds, given
-   the eight counts of study `measures` and their squares.
-3. Judged is APGD-CE at 1/255 alone: attacked less clean, attacked twice less clean, each with the
-   interval over functions from the same resamples, widened to hold every seed's own difference.
-4. Such a claim holds if that interval is above 0 and the difference .02 or more; it is false if the
-   interval is below .02; else it is open.
-5. Clean accuracy and the other attacks at 1/255 are shown, to see if one attack stands alone.
+What led to it had been counted once, without interval: under APGD-CE at 1/255 the parameter count
+has a Spearman coefficient of about −.04 with the older table's accuracies, and given eight counts
+the NTK-score has .21 (clean images), .23 (attacked), .24 (attacked twice). So the study says how
+sure these are on this table, not that they are new.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import DATASET, KERNELS, OLDER, SPACE
 from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import (
     NOTABLE,
+    beside,
     by_seed,
     coefficients,
     interval,
     intervals,
-    partial_coefficients,
     sure_interval,
 )
 from experiments.paper.measures import HELD_EQUAL
-from experiments.plotting import COLUMN, annotate, grey_band, metric_label, points
+from experiments.plotting import annotate, grey_band, metric_label, panels
 from ntkscore.analysis.frames import cost_table
 
 JUDGED = "val_apgd_ce_1_acc"
@@ -56,7 +49,7 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     scores = by_seed(rows.astype({"kernel": str}), "kernel")
     counts = cost_table(scores.index, SPACE)
     accuracy = at.data.older.accuracies(DATASET, at.metric, [int(cell) for cell in scores.index])
-    given = partial_coefficients(scores, accuracy, counts[[*HELD_EQUAL]].to_numpy(float))
+    given = coefficients(scores, accuracy, counts[[*HELD_EQUAL]].to_numpy(float))
     sizes = pd.concat({("params", 0): counts["params"]}, axis=1)
     alone = coefficients(scores, accuracy) | coefficients(sizes, accuracy)
     for what, found in {"spearman": alone, "given counts": given}.items():
@@ -78,21 +71,18 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 def figure(frame: pd.DataFrame) -> Figure:
     """By metric: coefficients of kernels and size, those given counts, and these less the clean."""
-    figure, axes = plt.subplots(1, 3, figsize=(2.2 * COLUMN, 0.9 * COLUMN))
-    metrics = list(frame["metric"].unique())
-    kernels = {"params": "parameter count"} | LABELS
+    drawn, axes = panels(3, 0.75)
+    frame = frame.replace({"kernel": LABELS | {"params": "parameter count"}})
+    frame["metric"] = frame["metric"].map(metric_label).str.removesuffix("/255")
     for axis, (what, title) in zip(axes, TITLES.items(), strict=True):
-        for shift, (kernel, label) in zip(np.linspace(-0.2, 0.2, 4), kernels.items(), strict=True):
-            rows = frame[(frame["what"] == what) & (frame["kernel"] == kernel)]
-            places = shift + np.array([metrics.index(metric) for metric in rows["metric"]])
-            points(axis, places, rows, fmt="o", markersize=3, label=label)
+        rows = frame[frame["what"] == what]
+        beside(axis, rows, "metric", "kernel", list(frame["metric"].unique()), 0.2)
         grey_band(axis, NOTABLE if what == "less clean" else 0)
-        labels = [metric_label(metric).removesuffix("/255") for metric in metrics]
-        axis.set_xticks(range(len(metrics)), labels, rotation=40)
+        axis.tick_params(axis="x", rotation=40)
         axis.set_title(title)
     axes[0].set_ylabel("Spearman with accuracy")
-    annotate(figure, axes[0], "accuracy of cells trained without attacks; radius × 255", 4)
-    return figure
+    annotate(drawn, axes[0], "accuracy of cells trained without attacks; radius × 255", 4)
+    return drawn
 
 
 STANDARD_TRAINING = Study(

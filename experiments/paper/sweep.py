@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from experiments.data import BENCHMARK, METRIC
 from experiments.frame import Claim, Interval, Stronger, Study, Within
 from experiments.paper.contrasts import NOTABLE, SEEDS, by_seed, coefficients, reach, sure_interval
-from experiments.plotting import COLUMN, annotate, grey_band, metric_label, points, score_label
+from experiments.plotting import annotate, grey_band, metric_label, panels, points, score_label
 from experiments.recordings import JOINT_SCORES
 from ntkscore.text import format_rho
 
@@ -84,25 +84,24 @@ def figure(frame: pd.DataFrame) -> Figure:
     joint = frame[frame["rho"] > 0]
     radii = np.sort(joint["rho"].unique())
     shown = radii[np.abs(radii - 8 / 255).argmin()]
-    panels = joint.groupby("score", sort=False)
-    figure, axes = plt.subplots(
-        *(1, len(panels)), figsize=(2 * COLUMN, COLUMN), sharey=True, squeeze=False
-    )
-    colours = plt.get_cmap("viridis_r")(np.linspace(0.1, 1, len(radii)))
-    for axis, (score, part) in zip(axes[0], panels, strict=True):
+    shades = plt.get_cmap("viridis_r")(np.linspace(0.1, 1, len(radii)))
+    colours = dict(zip(radii, shades, strict=True))
+    scores = list(joint.groupby("score", sort=False))
+    drawn, axes = panels(len(scores), 0.7, together=True)
+    for axis, (score, part) in zip(axes, scores, strict=True):
         grey_band(axis, NOTABLE)
-        for colour, (rho, curve) in zip(colours, part.groupby("rho"), strict=True):
-            style = {"color": colour, "linewidth": 1}
+        for rho, curve in part.groupby("rho"):
+            style = {"color": colours[rho], "linewidth": 1}
             axis.plot(curve["beta"], curve["value"], label=f"ρ = {format_rho(rho)}", **style)
             if rho == shown:
                 points(axis, curve["beta"], curve, fmt="o", markersize=2, **style)
         axis.set_title(score_label(str(score)))
-    symbol = SYMBOLS[joint["kernel"].iloc[0]]
-    axes[0, 0].set_ylim(-reach(joint), reach(joint))
-    axes[0, 0].set_ylabel(f"Spearman of {symbol} less clean,\n{metric_label(metric)} accuracy")
+    axes[0].set_ylim(-reach(joint), reach(joint))
+    of = f"Spearman of {SYMBOLS[joint['kernel'].iloc[0]]} less clean"
+    axes[0].set_ylabel(f"{of},\n{metric_label(metric)} accuracy")
     below = f"β, weight of adversarial training ({cells:,} cells, seeds: {seeds})"
-    annotate(figure, axes[0, 0], below, 4)
-    return figure
+    annotate(drawn, axes[0], below, 4)
+    return drawn
 
 
 SWEEP = Study(

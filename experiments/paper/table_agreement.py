@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, DATASET, OLDER
 from experiments.frame import Claim, Study, Within, exact, number
-from experiments.plotting import COLUMN
+from experiments.plotting import panels
 from experiments.statistics import spearman_interval
 
 METRICS = {"Clean": "val_acc", "PGD": "val_pgd_8_acc", "FGSM": "val_fgsm_8_acc"}
@@ -55,21 +53,17 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Matrix of coefficients, with our value above the printed one in each field."""
-    names = [frame["first"].iloc[0], *frame["second"].unique()]
-    ours = np.eye(len(names))
-    figure, axis = plt.subplots(figsize=(COLUMN, 0.92 * COLUMN))
-    for row in frame.itertuples():
-        i, j = names.index(row.first), names.index(row.second)
-        ours[i, j] = ours[j, i] = row.spearman
-        for x, y in ((i, j), (j, i)):
-            colour = "white" if row.spearman < 0.5 else "black"
-            text = f"{number(row.spearman) or '–'}\n({number(row.printed)})"
-            axis.text(x, y, text, ha="center", va="center", fontsize=7, color=colour)
-    axis.imshow(ours, cmap="cividis", vmin=0, vmax=1)
-    axis.set_xticks(range(len(names)), names)
-    axis.set_yticks(range(len(names)), names)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
+    places = list(dict.fromkeys([*frame["first"], *frame["second"]]))
+    ours = frame.pivot(index="second", columns="first", values="spearman")
+    figure, (axis,) = panels(1)
+    axis.imshow(ours.reindex(index=places, columns=places), cmap="cividis", vmin=0, vmax=1)
+    for row in frame.to_dict("records"):
+        place = places.index(row["first"]), places.index(row["second"])
+        text = f"{number(row['spearman']) or '–'}\n({number(row['printed'])})"
+        colour = "white" if row["spearman"] < 0.5 else "black"
+        axis.text(*place, text, ha="center", va="center", fontsize=7, color=colour)
+    axis.set_xticks(range(len(places)), places)
+    axis.set_yticks(range(len(places)), places)
     axis.set_title("Spearman, in brackets as printed")
     return figure
 

@@ -7,7 +7,15 @@ from scipy.stats import rankdata, spearmanr
 
 from experiments.data import DATASET, Data
 from experiments.paper import PAPER, default_score
-from experiments.paper.default_score import FAR, OF_A_RUN, Means, candidates, criterion, simplest
+from experiments.paper.default_score import (
+    FAR,
+    OF_A_RUN,
+    all_sums,
+    criterion,
+    log_ranks,
+    made_of,
+    simplest,
+)
 from experiments.paper.measures import HELD_EQUAL
 from ntkscore.analysis.score_names import DEFAULT
 
@@ -25,34 +33,30 @@ def some_cells(count: int = 60) -> tuple[pd.DataFrame, np.ndarray]:
 
 def test_the_criterion_is_that_of_every_sum_by_itself() -> None:
     values, accuracy = some_cells()
-    sums = candidates(values, TERMS, most=3)
-    assert sums.members.shape == (4 + 6 + 4, 4)  # one, two or three of four
-    assert len(sums.of(TERMS[:3])) == 7
+    sums = all_sums(TERMS, most=3)
+    assert sums.shape == (4 + 6 + 4, 4)  # one, two or three of four
+    assert made_of(sums, TERMS[:3]).sum() == 7
     fold = np.arange(0, 60, 2)  # ranks are among all cells, coefficients among the fold's
     best = fold[np.argsort(-accuracy[fold])[:3]]
-    got = criterion(sums, accuracy, fold)
-    for place in range(len(sums.members)):
-        total = np.sum([np.log(rankdata(values[t])) for t in sums.name(place).split("+")], axis=0)
+    got = criterion(sums, log_ranks(values, TERMS), accuracy, fold)
+    for name, found in zip(sums.index, got, strict=True):
+        total = np.sum([np.log(rankdata(values[t])) for t in name.split("+")], axis=0)
         wanted = sum(spearmanr(total[cells], accuracy[cells])[0] for cells in (fold, best))
-        assert got[place] == pytest.approx(wanted), sums.name(place)
+        assert found == pytest.approx(wanted), name
 
 
 def test_the_simplest_sum_within_one_error_of_the_best_is_chosen() -> None:
-    values, _ = some_cells()
-    sums = candidates(values, TERMS, most=2)
-    place = {sums.name(k): k for k in range(len(sums.members))}
-    mean, error = np.zeros(len(place)), np.full(len(place), 0.5)
-    mean[place["params+field"]], error[place["params+field"]] = 1.0, 0.1
-    everything = np.arange(len(place))
-    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params+field"
-    mean[place["layers+field"]], mean[place["field"]] = 0.95, 0.91
-    assert sums.name(simplest(sums, everything, Means(mean, error))) == "field"
-    mean[place["params"]] = 0.92
-    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params"
-    mean[place["params"]] = mean[place["field"]] = 0.89  # further than the error of the best
-    assert sums.name(simplest(sums, everything, Means(mean, error))) == "params+field"
-    without = sums.of(("layers", "field"))
-    assert sums.name(simplest(sums, without, Means(mean, error))) == "field"
+    sums = all_sums(TERMS, most=2)
+    means = pd.DataFrame({"terms": sums.sum(axis=1), "mean": 0.0, "error": 0.5})
+    means.loc["params+field", ["mean", "error"]] = 1.0, 0.1
+    assert simplest(means) == "params+field"
+    means.loc[["layers+field", "field"], "mean"] = 0.95, 0.91
+    assert simplest(means) == "field"
+    means.loc["params", "mean"] = 0.92
+    assert simplest(means) == "params"
+    means.loc[["params", "field"], "mean"] = 0.89  # further than the error of the best
+    assert simplest(means) == "params+field"
+    assert simplest(means[made_of(sums, ("layers", "field"))]) == "field"
 
 
 def test_halves_that_choose_and_test_share_no_cell() -> None:

@@ -10,14 +10,7 @@ from experiments.data import DATASET, METRIC, RESAMPLES, Data, bootstrap
 from experiments.frame import Interval, Stronger
 from experiments.page import write_files
 from experiments.paper import PAPER, conventions, measures, ntk_correlation
-from experiments.paper.contrasts import (
-    NOTABLE,
-    by_seed,
-    coefficients,
-    interval,
-    partial_coefficients,
-    sure_interval,
-)
+from experiments.paper.contrasts import NOTABLE, by_seed, coefficients, interval, sure_interval
 from experiments.paper.ntk_correlation import ABOVE_CLEAN, CLEAN, FGSM_ABOVE_PGD, GROWS, Kernel
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.paired import difference, partial_spearman
@@ -63,7 +56,7 @@ def test_a_cell_that_failed_once_is_left_out() -> None:
 def test_partial_coefficients_hold_counts_equal() -> None:
     rows, accuracy = tidy()
     scores, counts = by_seed(rows, "score"), np.arange(float(len(CELLS)))[:, None] % 5
-    found = partial_coefficients(scores, accuracy, counts)
+    found = coefficients(scores, accuracy, counts)
     for name in ("good", "bad"):
         values = scores[name].mean(axis=1), *(scores[name, seed] for seed in range(3))
         wanted = [partial_spearman(one, accuracy, counts, squares=True) for one in values]

@@ -158,9 +158,9 @@ def test_first_distinct_keeps_order_and_stops_in_time() -> None:
         yield from (3, 1, 3, 2)
         raise AssertionError("asked for more than the budget")
 
-    assert search.first_distinct(stream(), 3).tolist() == [3, 1, 2]
-    assert search.first_distinct([5, 5], 3).tolist() == [5]
-    assert search.first_distinct(itertools.repeat(5), 3, patience=4).tolist() == [5]
+    assert search.first_distinct(stream(), 3) == [3, 1, 2]
+    assert search.first_distinct([5, 5], 3) == [5]
+    assert search.first_distinct(itertools.repeat(5), 3, patience=4) == [5]
 
 
 @pytest.mark.parametrize("method", search.SEARCHERS)
