@@ -10,7 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from cells import EDGES, OPERATIONS, Cell
+from cells.nasbench201 import EDGES, OPERATIONS, Cell
 from experiments.data import BENCHMARK, DATASET, OLDER
 from experiments.frame import Claim, Study, Within, exact, near
 from experiments.plotting import COLOURS, COLUMN

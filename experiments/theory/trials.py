@@ -9,7 +9,6 @@ from jaxtyping import Float
 from attacks import twice
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
-from cells.tasks import Task
 from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,
@@ -25,6 +24,7 @@ from experiments.theory.training import algorithm_1, input_gradient
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 from ntkscore.model import Model
+from ntkscore.task import Task
 
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
 """The two errors, and the kernel whose energy bounds each."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from experiments.page import entry, markdown_table
 from experiments.recordings import FULL_FIDELITY, MODERATE, Choices
 from experiments.tools.clock import prepared, seconds, spread_cells

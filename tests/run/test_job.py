@@ -15,12 +15,13 @@ import pytest
 from tiny import RESIDUAL
 
 import ntkscore
-from attacks import ATTACKS, Attack, pgd
+from attacks import Attack, pgd
 from cells.residual import Residual
 from ntkscore.cli.display import describe, input_errors
 from ntkscore.cli.ranking import _on_disk
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
 from ntkscore.results import ResultSet, result_set, store

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float, PyTree
 
 from attacks import twice
 from cells.residual.networks import ResidualSpace
-from cells.tasks import Task
 from experiments.theory.sphere import CapAttack
 from experiments.theory.training import input_gradient
 from ntkscore.model import Model
+from ntkscore.task import Task
 
 
 @lru_cache
