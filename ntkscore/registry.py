@@ -32,13 +32,21 @@ class Registry(MutableMapping[str, T]):
         self._added: dict[str, T] = {}
 
     @cached_property
-    def _declared(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+    def _declared(self) -> dict[str, list[EntryPoint]]:
+        declared: dict[str, list[EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            declared.setdefault(point.name, []).append(point)
+        return declared
 
     def __getitem__(self, name: str) -> T:
         if name in self._added:
             return self._added[name]
-        point = self._declared[name]
+        point, *others = self._declared[name]
+        if any(other.value != point.value for other in others):
+            places = ", ".join(each.value for each in (point, *others))
+            raise InputError(
+                f"expected one {name} of {self.group}, got {places}; uninstall all packages but one"
+            )
         try:
             return point.load()
         except (ImportError, AttributeError) as error:
