@@ -117,8 +117,8 @@ class Config(Named):
                 f"{size!r}; write 2 / 255 for two grey levels"
             )
         for name, value in self._attack_choices().items():
-            having = [k for k in ATTACKS if name in inspect.signature(ATTACKS[k]).parameters]
-            if self.attack not in having:
+            if name not in inspect.signature(ATTACKS[self.attack]).parameters:
+                having = [k for k in ATTACKS if name in inspect.signature(ATTACKS[k]).parameters]
                 raise InputError(
                     f"expected no {name} with {self.attack}, which has none, got {value!r}; "
                     f"leave it out, or choose the attack {' or '.join(having)}"
