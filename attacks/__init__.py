@@ -1,9 +1,9 @@
 """Attacks on images, as functions of a gradient or of logits."""
 
-from attacks.core import ATTACKS as ATTACKS
 from attacks.core import NORMS as NORMS
 from attacks.core import Attack as Attack
-from attacks.core import check_attack as check_attack
+from attacks.core import Norm as Norm
+from attacks.core import check_radius as check_radius
 from attacks.core import direction as direction
 from attacks.core import fgsm as fgsm
 from attacks.core import pgd as pgd

@@ -12,11 +12,12 @@ from functools import reduce
 from numbers import Real
 from typing import Any, Literal, get_args
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
-
-from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jax, jnp, lax
+from jax import lax
+from jax.core import Tracer
+from jaxtyping import Array, Float
 
 Images = Float[Array, "n ..."]
 """Points of any shape; images are (n, height, width, channel)."""
@@ -40,44 +41,26 @@ def check_radius(
         shape: of an image, whose opposite corners are √(pixels · channels) apart in `l2`.
 
     Raises:
-        InputError: if it is one of these.
+        ValueError: if it is one of these.
     """
     if isinstance(rho, bool) or not (isinstance(rho, Real) or hasattr(rho, "dtype")):
-        raise InputError(f"expected a number as the radius, got {rho!r}; write 8 / 255")
+        raise ValueError(f"expected a number as the radius, got {rho!r}; write 8 / 255")
     if not isinstance(rho, int | float | np.floating | np.integer):
         return
     if box is None or norm == "l2":
         if not 0 <= rho < math.inf:
-            raise InputError(f"expected a radius in {norm} of at least 0, got {rho:g}; raise it")
+            raise ValueError(f"expected a radius in {norm} of at least 0, got {rho:g}; raise it")
         # The corner of the box is reached up to rounding.
         if box and shape and rho > (largest := (box[1] - box[0]) * math.prod(shape) ** 0.5) + 1e-6:
-            raise InputError(
+            raise ValueError(
                 f"expected a radius in l2 from 0 to {largest:g}, the distance of black from white "
                 f"for images of shape {tuple(shape)}, got {rho:g}; lower it"
             )
     elif not 0 <= rho <= box[1] - box[0]:
-        raise InputError(
+        raise ValueError(
             f"expected a radius in linf from 0 to {box[1] - box[0]:g} on the pixel scale, got "
             f"{rho:g}; write 8/255 for eight grey levels"
         )
-
-
-def check_attack(
-    attack: Callable[[float], object], rho: float, shape: Sequence[int] | None = None
-) -> None:
-    """Refuse a radius that an attack does not take.
-
-    Args:
-        attack: of a radius. A function of one's own has the `norm` and the `box` that it says, else
-            those of images in `linf`.
-        rho: radius in pixel units.
-        shape: of an image, where it is known.
-
-    Raises:
-        InputError: as for `check_radius`.
-    """
-    made = attack(rho)
-    check_radius(rho, getattr(made, "norm", "linf"), getattr(made, "box", (0.0, 1.0)), shape)
 
 
 def _lengths(x: Images) -> Float[Array, "n ..."]:
@@ -141,7 +124,7 @@ class Attack:
             bounds, whose radius may be above 1.
 
     Raises:
-        InputError: if the radius is no number, negative or larger than the box, there is no step or
+        ValueError: if the radius is no number, negative or larger than the box, there is no step or
             a step backwards, or the norm is unknown.
 
     Example:
@@ -160,12 +143,12 @@ class Attack:
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
-            raise InputError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
+            raise ValueError(f"expected the norm linf or l2, got {self.norm!r}; choose one of them")
         check_radius(self.rho, self.norm, self.box)
         if self.step_size is None and self.steps >= 1:
             object.__setattr__(self, "step_size", self.rho / self.steps)
         if self.steps < 1 or (isinstance(self.step_size, Real) and not self.step_size >= 0):
-            raise InputError(
+            raise ValueError(
                 f"expected at least one step of length ≥ 0, got {self.steps} of "
                 f"{self.step_size}; PGD's usual choice is 7 steps of 2/255"
             )
@@ -183,20 +166,18 @@ class Attack:
             key: for the random start.
 
         Raises:
-            InputError: if the radius is beyond the images, or a random start has no key.
+            ValueError: if the radius is beyond the images, or a random start has no key.
         """
         check_radius(self.rho, self.norm, self.box, x.shape[1:])
         if self.random_start:
             if key is None:
-                raise InputError("expected a key for the random start, got None; pass key=…")
+                raise ValueError("expected a key for the random start, got None; pass key=…")
             z, done = self.constrain(x + self._noise(key, x), x), 0
         else:
             # At x itself, where the caller may know the gradient.
             z, done = self.step(gradient, x, x), 1
         if done == self.steps:
             return z
-        from jax.core import Tracer
-
         if isinstance(z, Tracer):  # within a function that is compiled as a whole
             return lax.fori_loop(done, self.steps, lambda _, z: self.step(gradient, z, x), z)
         return reduce(lambda z, _: self.step(gradient, z, x), range(done, self.steps), z)
@@ -278,11 +259,6 @@ def pgd(
     """
     step_size = rho / 4 if step_size is None else step_size
     return Attack(rho, steps, step_size, random_start, norm, box)
-
-
-ATTACKS: dict[str, Callable[..., Attack]] = {"fgsm": fgsm, "pgd": pgd}
-"""Attacks by name, to which users may add: functions of the radius ρ, which may be a tracer, and of
-those of `steps`, `step_size`, `random_start` and `norm` that the attack has."""
 
 
 def twice(

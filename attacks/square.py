@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
 
 from attacks.core import Images, check_radius, project
-from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jax, jnp, lax
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Query counts (per 10,000) at which the area of the squares halves."""
@@ -35,7 +36,7 @@ class SquareAttack:
     def __post_init__(self) -> None:
         check_radius(self.rho)
         if self.queries < 1:
-            raise InputError(f"expected at least one query, got {self.queries}; raise it")
+            raise ValueError(f"expected at least one query, got {self.queries}; raise it")
 
     def __call__(
         self,

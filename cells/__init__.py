@@ -1,14 +1,7 @@
-"""Architectures and their networks; the names here need no JAX."""
+"""Search spaces and their networks; the names here need no JAX."""
 
-from cells.nasbench201.canonical import canonical as canonical
-from cells.nasbench201.canonical import distinct_cells as distinct_cells
-from cells.nasbench201.cell import EDGES as EDGES
-from cells.nasbench201.cell import OPERATIONS as OPERATIONS
-from cells.nasbench201.cell import SIZE as SIZE
-from cells.nasbench201.cell import Cell as Cell
-from cells.nasbench201.cell import CellError as CellError
-from cells.nasbench201.cell import all_cells as all_cells
-from cells.options import option as option
-from cells.space import Space as Space
-from cells.tasks import Task as Task
-from ntkscore.errors import InputError as InputError
+from cells.darts.space import Darts as Darts
+from cells.nasbench201.space import NASBench201 as NASBench201
+from cells.residual.networks import Residual as Residual
+from cells.residual.networks import ResidualConvolutional as ResidualConvolutional
+from cells.wideresnet.space import WideResNet as WideResNet

@@ -10,18 +10,19 @@ import numpy as np
 
 from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.options import check_choices, check_least, option
-from cells.space import Architecture, Space
-from cells.tasks import IMAGE_CHANNELS
 from ntkscore import program_cache
 from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model, Trainable
+from ntkscore.options import check_choices, check_least, option
+from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
     from cells.passes import CellPasses
     from ntkscore.model import Passes
 
+IMAGE_CHANNELS = 3
+"""Colours of the images that networks of cells take."""
 Variables = Any
 """Weights, `params`, and the normalisations' `batch_stats`, named as flax names them."""
 STATISTICS = "batch_stats"

@@ -11,9 +11,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from ntkscore.grams import Images
+from ntkscore.space import SIDE_BY_SIDE
 
-SIDE_BY_SIDE = "side by side"
-"""Name of the axis along which networks are computed side by side."""
 Place = Int[Array, ""] | np.integer
 """A number of an architecture; of numpy, where the architecture is known when it is traced."""
 

@@ -111,15 +111,24 @@ def commands() -> str:
 
 
 def names() -> str:
-    """Every public name, from its docstring."""
+    """Every public name and the search spaces, from their docstrings."""
     import inspect
 
-    parts = ["# API", "", "Everything that `import ntkscore` offers.", ""]
-    for name in sorted(ntkscore.__all__, key=str.lower):
-        value = getattr(ntkscore, name)
-        kind = "class" if inspect.isclass(value) else "function"
-        parts += [f"## {name}", "", "```{eval-rst}", f".. auto{kind}:: ntkscore.{name}"]
-        if kind == "class":
+    import cells
+
+    spaces = [name for name, value in vars(cells).items() if inspect.isclass(value)]
+    public = [(ntkscore, name) for name in ntkscore.__all__] + [(cells, name) for name in spaces]
+    parts = [
+        "# API",
+        "",
+        "Everything that `import ntkscore` offers, and the spaces of `cells`.",
+        "",
+    ]
+    for module, name in sorted(public, key=lambda each: each[1].lower()):
+        value = getattr(module, name)
+        of = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
+        parts += [f"## {name}", "", "```{eval-rst}", f".. auto{of}:: {module.__name__}.{name}"]
+        if of == "class":
             parts.append("   :members:")
         parts += ["```", ""]
     return "\n".join(parts)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cells.darts import Darts
 from cells.nasbench201.canonical import representatives
 from cells.nasbench201.space import NASBench201
-from ntkscore.analysis.comparison import ROBUST_METRICS
+from ntkscore.analysis.comparison import ROBUST_METRICS, in_keys_of
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
 from ntkscore.data.datasets import DATASETS
@@ -161,7 +162,7 @@ class Data:
     @cached_property
     def darts(self) -> Table:
         """Tiny-RobustBench: DARTS cells, trained adversarially."""
-        return self._table(DARTS_TABLE)
+        return in_keys_of(Darts(), self._table(DARTS_TABLE))
 
     def _table(self, name: str) -> Table:
         self.check([name])

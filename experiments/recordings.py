@@ -15,8 +15,6 @@ import pandas as pd
 
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
-from cells.options import options
-from cells.space import Space
 from experiments.data import BENCHMARK, DARTS_TABLE, DATASET, KERNELS, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
@@ -28,12 +26,14 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import measures_of
 from ntkscore.measures.kernel import KERNEL
+from ntkscore.options import options
 from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run import devices
 from ntkscore.run.job import Job
 from ntkscore.run.selection import select
+from ntkscore.space import Space
 
 GRID = tuple(round(0.1 * i, 1) for i in range(11))
 """Weights β of adversarial training."""

@@ -34,13 +34,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(_PLACES)
-
-
-_HERE = Path(__file__).resolve().parents[1]
-for _name in ("attacks", "cells"):
-    _place = Path(next(iter(importlib.import_module(_name).__path__))).resolve()
-    if _place.parent != _HERE:
-        raise ImportError(
-            f"expected ntkscore's own package {_name!r} at {_HERE / _name}, got another one at "
-            f"{_place}; take that folder off the import path or rename it"
-        )

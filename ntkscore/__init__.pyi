@@ -3,12 +3,6 @@
 from attacks import fgsm as fgsm
 from attacks import pgd as pgd
 from attacks import twice as twice
-from cells import Cell as Cell
-from cells import Space as Space
-from cells import Task as Task
-from cells import option as option
-from cells.nasbench201.space import NASBench201 as NASBench201
-from cells.residual import Residual as Residual
 from ntkscore.analysis.agreement import agreement as agreement
 from ntkscore.analysis.paired import difference as difference
 from ntkscore.analysis.prediction import Predictor as Predictor
@@ -33,6 +27,7 @@ from ntkscore.data.images import load_images as load_images
 from ntkscore.data.tables import Table as Table
 from ntkscore.data.tables import load_table as load_table
 from ntkscore.errors import InputError as InputError
+from ntkscore.kernels.attacks import ATTACKS as ATTACKS
 from ntkscore.kernels.gram import ntk as ntk
 from ntkscore.kernels.joint import joint_kernel as joint_kernel
 from ntkscore.kernels.stack import stack as stack
@@ -41,7 +36,10 @@ from ntkscore.measures.kernel import add_score as add_score
 from ntkscore.measures.kernel import measure as measure
 from ntkscore.model import Activations as Activations
 from ntkscore.model import Model as Model
+from ntkscore.options import option as option
 from ntkscore.run.job import Job as Job
+from ntkscore.space import Space as Space
+from ntkscore.task import Task as Task
 from ntkscore.trace.anatomy import anatomy as anatomy
 
 __version__: str

@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attacks import ATTACKS, NORMS, Attack, check_attack
-from cells.options import Named, check_choices, option
 from ntkscore.errors import InputError
+from ntkscore.kernels.attacks import ATTACKS, NORMS, check_attack
 from ntkscore.kernels.joint import check_beta
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.lazy import Array
+from ntkscore.options import Named, check_choices, option
 from ntkscore.trace.parameters import PARAMETER_SETS
+
+if TYPE_CHECKING:
+    from attacks import Attack
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Config(Named):
         balanced: whether the classes are drawn equally often.
         output: the reading of the logits: `sum`, `trace`, `label` or `loss`.
         parameters: which parameters count: `all`, `weights` or `conv_linear`.
-        attack: a name in `attacks.ATTACKS`: `fgsm` or `pgd`.
+        attack: a name in `ntkscore.ATTACKS`: `fgsm` or `pgd`.
         rhos: radii on the pixel scale, or a single one; each is scored. At most 1 in `linf`, and
             √(pixels · channels) in `l2`.
         steps: gradient steps of PGD; None for its own number.
@@ -113,13 +116,12 @@ class Config(Named):
                 f"expected a step size above 0{' and at most 1' if most == 1 else ''}, got "
                 f"{size!r}; write 2 / 255 for two grey levels"
             )
-        parameters = {k: inspect.signature(attack).parameters for k, attack in ATTACKS.items()}
         for name, value in self._attack_choices().items():
-            if name not in parameters[self.attack]:
-                others = [attack for attack in ATTACKS if name in parameters[attack]]
+            if name not in inspect.signature(ATTACKS[self.attack]).parameters:
+                having = [k for k in ATTACKS if name in inspect.signature(ATTACKS[k]).parameters]
                 raise InputError(
                     f"expected no {name} with {self.attack}, which has none, got {value!r}; "
-                    f"leave it out, or choose the attack {' or '.join(others)}"
+                    f"leave it out, or choose the attack {' or '.join(having)}"
                 )
         self.check_radii()
 
@@ -133,7 +135,9 @@ class Config(Named):
             InputError: if there is one.
         """
         for rho in self.rhos:
-            check_attack(self.attack_at, rho, shape)
+            # Pixels are 1 apart, whatever the norm; what is larger the attack has to judge.
+            if not 0 <= rho <= 1:
+                check_attack(self.attack_at, rho, shape)
 
     def _attack_choices(self) -> dict[str, Any]:
         """Choices for the attack that differ from their defaults."""
@@ -141,7 +145,7 @@ class Config(Named):
         return {n: getattr(self, n) for n in names if getattr(self, n) != getattr(Config, n)}
 
     @property
-    def attack_at(self) -> Callable[[float | Array], Attack]:
+    def attack_at(self) -> "Callable[[float | Array], Attack]":
         """The attack as a function of its radius, which may be traced."""
         return partial(ATTACKS[self.attack], **self._attack_choices())
 

@@ -16,7 +16,7 @@ class InputError(ValueError):
     the command line prints it and exits with code 2.
 
     Example:
-        >>> from cells import Cell
+        >>> from cells.nasbench201 import Cell
         >>> try:
         ...     Cell.parse("32313")
         ... except InputError as error:

@@ -2,17 +2,18 @@
 
 JAX keeps compiled code between starts, but traces the Python code of a program again, which for one
 small network takes several times as long as its kernel. A traced program is kept here under a name
-made of everything that it depends on: the source of these packages, the versions of the libraries,
+made of everything that it depends on: the source of this package and of those with spaces and
+attacks, the versions of all libraries,
 JAX's own settings, what is scored and how, and the shapes of the arrays.
 """
 
 import dataclasses
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import lru_cache, partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -20,9 +21,7 @@ from typing import Any
 
 from ntkscore.lazy import PyTree, jax
 from ntkscore.platforms import is_foreign
-
-OURS = ("attacks", "cells", "ntkscore")
-LIBRARIES = ("jax", "jaxlib", "flax", "optax")
+from ntkscore.registry import packages
 
 _folder: Path | None = None
 
@@ -119,7 +118,8 @@ def _name(described: Any, function: Callable[..., Any]) -> str:
     own = function.__module__, function.__qualname__, _instructions(function.__code__)
     # A setting may have another value in this thread than for the whole process.
     settings = {k: str(getattr(jax.config, k, v)) for k, v in jax.config.values.items()}
-    versions = [version(library) for library in LIBRARIES]
+    # Also what the packages of spaces and attacks import.
+    versions = sorted(i.name for path in sys.path for i in Path(path).glob("*-info"))
     everything = (_source(), versions, settings, jax.default_backend(), own, _plain(described))
     return hashlib.sha256(repr(everything).encode()).hexdigest()
 
@@ -137,7 +137,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     kind = value if isinstance(value, FunctionType) else type(value)
-    if kind.__module__.split(".")[0] in OURS and "<" not in kind.__qualname__:
+    if kind.__module__.split(".")[0] in packages() and "<" not in kind.__qualname__:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if kind is value:
             return name
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 def _source() -> str:
     """A digest of every module of these packages."""
     digest = hashlib.sha256()
-    for package in OURS:
+    for package in packages():
         spec = find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
             for file in sorted(Path(folder).rglob("*.py")):

@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import pkgutil
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -10,30 +9,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import cells
-from cells.options import options
-from cells.space import Space
-from cells.tasks import Task
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
+from ntkscore.options import options
+from ntkscore.registry import SPACES_GROUP, Registry
+from ntkscore.space import Space
+from ntkscore.task import Task
 
 if TYPE_CHECKING:
     from ntkscore.results.result_set import ResultSet
 
 
-def _spaces_in(module: ModuleType) -> list[type[Space]]:
-    """The search spaces that a module defines or imports, in the order of their class names."""
-    classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
-    return [cls for cls in classes if issubclass(cls, Space) and not inspect.isabstract(cls)]
+SPACES: Registry[type[Space]] = Registry(SPACES_GROUP)
+"""The search spaces of installed packages, by name."""
+DEFAULT = "nasbench201"
+"""Name of the space that is meant where none is named."""
 
 
-SPACES: dict[str, type[Space]] = {
-    space.name: space
-    for package in pkgutil.iter_modules(cells.__path__)
-    if package.ispkg
-    for space in _spaces_in(importlib.import_module(f"cells.{package.name}"))
-}
-"""The search spaces of the packages in `cells`, by name."""
+def default_space() -> Space:
+    """The space that is meant where none is named, with its own defaults."""
+    return space_class(DEFAULT)()
 
 
 def space_class(name: str) -> type[Space]:
@@ -46,7 +41,13 @@ def space_class(name: str) -> type[Space]:
         InputError: if there is no such space.
     """
     if name in SPACES:
-        return SPACES[name]
+        cls = SPACES[name]
+        if not (isinstance(cls, type) and issubclass(cls, Space) and cls.name == name):
+            raise InputError(
+                f"expected a class that inherits from ntkscore.Space, named {name!r} as the entry "
+                f"point of {SPACES_GROUP} is, got {cls!r}; correct the package that has it"
+            )
+        return cls
     # A path may have colons of its own.
     file, _, wanted = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
     path = Path(file or name).expanduser()
@@ -54,19 +55,17 @@ def space_class(name: str) -> type[Space]:
         raise InputError(f"expected a Python file at {path}, got no such file; check the path")
     if path.suffix != ".py":
         raise InputError(
-            f"expected a space: {', '.join(SPACES)}, or a Python file that defines one, got "
-            f"{name!r}; choose one of these"
+            f"expected a space: {', '.join(SPACES) or 'none is installed'}, or a Python file that "
+            f"defines one, got {name!r}; choose one of these"
         )
     module = _executed(path.resolve(), path.stat().st_mtime_ns)
-    module_name = module.__name__
-    found = _spaces_in(module)
-    classes = {cls.__name__: cls for cls in found if cls.__module__ == module_name}
+    own = [cls for cls in vars(module).values() if _is_space_of(cls, module)]
+    classes = {cls.__name__: cls for cls in own if not inspect.isabstract(cls)}
     if not wanted and len(classes) == 1:
         (wanted,) = classes
     if wanted not in classes:
-        for cls in vars(module).values():
-            own = inspect.isabstract(cls) and cls.__module__ == module_name
-            if own and issubclass(cls, Space):
+        for cls in own:
+            if inspect.isabstract(cls):
                 raise InputError(
                     f"expected the space {cls.__name__} in {path} with the methods "
                     f"{', '.join(sorted(cls.__abstractmethods__))}, got none of them; write them"
@@ -82,6 +81,13 @@ def space_class(name: str) -> type[Space]:
             f"none; add a line such as name = {path.stem!r}"
         )
     return classes[wanted]
+
+
+def _is_space_of(value: object, module: ModuleType) -> bool:
+    """Whether a value is a search space that a module defines."""
+    return (
+        isinstance(value, type) and issubclass(value, Space) and value.__module__ == module.__name__
+    )
 
 
 @lru_cache
@@ -119,7 +125,8 @@ def recorded_space(
     if cls is not None and cls.name != name:
         given = f"--space {name}" if name in SPACES else "the file that defines it"
         raise InputError(f"expected the space {name}, as in the run, got {cls.name}; give {given}")
-    cls = cls or SPACES.get(str(name))
+    if cls is None and name in SPACES:
+        cls = space_class(str(name))
     if cls is None:
         raise InputError(
             f"expected a known space in {place}, got {name}; name the Python file that defines it "

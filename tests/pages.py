@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cells import Residual
 from cells.nasbench201.space import NASBench201
-from ntkscore import Residual, Table
+from ntkscore import Table
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
 from ntkscore.results import ResultSet

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from ntkscore.verify.parity import Reference, load_parity, space_of
 
 import ntkscore
 from ntkscore import bridges
 from ntkscore.errors import InputError
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.verify.parity import Reference, load_parity, space_of
 
 POINTS = np.random.default_rng(0).uniform(size=(3, 32, 32, 3))
 """Images, pixels in [0, 1]."""

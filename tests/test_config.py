@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import ATTACKS, Attack, fgsm
+from attacks import Attack, fgsm
 from cells.residual import Residual
-from cells.tasks import Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.kernels.attacks import ATTACKS
+from ntkscore.task import Task
 from ntkscore.text import format_rho, parse_fraction
 
 

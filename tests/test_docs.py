@@ -15,9 +15,9 @@ import yaml
 from tiny import invoke
 from typer.main import get_command
 
-from attacks import ATTACKS
 from experiments.data import Data
 from ntkscore.cli import app_for
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.measures import MEASURES
 from ntkscore.measures.declaration import NETWORK, measures_of

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny import RESIDUAL, SPACE
 
+import cells
 import ntkscore
 from cells import cell_space
 from ntkscore import program_cache
@@ -88,7 +89,7 @@ def test_other_source_has_another_name(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_not_ours_is_traced_anew(folder: Path) -> None:
-    class Mine(ntkscore.NASBench201):
+    class Mine(cells.NASBench201):
         pass
 
     for described in (Mine(), lambda x: x, jnp.tanh, np.ones(2)):
@@ -119,7 +120,7 @@ def test_scores_are_the_same_to_the_last_bit(folder: Path, monkeypatch: pytest.M
     config = Config(attack="pgd", random_start=True, x64=True)
     images, labels = np.random.default_rng(0).random((4, 8, 8, 3)), np.array([0, 1, 2, 0])
     task = ntkscore.Task((8, 8, 3), 3)
-    space = ntkscore.NASBench201(task=task, channels=2, cells_per_stage=1)
+    space = cells.NASBench201(task=task, channels=2, cells_per_stage=1)
 
     def rows() -> np.ndarray:
         forget()

@@ -8,6 +8,7 @@ and shift, poolings have none, and there is no auxiliary head.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cells.cell_space import IMAGE_CHANNELS
 from cells.darts.genotype import (
     AVG_POOL,
     DIL_3,
@@ -21,7 +22,6 @@ from cells.darts.genotype import (
     TARGETS,
     Genotype,
 )
-from cells.tasks import IMAGE_CHANNELS
 
 STEM = 3
 """Channels of the stem, by the channels of the first cells' nodes."""

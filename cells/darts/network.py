@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from cells import layers
+from cells.cell_space import IMAGE_CHANNELS
 from cells.darts.counts import DILATED, SEPARABLE, STEM
 from cells.darts.genotype import (
     AVG_POOL,
@@ -32,7 +33,6 @@ from cells.darts.genotype import (
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import Outputs, Rules, Visited, Weights, back_conv_norm, back_relu
-from cells.tasks import IMAGE_CHANNELS
 from cells.visitors import Visitor
 from ntkscore.grams import Images
 

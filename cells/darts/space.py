@@ -20,13 +20,14 @@ from cells.darts.canonical import canonical
 from cells.darts.genotype import DIL_5, SEP_3, SEP_5, TARGETS, Genotype, Genotypes
 from cells.darts.published import PUBLISHED
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.options import option
 from ntkscore.lazy import Array, Lazy
+from ntkscore.options import option
 
 if TYPE_CHECKING:
     from cells import rules
-    from cells.darts import forward, network, passes
+    from cells.darts import drawing, forward, network, passes
 else:  # These import JAX.
+    drawing = Lazy("cells.darts.drawing")
     forward = Lazy("cells.darts.forward")
     network = Lazy("cells.darts.network")
     passes = Lazy("cells.darts.passes")
@@ -134,6 +135,10 @@ class Darts(CellSpace):
             for convolution in (SEP_5, SEP_3, DIL_5)
             for operation, _ in architecture.normal
         )
+
+    def graphs(self, architecture: Genotype) -> "tuple[drawing.Graph, ...]":
+        """The normal cell and the reduction cell."""
+        return drawing.graphs_of(architecture)
 
     def memory(self, shape: Hashable, points: int, width: int) -> int | None:
         """Bytes for one network, estimated from the residuals of its passes; None by batches."""

@@ -14,8 +14,9 @@ from functools import lru_cache
 from numbers import Integral, Number
 from typing import Any
 
-from cells.tasks import IMAGE_CHANNELS
+from cells.cell_space import IMAGE_CHANNELS
 from ntkscore.errors import InputError
+from ntkscore.names import DIGITS, INDICES
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NONE, SKIP, CONV_1X1, CONV_3X3, AVG_POOL = range(5)
@@ -245,12 +246,6 @@ def refuse_operations(names: Sequence[Any]) -> None:
         f"(Identity, Zero, 3x3, 1x1, pool), '{''.join(digits)}' for digits in this library's, and "
         "no index twice"
     )
-
-
-DIGITS = "digits"
-"""Heading of a column of six digits."""
-INDICES = ("cell", "cells", "index", "indices", "idx", "arch_index")
-"""Headings of a column of indices."""
 
 
 def names_in_column(names: Sequence[Any], heading: str = "") -> list[Any]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, OPERATIONS, Cell, CellError
 from cells.nasbench201.network import STATISTICS, Network, abstract_variables, fresh_variables
+from ntkscore.errors import UNREADABLE, InputError
 
 Params = dict[str, Any]
 IGNORED = ("running_mean", "running_var", "num_batches_tracked")
@@ -156,6 +157,24 @@ def write_state_dict(
             leaf: Any = reduce(getitem, path, variables[collection])
             state[name] = _to_torch(np.asarray(leaf if place is None else leaf[place]))
     return state
+
+
+def load_state_dict(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a state dict in an `.npz` file, or in one that PyTorch wrote.
+
+    Raises:
+        InputError: if the file holds none.
+    """
+    if path.suffix != ".npz":
+        return load_pth(path)
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except UNREADABLE as error:
+        raise InputError(
+            f"expected a state dict in {path}, but reading it failed ({error}); write it with "
+            "numpy.savez"
+        ) from error
 
 
 def load_pth(path: str | Path) -> dict[str, np.ndarray]:

@@ -16,12 +16,11 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from cells import layers
-from cells.cell_space import STATISTICS
+from cells.cell_space import IMAGE_CHANNELS, STATISTICS
 from cells.initializers import INITIALIZERS, bias_init
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.normalization import NORMALIZATIONS
 from cells.rules import Outputs, Rules, Statistics, Weights
-from cells.tasks import IMAGE_CHANNELS
 from ntkscore.grams import Images
 
 DTYPE = jnp.float32

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ from cells.cell_space import (
     channels_option,
     init_option,
 )
-from cells.names import names_of
 from cells.nasbench201 import paths
 from cells.nasbench201.canonical import canonical, distinct_cells
 from cells.nasbench201.cell import (
@@ -28,15 +28,19 @@ from cells.nasbench201.cell import (
     refuse_operations,
 )
 from cells.normalization import NORMALIZATIONS, measure_each
-from cells.options import option
 from ntkscore.lazy import Array, Lazy
+from ntkscore.names import names_of
+from ntkscore.options import option
 
 if TYPE_CHECKING:
     from cells import rules
-    from cells.nasbench201 import forward, network, passes, training
+    from cells.nasbench201 import checkpoints, drawing, forward, network, parity, passes, training
 else:  # These import JAX and flax.
+    checkpoints = Lazy("cells.nasbench201.checkpoints")
+    drawing = Lazy("cells.nasbench201.drawing")
     forward = Lazy("cells.nasbench201.forward")
     network = Lazy("cells.nasbench201.network")
+    parity = Lazy("cells.nasbench201.parity")
     passes = Lazy("cells.nasbench201.passes")
     rules = Lazy("cells.rules")
     training = Lazy("cells.nasbench201.training")
@@ -167,6 +171,29 @@ class NASBench201(CellSpace):
         """A known cell's logits and new statistics."""
         known = forward.CellRules.of(self.flax_network, self.encode(architecture))
         return partial(rules.trained_logits, forward.run, training.Training, known)
+
+    def read_weights(self, path: Path, architecture: Cell) -> tuple[Any, Any]:
+        """Trained weights and running statistics from a state dict (.npz, .pth)."""
+        state, network = checkpoints.load_state_dict(path), self.flax_network
+        variables = checkpoints.read_state_dict(state, architecture, network, running=True)
+        return variables["params"], variables[STATISTICS]
+
+    def write_weights(self, path: Path, architecture: Cell, params: Any, statistics: Any) -> None:
+        """Write weights and running statistics under the benchmark's names in PyTorch (.npz)."""
+        variables = {"params": params, STATISTICS: statistics}
+        state: Any = checkpoints.write_state_dict(
+            variables, architecture, self.flax_network, running=True
+        )
+        np.savez(path, **state)
+
+    @classmethod
+    def reference(cls, path: Path) -> "Callable[[Any], parity.Reference]":
+        """The reference values of a parity file."""
+        return partial(parity.Reference.of, parity.load_parity(path))
+
+    def graphs(self, architecture: Cell) -> "tuple[drawing.Graph, ...]":
+        """The cell."""
+        return (drawing.graph_of(architecture),)
 
     def memory(self, shape: Any, points: int, width: int) -> int:
         """Bytes for one network, estimated from the residuals of its passes."""

@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from cells.options import check_choices, check_least, option
 from cells.residual.activations import ACTIVATIONS
-from cells.space import Space
 from ntkscore.errors import InputError
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.model import Model
+from ntkscore.options import check_choices, check_least, option
+from ntkscore.space import Space
 
 SCALINGS = ("width", "literal")
 OUTPUT_SCALES = ("literal", "sqrt_width")

@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from cells.cell_space import STATISTICS, Variables
+from cells.cell_space import IMAGE_CHANNELS, STATISTICS, Variables
 from cells.initializers import INITIALIZERS, bias_init
 from cells.layers import unmeasured, untrained_norm
 from cells.rules import NetworkRules, Weights
-from cells.tasks import IMAGE_CHANNELS
 from cells.wideresnet.stages import Block
 from ntkscore.grams import Images
 

@@ -14,9 +14,9 @@ from cells.cell_space import (
     bn_option,
     init_option,
 )
-from cells.options import option
 from cells.wideresnet.stages import STAGES, Stages
 from ntkscore.lazy import Array, Lazy, jax
+from ntkscore.options import option
 
 if TYPE_CHECKING:
     from cells import rules

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cells.tasks import IMAGE_CHANNELS
+from cells.cell_space import IMAGE_CHANNELS
 from ntkscore.errors import InputError
 
 STAGES = 3

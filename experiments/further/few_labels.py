@@ -29,7 +29,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from experiments.data import BENCHMARK, DATASET, METRIC, OLDER, functions_of, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact
 from experiments.paper import default_score

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cells.space import Space
 from experiments.data import BENCHMARK, METRIC, METRICS, SPACE, Data, functions_of, sum_named
 from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import NOTABLE, intervals
@@ -24,6 +23,7 @@ from ntkscore.analysis.paired import difference, partial_spearman
 from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import direction_of
+from ntkscore.space import Space
 
 RECORDINGS = ("space", *PROXIES)
 """Recordings of the same networks: measures beside the kernels, and those with other passes."""

@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cells import SIZE, Cell, all_cells
+from cells.nasbench201 import SIZE, Cell, all_cells
 from experiments.data import BENCHMARK, DATASET, METRIC, METRICS, single_seeds, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact, near
 from experiments.paper.measures import with_counts

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from cells.nasbench201.cell import NONE
 from experiments.data import BENCHMARK, DATASET, functions_of
 from experiments.frame import Claim, Interval, Study, Within

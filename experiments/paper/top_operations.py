@@ -8,12 +8,13 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cells import OPERATIONS, Cell
+from cells.nasbench201 import OPERATIONS, Cell
+from cells.nasbench201.drawing import graph_of
 from experiments.data import BENCHMARK, DATASET, OLDER
 from experiments.frame import Claim, Study, Within, exact, near
 from experiments.plotting import COLUMN
 from ntkscore.analysis.comparison import ROBUST_MEAN, ROBUST_METRICS
-from ntkscore.explore.graphs import draw, graphs_of
+from ntkscore.explore.graphs import draw
 
 FIGURES = {"adversarial": "Figure 4", "without attacks": "Figure 8"}
 """The paper's figures, by how the networks were trained."""
@@ -76,7 +77,7 @@ def figure(frame: pd.DataFrame) -> Figure:
     for (above, below), (training, part) in zip(axes.T, parts, strict=True):
         most = commonest(part)
         digits = "".join(str(OPERATIONS.index(operation)) for operation in most["operation"])
-        (graph,) = graphs_of(Cell.from_digits(digits))
+        graph = graph_of(Cell.from_digits(digits))
         edges = zip(graph.edges, most["count"], strict=True)
         named = tuple(e._replace(label=f"{e.label or 'none'}: {count}") for e, count in edges)
         title = f"training: {training} ({FIGURES[str(training)]})"

@@ -8,7 +8,6 @@ from jaxtyping import Float
 
 from cells.residual import ACTIVATIONS
 from cells.residual.networks import ResidualSpace, Skips
-from cells.tasks import Task
 from experiments.theory.energies import (
     eigen_term,
     label_energy_binary,
@@ -23,6 +22,7 @@ from experiments.theory.tasks import Points, on_sphere
 from experiments.theory.training import algorithm_1, attacked_stack
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
+from ntkscore.task import Task
 
 ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
 """The two errors, and the kernel whose energy bounds each."""

@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 import typer
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from cells.nasbench201.checkpoints import write_state_dict
 from cells.nasbench201.space import NASBench201
-from cells.space import Space
 from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, SMALL, Choices
 from experiments.tools.clock import (
@@ -41,6 +40,7 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate
 from ntkscore.model import Model
 from ntkscore.run.scorer import Batch
+from ntkscore.space import Space
 
 TURNS = 7
 """Runs of the clean kernel and of PyTorch's, in turns; the shortest of each counts, since whatever

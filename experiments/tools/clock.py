@@ -17,15 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cells import Cell, distinct_cells
+from cells.nasbench201 import Cell, distinct_cells
 from cells.nasbench201.space import NASBench201
-from cells.space import Space
 from experiments.recordings import Choices, Recording
 from ntkscore import draw_images, load_images
 from ntkscore.config import Config
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options, plan
 from ntkscore.run.scorer import Batch, Scorer
+from ntkscore.space import Space
 
 
 def prepared(choices: Choices, device: Any = None) -> tuple[NASBench201, Scorer, Batch]:

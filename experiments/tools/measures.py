@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, MODERATE, Choices
 from experiments.tools.benchmark import clean_kernel

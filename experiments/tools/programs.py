@@ -11,7 +11,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from cells.space import Space
 from cells.wideresnet import WideResNet
 from experiments.recordings import FULL_FIDELITY, SMALL, Choices, Recording
 from experiments.tools.networks import NETWORKS, images_of, of_linen
@@ -19,6 +18,7 @@ from ntkscore.config import Config
 from ntkscore.run.devices import GROUPS_PER_CALL, Plan
 from ntkscore.run.fits import trace_network
 from ntkscore.run.scorer import Scorer
+from ntkscore.space import Space
 from ntkscore.training.fit import compiled_step, untrained
 from ntkscore.training.recipe import Recipe
 

@@ -15,7 +15,7 @@ import torch  # type: ignore[import-not-found]
 from torch import nn  # type: ignore[import-not-found]
 from torch.func import functional_call, grad, vmap  # type: ignore[import-not-found]
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from cells.nasbench201.cell import EDGES, OPERATIONS
 
 

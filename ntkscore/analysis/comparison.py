@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from cells.space import Space
 from ntkscore.analysis.frames import pick_rho, score_table
 from ntkscore.data.datasets import DATASETS, dataset_name
 from ntkscore.data.tables import Table, load_table
 from ntkscore.paths import results_path
 from ntkscore.results import RUN, ResultSet
+from ntkscore.space import Space
 
 log = logging.getLogger("ntkscore")
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from cells.space import Space
 from ntkscore.analysis.score_names import ScoreName, ScoreSum, cost_names, default_sum
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import NOT_GIVEN
 from ntkscore.measures.forward import LOSS
+from ntkscore.space import Space
 from ntkscore.text import format_rho
 
 

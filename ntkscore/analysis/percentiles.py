@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cells.space import Space
 from ntkscore.analysis.frames import default_of, network_table, pick_rho
 from ntkscore.analysis.score_names import ROUNDING, ScoreSum, below
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet, differences, leaves
 from ntkscore.results.rows import FUNCTIONS
+from ntkscore.space import Space
 
 SHIPPED = Path(__file__).parents[1] / "references"
 """The result directories that come with the package, with the terms of the default score."""

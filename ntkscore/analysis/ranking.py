@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cells.space import Space
 from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import Population
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum
+from ntkscore.space import Space
 
 LOG_RANKS = "sum of log-ranks"
 PERCENTILE = "percentile"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cells.space import COSTS, Architecture, Space
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.measures import MEASURES
 from ntkscore.measures.declaration import PLACES, direction_of, measures_at
+from ntkscore.space import COSTS, Architecture, Space
 
 if TYPE_CHECKING:
     import pandas

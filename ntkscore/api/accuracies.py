@@ -6,8 +6,6 @@ from os import PathLike
 
 import pandas as pd
 
-from cells.nasbench201.space import NASBench201
-from cells.space import Architecture, Space
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.comparison import in_keys_of, keys_of, scores_of, trained_on
 from ntkscore.analysis.correlation import FEWEST
@@ -19,6 +17,8 @@ from ntkscore.data.datasets import dataset_name
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.measures.declaration import direction_of
+from ntkscore.space import Architecture, Space
+from ntkscore.spaces import default_space
 
 
 def correlate(
@@ -62,7 +62,7 @@ def correlate(
     scores = scores_of(source, dataset, rho)
     if not isinstance(source, pd.DataFrame):
         space = space or space_in(source)
-    space = space or NASBench201()
+    space = space or default_space()
     table = in_keys_of(space, table, dataset)
     names = list(scores.index)
     keys, _ = keys_of(space, names, str(scores.index.name or ""))
@@ -123,7 +123,7 @@ def lookup(
         table: with the accuracies, or its path.
         dataset: only this one; all of the table's if left out.
         seed: of one training; their mean if left out.
-        space: where the architectures come from; `NASBench201()` if left out.
+        space: where the architectures come from; NAS-Bench-201 if left out.
 
     Returns:
         A row per architecture and data set, a column per metric.
@@ -137,7 +137,7 @@ def lookup(
         >>> lookup("323133", table)["val_acc"].item()
         0.79
     """
-    space = space or NASBench201()
+    space = space or default_space()
     table = in_keys_of(space, table, dataset)
     datasets = table.datasets if dataset is None else (dataset_name(dataset),)
     rows = []

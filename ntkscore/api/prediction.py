@@ -8,8 +8,6 @@ from os import PathLike
 import numpy as np
 import pandas as pd
 
-from cells.nasbench201.space import NASBench201
-from cells.space import Space
 from ntkscore.analysis import comparison
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
@@ -17,7 +15,8 @@ from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
-from ntkscore.spaces import known_space
+from ntkscore.space import Space
+from ntkscore.spaces import default_space, known_space
 
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
@@ -56,7 +55,7 @@ class Campaign:
         if not isinstance(source, pd.DataFrame) and (run := ResultSet.find(source)):
             space = space or known_space(run)
             dataset = dataset or str(run.configuration["dataset"])
-        space, dataset = space or NASBench201(), dataset or DATASET
+        space, dataset = space or default_space(), dataset or DATASET
         # Before the scores, which take seconds to read.
         known = None if accuracies is None else _known(accuracies, metric, dataset, space)
         scores = comparison.scores_of(source, dataset, rho)

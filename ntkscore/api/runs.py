@@ -6,7 +6,6 @@ from os import PathLike
 import numpy as np
 import pandas as pd
 
-from cells.space import Architecture, Space
 from ntkscore.analysis.frames import network_table, pick_rho
 from ntkscore.analysis.percentiles import shipped_population
 from ntkscore.analysis.ranking import Ranking
@@ -22,6 +21,7 @@ from ntkscore.run.engine import Progress
 from ntkscore.run.job import Job, Step
 from ntkscore.run.search import Method, check
 from ntkscore.run.selection import select
+from ntkscore.space import Architecture, Space
 from ntkscore.spaces import known_space
 
 
@@ -51,7 +51,7 @@ def rank(
         data: images to draw from, or their name.
         out: the result directory, or a URL of object storage such as `s3://bucket/run`.
         config: how to score; `Config()` if left out.
-        space: where the architectures come from; `NASBench201()` if left out.
+        space: where the architectures come from; NAS-Bench-201 if left out.
         seeds: how many, counted from 0, or which; each draws its own images and weights.
         by: a score, or several joined by `+`; the default sum if left out. Of several radii the
             config's first counts.
@@ -70,7 +70,7 @@ def rank(
 
     Example:
         >>> import tempfile
-        >>> from ntkscore import Residual
+        >>> from cells import Residual
         >>> space = Residual(depth=3, width=8)
         >>> with tempfile.TemporaryDirectory() as out:
         ...     ranked = rank("all", "synthetic", out, Config(samples=4), space=space)
@@ -108,7 +108,7 @@ def search(
         data: images to draw from, or their name.
         out: the result directory, or a URL of object storage such as `s3://bucket/run`.
         config: how to score; `Config()` if left out. Of several radii the first counts.
-        space: what is searched; `NASBench201()` if left out.
+        space: what is searched; NAS-Bench-201 if left out.
         method: `local`, which moves to the best neighbour and restarts where none is better, or
             `evolution`, regularised; or a search of your own (`ntkscore.run.search.visit`).
         budget: networks to visit.
@@ -130,7 +130,7 @@ def search(
 
     Example:
         >>> import tempfile
-        >>> from ntkscore import Residual
+        >>> from cells import Residual
         >>> space, config = Residual(depth=5, width=8), Config(samples=4)
         >>> with tempfile.TemporaryDirectory() as out:
         ...     ranked = search("synthetic", out, config, space=space, budget=6)
@@ -241,7 +241,7 @@ def percentiles(
         rows: from `score`, or of a run, of any number of networks and seeds.
         data: the images that were drawn from.
         config: how they were scored; `Config()` if left out. Of several radii the first counts.
-        space: where the networks come from; `NASBench201()` if left out.
+        space: where the networks come from; NAS-Bench-201 if left out.
         by: a score, or several joined by `+`; the default sum if left out.
         reference: a run over the whole space that was scored in the same way; if left out, one
             that comes with the package.
@@ -253,7 +253,8 @@ def percentiles(
         InputError: if rows or reference were scored in another way, or none in the package fits.
 
     Example:
-        >>> from ntkscore import NASBench201, load_images
+        >>> from cells import NASBench201
+        >>> from ntkscore import load_images
         >>> from ntkscore.analysis.percentiles import SHIPPED
         >>> rows = open_results(SHIPPED / "small-synthetic").read().query("seed == 0")
         >>> data, space = load_images("synthetic"), NASBench201(channels=8, cells_per_stage=1)

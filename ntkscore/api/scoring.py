@@ -9,9 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from cells.nasbench201.space import NASBench201
-from cells.space import Architecture, Space
-from cells.tasks import Task
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.checks import (
@@ -30,6 +27,9 @@ from ntkscore.run import devices
 from ntkscore.run.engine import by_shape
 from ntkscore.run.job import choices_of
 from ntkscore.run.scorer import Pending, Scorer, dtype_of, kernels, precision
+from ntkscore.space import Architecture, Space
+from ntkscore.spaces import default_space
+from ntkscore.task import Task
 
 ALIKE = 1e-3
 """Relative spread over the images, of a kernel or of logits, below which they hardly differ."""
@@ -69,7 +69,7 @@ def score(
         images: (N, height, width, colours), pixels in [0, 1].
         labels: (N,) classes.
         config: how to score; `Config()` if left out. All the images are used.
-        space: where the architectures come from; `NASBench201()` if left out.
+        space: where the architectures come from; NAS-Bench-201 if left out.
         seed: of the weights and of the attack's random start.
         mean, std: the normaliser by colour, pixel scale [0, 1], so 125.3 is 125.3/255; it is the
             network's first layer.
@@ -86,6 +86,7 @@ def score(
         InputError: if an architecture is none, or images, labels or normaliser do not fit.
 
     Example:
+        >>> from cells import NASBench201
         >>> rng = np.random.default_rng(0)
         >>> images, labels = rng.uniform(size=(4, 8, 8, 3)), np.arange(4) % 2
         >>> space = NASBench201(channels=2, cells_per_stage=1)
@@ -103,7 +104,7 @@ def score(
     check_classes(classes)
     check_labels(labels, len(images), classes)
     task = Task(images.shape[1:], classes, mean, std)
-    space = (space or NASBench201()).on(task)
+    space = (space or default_space()).on(task)
     config = replace(config or Config(), samples=len(images))
     chosen = space.parse_all(architectures)
     if not chosen:

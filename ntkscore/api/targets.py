@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pandas as pd
 
-from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.kernels.checks import checked_model
@@ -27,6 +26,7 @@ from ntkscore.run.fits import (
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import dtype_of, precision
 from ntkscore.run.targets import GIB, devices_of, target_named
+from ntkscore.space import Architecture, Space
 from ntkscore.trace.arithmetic import program_multiply_adds
 
 

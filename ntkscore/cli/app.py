@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
-from cells.nasbench201 import NASBench201
-from cells.space import Space
 from ntkscore.cli.display import input_errors
 from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
 from ntkscore.cli.options import registered
 from ntkscore.cli.ranking import rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, evaluate, train
-from ntkscore.spaces import space_class
+from ntkscore.space import Space
+from ntkscore.spaces import DEFAULT, space_class
 
 COMMANDS = (
     *(score, rank, search, correlate, predict, lookup),
@@ -35,7 +34,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-    return app(space_class(named) if named else NASBench201)
+    return app(space_class(named or DEFAULT))
 
 
 def app(space: type[Space]) -> typer.Typer:

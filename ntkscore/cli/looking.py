@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 import ntkscore
-from cells.nasbench201.space import NASBench201
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.cli.sheets import AGAINST, compact_agreement, strongest_first
@@ -18,7 +17,7 @@ from ntkscore.data.downloads import SOURCES
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home, results_path
 from ntkscore.run import devices
-from ntkscore.spaces import space_class
+from ntkscore.spaces import DEFAULT, default_space, space_class
 
 
 def correlate(
@@ -57,7 +56,7 @@ def correlate(
             "that `ntkscore fetch nas-robbench-201` prints, or a .csv file of your own"
         )
     scores, source = comparison.scores_in(directory, dataset, o.radius_of(rho))
-    where = space_in(directory, space_class(space) if space else None) or NASBench201()
+    where = space_in(directory, space_class(space) if space else None) or default_space()
     accuracies = comparison.in_keys_of(where, table, dataset)
     frame = ntkscore.correlate(
         scores, accuracies, dataset, metric, space=where, resamples=resamples
@@ -176,13 +175,12 @@ def lookup(
 def verify(
     files: Annotated[list[Path], typer.Argument(help="Parity files (.npz).", metavar="FILE…")],
     x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
+    space: o.SpaceName = None,
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Check this machine's backend against float64 reference values; exit 1 if any differs."""
-    from ntkscore.verify.parity import load_parity
-
-    for path in files:
-        load_parity(path)  # refuses a bad file before anything is computed
+    cls = space_class(space or DEFAULT)
+    references = [cls.reference(path) for path in files]  # all are read before anything is computed
 
     import pandas as pd
 
@@ -190,9 +188,9 @@ def verify(
 
     devices.keep_compiled(alone=True)
     failed, found = 0, []
-    for path in files:
+    for path, reference in zip(files, references, strict=True):
         with stderr.status(f"checking {path}"):
-            checks = list(verify_file(path, x64))
+            checks = list(verify_file(reference, x64))
         failed += sum(not check.passed for check in checks)
         frame = pd.DataFrame(
             {

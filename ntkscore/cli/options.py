@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import typer
 
-from cells.options import option, options
-from cells.space import Space
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.data.datasets import DATASETS
+from ntkscore.options import option, options
 from ntkscore.paths import local
+from ntkscore.space import Space
 from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho, parse_fraction
 from ntkscore.training.recipe import Recipe

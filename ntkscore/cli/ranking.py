@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ntkscore
-from cells.options import options
-from cells.space import Architecture, Space
 from ntkscore.cli import options as o
 from ntkscore.cli.display import (
     Format,
@@ -27,8 +25,10 @@ from ntkscore.cli.options import Given, Ordered, Processes
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.options import options
 from ntkscore.run import devices
 from ntkscore.run.search import METHODS, check
+from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
     from ntkscore.analysis.ranking import Ranking
@@ -295,7 +295,6 @@ def _print_ranking(
 def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
     """Draw a ranking beside the first of the space's costs, and the cells of its best network."""
     from ntkscore.analysis.ranking import LOG_RANKS, PERCENTILE
-    from ntkscore.explore.graphs import graphs_of
     from ntkscore.explore.pictures import FIRST, ranking_picture
 
     space, frame = ranking.space, ranking.frame
@@ -303,7 +302,7 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
     best = space.parse(frame.iloc[0, 1])
     cost, names = next(iter(space.costs(best))), list(space.names(best))
     by = "" if value == str(ranking.by) else str(ranking.by)
-    graphs = graphs_of(best)
+    graphs = space.graphs(best)
     ranking_picture(frame, value, cost, names, plot, by=by, first=min(FIRST, top), graphs=graphs)
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 

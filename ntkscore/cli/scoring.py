@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ntkscore
-from cells.space import Space
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.cli.options import Drawn
@@ -18,6 +17,7 @@ from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, titl
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.run import devices
+from ntkscore.space import Space
 from ntkscore.text import format_rho
 
 if TYPE_CHECKING:

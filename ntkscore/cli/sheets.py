@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.measures import MEASURES
 from ntkscore.measures.declaration import STATUSES, direction_of
+from ntkscore.space import Architecture, Space
 from ntkscore.text import format_rho
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 import ntkscore
-from cells.space import Space
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, duration, interruptible, print_frame, stderr
 from ntkscore.data.datasets import DATASETS
@@ -18,6 +17,7 @@ from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.paths import is_url
 from ntkscore.run import devices
+from ntkscore.space import Space
 from ntkscore.spaces import SPACES
 from ntkscore.training.recipe import Recipe
 
@@ -290,16 +290,13 @@ def _print_accuracies(frame: "pd.DataFrame", name: str, format: Format) -> None:
 
 
 def _export(run: "TrainedNetwork", seeds: Sequence[int], file: Path) -> None:
-    """Write the weights of each seed as a state dict; names after the first end with the seed."""
-    import numpy as np
-
+    """Write the weights of each seed to a file; names after the first end with the seed."""
     from ntkscore.results.atomic import writing_to
 
     with writing_to(file.parent):
         for place, seed in enumerate(seeds):
             numbered = file.with_name(f"{file.stem}-{seed}{file.suffix}")
-            arrays: Any = run.state_dict(place)
-            np.savez(numbered if place else file, **arrays)
+            run.write_weights(numbered if place else file, place)
 
 
 def _images_for(

@@ -1,16 +1,17 @@
 """The benchmark tables: a parser and an entry in `FORMATS` are all that a new one needs."""
 
 import hashlib
+import itertools
 import json
+import random
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from cells.darts.genotype import Genotype
-from cells.nasbench201.cell import EDGES, OPERATIONS, SIZE, Cell
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.errors import InputError, altered
 
@@ -116,7 +117,7 @@ def read_json(path: Path, variable: str) -> tuple[Any, str]:
 
 # NAS-RobBench-201 in its two published forms, and the older table over the same cells.
 
-_DIGITS = f"[0-{len(OPERATIONS) - 1}]{{{len(EDGES)}}}"
+_SIZE, _DIGITS = 15_625, "[0-4]{6}"
 _ATTACKED = [f"val_{attack}_{radius}.0_acc" for radius in (3, 8) for attack in ("fgsm", "pgd")]
 # Metric, key of the value in a cell's entry (None: the entry is the value) and seed.
 _OFFICIAL_COLUMNS = [
@@ -126,9 +127,17 @@ _OFFICIAL_COLUMNS = [
 ] + [("autoattack", None, None)]
 
 
-# Of the older table with all radii: the digit of each operation, and the places of our edges.
+# Of the older table with all radii: the digit of each operation, and the places of the edges.
 _RADII_OPERATIONS = "10324"
 _RADII_EDGES = (0, 1, 3, 2, 4, 5)
+
+
+@lru_cache(1)
+def _indices() -> dict[str, int]:
+    """The index of every cell by its digits: the benchmark's order is Python's shuffle of them."""
+    order = ["".join(digits) for digits in itertools.product("01234", repeat=6)]
+    random.Random(88).shuffle(order)
+    return {digits: index for index, digits in enumerate(order)}
 
 
 def load_operations(path: str | Path) -> list[str]:
@@ -141,9 +150,9 @@ def load_operations(path: str | Path) -> list[str]:
     """
     path = Path(path).expanduser()
     content, _ = read_json(path, "arch")
-    if not isinstance(content, list) or len(content) != SIZE:
+    if not isinstance(content, list) or len(content) != _SIZE:
         found = len(content) if isinstance(content, list) else f"a {type(content).__name__}"
-        raise altered(path, f"a list of {SIZE} strings", f"{found}")
+        raise altered(path, f"a list of {_SIZE} strings", f"{found}")
     for digits in content:
         if not (isinstance(digits, str) and re.fullmatch(_DIGITS, digits)):
             raise altered(path, "six digits 0-4 per cell", repr(digits))
@@ -231,8 +240,8 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
         try:
             operations = [_RADII_OPERATIONS[int(n)] for n in re.findall(r"\d", str(net))]
             digits = "".join(operations[edge] for edge in _RADII_EDGES)
-            rows[Cell.from_digits(digits).index] = [float(percent) / 100 for percent in percents]
-        except (IndexError, ValueError) as error:
+            rows[_indices()[digits]] = [float(percent) / 100 for percent in percents]
+        except (IndexError, KeyError, ValueError) as error:
             found = f"{net!r} ({type(error).__name__}: {error})"
             raise altered(path, "six operations 0-4 and their per cents", found) from error
     page = path.with_name("acc.json")
@@ -250,8 +259,8 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
 
 def _index(value: object, path: Path) -> int:
     # At most ten digits, because Python refuses to convert thousands of them.
-    if not (re.fullmatch("0|[1-9][0-9]{0,9}", str(value)) and int(str(value)) < SIZE):
-        raise altered(path, f"indices 0..{SIZE - 1}", repr(value))
+    if not (re.fullmatch("0|[1-9][0-9]{0,9}", str(value)) and int(str(value)) < _SIZE):
+        raise altered(path, f"indices 0..{_SIZE - 1}", repr(value))
     return int(str(value))
 
 
@@ -273,6 +282,14 @@ _TINY_COLUMNS: list[Column] = [
 ]
 
 
+def _genotype(normal: Any, reduce: Any, **others: Any) -> str:
+    """A genotype as papers print it, from edges of an operation and a node."""
+    cells = [[(str(operation), int(node)) for operation, node in cell] for cell in (normal, reduce)]
+    if set(map(len, cells)) != {8}:
+        raise ValueError(f"expected 8 edges in each cell, got {cells}")
+    return "Genotype(normal={}, reduce={})".format(*cells)
+
+
 def _parse_tiny(content: Content, path: Path) -> Parsed:
     """Of each cell the best epoch by each metric, the last, and the mean of the last five.
 
@@ -282,8 +299,7 @@ def _parse_tiny(content: Content, path: Path) -> Parsed:
     rows: dict[Hashable, list[Any]] = {}
     for place, entry in enumerate(content):
         try:
-            described = entry["net"]["genotype"]
-            key = Genotype.of(described["normal"], described["reduce"]).digits
+            key = _genotype(**entry["net"]["genotype"])
             by_epoch = [entry[f"test_ep_top1_{images}"] for images in ("original", "adv")]
             best = [entry[f"max_test_top1_{images}"] for images in ("original", "adv")]
             last, last5 = ([fmean(a[-n:]) for a in by_epoch] for n in (1, 5))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cells.tasks import Task
 from ntkscore.data.image_formats import Labelled, read_batches, read_idx_pair
 from ntkscore.data.synthetic import synthetic_images
+from ntkscore.task import Task
 
 Colour = tuple[float, ...]
 """Red, green and blue, or grey alone, on the pixel scale [0, 1]."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cells.tasks import Task
 from ntkscore.data.datasets import DATASETS, Colour, dataset_name
 from ntkscore.data.image_formats import Labelled, read_npz
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
+from ntkscore.task import Task
 
 
 @dataclass(frozen=True, eq=False)

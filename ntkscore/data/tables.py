@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cells.nasbench201.cell import DIGITS, INDICES
 from ntkscore.data import benchmarks
 from ntkscore.data.benchmarks import FETCH, Column, Content, Parsed, metric_name, read_json
 from ntkscore.data.datasets import dataset_name
 from ntkscore.data.own_tables import check_frame, read_csv
 from ntkscore.errors import InputError, altered
+from ntkscore.names import DIGITS, INDICES
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from cells.space import Space
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.explore.content import Content as Content
 from ntkscore.explore.content import content_of as content_of
 from ntkscore.explore.markup import document as document
 from ntkscore.results.atomic import make_folder, publish, writing_to
+from ntkscore.space import Space
 
 
 def write_page(
@@ -39,7 +39,8 @@ def write_page(
 
     Example:
         >>> import tempfile
-        >>> from ntkscore import Config, Residual, rank
+        >>> from cells import Residual
+        >>> from ntkscore import Config, rank
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run, page = Path(folder) / "run", Path(folder) / "page.html"
         ...     space = Residual(depth=3, width=8)

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from cells.darts.genotype import Genotype
-from cells.nasbench201.cell import Cell
-from cells.space import Space
 from ntkscore.analysis.comparison import in_keys_of
 from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.ranking import LOG_RANKS
@@ -17,9 +14,11 @@ from ntkscore.analysis.score_names import ScoreName, default_sum
 from ntkscore.data.datasets import DATASETS
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
+from ntkscore.explore.graphs import Graph
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.declaration import NOT_GIVEN, direction_of
 from ntkscore.results import ResultSet
+from ntkscore.space import Space
 from ntkscore.spaces import known_space
 from ntkscore.text import format_rho
 
@@ -70,8 +69,7 @@ class Content:
         columns: of all networks.
         terms: columns of the first sum of log-ranks, with their directions.
         x, y, x2: columns of the first view; the last one is "" without a second plot.
-        digits: of each cell of NAS-Bench-201, for drawings; [] for other networks.
-        genotypes: the digits of each genotype of DARTS, for drawings; [] for other networks.
+        graphs: drawings of each network (`Space.graphs`); [] where there are none.
     """
 
     about: str
@@ -81,8 +79,7 @@ class Content:
     x: str
     y: str
     x2: str
-    digits: list[str]
-    genotypes: list[str] = field(default_factory=list)
+    graphs: list[tuple[Graph, ...]] = field(default_factory=list)
 
 
 def content_of(
@@ -157,8 +154,7 @@ def content_of(
         x=x,
         y=y,
         x2=x2,
-        digits=[a.digits for a in architectures if isinstance(a, Cell)],
-        genotypes=[a.digits for a in architectures if isinstance(a, Genotype)],
+        graphs=[where.graphs(a) for a in architectures],
     )
 
 

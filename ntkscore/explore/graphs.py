@@ -1,24 +1,12 @@
-"""Graphs of cells: which edges a cell has, how the page and pictures name them, how they look."""
+"""Graphs of architectures, as the page and pictures draw them (`Space.graphs`)."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from cells.darts.genotype import TARGETS, Genotype
-from cells.nasbench201.cell import EDGES, Cell
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OPERATIONS = ("none", "skip", "conv 1×1", "conv 3×3", "pooling")
-"""NAS-Bench-201's operations in drawings."""
-NODES = ("0", "1", "2", "3")
-GENOTYPE_OPERATIONS = ("none", "max", "avg", "skip", "sep 3×3", "sep 5×5", "dil 3×3", "dil 5×5")
-"""DARTS' operations in drawings."""
-GENOTYPE_NODES = ("k−2", "k−1", "0", "1", "2", "3")
 COLOURS = ("#9aa0a6", "#0072b2", "#e69f00", "#d55e00", "#009e73")
-"""Colours of NAS-Bench-201's operations, from Okabe and Ito's palette."""
-KINDS = (0, 4, 4, 1, 3, 3, 2, 2)
-"""For each of DARTS' operations the similar one of NAS-Bench-201, whose colour it has."""
+"""Colours of operations, from Okabe and Ito's palette; the first is for edges without one."""
 STEP = 14
 """Height by which an arc exceeds one that spans a node less: a label fits between them."""
 
@@ -33,48 +21,11 @@ class Edge(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """A cell: its name, the names of its nodes and its edges."""
+    """A cell or another part: its name, the names of its nodes and its edges."""
 
     title: str
     nodes: tuple[str, ...]
     edges: tuple[Edge, ...]
-
-
-def graphs_of(architecture: Any) -> tuple[Graph, ...]:
-    """Graphs of an architecture's cells; none where its space has no cells.
-
-    Args:
-        architecture: of any space.
-
-    Example:
-        >>> normal, reduction = graphs_of(Genotype.parse("AdvRush"))
-        >>> normal.edges[0]
-        Edge(source=1, target=2, label='sep 3×3', colour='#d55e00')
-    """
-    if isinstance(architecture, Cell):
-        edges = _edges(EDGES, architecture.operations, OPERATIONS, range(len(COLOURS)))
-        return (Graph("cell", NODES, edges),)
-    if isinstance(architecture, Genotype):
-        graphs = []
-        for title, cell in zip(("normal cell", "reduction cell"), architecture.cells, strict=True):
-            indices, sources = zip(*cell, strict=True)
-            edges = _edges(zip(sources, TARGETS, strict=True), indices, GENOTYPE_OPERATIONS, KINDS)
-            graphs.append(Graph(title, GENOTYPE_NODES, edges))
-        return tuple(graphs)
-    return ()
-
-
-def _edges(
-    ends: Iterable[tuple[int, int]],
-    indices: Iterable[int],
-    names: Sequence[str],
-    kinds: Sequence[int],
-) -> tuple[Edge, ...]:
-    """Edges, from their nodes and the indices of their operations; index 0 is `none`."""
-    return tuple(
-        Edge(source, target, names[index] if index else "", COLOURS[kinds[index]])
-        for (source, target), index in zip(ends, indices, strict=True)
-    )
 
 
 def draw(axis: "Axes", graph: Graph) -> None:

@@ -11,11 +11,9 @@ from importlib.resources import files
 
 import numpy as np
 
-from cells.darts.genotype import TARGETS
-from cells.nasbench201.cell import AVG_POOL, EDGES, NONE
 from ntkscore.analysis.ranking import LOG_RANKS
-from ntkscore.explore import graphs
 from ntkscore.explore.content import Column, Content
+from ntkscore.explore.graphs import COLOURS, Graph
 
 LIMIT = 6_000_000
 """Bytes that a page is to stay below."""
@@ -39,7 +37,7 @@ def document(content: Content, title: str) -> str:
         >>> values = pd.Series([0.1, 0.2])
         >>> columns = [Column("clean.trace", "Scores", 1, values)]
         >>> names, shown = [["one"], ["two"]], "clean.trace"
-        >>> page = document(Content("Two.", names, columns, {}, shown, shown, "", []), "A title")
+        >>> page = document(Content("Two.", names, columns, {}, shown, shown, ""), "A title")
         >>> page[:15], "<title>A title</title>" in page
         ('<!doctype html>', True)
     """
@@ -77,28 +75,12 @@ def _encoded(content: Content) -> dict[str, object]:
         if column.score and column.family:
             facts |= {"family": column.family, "beta": column.score.beta, "rho": column.rho}
         columns.append(facts)
-    graph = {
-        "digits": content.digits,
-        "edges": EDGES,
-        "nodes": graphs.NODES,
-        "operations": graphs.OPERATIONS,
-        "none": NONE,
-        "pool": AVG_POOL,
-    }
-    genotypes = {
-        "digits": content.genotypes,
-        "nodes": graphs.GENOTYPE_NODES,
-        "operations": graphs.GENOTYPE_OPERATIONS,
-        "targets": TARGETS,
-        "kinds": graphs.KINDS,
-    }
     return {
         "about": content.about,
         "names": content.names,
         "columns": columns,
         "values": _packed(content.columns),
         "sum": LOG_RANKS,
-        "colours": graphs.COLOURS,
         "start": {
             "x": content.x,
             "y": content.y,
@@ -106,8 +88,41 @@ def _encoded(content: Content) -> dict[str, object]:
             "colour": "params" if any(c.id == "params" for c in content.columns) else content.y,
             "terms": list(content.terms.items()),
         },
-        "graph": graph if content.digits else None,
-        "genotypes": genotypes if content.genotypes else None,
+        "graphs": _drawings(content.graphs) if any(content.graphs) else None,
+    }
+
+
+def _drawings(graphs: Sequence[tuple[Graph, ...]]) -> dict[str, object]:
+    """Drawings of all networks: their different parts once, and which of them each network has.
+
+    Of each network there is a word for each graph: a letter for its name and nodes, and one for
+    each of its edges, counted from "0".
+    """
+    every = [graph for drawn in graphs for graph in drawn]
+    frames = list(dict.fromkeys((graph.title, graph.nodes) for graph in every))
+    edges = list(dict.fromkeys(edge for graph in every for edge in graph.edges))
+    rank = {colour: place for place, colour in enumerate(COLOURS)}
+    operations = sorted(
+        {(edge.label, edge.colour) for edge in edges},
+        key=lambda named: (named[0] != "", rank.get(named[1], len(rank)), named),
+    )
+    frame_at, edge_at, operation_at = (
+        {value: place for place, value in enumerate(values)}
+        for values in (frames, edges, operations)
+    )
+
+    def word(graph: Graph) -> str:
+        places = frame_at[graph.title, graph.nodes], *(edge_at[edge] for edge in graph.edges)
+        return "".join(chr(ord("0") + place) for place in places)
+
+    wirings = {tuple((g.nodes, *(e[:2] for e in g.edges)) for g in drawn) for drawn in graphs}
+    return {
+        "frames": frames,
+        "edges": [(e.source, e.target, operation_at[e.label, e.colour]) for e in edges],
+        "operations": [(label or "none", colour) for label, colour in operations],
+        "of": [" ".join(map(word, drawn)) for drawn in graphs],
+        # Where all have one graph that differs in its operations alone, these may be asked for.
+        "alike": len(wirings) == 1 and len(graphs[0]) == 1,
     }
 
 

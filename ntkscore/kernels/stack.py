@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from attacks import ATTACKS, Attack, check_attack
+from attacks import Attack
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup
+from ntkscore.kernels.attacks import ATTACKS, check_attack
 from ntkscore.kernels.checks import (
     as_it_is_now,
     check_classes,

@@ -10,7 +10,6 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax
@@ -20,6 +19,7 @@ from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import Share
+from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
     from ntkscore.run.job import Job
@@ -107,7 +107,7 @@ def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> 
     the first groups predicts that of the rest.
 
     Example:
-        >>> from ntkscore import NASBench201
+        >>> from cells import NASBench201
         >>> space = NASBench201()
         >>> cells = [space.parse(digits) for digits in ("300000", "000000", "310000", "111111")]
         >>> [cell.digits for cell in in_order(space, cells, 2)]

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from attacks import ATTACKS
-from cells.space import Space
 from ntkscore.config import Config
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
-from ntkscore.program_cache import OURS
+from ntkscore.registry import packages
+from ntkscore.space import Space
 
 BUILT_IN = "built in"
 NUMBERS = ("draw", "model", "shape", "encode")
@@ -37,6 +37,13 @@ _PARTS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
 }
+_MOVED = {
+    "ntkscore.space": "cells.space",
+    "ntkscore.options": "cells.options",
+    "ntkscore.task": "cells.tasks",
+    "ntkscore.names": "cells.names",
+}
+"""Modules by the names that they had when runs recorded them first."""
 _INSTALLED = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 _WRITTEN = ("__call__", "__init__", "__new__", "__post_init__")
 
@@ -47,9 +54,10 @@ def functions_of(space: Space, config: Config) -> dict[str, Any]:
     These are its attack, its reading of the logits, and every measure that it takes.
     """
     measures = {n: m for n, m in MEASURES.items() if config.proxies or not m.of.own_passes}
+    built_in = ATTACKS.is_declared(config.attack)  # and need not be imported, with JAX
     return {
         "space": fingerprint(*_methods(type(space))),
-        "attack": fingerprint(ATTACKS[config.attack]),
+        "attack": BUILT_IN if built_in else fingerprint(ATTACKS[config.attack]),
         "output": fingerprint(READOUTS[config.output]),
         "measures": {n: fingerprint(m.value, m.of.compute, m.of.read) for n, m in measures.items()},
     }
@@ -104,7 +112,7 @@ def _is_installed(value: object) -> bool:
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
         return name.split(".")[0] in sys.stdlib_module_names
-    return name.split(".")[0] in OURS or any(part in file for part in _INSTALLED)
+    return name.split(".")[0] in packages() or any(part in file for part in _INSTALLED)
 
 
 def _plain(value: Any, seen: list[Any]) -> Any:
@@ -122,8 +130,10 @@ def _plain(value: Any, seen: list[Any]) -> Any:
     if isinstance(value, Set):
         return sorted(map(str, map(plain, value)))
     if _is_installed(value):
-        module = "" if isinstance(value, ModuleType) else f"{getattr(value, '__module__', '')}."
-        return module + getattr(value, "__qualname__", value.__name__)
+        if isinstance(value, ModuleType):
+            return value.__name__
+        module = str(getattr(value, "__module__", ""))
+        return f"{_MOVED.get(module, module)}.{getattr(value, '__qualname__', value.__name__)}"
     if any(value is each for each in seen):
         return "again"
     seen.append(value)

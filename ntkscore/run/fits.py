@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from cells.space import Architecture, Space
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.model import Model
@@ -22,6 +21,7 @@ from ntkscore.run.devices import Plan, bytes_needed, largest_with_room, plan
 from ntkscore.run.program_text import Reading, read
 from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
 from ntkscore.run.targets import Target, devices_of, options_for, placed
+from ntkscore.space import Architecture, Space
 from ntkscore.trace.arithmetic import program_multiply_adds
 
 

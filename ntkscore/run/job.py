@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from cells.nasbench201.space import NASBench201
-from cells.space import Architecture, Space
 from ntkscore.analysis.frames import pick_rho
 from ntkscore.analysis.percentiles import Population, population, shipped_population
 from ntkscore.analysis.ranking import Ranking, values_of
@@ -31,6 +29,8 @@ from ntkscore.run.fingerprints import functions_of
 from ntkscore.run.processes import Share
 from ntkscore.run.search import Method, visit
 from ntkscore.run.selection import select
+from ntkscore.space import Architecture, Space
+from ntkscore.spaces import default_space
 
 
 class Step(NamedTuple):
@@ -72,7 +72,7 @@ class Job:
 
     data: ImageSet
     config: Config = field(default_factory=Config)
-    space: Space = field(default_factory=NASBench201)
+    space: Space = field(default_factory=default_space)
     seeds: Sequence[int] = (0,)
     by: ScoreSum | None = None
     among: Population | None = None
@@ -91,7 +91,7 @@ class Job:
         Args:
             data: images to draw from, or their name or file.
             config: how to score; `Config()` if left out.
-            space: where the architectures come from; `NASBench201()` if left out.
+            space: where the architectures come from; NAS-Bench-201 if left out.
             seeds: how many, counted from 0, or which.
 
         Raises:
@@ -101,7 +101,7 @@ class Job:
         chosen = tuple(range(seeds) if isinstance(seeds, int) else dict.fromkeys(seeds))
         if not chosen:
             raise InputError("expected at least one seed, got none; give one")
-        space = (space or NASBench201()).on(data.task)
+        space = (space or default_space()).on(data.task)
         return cls(data=data, config=config or Config(), space=space, seeds=chosen)
 
     def ranked_by(

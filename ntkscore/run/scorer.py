@@ -15,12 +15,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
-from attacks import ATTACKS
-from cells.choice import SIDE_BY_SIDE
-from cells.space import Architecture, Space
 from ntkscore import program_cache
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.checks import as_it_is_now, check_coupling
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
@@ -30,6 +28,7 @@ from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
 from ntkscore.run.fingerprints import functions_of
+from ntkscore.space import SIDE_BY_SIDE, Architecture, Space
 from ntkscore.threads import one_thread
 from ntkscore.trace.blocks import forget_passes, passes_in_blocks
 

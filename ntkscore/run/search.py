@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from cells.space import Architecture, Space
 from ntkscore.errors import InputError, check_choice
+from ntkscore.space import Architecture, Space
 
 POPULATION = 10
 TOURNAMENT = 3

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from cells.nasbench201.cell import DIGITS, INDICES
-from cells.space import Architecture, Space
 from ntkscore.analysis.comparison import in_keys_of
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
+from ntkscore.names import DIGITS, INDICES
+from ntkscore.space import Architecture, Space
 
 MANY = 1_000_000
 """Networks of a set that can still be listed."""

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cells.options import check_least
-from cells.space import Space
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
+from ntkscore.options import check_least
 from ntkscore.results.atomic import locked, publish, writing_to
 from ntkscore.results.checkpoints import Checkpoints
+from ntkscore.space import Space
 from ntkscore.training.evaluation import evaluate
 from ntkscore.training.fit import Diverged, Moment, split
 from ntkscore.training.recipe import Recipe

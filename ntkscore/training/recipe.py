@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cells.options import Named, check_choices, check_least, option
 from ntkscore.errors import InputError
+from ntkscore.options import Named, check_choices, check_least, option
 
 
 class Preset(NamedTuple):

@@ -10,14 +10,13 @@ import jax
 import numpy as np
 import pandas as pd
 
-from cells.nasbench201.space import NASBench201
-from cells.space import Architecture, Space
-from cells.tasks import Task
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import RUN, Checkpoints
-from ntkscore.spaces import recorded_space
+from ntkscore.space import Architecture, Space
+from ntkscore.spaces import default_space, recorded_space
+from ntkscore.task import Task
 from ntkscore.training.fit import HISTORY, Fitted, Moment, fit, split, untrained
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import State
@@ -68,23 +67,14 @@ class TrainedNetwork:
         ]
         return pd.DataFrame(rows)
 
-    def state_dict(self, place: int = 0) -> dict[str, np.ndarray]:
-        """The weights under NAS-Bench-201's names in PyTorch, running statistics included.
+    def write_weights(self, path: Path, place: int = 0) -> None:
+        """Write the weights of the seed at a place of `seeds` to a file of the space's own kind.
 
         Raises:
-            InputError: if the network is of another space.
+            InputError: if the space has no such files.
         """
-        from cells.nasbench201.checkpoints import write_state_dict
-        from cells.nasbench201.network import STATISTICS
-
-        if not isinstance(self.space, NASBench201):
-            raise InputError(
-                f"expected a cell of NAS-Bench-201 to export, got a network of {self.space.name}; "
-                "take its params instead"
-            )
         state = self.state(place)
-        variables = {"params": state.params, STATISTICS: state.statistics}
-        return write_state_dict(variables, self.architecture, self.space.flax_network, running=True)
+        self.space.write_weights(path, self.architecture, state.params, state.statistics)
 
 
 def train(
@@ -103,7 +93,7 @@ def train(
         architecture: by any name that the space knows.
         images: the training images.
         recipe: settings of the training; the benchmark's code at β = 1 if left out.
-        space: the architecture's space; `NASBench201()` if left out.
+        space: the architecture's space; NAS-Bench-201 if left out.
         seeds: of weights, order, augmentation and attacks; they are trained side by side.
         out: folder for the state after each epoch; the same call resumes from the last one.
         report: called with the training's progress, about once a second.
@@ -125,7 +115,7 @@ def train(
     recipe, seeds = recipe or Recipe(), tuple(seeds)
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"expected at least one seed, each once, got {list(seeds)}; correct them")
-    space = (space or NASBench201()).on(images.task)
+    space = (space or default_space()).on(images.task)
     chosen = space.parse(architecture)
     rows, _ = split(len(images.labels), recipe.held_out)
     networks = [space.trainable(space.key(chosen), seed) for seed in seeds]

@@ -10,9 +10,8 @@ exact arithmetic when the images move by about one rounding error of their activ
 rounding errors of that jump and of the kernel.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,7 +26,7 @@ from ntkscore.kernels.implementations import layerwise_by_kind
 from ntkscore.kernels.stack import loss_gradient
 from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.trace.parameters import total
-from ntkscore.verify.parity import KERNELS, Reference, load_parity
+from ntkscore.verify.reference import KERNELS, Reference
 
 RHO = 8 / 255
 PGD_STEPS, PGD_STEP = 7, 2 / 255
@@ -106,10 +105,10 @@ def _kernel_program(reference: Reference) -> Callable[[Any], dict[str, np.ndarra
     return parity_kernels
 
 
-def _kink_bounds(reference: Reference) -> dict[str, float]:
+def _kink_bounds(at: Callable[[Any], Reference]) -> dict[str, float]:
     """The kink bound of each kernel, from its changes in float64 when the images are perturbed."""
     with jax.enable_x64(True):
-        exact = Reference.of(reference.arrays, jnp.float64)
+        exact = at(jnp.float64)
         parity_kernels = _kernel_program(exact)
         points = np.asarray(exact.stack)
         still = parity_kernels(jnp.asarray(points))
@@ -132,10 +131,10 @@ def kink_bound(move: float) -> float:
     return (1 + JUMP_ROUNDING) * move + KERNEL_ROUNDING
 
 
-def _pgd_path(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pgd_path(at: Callable[[Any], Reference]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Start points of PGD's steps in float64, the signs of their gradients, and the end point."""
     with jax.enable_x64(True):
-        exact = Reference.of(arrays, jnp.float64)
+        exact = at(jnp.float64)
 
         @jax.jit
         def path(x: jax.Array) -> Any:
@@ -152,23 +151,19 @@ def _pgd_path(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray,
         return starts, signs, end
 
 
-def verify(path: str | Path, x64: bool = False) -> Iterator[Check]:
-    """Check every quantity of a parity file, one after the other.
+def verify(at: Callable[[Any], Reference], x64: bool = False) -> Iterator[Check]:
+    """Check every quantity of a reference, one after the other.
 
     Args:
-        path: the `.npz` file.
+        at: the reference in a precision, as `Space.reference` reads it from a file.
         x64: compute in float64, with its tighter tolerances.
-
-    Raises:
-        InputError: if the file cannot be used.
     """
-    arrays = load_parity(path)
     dtype = jnp.float64 if x64 else jnp.float32
     tolerance = FLOAT64 if x64 else FLOAT32
-    path_starts, path_signs, path_end = _pgd_path(arrays)
+    path_starts, path_signs, path_end = _pgd_path(at)
     with jax.enable_x64(x64):
-        reference = Reference.of(arrays, dtype)
-        labels = reference.labels
+        reference = at(dtype)
+        arrays, labels = reference.arrays, reference.labels
         for bn in ("calibrated", "init", "batch"):
             logits = jax.jit(lambda x, bn=bn: reference.model(bn).logits(x))
             error = relative_error(logits(reference.images), arrays[f"logits_bn_{bn}"])
@@ -201,7 +196,7 @@ def verify(path: str | Path, x64: bool = False) -> Iterator[Check]:
         for name, kernel in _kernel_program(reference)(reference.stack).items():
             error = relative_error(kernel, arrays[name])
             if error > tolerance["kernel"] and not x64:
-                bounds = bounds or _kink_bounds(reference)
+                bounds = bounds or _kink_bounds(at)
             yield Check(name, error, tolerance["kernel"], bounds.get(name, float("nan")))
         name = "ntk_sum_weights_bn_batch_coupled"
         kernel = ntk(reference.model("batch"), reference.images, labels, parameters="weights")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ntkscore
-from cells import Cell
+from cells.nasbench201 import Cell
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore import InputError, Table

@@ -8,7 +8,7 @@ import pytest
 from tiny import invoke, refused
 
 import ntkscore
-from cells import Cell
+from cells.nasbench201 import Cell
 from ntkscore.analysis.prediction import FEWEST, PRIOR, Inputs, Predictor
 from ntkscore.errors import InputError
 

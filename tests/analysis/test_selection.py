@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cells import Cell, CellError, distinct_cells
+from cells.nasbench201 import Cell, CellError, distinct_cells
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
 from ntkscore.analysis.frames import pick_rho, score_table

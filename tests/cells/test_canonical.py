@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells import EDGES, OPERATIONS, SIZE, Cell, Task, all_cells, distinct_cells
+from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, all_cells, distinct_cells
 from cells.nasbench201.canonical import canonical, function_key, representatives
 from cells.nasbench201.cell import AVG_POOL, KERNEL_SIZES, NONE, SKIP
 from cells.nasbench201.checkpoints import Params, abstract_params
 from cells.nasbench201.network import fresh_variables
 from cells.nasbench201.space import NASBench201
+from ntkscore import Task
 from ntkscore.data.tables import load_table
 from ntkscore.kernels import gram
 

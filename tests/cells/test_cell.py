@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells import EDGES, OPERATIONS, SIZE, Cell, CellError, all_cells
+from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, CellError, all_cells
 from cells.nasbench201.checkpoints import abstract_params, write_state_dict
 from cells.nasbench201.network import Network
 from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
-from cells.tasks import Task
 from ntkscore.data.benchmarks import load_operations
+from ntkscore.task import Task
 
 BEST = (
     "|nor_conv_3x3~0|+|nor_conv_1x1~0|nor_conv_3x3~1|"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells import SIZE, Cell, CellError, Task
+from cells.nasbench201 import SIZE, Cell, CellError
 from cells.nasbench201.checkpoints import (
     abstract_params,
     entries,
@@ -23,6 +23,7 @@ from cells.nasbench201.checkpoints import (
 )
 from cells.nasbench201.network import Network
 from cells.nasbench201.space import NASBench201
+from ntkscore import Task
 
 FILES = ("cell_00173_c4_n1", "cell_01462_c4_n1")
 ALL_FILES = (*FILES, "cell_00219_c8_n1", "cell_02581_c16_n5", "cell_13022_c8_n2")

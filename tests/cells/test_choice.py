@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells.choice import SIDE_BY_SIDE, choose
+from cells.choice import choose
+from ntkscore.space import SIDE_BY_SIDE
 
 POINTS = jnp.linspace(0.2, 1.0, 5)
 BRANCHES = (jnp.zeros_like, jnp.sin, jnp.exp, jnp.log)

@@ -7,13 +7,12 @@ import plain_darts
 import pytest
 from plain_darts import unstacked
 
-from cells import Task
-from cells.choice import SIDE_BY_SIDE
 from cells.darts import Darts, Genotype
 from cells.darts.forward import NODES, STEP, merged
-from ntkscore import Config, Model, score, score_network
+from ntkscore import Config, Model, Task, score, score_network
 from ntkscore.measures.forward import Pass
 from ntkscore.measures.inside import equal_states
+from ntkscore.space import SIDE_BY_SIDE
 
 N, MEAN, STD = 4, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 SPACE = Darts(task=Task((8, 8, 3), 4, MEAN, STD), channels=2, layers=6)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from networks import digits
 
-from cells import EDGES, OPERATIONS, SIZE, Cell
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.layers import average_pool_2x2, average_pool_3x3, convolve, measure, transposed_convolve
+from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell
 from cells.nasbench201.cell import KERNEL_SIZES
 from cells.nasbench201.checkpoints import Params, abstract_params
 from cells.nasbench201.network import Convolution, Head, Network, fresh_variables

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from networks import CLASSES, EXACT, SIZE, digits, error, points
 
-from attacks import ATTACKS
-from cells import Task
 from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.space import NASBench201
+from ntkscore import Task
 from ntkscore.grams import zero_taps
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.stack import stack
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 

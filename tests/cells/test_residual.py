@@ -10,8 +10,8 @@ import pytest
 from networks import error
 from scipy import special
 
-from cells import Task
 from cells.residual import ACTIVATIONS, Residual, ResidualConvolutional, Skips
+from ntkscore import Task
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
 

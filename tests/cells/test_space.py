@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells import Cell, Task, distinct_cells, option
+from cells.nasbench201 import Cell, distinct_cells
 from cells.nasbench201.space import NASBench201
-from cells.space import Space
+from ntkscore import Task
 from ntkscore.errors import InputError
 from ntkscore.model import Model
+from ntkscore.options import option
+from ntkscore.space import Space
 
 
 @dataclass(frozen=True, kw_only=True)

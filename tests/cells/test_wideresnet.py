@@ -17,10 +17,9 @@ from flax import linen as nn
 from networks import error
 from tiny import invoke, same_rows
 
-from cells import Task
 from cells.cell_space import STATISTICS
 from cells.wideresnet import Stages, WideResNet
-from ntkscore import anatomy
+from ntkscore import Task, anatomy
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.run.engine import plan_for

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from tiny import OPTIONS, REPOSITORY, RESIDUAL_OPTIONS, invoke, refused
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.measures.declaration import NETWORK
 from ntkscore.results import ResultSet

@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
-from cells.options import option, options
 from cells.residual import Residual, ResidualConvolutional
-from cells.space import Space
 from cells.wideresnet import WideResNet
 from ntkscore.api.runs import space_in
 from ntkscore.cli.app import app
@@ -24,7 +22,9 @@ from ntkscore.cli.options import Ordered, flag_of, flags_of, registered
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.measures import MEASURES
+from ntkscore.options import option, options
 from ntkscore.results import ResultSet
+from ntkscore.space import Space
 from ntkscore.spaces import SPACES, space_class
 from ntkscore.training.recipe import Recipe
 
@@ -125,11 +125,11 @@ def test_options_of_another_space_are_refused() -> None:
     [
         ("", "expected one class that inherits from ntkscore.Space in {path}, got none; name it"),
         (
-            "import ntkscore\nclass A(ntkscore.Residual): pass\nclass B(ntkscore.Residual): pass\n",
+            "import cells\nclass A(cells.Residual): pass\nclass B(cells.Residual): pass\n",
             "in {path}, got A, B; name it as FILE.py:CLASS",
         ),
         (
-            "import ntkscore\nclass A(ntkscore.Residual): name = None\n",
+            "import cells\nclass A(cells.Residual): name = None\n",
             "expected the class A in {path} to have a name for records and messages, got none; "
             "add a line such as name = 'mine'",
         ),
@@ -146,9 +146,7 @@ def test_files_without_a_space_of_their_own_are_refused(
 def test_one_of_several_spaces_in_a_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "two.py"
     path.write_text(
-        "import ntkscore\n"
-        "class A(ntkscore.Residual): name = 'a'\n"
-        "class B(ntkscore.Residual): name = 'b'\n"
+        "import cells\nclass A(cells.Residual): name = 'a'\nclass B(cells.Residual): name = 'b'\n"
     )
     assert space_class(f"{path}:B").name == "b"
     assert space_class(f"{path}:A").__name__ == "A"

@@ -10,9 +10,10 @@ import pytest
 from tiny import RESIDUAL_OPTIONS, invoke, refused
 
 import ntkscore
-from cells import Cell, canonical
+from cells import Residual
 from cells.darts import Darts
-from ntkscore import InputError, Residual, Table, rank_results
+from cells.nasbench201 import Cell, canonical
+from ntkscore import InputError, Table, rank_results
 from ntkscore.analysis.agreement import agreement
 from ntkscore.config import Config
 from ntkscore.paths import RECORDED

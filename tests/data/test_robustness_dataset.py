@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from ntkscore import correlate
 from ntkscore.data.downloads import SOURCES
 from ntkscore.data.tables import Table, load_table

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from experiments.data import METRIC, Data
 from experiments.paper import PAPER, search, sparsity
 from experiments.paper.ranks import agreements, ranks

@@ -22,7 +22,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from cells.darts import Genotype
+from cells.darts import Darts, Genotype
+from cells.nasbench201 import Cell
 from cells.nasbench201.space import NASBench201
 from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.percentiles import SHIPPED
@@ -285,7 +286,7 @@ def test_the_listed_networks_are_downloaded_as_a_table(browser: Any, whole: Path
 
 def test_operations_filter(browser: Any, whole: Path) -> None:
     with Page(browser, whole) as page:
-        digits = page.run("return content.graph.digits")
+        digits = [Cell.parse(names[0]).digits for names in page.run("return content.names")]
         page.choose("#edges select[data-edge='0']", "3")
         page.choose("#edges select[data-edge='5']", "1")
         wanted = sum(each[0] == "3" and each[5] == "1" for each in digits)
@@ -308,10 +309,11 @@ def test_costs_and_counts_filter(browser: Any, whole: Path) -> None:
 
 
 def test_a_genotype_is_drawn_with_both_of_its_cells(browser: Any, tmp_path: Path) -> None:
-    genotypes = [Genotype.parse(name).digits for name in ("DARTS", "AdvRush")]
+    genotypes = [Genotype.parse(name) for name in ("DARTS", "AdvRush")]
     columns = [Column("clean.trace", "Scores", 1, pd.Series([1.0, 2.0]))]
-    first, names = columns[0].id, [[digits] for digits in genotypes]
-    content = Content("Two.", names, columns, {first: 1}, first, first, "", [], genotypes)
+    first, names = columns[0].id, [[each.digits] for each in genotypes]
+    graphs = [Darts().graphs(each) for each in genotypes]
+    content = Content("Two.", names, columns, {first: 1}, first, first, "", graphs)
     (tmp_path / "page.html").write_text(document(content, "Two"), encoding="utf-8")
     with Page(browser, tmp_path / "page.html") as page:
         assert not page.find("#counts").is_displayed()
@@ -320,11 +322,8 @@ def test_a_genotype_is_drawn_with_both_of_its_cells(browser: Any, tmp_path: Path
         titles = [
             page.run("return arguments[0].textContent", t) for t in page.all("#network title")
         ]
-        normal, reduce = page.run("return content.names[state.network][0]").split("-")
-        assert [t.partition(":")[0] for t in titles] == [
-            f"normal cell {normal}",
-            f"reduce cell {reduce}",
-        ]
+        assert [t.partition(":")[0] for t in titles] == ["normal cell", "reduction cell"]
+        assert "k−1→0 sep 3×3" in titles[0]
         assert titles[0].count("→") == titles[1].count("→") == 8
         assert len(page.all("#network path")) == 16
 
@@ -458,7 +457,7 @@ def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     columns = [Column(f"{name}{evil}", evil, 1, values) for name in "ab"]
     names = [[f"{i}{evil}"] for i in range(3)]
     first, second = (column.id for column in columns)
-    content = Content(evil, names, columns, {first: 1}, first, second, "", [])
+    content = Content(evil, names, columns, {first: 1}, first, second, "")
     (tmp_path / "page.html").write_text(document(content, evil), encoding="utf-8")
     with Page(browser, tmp_path / "page.html") as page:
         page.choose_row()

@@ -12,7 +12,8 @@ import pytest
 from pages import own_table, residual_run, small_run
 from tiny import invoke
 
-from cells.nasbench201.space import NASBench201
+from cells.nasbench201 import EDGES, NASBench201
+from cells.nasbench201.drawing import LABELS
 from ntkscore import Table, load_table, open_results
 from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
@@ -48,7 +49,11 @@ def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> Non
     for place, name in enumerate(scores.columns):
         np.testing.assert_array_equal(values[place], scores[name].to_numpy(np.float32))
     keys = [int(each[0]) for each in content["names"]]
-    assert keys == list(scores.index) and content["graph"]["digits"][0] == content["names"][0][1]
+    assert keys == list(scores.index) and content["graphs"]["alike"]
+    assert [label for label, _ in content["graphs"]["operations"]] == ["none", *LABELS[1:]]
+    first = [content["graphs"]["edges"][ord(c) - ord("0")] for c in content["graphs"]["of"][0][1:]]
+    assert "".join(str(operation) for _, _, operation in first) == content["names"][0][1]
+    assert [tuple(ends) for *ends, _ in first] == list(EDGES)
     params = cost_table(keys, NASBench201())["params"]
     np.testing.assert_array_equal(values[names.index("params")], params.to_numpy(np.float32))
     accuracy = table.accuracies("cifar10", "val_pgd_8_acc", keys)

@@ -14,12 +14,13 @@ from tiny import invoke
 from cells.darts import Darts, Genotype, Genotypes
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
+from cells.residual import Residual
 from ntkscore import recorded_scores
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS, Ranking
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.errors import InputError
-from ntkscore.explore.graphs import draw, graphs_of
+from ntkscore.explore.graphs import Graph, draw
 from ntkscore.explore.pictures import agreement_picture, check_picture, ranking_picture
 from ntkscore.results import ResultSet
 
@@ -44,9 +45,8 @@ def test_a_ranking_is_drawn_beside_a_cost_in_any_of_three_forms(
         assert f"{len(frame) - missing:,} networks" in text and frame["digits"].iloc[0] in text
 
 
-def labels_of(architecture: object) -> list[list[Text]]:
-    """Labels of each of an architecture's graphs, drawn in its part of a ranking's picture."""
-    graphs = graphs_of(architecture)
+def labels_of(graphs: tuple[Graph, ...]) -> list[list[Text]]:
+    """Labels of each of some graphs, drawn in its part of a ranking's picture."""
     figure = Figure(figsize=(3.2, 2.1 * len(graphs)))
     axes = [figure.add_subplot(len(graphs), 1, i + 1) for i in range(len(graphs))]
     for axis, graph in zip(axes, graphs, strict=True):
@@ -60,20 +60,21 @@ def test_labels_of_a_graph_do_not_overlap() -> None:
     rng, every = np.random.default_rng(0), Genotypes()
     drawn = [every[int(place)] for place in rng.integers(len(every), size=20)]
     published = Darts().architectures("published")
-    for architecture in (Cell.parse("323133"), Cell.parse("333333"), *published, *drawn):
-        for labels in labels_of(architecture):
+    cells = [NASBench201().graphs(Cell.parse(name)) for name in ("323133", "333333")]
+    for graphs in (*cells, *map(Darts().graphs, (*published, *drawn))):
+        for labels in labels_of(graphs):
             assert len(labels) in (6, 8)
             boxes = [label.get_window_extent() for label in labels]
             overlapping = [(a, b) for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
-            assert not overlapping, architecture
+            assert not overlapping, graphs
 
 
 def test_an_edge_without_operation_has_no_label_and_other_networks_no_graph() -> None:
-    (graph,) = graphs_of(Cell.parse("023133"))
+    (graph,) = NASBench201().graphs(Cell.parse("023133"))
     assert graph.edges[0] == (0, 1, "", "#9aa0a6") and graph.edges[1].label == "conv 1×1"
-    normal, reduction = graphs_of(Genotype.parse("LRNAS"))
+    normal, reduction = Darts().graphs(Genotype.parse("LRNAS"))
     assert sum(not edge.label for edge in (*normal.edges, *reduction.edges)) == 2
-    assert graphs_of((0, 1)) == ()
+    assert Residual().graphs((0, 1)) == ()
 
 
 def test_an_agreement_shows_costs_whatever_they_are_worth(tmp_path: Path) -> None:

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 from networks import CLASSES, EXACT, SIZE, digits, error, points
 
-from cells import Task
 from cells.initializers import INITIALIZERS, bias_init, gain
 from cells.nasbench201.network import STATISTICS, abstract_variables
+from cells.nasbench201.parity import Reference, load_parity
 from cells.nasbench201.space import NASBench201
 from cells.normalization import NORMALIZATIONS, Normalization
+from ntkscore import Task
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import evaluate, ntk
 from ntkscore.kernels.implementations import implementation_for, layerwise_by_kind
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.trace.parameters import PARAMETER_SETS, total
-from ntkscore.verify.parity import KERNELS, Reference, load_parity
+from ntkscore.verify.reference import KERNELS
 
 Array = jax.Array
 TASK = Task((SIZE, SIZE, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))

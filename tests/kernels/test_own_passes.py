@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from attacks import fgsm, uniform_in_ball
-from cells import Task
 from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
 from cells.nasbench201.space import NASBench201
+from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.fisher import FISHER, fisher

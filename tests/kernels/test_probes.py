@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from attacks import fgsm
-from cells import Task
 from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
+from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import Stack, stack
 from ntkscore.measures.changes import curvature

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from networks import EXACT, error, points, small_model, small_params
 
-from attacks import ATTACKS, NORMS, fgsm, pgd, twice
+from attacks import NORMS, fgsm, pgd, twice
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
 from ntkscore.kernels.stack import Stack, loss_gradient, stack

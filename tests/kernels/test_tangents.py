@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tangents import MOVED, neural_tangents
 
-from cells import Task
 from cells.nasbench201.network import abstract_variables
 from cells.nasbench201.space import NASBench201
+from ntkscore import Task
 from ntkscore.errors import InputError
 from ntkscore.kernels.gram import ntk
 

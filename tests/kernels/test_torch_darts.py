@@ -16,10 +16,10 @@ import pytest
 from plain_darts import unstacked
 
 import ntkscore
-from cells import Task
 from cells.darts import Darts, Genotype, Genotypes
 from cells.darts.genotype import AVG_POOL, MAX_POOL, NONE, OPERATIONS, SKIP
 from cells.darts.network import SEPARABLE, SIZES
+from ntkscore import Task
 from ntkscore.grams import zero_taps
 
 CODE = os.environ.get("NTKSCORE_DARTS_CODE")

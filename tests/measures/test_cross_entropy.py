@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import ntkscore
-from attacks import ATTACKS, fgsm, pgd, twice
+from attacks import fgsm, pgd, twice
 from ntkscore import Config, Model
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.cross_entropy import (
     attack_cotangent,

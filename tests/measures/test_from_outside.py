@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import cells
 import ntkscore
 from ntkscore import Config, Model
 from ntkscore.analysis.score_names import ScoreSum
@@ -82,7 +83,7 @@ def test_a_measure_of_ones_own_is_in_rows_names_and_sheets() -> None:
 
 def test_a_program_that_was_compiled_before_learns_of_it() -> None:
     images = np.random.default_rng(0).uniform(size=(2, 5))
-    space = ntkscore.Residual(width=4)
+    space = cells.Residual(width=4)
     measured = lambda: ntkscore.score("0110", images, Y[:2], space=space)  # noqa: E731
     assert "largest" not in set(measured()["score"])
     ntkscore.add_measure(

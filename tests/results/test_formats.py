@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny import RESIDUAL, SPACE
 
-from cells import Cell
+from cells.nasbench201 import Cell
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError

@@ -27,11 +27,11 @@ from tiny import (
 from tiny import start as start_command
 
 import ntkscore
-from cells import Cell, choice
+from cells import choice
 from cells.darts import Darts, Genotype
 from cells.darts.published import PUBLISHED
+from cells.nasbench201 import Cell
 from cells.nasbench201.space import NASBench201
-from cells.space import Space
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
@@ -44,6 +44,7 @@ from ntkscore.run.devices import Plan
 from ntkscore.run.engine import in_order
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
+from ntkscore.space import Space
 
 CELLS = tuple(map(Cell, (2581, 1462, 7, 100, 5000)))
 NETWORKS = tuple(map(RESIDUAL.parse, ("00", "01", "10", "11")))
@@ -376,12 +377,13 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 import ntkscore
+from cells import NASBench201
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
 data = ntkscore.load_images("synthetic")
-space, config = ntkscore.NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config(samples=50)
+space, config = NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config(samples=50)
 cells, (images, labels) = [space.parse(413)] * 2, ntkscore.draw_images(data, 50, 1, False)
 scorer = Scorer(space, config, Plan(tuple(jax.local_devices()), 1, 1))
 batch = scorer.batch(images, labels, 1)

@@ -15,7 +15,8 @@ from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, start
 
 import ntkscore
 import ntkscore.run.scorer as scorer_module
-from cells import Cell
+from cells.nasbench201 import Cell
+from cells.nasbench201.parity import Reference, load_parity, space_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.errors import InputError
@@ -30,7 +31,6 @@ from ntkscore.run.job import Job
 from ntkscore.run.scorer import Batch, Scorer, one_device
 from ntkscore.run.selection import select
 from ntkscore.verify.checks import relative_error
-from ntkscore.verify.parity import Reference, load_parity, space_of
 
 pytestmark = pytest.mark.slow
 

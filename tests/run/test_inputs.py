@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 import ntkscore
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from cells.tasks import Task
 from ntkscore import Config, InputError
 from ntkscore.cli.app import app
 from ntkscore.data.images import ImageSet
 from ntkscore.kernels.joint import Stack
+from ntkscore.task import Task
 from ntkscore.training.recipe import Recipe
 
 SPACE = NASBench201(channels=2, cells_per_stage=1)

@@ -15,19 +15,22 @@ import pytest
 from tiny import RESIDUAL
 
 import ntkscore
-from attacks import ATTACKS, Attack, pgd
+from attacks import Attack, pgd
 from cells.residual import Residual
 from ntkscore.cli.display import describe, input_errors
 from ntkscore.cli.ranking import _on_disk
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
+from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
-from ntkscore.run import engine
+from ntkscore.run import engine, fingerprints
 from ntkscore.run.devices import Plan
 from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
+from ntkscore.space import Space
 
 SPACE = replace(RESIDUAL, depth=9)
 NETWORKS = SPACE.architectures("all")
@@ -296,3 +299,8 @@ def test_a_run_that_another_version_began_says_so_when_it_goes_on(
             job().score(NETWORKS[:6], out)
     told = capsys.readouterr().err
     assert told.startswith("warning: ") and told.count("\n") == 1
+
+
+def test_what_has_moved_has_the_name_by_which_runs_know_it() -> None:
+    for value, name in ((Space, "cells.space.Space"), (option, "cells.options.option")):
+        assert fingerprints._plain(value, []) == name

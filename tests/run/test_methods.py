@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cells import Cell, distinct_cells
 from cells.darts import Darts
 from cells.darts.published import PUBLISHED
+from cells.nasbench201 import Cell, distinct_cells
 from cells.nasbench201.canonical import canonical
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual

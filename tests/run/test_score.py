@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from tiny import RESIDUAL, SPACE, invoke
 
+import cells
 import ntkscore
 from cells.residual import Residual
 from ntkscore.config import Config
@@ -311,7 +312,7 @@ def test_a_space_must_declare_a_dependence_on_the_batch(tmp_path: Path) -> None:
 def test_a_network_keeps_its_own_passes() -> None:
     """A cell's network, given as a network of one's own, is scored as the cell is."""
     task = ntkscore.Task((8, 8, 3), 3)
-    space = ntkscore.NASBench201(task=task, channels=4, cells_per_stage=1, bn="init")
+    space = cells.NASBench201(task=task, channels=4, cells_per_stage=1, bn="init")
     cell, config = space.parse("323133"), Config(implementation="layerwise")
     variables = space.draw((), 0, np.float32)
     code, images = jnp.asarray(space.encode(cell)), jnp.zeros((1, *task.image_shape))

@@ -19,7 +19,6 @@ from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, invoke, refused
 import ntkscore
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
-from cells.space import Space
 from experiments.tools import programs
 from ntkscore.config import Config
 from ntkscore.data.images import draw_images, load_images
@@ -33,6 +32,7 @@ from ntkscore.run.program_text import COMMUNICATION, Work, read
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.selection import select
 from ntkscore.run.targets import TARGETS, devices_of, target_named
+from ntkscore.space import Space
 from ntkscore.training.fit import compiled_step, untrained
 from ntkscore.training.recipe import Recipe
 

@@ -8,12 +8,12 @@ import pytest
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from cells import Task
 from cells.residual import Residual
 from cells.residual.networks import convolve
 from experiments.theory.sphere import CapAttack, project_to_cap
 from experiments.theory.tasks import margin, on_sphere, tradeoff
 from experiments.theory.training import input_gradient, logistic, margins, mixed_gradient
+from ntkscore import Task
 
 
 @pytest.mark.usefixtures("double")

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cells import Task
 from cells.residual import Residual
 from experiments.theory.energies import theorem1_width
 from experiments.theory.sphere import CapAttack
 from experiments.theory.tasks import Points, margin, tradeoff
 from experiments.theory.training import algorithm_1, input_gradient, mixed_gradient
+from ntkscore import Task
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 

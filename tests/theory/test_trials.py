@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cells import Task
 from cells.residual import Residual
 from experiments.theory.__main__ import main
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.tasks import draw
 from experiments.theory.trials import bound_terms, run_trial, step_size
+from ntkscore import Task
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
 

@@ -18,10 +18,10 @@ from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.nasbench201.training import by_shifts, convolve
 from cells.residual import Residual
-from cells.tasks import Task
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model, Trainable
+from ntkscore.task import Task
 from ntkscore.training import fit as fitting
 from ntkscore.training.fit import Diverged, fit, split
 from ntkscore.training.optimizer import optimizer

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from cells.residual.networks import ResidualSpace
-from cells.tasks import Task
+from ntkscore.task import Task
 
 
 @lru_cache

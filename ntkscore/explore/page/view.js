@@ -24,16 +24,24 @@ async function unpack() {
   columns.set(SUM, { id: SUM, group: "Your ranking", direction: 1, values: new Float32Array(N).fill(NaN) });
 }
 
-const OPERATION_COLOURS = content.colours;
 // Viridis, which survives colour blindness; on a dark ground without its darkest part.
 const LIGHT = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
 const DARK = ["#31688e", "#21918c", "#35b779", "#90d743", "#fde725"];
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const sequence = () => (dark.matches ? DARK : LIGHT);
-const OPERATIONS = content.graph ? content.graph.operations : [];
-const EDGES = content.graph ? content.graph.edges : [];
-const digit = (i, edge) => content.graph.digits[i].charCodeAt(edge) - 48;
-const poolings = (i) => [...content.graph.digits[i]].filter((d) => d === String(content.graph.pool)).length;
+// Drawings: of each network a word for each graph, its frame and its edges by their places.
+const DRAWN = content.graphs || { frames: [], edges: [], operations: [], of: [], alike: false };
+const OPERATIONS = DRAWN.operations.map(([label]) => label);
+const OPERATION_COLOURS = DRAWN.operations.map(([, colour]) => colour);
+const graphs = (i) => (DRAWN.of[i] || "").split(" ").filter(Boolean).map((word) => {
+  const [frame, ...edges] = [...word].map((letter) => letter.charCodeAt(0) - 48), [title, nodes] = DRAWN.frames[frame];
+  return { title, nodes, edges: edges.map((edge) => DRAWN.edges[edge]) };
+});
+// Edges that all networks have, where these differ in their operations alone.
+const EDGES = DRAWN.alike ? graphs(0)[0].edges : [];
+const digit = (i, edge) => DRAWN.edges[DRAWN.of[i].charCodeAt(edge + 1) - 48][2];
+const POOLING = OPERATIONS.indexOf("pooling");
+const poolings = (i) => EDGES.filter((_, e) => digit(i, e) === POOLING).length;
 
 const COUNTS = "Costs and counts";
 
@@ -215,14 +223,14 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const charts = {};
 
 // Colours that are no column, and what they are called.
-const ofGraph = () => (content.graph ? [["poolings", "number of poolings"], ...EDGES.map(([a, b], e) => [`edge${e}`, `operation on ${a}→${b}`])] : []);
+const ofGraph = () => [...(EDGES.length && POOLING >= 0 ? [["poolings", "number of poolings"]] : []), ...EDGES.map(([a, b], e) => [`edge${e}`, `operation on ${a}→${b}`])];
 const coloured = (id) => columns.has(id) || ofGraph().some(([own]) => own === id);
 
 function colourOf() {
   const id = state.colour;
-  if (id.startsWith("edge") && content.graph)
+  if (id.startsWith("edge") && EDGES.length)
     return { pieces: OPERATIONS.map((label, value) => ({ value, label, color: OPERATION_COLOURS[value] })), of: (i) => digit(i, +id.slice(4)) };
-  if (id === "poolings" && content.graph)
+  if (id === "poolings" && EDGES.length)
     return { pieces: [...Array(EDGES.length + 1).keys()].map((value) => ({ value, label: String(value), color: mix(value / EDGES.length) })), of: poolings };
   const values = columns.get(id).values;
   const known = kept.map((i) => values[i]).filter(Number.isFinite).sort((a, b) => a - b);
@@ -395,25 +403,31 @@ const svg = (tag, attributes, text) => {
   return made;
 };
 
-const pictures = (i) => (content.graph ? [graph(i)] : content.genotypes ? ["normal", "reduce"].map((cell, k) => genotype(i, cell, k)) : []);
+const pictures = (i) => graphs(i).map((graph) => (graph.nodes.length === 4 && graph.edges.every(([a, b]) => a < b) ? diamond : arcs)(graph));
 
-// A genotype's cell as arcs over its nodes: the first edge of a node above them, the second below.
-function genotype(i, cell, k) {
-  const { digits, nodes: names, operations, targets, kinds } = content.genotypes;
-  const edges = digits[i].split("-")[k], picture = svg("svg", { viewBox: "0 0 300 180", role: "img" });
-  const labels = [], at = (node) => 26 + 49 * node, read = (e, part) => +edges[2 * e + part];
-  const words = targets.map((target, e) => `${names[read(e, 1)]}→${names[target]} ${operations[read(e, 0)]}`).join(", ");
-  picture.append(svg("title", {}, `${cell} cell ${edges}: ${words}`));
-  picture.append(svg("text", { x: 4, y: 14 }, `${cell} cell`));
-  targets.forEach((target, e) => {
-    const kind = read(e, 0), source = read(e, 1), way = e % 2 ? 1 : -1, from = at(source), to = at(target);
-    const height = way * 14 * (1 + target - source), none = kind === 0;
-    picture.append(svg("path", { d: `M${from},${90 + 11 * way} C${from},${90 + height * 1.3} ${to},${90 + height * 1.3} ${to},${90 + 11 * way}`,
-      fill: "none", stroke: OPERATION_COLOURS[kinds[kind]], "stroke-width": none ? 1 : 2.5, "stroke-dasharray": none ? "2 4" : "" }));
-    if (!none) labels.push(svg("text", { x: (from + to) / 2, y: 93 + height, "text-anchor": "middle", "paint-order": "stroke", stroke: css("--panel"), "stroke-width": 4, style: "font-size:9px" }, operations[kind]));
+// The words for screen readers, and the picture to draw on.
+function blank({ title, nodes, edges }, height) {
+  const picture = svg("svg", { viewBox: `0 0 300 ${height}`, role: "img" });
+  const words = edges.map(([a, b, kind]) => `${nodes[a]}→${nodes[b]} ${OPERATIONS[kind]}`).join(", ");
+  picture.append(svg("title", {}, `${title}: ${words}`));
+  return picture;
+}
+
+const line = (d, kind) => svg("path", { d, fill: "none", stroke: OPERATION_COLOURS[kind],
+  "stroke-width": OPERATIONS[kind] === "none" ? 1 : 2.5, "stroke-dasharray": OPERATIONS[kind] === "none" ? "2 4" : "" });
+
+// A graph as arcs over its nodes: in turn above them and below.
+function arcs(graph) {
+  const { title, nodes, edges } = graph, picture = blank(graph, 180);
+  const labels = [], at = (node) => 26 + (245 / (nodes.length - 1)) * node;
+  picture.append(svg("text", { x: 4, y: 14 }, title));
+  edges.forEach(([source, target, kind], e) => {
+    const way = e % 2 ? 1 : -1, from = at(source), to = at(target), height = way * 14 * (1 + target - source);
+    picture.append(line(`M${from},${90 + 11 * way} C${from},${90 + height * 1.3} ${to},${90 + height * 1.3} ${to},${90 + 11 * way}`, kind));
+    if (OPERATIONS[kind] !== "none") labels.push(svg("text", { x: (from + to) / 2, y: 93 + height, "text-anchor": "middle", "paint-order": "stroke", stroke: css("--panel"), "stroke-width": 4, style: "font-size:9px" }, OPERATIONS[kind]));
   });
   picture.append(...labels);
-  names.forEach((name, node) => {
+  nodes.forEach((name, node) => {
     picture.append(svg("circle", { cx: at(node), cy: 90, r: 11, fill: css("--ground"), stroke: css("--ink") }));
     picture.append(svg("text", { x: at(node), y: 93, "text-anchor": "middle", style: "font-size:8px" }, name));
   });
@@ -422,23 +436,19 @@ function genotype(i, cell, k) {
 
 const NODES = [[28, 80], [110, 138], [190, 138], [272, 80]];
 
-function graph(i) {
-  const picture = svg("svg", { viewBox: "0 0 300 190", role: "img" });
-  const words = EDGES.map(([a, b], e) => `${a}→${b} ${OPERATIONS[digit(i, e)]}`).join(", ");
-  picture.append(svg("title", {}, `Cell ${content.graph.digits[i]}: ${words}`));
+// A graph of four nodes, whose six possible edges do not cross each other's labels.
+function diamond(graph) {
+  const { nodes, edges } = graph, picture = blank(graph, 190);
   const bends = { "0,1": [52, 128], "0,2": [108, 104], "1,2": [150, 168], "0,3": [150, 6], "1,3": [192, 104], "2,3": [248, 128] };
   const labels = { "0,1": [30, 132], "0,2": [92, 98], "1,2": [150, 180], "0,3": [150, 30], "1,3": [208, 98], "2,3": [268, 132] };
-  EDGES.forEach(([a, b], e) => {
-    const kind = digit(i, e), [x0, y0] = NODES[a], [x1, y1] = NODES[b], [cx, cy] = bends[`${a},${b}`];
-    const empty = kind === content.graph.none;
-    picture.append(svg("path", { d: `M${x0},${y0} Q${cx},${cy} ${x1},${y1}`, fill: "none", stroke: OPERATION_COLOURS[kind],
-      "stroke-width": empty ? 1 : 3, "stroke-dasharray": empty ? "2 4" : "" }));
-    const [tx, ty] = labels[`${a},${b}`];
-    if (!empty) picture.append(svg("text", { x: tx, y: ty, "text-anchor": "middle" }, OPERATIONS[kind]));
+  edges.forEach(([a, b, kind]) => {
+    const [x0, y0] = NODES[a], [x1, y1] = NODES[b], [cx, cy] = bends[`${a},${b}`], [x, y] = labels[`${a},${b}`];
+    picture.append(line(`M${x0},${y0} Q${cx},${cy} ${x1},${y1}`, kind));
+    if (OPERATIONS[kind] !== "none") picture.append(svg("text", { x, y, "text-anchor": "middle" }, OPERATIONS[kind]));
   });
   NODES.forEach(([x, y], node) => {
     picture.append(svg("circle", { cx: x, cy: y, r: 11, fill: css("--ground"), stroke: css("--ink") }));
-    picture.append(svg("text", { x, y: y + 4, "text-anchor": "middle" }, content.graph.nodes[node]));
+    picture.append(svg("text", { x, y: y + 4, "text-anchor": "middle" }, nodes[node]));
   });
   return picture;
 }
@@ -622,7 +632,7 @@ function begin() {
     event.target.value = "";
     refresh();
   });
-  $("edges").hidden = !content.graph;
+  $("edges").hidden = !EDGES.length;
   EDGES.forEach(([a, b], e) => {
     const select = element("select", { "data-edge": e }, element("option", { value: "" }, "any"), ...OPERATIONS.map((name, k) => element("option", { value: k }, name)));
     select.addEventListener("change", () => { state.edges[e] = select.value === "" ? null : +select.value; refresh(); });

@@ -15,17 +15,9 @@ from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jax, jnp
+from ntkscore.lazy import jax, jnp
 from ntkscore.model import Model
-
-KERNELS: dict[str, tuple[str, str]] = {
-    "ntk_sum_weights": ("sum", "weights"),
-    "ntk_sum_conv_linear_weights": ("sum", "conv_linear"),
-    "ntk_trace_all": ("trace", "all"),
-    "ntk_label_all": ("label", "all"),
-    "ntk_loss_all": ("loss", "all"),
-}
-"""Output and parameters of each kernel in a file, at the clean images."""
+from ntkscore.verify import reference
 
 
 def load_parity(path: str | Path) -> dict[str, np.ndarray]:
@@ -42,8 +34,8 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
             f"expected a parity file (.npz) at {path}, got {type(error).__name__}: {error}; "
             "check the path, or get the file again"
         ) from error
-    needed = {"images", "labels", "arch_str", "channels", "cells_per_stage", "num_classes"}
-    needed |= {"input_grad", "fgsm_8", "fgsm_8_twice", "pgd7_8", "ntk_sum_all_stack", *KERNELS}
+    needed = {"arch_str", "channels", "cells_per_stage", "num_classes", *reference.ARRAYS}
+    needed |= reference.KERNELS.keys()
     if missing := sorted(needed - arrays.keys()):
         raise InputError(
             f"expected the array {missing[0]!r} in the parity file {path}, got a file without it "
@@ -60,18 +52,16 @@ def space_of(arrays: Mapping[str, np.ndarray], bn: str = "calibrated") -> NASBen
 
 
 @dataclass(frozen=True)
-class Reference:
+class Reference(reference.Reference):
     """A parity file with its cell, and its network's variables from the file's weights."""
 
-    arrays: Mapping[str, np.ndarray]
     cell: Cell
     variables: Mapping[str, Any]
-    dtype: Any
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
         """The reference in this precision, which must be enabled in JAX."""
-        from cells.nasbench201.checkpoints import read_state_dict
+        from cells.nasbench201.checkpoints import read_state_dict  # which imports JAX
 
         cell = Cell.parse(str(arrays["arch_str"]))
         state = {
@@ -81,17 +71,7 @@ class Reference:
         }
         variables = read_state_dict(state, cell, space_of(arrays).flax_network)
         cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
-        return cls(arrays, cell, cast, dtype)
-
-    @property
-    def images(self) -> Array:
-        """Clean images X, pixels in [0, 1]."""
-        return jnp.asarray(self.arrays["images"] / 255.0, self.dtype)
-
-    @property
-    def labels(self) -> Array:
-        """Classes of the clean images."""
-        return jnp.asarray(self.arrays["labels"], jnp.int32)
+        return cls(arrays, dtype, cell, cast)
 
     def model(self, bn: str = "calibrated") -> Model:
         """The network in a normalisation mode, with statistics of the file's clean images."""
@@ -99,12 +79,3 @@ class Reference:
         space = space_of(self.arrays, bn)
         code = jnp.asarray(space.encode(self.cell))
         return space.model((), variables, code, self.images)
-
-    def points(self, name: str) -> Array:
-        """The clean images (`images`), or attacked ones by their name in the file."""
-        return self.images if name == "images" else jnp.asarray(self.arrays[name], self.dtype)
-
-    @property
-    def stack(self) -> Array:
-        """Stacked points (X, X_ρ, X_2ρ), for FGSM at 8/255."""
-        return jnp.concatenate([self.points(name) for name in ("images", "fgsm_8", "fgsm_8_twice")])

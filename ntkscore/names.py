@@ -5,6 +5,11 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
+DIGITS = "digits"
+"""Heading of a column of names that are digits, whose leading zeros count."""
+INDICES = ("cell", "cells", "index", "indices", "idx", "arch_index")
+"""Headings of a column of names that are numbers."""
+
 
 def names_of(architectures: Any) -> list[Any]:
     """Names from a sequence, an array or a series of them, or from one alone.

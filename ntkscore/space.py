@@ -8,27 +8,31 @@ columns of its rows and the entries of a run's record.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from cells.names import as_text, names_of
-from cells.options import Named, options
-from cells.tasks import Task
 from ntkscore.errors import InputError
-from ntkscore.lazy import Lazy, jax, jnp
+from ntkscore.lazy import jax, jnp
+from ntkscore.names import as_text, names_of
+from ntkscore.options import Named, options
+from ntkscore.task import Task
 
 if TYPE_CHECKING:
     from jaxtyping import Array
 
+    from ntkscore.explore.graphs import Graph
     from ntkscore.model import Model, Trainable
+    from ntkscore.verify.reference import Reference
 
-reading = Lazy("ntkscore.trace.anatomy")
 S = TypeVar("S", bound="Space")
+SIDE_BY_SIDE = "side by side"
+"""Name of the axis along which networks are computed side by side."""
 COSTS = ("params", "flops")
 """Names of the costs that each space of the library counts."""
 Architecture = Any
@@ -202,6 +206,37 @@ class Space(Named, ABC):
         """
         return self.trainable(architecture).at(params, statistics)
 
+    def read_weights(self, path: Path, architecture: Architecture) -> tuple[Any, Any]:
+        """Trained weights and statistics from a file, as `trained_model` takes them.
+
+        Raises:
+            InputError: if the file does not hold them, or the space has no such files.
+        """
+        raise self._lacks("files of trained weights", "read_weights")
+
+    def write_weights(
+        self, path: Path, architecture: Architecture, params: Any, statistics: Any
+    ) -> None:
+        """Write trained weights and statistics to a file, for `read_weights`.
+
+        Raises:
+            InputError: if the space has no such files.
+        """
+        raise self._lacks("files of trained weights", "write_weights")
+
+    def graphs(self, architecture: Architecture) -> "tuple[Graph, ...]":
+        """Drawings of an architecture for pages and pictures, by default none."""
+        return ()
+
+    @classmethod
+    def reference(cls, path: Path) -> "Callable[[Any], Reference]":
+        """Another implementation's results from a file, as a function of the dtype to compare in.
+
+        Raises:
+            InputError: if the file cannot be used, or the space has no such files.
+        """
+        raise cls._lacks("files of reference values", "reference")
+
     def names(self, architecture: Architecture) -> dict[str, str | int]:
         """The architecture's short names for display, by default its key alone."""
         key, *_ = self.identity(architecture).items()
@@ -229,10 +264,7 @@ class Space(Named, ABC):
         Raises:
             InputError: if the space does not say which those are.
         """
-        raise InputError(
-            f"expected a space whose architectures have neighbours, got {self.name}; write a "
-            "method `neighbours`"
-        )
+        raise self._lacks("architectures that have neighbours", "neighbours")
 
     def canonical(self, architecture: Architecture) -> Architecture:
         """The architecture that stands for all that compute the same function.
@@ -252,8 +284,7 @@ class Space(Named, ABC):
     def needs(self, architecture: Architecture) -> tuple[Any, ...]:
         """Computations of an architecture that others of its shape may leave out, by default none.
 
-        An accelerator computes networks side by side in the order of their sorted needs
-        (`cells.choice`).
+        An accelerator computes networks side by side in the order of their sorted needs.
         """
         return ()
 
@@ -284,6 +315,13 @@ class Space(Named, ABC):
         """The space's options by name, with their values."""
         return {field.name: getattr(self, field.name) for field in options(self)}
 
+    @classmethod
+    def _lacks(cls, what: str, method: str) -> InputError:
+        """The error for a space without one of the methods that it need not have."""
+        return InputError(
+            f"expected a space with {what}, got {cls.name}; write a method `{method}`"
+        )
+
     @property
     def columns(self) -> Mapping[str, Any]:
         """Columns that all rows of a run share: the space's name and its options."""
@@ -293,6 +331,8 @@ class Space(Named, ABC):
 @lru_cache(maxsize=10_000)
 def _counted(space: Space, key: str | int) -> dict[str, float]:
     """Counts on the trace of an architecture's network, without those that it does not show."""
+    from ntkscore.trace.anatomy import anatomy
+
     blank = np.zeros((1, *space.task.image_shape), np.float32)
     if type(space).network is Space.network:
         parsed = space.parse(key)
@@ -305,7 +345,7 @@ def _counted(space: Space, key: str | int) -> dict[str, float]:
     else:
         network = space.network(key, blank)
     # What is counted does not depend on the other images.
-    counts = reading.anatomy(network._replace(coupled=False), blank).counts
+    counts = anatomy(network._replace(coupled=False), blank).counts
     return {name: float(number) for name, number in counts.items() if not isnan(number)}
 
 

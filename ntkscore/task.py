@@ -7,9 +7,6 @@ import numpy as np
 
 from ntkscore.errors import InputError
 
-IMAGE_CHANNELS = 3
-"""Colours of the images that networks of cells take."""
-
 
 class _Task(NamedTuple):
     image_shape: tuple[int, ...]
