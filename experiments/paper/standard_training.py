@@ -1,9 +1,9 @@
 """Kernel scores of cells that were trained without attacks, given counts.
 
-Protocol, written before this study was run: judged is APGD-CE at 1/255 alone, by the partial
-coefficients of the NTK-score given the eight counts of study `measures` and their squares, attacked
-less clean and attacked twice less clean, with the rule of the claims. Clean accuracy and the other
-attacks are shown, to see if one attack stands alone.
+In short, the protocol that was written before this study was run: judged is APGD-CE at 1/255
+alone, by the partial coefficients of the NTK-score given the eight counts of study `measures` and
+their squares, attacked less clean and attacked twice less clean, by the rule of the claims. Clean
+accuracy and the other attacks are shown, to see if one attack stands alone.
 
 What led to it had been counted once, without interval: under APGD-CE at 1/255 the parameter count
 has a Spearman coefficient of about −.04 with the older table's accuracies, and given eight counts
