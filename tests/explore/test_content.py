@@ -107,7 +107,7 @@ def test_runs_of_different_networks_leave_gaps(tmp_path: Path) -> None:
 
 def test_networks_of_another_space_have_no_graph(tmp_path: Path) -> None:
     content, values = decoded(document(content_of([residual_run(tmp_path / "r")]), "R"))
-    assert content["graph"] is None and len(content["names"]) == values.shape[1] == 2
+    assert content["graphs"] is None and len(content["names"]) == values.shape[1] == 2
 
 
 def test_a_network_that_failed_is_counted_and_has_no_value(tmp_path: Path) -> None:
