@@ -11,7 +11,7 @@ NAMES = sorted(ntkscore.__all__)
 
 def test_the_public_names_are_all_that_is_shown() -> None:
     assert dir(ntkscore) == NAMES
-    assert {"score", "rank", "Model", "Config", "load_images", "fgsm", "Cell"} <= set(NAMES)
+    assert {"score", "rank", "Model", "Config", "load_images", "fgsm", "Space"} <= set(NAMES)
 
 
 def test_another_name_is_no_attribute() -> None:
