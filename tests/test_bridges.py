@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from ntkscore.verify.parity import Reference, load_parity, space_of
 
 import ntkscore
+from cells.nasbench201.parity import Reference, load_parity, space_of
 from ntkscore import bridges
 from ntkscore.errors import InputError
 from ntkscore.trace.passes import TracedPasses
