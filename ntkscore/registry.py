@@ -1,15 +1,34 @@
 """Spaces and attacks by name, which installed packages declare as entry points."""
 
+import tomllib
 from collections.abc import Iterator, MutableMapping
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TypeVar
 
 from ntkscore.errors import InputError
 
 SPACES_GROUP, ATTACKS_GROUP = "ntkscore.spaces", "ntkscore.attacks"
 """Groups of entry points in a package's `pyproject.toml`."""
+CLONE = Path(__file__).parents[1] / "pyproject.toml"
+"""Declares this package's own where it runs from a clone."""
 T = TypeVar("T")
+
+
+def points_of(group: str) -> list[EntryPoint]:
+    """The entry points of a group, of all installed packages.
+
+    A clone that was not installed, or not since its own changed, has those that it declares.
+    """
+    points = [*entry_points(group=group)]
+    known = {(point.name, point.value) for point in points}
+    if CLONE.is_file():
+        project = tomllib.loads(CLONE.read_text(encoding="utf-8")).get("project", {})
+        if project.get("name") == "ntkscore":
+            own = project["entry-points"][group].items()
+            points += [EntryPoint(*each, group) for each in own if each not in known]
+    return points
 
 
 class Registry(MutableMapping[str, T]):
@@ -34,7 +53,7 @@ class Registry(MutableMapping[str, T]):
     @cached_property
     def _declared(self) -> dict[str, list[EntryPoint]]:
         declared: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=self.group):
+        for point in points_of(self.group):
             declared.setdefault(point.name, []).append(point)
         return declared
 
@@ -78,5 +97,5 @@ class Registry(MutableMapping[str, T]):
 @cache
 def packages() -> tuple[str, ...]:
     """This package, and those whose spaces and attacks it finds, by their top-level names."""
-    points = (*entry_points(group=SPACES_GROUP), *entry_points(group=ATTACKS_GROUP))
+    points = (*points_of(SPACES_GROUP), *points_of(ATTACKS_GROUP))
     return tuple(sorted({"ntkscore", *(point.module.partition(".")[0] for point in points)}))

@@ -83,6 +83,12 @@ def test_the_librarys_own_are_found_in_the_same_way() -> None:
     assert NORMS == attacks.NORMS
 
 
+def test_a_clone_that_is_not_installed_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ntkscore.registry.entry_points", lambda group: [])
+    assert Registry(ATTACKS.group)["pgd"] is attacks.pgd
+    assert Registry(SPACES.group)["residual"] is Residual
+
+
 def test_what_a_program_adds_comes_before_what_is_installed() -> None:
     registry: Registry[object] = Registry(ATTACKS.group)
     registry["fgsm"] = "mine"
