@@ -34,3 +34,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(_PLACES)
+
+
+_HERE = Path(__file__).resolve().parents[1]
+_spec = find_spec("attacks")
+_place = Path(next(iter((_spec and _spec.submodule_search_locations) or ["nowhere"]))).resolve()
+if _place.parent != _HERE:
+    raise ImportError(
+        f"expected ntkscore's own package 'attacks' at {_HERE / 'attacks'}, got another one at "
+        f"{_place}; take that folder off the import path or rename it"
+    )

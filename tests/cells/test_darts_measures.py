@@ -188,6 +188,7 @@ def test_networks_side_by_side_are_those_alone():
             np.testing.assert_allclose(group[k], one, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.thorough
 def test_training_is_the_plain_network_by_batch_and_by_stored_statistics(monkeypatch):
     images, _ = given()
     x, network = jnp.asarray(images), SPACE.trainable(GENOTYPE, dtype=np.float64)

@@ -272,7 +272,7 @@ class Whole(WideResNet):
     piecewise: ClassVar[bool] = False
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_computes_piecewise_what_a_whole_program_does() -> None:
     points = np.random.default_rng(1).uniform(size=(4, *TASK.image_shape))
     found = []

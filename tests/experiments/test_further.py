@@ -112,7 +112,7 @@ def darts(tmp_path: Path) -> pd.DataFrame:
     return study.frame(Data(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_count_that_darts_accuracies_follow_is_found(darts: pd.DataFrame) -> None:
     study = darts_measures.STUDY
     frame = darts.set_index(["networks", "measure"])

@@ -87,6 +87,7 @@ def loss_gradient(logits: Callable[[Array], Array], labels: Array) -> Callable[[
     return jax.grad(lambda x: -jnp.sum(jax.nn.log_softmax(logits(x))[chosen]))
 
 
+@pytest.mark.thorough
 def test_attacks_and_kernels_of_a_network_with_channels_first(double: None) -> None:
     model, images, labels = network()
     attack = attacks.pgd(0.1, 3)

@@ -84,12 +84,13 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "own network": own,
     "training": training,
 }
+LONGEST = ("side by side", "all measures", "darts")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", PLATFORMS)
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.thorough if n == "darts" else ()) for n in PROGRAMS]
+    "name", [pytest.param(n, marks=pytest.mark.thorough if n in LONGEST else ()) for n in PROGRAMS]
 )
 def test_programs_lower_for_every_platform_at_full_precision(name: str, backend: str) -> None:
     """Without a call back to Python, and without a decomposition that devices do slowly."""
