@@ -47,7 +47,7 @@ def double():
 
 @pytest.mark.slow
 @seed(0)
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(drawn)
 def test_kernels_of_random_networks_are_the_jacobians(net: Network) -> None:
     compare(net)
