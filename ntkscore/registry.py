@@ -27,7 +27,7 @@ def points_of(group: str) -> list[EntryPoint]:
         project = tomllib.loads(CLONE.read_text(encoding="utf-8")).get("project", {})
         if project.get("name") == "ntkscore":
             own = project["entry-points"][group].items()
-            points += [EntryPoint(*each, group) for each in own if each not in known]
+            points += [EntryPoint(n, value, group) for n, value in own if (n, value) not in known]
     return points
 
 
