@@ -4,17 +4,15 @@ A cell has four nodes and six edges, in the order 0→1, 0→2, 1→2, 0→3, 1�
 carries one of five operations. Source: Dong and Yang (2020), "NAS-Bench-201".
 """
 
-import itertools
 import operator
-import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from numbers import Integral, Number
 from typing import Any
 
 from cells.cell_space import IMAGE_CHANNELS
+from ntkscore.data.benchmarks import digits_by_index, index_by_digits
 from ntkscore.errors import InputError
 from ntkscore.names import DIGITS, INDICES
 
@@ -27,7 +25,6 @@ EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 
 SIZE = len(OPERATIONS) ** len(EDGES)
 
-
 _EXPECTED = f"expected a cell index from 0 to {SIZE - 1}, or six digits such as 323133"
 # Of each operation in NASLib's order its own digit, and of each edge its place there.
 _NASLIB_OPERATIONS, _NASLIB_EDGES = (SKIP, NONE, CONV_3X3, CONV_1X1, AVG_POOL), (0, 1, 3, 2, 4, 5)
@@ -35,19 +32,6 @@ _NASLIB_OPERATIONS, _NASLIB_EDGES = (SKIP, NONE, CONV_3X3, CONV_1X1, AVG_POOL), 
 
 class CellError(InputError):
     """A value that is not a cell; the message says what is wrong with it."""
-
-
-@lru_cache(1)
-def _digits_by_index() -> tuple[str, ...]:
-    """The benchmark's fixed order: all digit strings, shuffled by Python's generator, seed 88."""
-    order = ["".join(digits) for digits in itertools.product("01234", repeat=len(EDGES))]
-    random.Random(88).shuffle(order)
-    return tuple(order)
-
-
-@lru_cache(1)
-def _index_by_digits() -> dict[str, int]:
-    return {digits: index for index, digits in enumerate(_digits_by_index())}
 
 
 @dataclass(frozen=True, order=True)
@@ -74,7 +58,7 @@ class Cell:
     @property
     def digits(self) -> str:
         """Six digits 0–4, one operation per edge in the order of `EDGES`."""
-        return _digits_by_index()[self.index]
+        return digits_by_index()[self.index]
 
     @property
     def operations(self) -> tuple[int, ...]:
@@ -98,7 +82,7 @@ class Cell:
                 f"expected six digits from 0 to 4, got {digits!r}; they stand for "
                 f"{', '.join(f'{i} {name}' for i, name in enumerate(OPERATIONS))}"
             )
-        return cls(_index_by_digits()[digits])
+        return cls(index_by_digits()[digits])
 
     @classmethod
     def from_string(cls, string: str) -> "Cell":

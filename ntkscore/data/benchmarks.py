@@ -133,11 +133,17 @@ _RADII_EDGES = (0, 1, 3, 2, 4, 5)
 
 
 @lru_cache(1)
-def _indices() -> dict[str, int]:
-    """The index of every cell by its digits: the benchmark's order is Python's shuffle of them."""
+def digits_by_index() -> tuple[str, ...]:
+    """The digits of every cell in NAS-Bench-201's order: Python's shuffle of all, seed 88."""
     order = ["".join(digits) for digits in itertools.product("01234", repeat=6)]
     random.Random(88).shuffle(order)
-    return {digits: index for index, digits in enumerate(order)}
+    return tuple(order)
+
+
+@lru_cache(1)
+def index_by_digits() -> dict[str, int]:
+    """The place of every cell in that order."""
+    return {digits: index for index, digits in enumerate(digits_by_index())}
 
 
 def load_operations(path: str | Path) -> list[str]:
@@ -240,7 +246,7 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
         try:
             operations = [_RADII_OPERATIONS[int(n)] for n in re.findall(r"\d", str(net))]
             digits = "".join(operations[edge] for edge in _RADII_EDGES)
-            rows[_indices()[digits]] = [float(percent) / 100 for percent in percents]
+            rows[index_by_digits()[digits]] = [float(percent) / 100 for percent in percents]
         except (IndexError, KeyError, ValueError) as error:
             found = f"{net!r} ({type(error).__name__}: {error})"
             raise altered(path, "six operations 0-4 and their per cents", found) from error
