@@ -179,6 +179,17 @@ def points(
     axis.errorbar(*((value, places) if across else (places, value)), **error, **style)
 
 
+def beside(
+    axis: Axes, rows: pd.DataFrame, x: str, by: str, places: Sequence[str], width: float = 0.3
+) -> None:
+    """Draw numbers with intervals at the places of x, those of each value of `by` side by side."""
+    groups = list(rows.groupby(by, sort=False))
+    for shift, (label, part) in zip(np.linspace(-width, width, len(groups)), groups, strict=True):
+        at = shift + np.array([places.index(value) for value in part[x]])
+        points(axis, at, part, fmt="o", markersize=3, elinewidth=1, label=label)
+    axis.set_xticks(range(len(places)), places)
+
+
 def grey_band(axis: Axes, reach: float) -> None:
     """Shade what is too near 0 to be worth a note."""
     axis.axhspan(-reach, reach, color="0.9", linewidth=0, zorder=0)

@@ -1,16 +1,13 @@
 """Spearman coefficients on the same resamples of cells, and intervals of what differs in them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from matplotlib.axes import Axes
 
 from experiments.data import RESAMPLES, functions_of
 from experiments.frame import Interval
-from experiments.plotting import points
 from ntkscore.analysis.correlation import centred_ranks, draws, percentile_interval, rank_codes
 from ntkscore.analysis.paired import left_by
 
@@ -102,14 +99,3 @@ def intervals(rows: pd.DataFrame, *names: str) -> list[Interval]:
 def reach(rows: pd.DataFrame) -> float:
     """How far an axis must go from 0 for the intervals of some rows."""
     return 1.1 * max(float(rows[["low", "high"]].abs().to_numpy().max()), NOTABLE)
-
-
-def beside(
-    axis: Axes, rows: pd.DataFrame, x: str, by: str, places: Sequence[str], width: float = 0.3
-) -> None:
-    """Draw numbers with intervals at the places of x, those of each value of `by` side by side."""
-    groups = list(rows.groupby(by, sort=False))
-    for shift, (label, part) in zip(np.linspace(-width, width, len(groups)), groups, strict=True):
-        at = shift + np.array([places.index(value) for value in part[x]])
-        points(axis, at, part, fmt="o", markersize=3, elinewidth=1, label=label)
-    axis.set_xticks(range(len(places)), places)

@@ -18,7 +18,6 @@ from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import (
     NOTABLE,
     SEEDS,
-    beside,
     by_seed,
     coefficients,
     interval,
@@ -26,7 +25,7 @@ from experiments.paper.contrasts import (
     reach,
     sure_interval,
 )
-from experiments.plotting import annotate, grey_band, metric_label
+from experiments.plotting import annotate, beside, grey_band, metric_label
 from experiments.recordings import FINDINGS
 from ntkscore.analysis.frames import cost_table
 

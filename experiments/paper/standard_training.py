@@ -21,7 +21,6 @@ from experiments.data import DATASET, KERNELS, OLDER, SPACE
 from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import (
     NOTABLE,
-    beside,
     by_seed,
     coefficients,
     interval,
@@ -29,7 +28,7 @@ from experiments.paper.contrasts import (
     sure_interval,
 )
 from experiments.paper.measures import HELD_EQUAL
-from experiments.plotting import annotate, grey_band, metric_label, panels
+from experiments.plotting import annotate, beside, grey_band, metric_label, panels
 from ntkscore.analysis.frames import cost_table
 
 JUDGED = "val_apgd_ce_1_acc"

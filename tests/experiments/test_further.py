@@ -72,7 +72,7 @@ def test_accuracies_by_beta_decide_six_claims(
 
 
 def test_an_interval_of_seeds_is_their_range() -> None:
-    found = training_beta.over_seeds(pd.Series([0.1, 0.2, 0.6]))
+    found = training_beta.seed_range(pd.Series([0.1, 0.2, 0.6]))
     assert tuple(found) == pytest.approx((0.3, 0.1, 0.6))
 
 
