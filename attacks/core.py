@@ -12,12 +12,10 @@ from functools import reduce
 from numbers import Real
 from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from attacks.lazy import Array, jax, jnp, lax
 
 Images = Float[Array, "n ..."]
 """Points of any shape; images are (n, height, width, channel)."""
@@ -178,6 +176,8 @@ class Attack:
             z, done = self.step(gradient, x, x), 1
         if done == self.steps:
             return z
+        from jax.core import Tracer
+
         if isinstance(z, Tracer):  # within a function that is compiled as a whole
             return lax.fori_loop(done, self.steps, lambda _, z: self.step(gradient, z, x), z)
         return reduce(lambda z, _: self.step(gradient, z, x), range(done, self.steps), z)

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from attacks.core import Images, check_radius, project
+from attacks.lazy import Array, jax, jnp, lax
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Query counts (per 10,000) at which the area of the squares halves."""

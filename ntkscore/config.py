@@ -6,18 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from attacks import NORMS, Attack
 from ntkscore.errors import InputError
-from ntkscore.kernels.attacks import ATTACKS, NORMS, check_attack
+from ntkscore.kernels.attacks import ATTACKS, check_attack
 from ntkscore.kernels.joint import check_beta
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.lazy import Array
 from ntkscore.options import Named, check_choices, option
 from ntkscore.trace.parameters import PARAMETER_SETS
-
-if TYPE_CHECKING:
-    from attacks import Attack
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,7 @@ class Config(Named):
             InputError: if there is one.
         """
         for rho in self.rhos:
-            # Pixels are 1 apart, whatever the norm; what is larger the attack has to judge.
-            if not 0 <= rho <= 1:
-                check_attack(self.attack_at, rho, shape)
+            check_attack(self.attack_at, rho, shape)
 
     def _attack_choices(self) -> dict[str, Any]:
         """Choices for the attack that differ from their defaults."""
@@ -145,7 +141,7 @@ class Config(Named):
         return {n: getattr(self, n) for n in names if getattr(self, n) != getattr(Config, n)}
 
     @property
-    def attack_at(self) -> "Callable[[float | Array], Attack]":
+    def attack_at(self) -> Callable[[float | Array], Attack]:
         """The attack as a function of its radius, which may be traced."""
         return partial(ATTACKS[self.attack], **self._attack_choices())
 

@@ -1,40 +1,8 @@
-"""JAX under its usual names, imported at its first use.
+"""JAX under its usual names, imported at its first use, as `attacks.lazy` has it."""
 
-Importing JAX takes most of a second, and help, look-ups and refusals of bad input need none of it:
-they need the names in registries. So a module with a registry, and what such a module imports, has
-JAX from here and uses it inside functions only. Every other module imports it as usual.
-"""
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-
-class Lazy:
-    """A module that is imported at its first use."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
-
-
-if TYPE_CHECKING:
-    import jax as jax
-    import jax.numpy as jnp
-    from jax import Array as Array
-    from jax import lax as lax
-    from jaxtyping import PyTree as PyTree
-else:
-    jax, jnp, lax = Lazy("jax"), Lazy("jax.numpy"), Lazy("jax.lax")
-
-    class ArrayType(type):
-        """The type of `Array`, which asks JAX what is one."""
-
-        def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, jax.Array)
-
-    class Array(metaclass=ArrayType):
-        """The arrays of JAX and what it traces, for annotations."""
-
-    PyTree = Any
+from attacks.lazy import Array as Array
+from attacks.lazy import Lazy as Lazy
+from attacks.lazy import PyTree as PyTree
+from attacks.lazy import jax as jax
+from attacks.lazy import jnp as jnp
+from attacks.lazy import lax as lax

@@ -3,8 +3,8 @@
 JAX keeps compiled code between starts, but traces the Python code of a program again, which for one
 small network takes several times as long as its kernel. A traced program is kept here under a name
 made of everything that it depends on: the source of this package and of those with spaces and
-attacks, the versions of all libraries,
-JAX's own settings, what is scored and how, and the shapes of the arrays.
+attacks, the versions of all libraries, JAX's own settings, what is scored and how, and the shapes
+of the arrays.
 """
 
 import dataclasses
@@ -118,9 +118,7 @@ def _name(described: Any, function: Callable[..., Any]) -> str:
     own = function.__module__, function.__qualname__, _instructions(function.__code__)
     # A setting may have another value in this thread than for the whole process.
     settings = {k: str(getattr(jax.config, k, v)) for k, v in jax.config.values.items()}
-    # Also what the packages of spaces and attacks import.
-    versions = sorted(i.name for path in sys.path for i in Path(path).glob("*-info"))
-    everything = (_source(), versions, settings, jax.default_backend(), own, _plain(described))
+    everything = (_source(), _versions(), settings, jax.default_backend(), own, _plain(described))
     return hashlib.sha256(repr(everything).encode()).hexdigest()
 
 
@@ -145,6 +143,12 @@ def _plain(value: Any) -> Any:
             fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return name, fields
     raise _NotOurs(value)
+
+
+@lru_cache
+def _versions() -> list[str]:
+    """Names and versions of all libraries, since those of spaces and attacks may import any."""
+    return sorted(info.name for path in sys.path for info in Path(path).glob("*-info"))
 
 
 @lru_cache

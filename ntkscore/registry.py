@@ -23,12 +23,17 @@ def points_of(group: str) -> list[EntryPoint]:
     """
     points = [*entry_points(group=group)]
     known = {(point.name, point.value) for point in points}
-    if CLONE.is_file():
-        project = tomllib.loads(CLONE.read_text(encoding="utf-8")).get("project", {})
-        if project.get("name") == "ntkscore":
-            own = project["entry-points"][group].items()
-            points += [EntryPoint(n, value, group) for n, value in own if (n, value) not in known]
-    return points
+    own = _of_clone().get(group, {}).items()
+    return points + [EntryPoint(n, value, group) for n, value in own if (n, value) not in known]
+
+
+@cache
+def _of_clone() -> dict[str, dict[str, str]]:
+    """The entry points that a clone declares, by group; none where there is no clone."""
+    if not CLONE.is_file():
+        return {}
+    project = tomllib.loads(CLONE.read_text(encoding="utf-8")).get("project", {})
+    return project["entry-points"] if project.get("name") == "ntkscore" else {}
 
 
 class Registry(MutableMapping[str, T]):
@@ -88,10 +93,6 @@ class Registry(MutableMapping[str, T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._added or name in self._declared
-
-    def is_declared(self, name: str) -> bool:
-        """Whether a name has the value that an installed package declares."""
-        return name in self._declared and name not in self._added
 
 
 @cache

@@ -212,7 +212,7 @@ class Space(Named, ABC):
         Raises:
             InputError: if the file does not hold them, or the space has no such files.
         """
-        raise self._lacks("files of trained weights", "read_weights")
+        raise self._lacks("with files of trained weights", "read_weights")
 
     def write_weights(
         self, path: Path, architecture: Architecture, params: Any, statistics: Any
@@ -222,7 +222,7 @@ class Space(Named, ABC):
         Raises:
             InputError: if the space has no such files.
         """
-        raise self._lacks("files of trained weights", "write_weights")
+        raise self._lacks("with files of trained weights", "write_weights")
 
     def graphs(self, architecture: Architecture) -> "tuple[Graph, ...]":
         """Drawings of an architecture for pages and pictures, by default none."""
@@ -235,7 +235,7 @@ class Space(Named, ABC):
         Raises:
             InputError: if the file cannot be used, or the space has no such files.
         """
-        raise cls._lacks("files of reference values", "reference")
+        raise cls._lacks("with files of reference values", "reference")
 
     def names(self, architecture: Architecture) -> dict[str, str | int]:
         """The architecture's short names for display, by default its key alone."""
@@ -264,7 +264,7 @@ class Space(Named, ABC):
         Raises:
             InputError: if the space does not say which those are.
         """
-        raise self._lacks("architectures that have neighbours", "neighbours")
+        raise self._lacks("whose architectures have neighbours", "neighbours")
 
     def canonical(self, architecture: Architecture) -> Architecture:
         """The architecture that stands for all that compute the same function.
@@ -318,9 +318,7 @@ class Space(Named, ABC):
     @classmethod
     def _lacks(cls, what: str, method: str) -> InputError:
         """The error for a space without one of the methods that it need not have."""
-        return InputError(
-            f"expected a space with {what}, got {cls.name}; write a method `{method}`"
-        )
+        return InputError(f"expected a space {what}, got {cls.name}; write a method `{method}`")
 
     @property
     def columns(self) -> Mapping[str, Any]:

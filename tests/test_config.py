@@ -149,6 +149,14 @@ def test_an_attack_of_ones_own_is_a_name_like_the_others(brightening: str) -> No
         Config(attack=brightening, steps=3)
 
 
+def test_the_radius_of_an_attack_of_ones_own_is_checked_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ATTACKS, "dark", lambda rho: Attack(rho, box=(0.0, 0.5)))
+    with pytest.raises(InputError, match=r"^expected a radius in linf from 0 to 0\.5"):
+        Config(attack="dark", rhos=(0.6,))
+
+
 def test_an_attack_that_was_removed_is_no_name_any_more() -> None:
     with pytest.raises(
         InputError, match=r"^expected attack to be one of fgsm, pgd, got 'brighten'"

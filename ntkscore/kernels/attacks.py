@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attacks import check_radius
 from ntkscore.errors import InputError
 from ntkscore.registry import ATTACKS_GROUP, Registry
 
 ATTACKS: Registry[Callable[..., Any]] = Registry(ATTACKS_GROUP)
 """Attacks by name, to which users may add: functions of the radius ρ, which may be a tracer, and of
 those of `steps`, `step_size`, `random_start` and `norm` that the attack has."""
-NORMS = ("linf", "l2")
-"""Norms of an attack's ball and steps."""
 
 
 def check_attack(
@@ -32,8 +31,6 @@ def check_attack(
         Traceback (most recent call last):
         ntkscore.errors.InputError: expected a radius in linf from 0 to 1 on the pixel scale, ...
     """
-    from attacks import check_radius  # which imports JAX
-
     try:
         made = attack(rho)
         check_radius(rho, getattr(made, "norm", "linf"), getattr(made, "box", (0.0, 1.0)), shape)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from jaxtyping import Float
 
+from attacks import uniform_in_ball
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.declaration import Measure, Quantity
@@ -32,8 +33,6 @@ def displacements(
         >>> bool(moved.max() <= 2), bool(abs(moved.mean() - 2 * 3 / 4) < 0.1)
         (True, True)
     """
-    from attacks import uniform_in_ball
-
     delta = uniform_in_ball(key, points.shape, points.dtype)
     _, moved = jax.jvp(apply, (points,), (delta,))
     return jnp.linalg.norm(moved, axis=1)

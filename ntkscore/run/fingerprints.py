@@ -54,10 +54,9 @@ def functions_of(space: Space, config: Config) -> dict[str, Any]:
     These are its attack, its reading of the logits, and every measure that it takes.
     """
     measures = {n: m for n, m in MEASURES.items() if config.proxies or not m.of.own_passes}
-    built_in = ATTACKS.is_declared(config.attack)  # and need not be imported, with JAX
     return {
         "space": fingerprint(*_methods(type(space))),
-        "attack": BUILT_IN if built_in else fingerprint(ATTACKS[config.attack]),
+        "attack": fingerprint(ATTACKS[config.attack]),
         "output": fingerprint(READOUTS[config.output]),
         "measures": {n: fingerprint(m.value, m.of.compute, m.of.read) for n, m in measures.items()},
     }

@@ -103,9 +103,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_a_space_without_neighbours_is_refused(tmp_path: Path) -> None:
     file = Path(__file__).with_name("own_space.py")
     space = ntkscore.spaces.space_class(str(file))()
-    with pytest.raises(
-        InputError, match="expected a space with architectures that have neighbours"
-    ):
+    with pytest.raises(InputError, match="expected a space whose architectures have neighbours"):
         ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space)
     assert not (tmp_path / "run").exists()
 
