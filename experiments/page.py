@@ -84,7 +84,7 @@ def sections_of(page: Path) -> dict[str, str]:
 
 def write_page(page: Path, order: Iterable[str], sections: Mapping[str, str]) -> None:
     """Write the page whole: its head, and the sections that there are, in order."""
-    there = [f"<!-- {name} -->\n\n{sections[name]}" for name in order if name in sections]
+    there = [f"<!-- {name} -->\n{sections[name]}" for name in order if name in sections]
     page.write_text("\n\n".join([HEAD, *there]) + "\n", encoding="utf-8")
 
 
