@@ -6,6 +6,7 @@ They and the modules below are imported when they are first used, so that this i
 
 import ast
 import importlib
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,22 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
             return importlib.import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _moved(name)
     module, attribute = _PLACES[name]
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
+
+
+def _moved(name: str) -> Any:
+    """What had its name here before version 0.4, from the package that has it now."""
+    from ntkscore.registry import points_of
+
+    for point in () if name.startswith("_") else points_of("ntkscore.moved"):
+        if point.name == name:
+            now = f"from {point.module} import {name}"
+            warnings.warn(f"{name} has moved; write {now}", DeprecationWarning, stacklevel=3)
+            return point.load()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

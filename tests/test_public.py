@@ -19,6 +19,12 @@ def test_another_name_is_no_attribute() -> None:
         ntkscore.scores  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["Cell", "NASBench201", "Residual"])
+def test_names_that_moved_are_found_and_say_where_they_are(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"write from cells.* import {name}"):
+        assert getattr(ntkscore, name).__module__.startswith("cells.")
+
+
 def test_a_module_that_the_docs_name_need_not_be_imported_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
