@@ -63,7 +63,7 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
 def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
     name = jax.tree_util.keystr(path) or "params"
     try:
-        array = jnp.asarray(leaf)
+        array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
     except (TypeError, ValueError):
         raise InputError(
             f"expected arrays as weights, got {type(leaf).__name__} at {name}; leave it out, or "

@@ -204,7 +204,8 @@ def _in_blocks(
 ) -> Float[Array, "m m"]:
     """The kernel of points that go forward and back some at a time."""
     read, kinds, params = READOUTS[output], PARAMETER_SETS[parameters], model.params
-    logits = jax.eval_shape(passes.traced.forward, params, points)[0]
+    of_point = passes.traced.logits
+    logits = jax.ShapeDtypeStruct((len(points), *of_point.shape), of_point.dtype)
     gram = jnp.zeros((len(points), len(points)), logits.dtype)
     taps = zero_taps(PARAMETER_SETS["all"], points, 1)
     for k in range(len(jax.eval_shape(read, logits, labels))):

@@ -82,12 +82,14 @@ class BlockPasses:
         self.standardized = jax.jit(traced.standardized)
         self.unnormalized = jax.jit(traced.unnormalized)
         self.kinds_of = traced.kinds_of
+        self._fresh = jax.jit(partial(normalizations.are_fresh, traced.program))
         self.right: set[tuple[str, str]] = set()
         self.devices = jax.local_devices()
 
     def are_fresh(self, params: PyTree) -> bool | None:
         """Tell whether normalisations hold the mean 0 and the variance 1 of new ones, if any do."""
-        return normalizations.are_fresh(self.traced.program, jax.tree.leaves(params))
+        fresh = self._fresh(jax.tree.leaves(params))
+        return None if fresh is None else bool(fresh)
 
     def _at(self, place: int, arrays: PyTree) -> PyTree:
         """Arrays on one of the devices, which are taken in turn."""

@@ -6,14 +6,16 @@ the function that it came from, but by the function's trace.
 """
 
 import hashlib
+import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import Array, PyTree
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -35,9 +37,8 @@ class Function:
     def __init__(self, apply: Callable[..., Array], params: PyTree, *traces: ClosedJaxpr) -> None:
         self.apply = apply
         self.inputs, self.logits = traces[0].in_avals, traces[0].out_avals
-        texts = [ADDRESS.sub("", str(trace)) for trace in traces]
-        arrays = [_digest(array) for trace in traces for array in _constants(trace)]
-        self._content = jax.tree.structure(params), *texts, *arrays
+        self._content = jax.tree.structure(params), *map(_content, traces)
+        self._hash = hash(self._content)
 
     def __call__(self, params: PyTree, points: Array) -> Array:
         return self.apply(params, points)
@@ -46,7 +47,7 @@ class Function:
         return isinstance(other, Function) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash(self._content)
+        return self._hash
 
 
 def _shapes(arrays: Any) -> list[tuple[Any, Any]]:
@@ -89,13 +90,6 @@ def _functions(jaxpr: Jaxpr) -> Iterator[tuple[str, Any]]:
                     yield from _functions(each.jaxpr if isinstance(each, ClosedJaxpr) else each)
 
 
-def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
-    """The arrays that a function closes over, in all functions that it holds."""
-    yield from closed.consts
-    for _, each in _functions(closed.jaxpr):
-        yield from getattr(each, "consts", ())
-
-
 def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
     """Whether a derivative is a rule of its own, which a trace of the function does not show.
 
@@ -106,6 +100,49 @@ def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
         and not str(getattr(each, "jaxpr", each).debug_info.func_filename).startswith(JAX)
         for name, each in _functions(jaxpr)
     )
+
+
+_CONTENTS = WeakKeyDictionary[Any, Hashable]()
+"""Of functions within functions: JAX hands out the same ones again for what is jitted."""
+
+
+def _content(function: ClosedJaxpr | Jaxpr) -> Hashable:
+    """What a function computes: equal for functions with the same equations and arrays."""
+    if function not in _CONTENTS:
+        jaxpr = function.jaxpr if isinstance(function, ClosedJaxpr) else function
+        inputs = [*jaxpr.constvars, *jaxpr.invars]
+        numbers = {variable: number for number, variable in enumerate(inputs)}
+
+        def operand(variable: Any) -> Hashable:
+            if isinstance(variable, Literal):
+                return variable.aval, _value(variable.val)
+            return numbers[variable]
+
+        equations = []
+        for equation in jaxpr.eqns:
+            taken = tuple(map(operand, equation.invars))
+            options = tuple((name, _value(each)) for name, each in equation.params.items())
+            made = tuple(variable.aval for variable in equation.outvars)
+            numbers |= zip(equation.outvars, itertools.count(len(numbers)))
+            equations.append((equation.primitive.name, taken, options, made))
+        _CONTENTS[function] = (
+            tuple(variable.aval for variable in inputs),
+            tuple(equations),
+            tuple(map(operand, jaxpr.outvars)),
+            tuple(map(_value, getattr(function, "consts", ()))),
+        )
+    return _CONTENTS[function]
+
+
+def _value(value: Any) -> Hashable:
+    """An option of an equation, or an array, as a value that can be compared."""
+    if isinstance(value, ClosedJaxpr | Jaxpr):
+        return _content(value)
+    if isinstance(value, tuple | list):
+        return tuple(map(_value, value))
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return _digest(value)
+    return ADDRESS.sub("", f"{type(value).__name__} {value}")
 
 
 def _digest(array: Any) -> tuple[Any, ...]:

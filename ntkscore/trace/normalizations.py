@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ntkscore.model import Logits, Points
 from ntkscore.trace.field import REDUCTIONS
@@ -120,8 +120,8 @@ def statistics(program: Program) -> frozenset[int]:
     )
 
 
-def are_fresh(program: Program, leaves: Sequence[Array]) -> bool | None:
-    """Tell whether normalisations hold the mean 0 and the variance 1 that they are made with.
+def are_fresh(program: Program, leaves: Sequence[Array]) -> Bool[Array, ""] | None:
+    """Whether normalisations hold the mean 0 and the variance 1 that they are made with.
 
     None where none holds statistics.
 
@@ -146,10 +146,9 @@ def are_fresh(program: Program, leaves: Sequence[Array]) -> bool | None:
         return None
     wanted = {value for pair in pairs for value in pair}
     derived = program.derive(leaves, wanted=wanted)
-    return all(
-        bool((jnp.abs(derived[variance] - 1) < FRESH).all() and (derived[mean] == 0).all())
-        for variance, mean in pairs
-    )
+    ones = [(jnp.abs(derived[variance] - 1) < FRESH).all() for variance, _ in pairs]
+    zeros = [(derived[mean] == 0).all() for _, mean in pairs]
+    return jnp.stack(ones + zeros).all()
 
 
 def _origin(program: Program, value: Value, user: int) -> tuple[Value, int]:

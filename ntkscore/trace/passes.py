@@ -159,7 +159,7 @@ class TracedPasses:
                 "expected logits that depend on the images, got some that are the same for all; "
                 "use the second argument of apply"
             )
-        self._logits, self.dtype = logits, logits.dtype
+        self.logits, self.dtype = logits, logits.dtype
         self.contributions = contributions_of(program)
         self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
         self._features = self.blocks or [*self.rectifiers.values()]
@@ -220,7 +220,7 @@ class TracedPasses:
 
         def one(zeros: dict[Value, Array], point: Array) -> tuple[Array, dict[Value, Array]]:
             arrays = self.program.run(derived, point, zeros, self._convolutions)
-            return arrays[self._logits], {value: arrays[value] for value in self._residuals}
+            return arrays[self.logits], {value: arrays[value] for value in self._residuals}
 
         zeros = self._zeros(self._outputs, len(points))
         logits, pullback, values = jax.vjp(jax.vmap(one), zeros, points, has_aux=True)

@@ -112,6 +112,22 @@ def test_equal_networks_share_a_program() -> None:
     assert len(calls) - first == 1  # it is traced, to know it again
 
 
+def test_a_jitted_network_is_known_without_a_trace() -> None:
+    calls = []
+
+    @jax.jit
+    def apply(w: Any, x: Any) -> Any:
+        calls.append(x.shape)
+        return jnp.tanh(x @ w[0]) @ w[1]
+
+    want = jacobian_kernel(apply, [A, B], X)
+    close(ntk(Model(apply, [A, B]), X), want)
+    first = len(calls)
+    close(ntk(Model(apply, [A, B]), X), want)
+    close(ntk(Model(apply, [2 * A, B]), X), jacobian_kernel(apply, [2 * A, B], X))
+    assert len(calls) == first
+
+
 def test_functions_without_a_hash_are_functions() -> None:
     @dataclass
     class Net:
