@@ -438,11 +438,45 @@ def mended(torch: Any) -> dict[str, Any]:
         "an array of Python's": lambda m, h: h * h.new_tensor([1.0, 2, 3, 4, 5]),
         "cdist": lambda m, h: h * torch.cdist(h, m.t).sum(1, keepdim=True),
         "a cache": keep_a_ramp,
+        "norms of zeros": lambda m, h: torch.nn.functional.normalize(h * (h > 9)) + h,
+        "a cubic norm of zeros": lambda m, h: torch.norm(h * 0.0, 3, dim=1, keepdim=True) + h,
+        "a deviation of equals": lambda m, h: (h[:, :1] * torch.ones(5)).std(1, keepdim=True) + h,
+        "the power 0": lambda m, h: (h * (h > 9)).pow(0) * h,
     }
 
 
+def in_place(torch: Any) -> dict[str, Any]:
+    """Operations that change features, all of them or a slice."""
+    changes = {
+        "zero_": lambda t: t.zero_(),
+        "fill_": lambda t: t.fill_(0.5),
+        "neg_": lambda t: t.neg_(),
+        "add_": lambda t: t.add_(t.detach()),
+        "lerp_": lambda t: t.lerp_(torch.ones_like(t), 0.3),
+        "tril_": lambda t: t.tril_(),
+        "cumsum_": lambda t: t.cumsum_(1),
+        "masked_fill_": lambda t: t.masked_fill_(t > 0, 0.2),
+        "index_fill_": lambda t: t.index_fill_(1, torch.tensor([0]), 0.0),
+        "silu": lambda t: torch.nn.functional.silu(t, inplace=True),
+        "elu": lambda t: torch.nn.functional.elu(t, inplace=True),
+    }
+
+    def of_slice(change: Any, h: Any) -> Any:
+        h = 1.0 * h
+        change(h[:, 1:4])
+        return h
+
+    whole = {name: lambda m, h, f=change: f(1.0 * h) for name, change in changes.items()}
+    slices = {
+        f"{name} of a slice": lambda m, h, f=change: of_slice(f, h)
+        for name, change in changes.items()
+    }
+    turned = {"transpose_": lambda m, h: (1.0 * h).transpose_(0, 1).neg_().transpose_(0, 1)}
+    return whole | slices | turned
+
+
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("kind", [told_autograd, mended])
+@pytest.mark.parametrize("kind", [told_autograd, mended, in_place])
 def test_gradients_are_those_of_autograd(torch: ModuleType, nn: ModuleType, kind: Any) -> None:
     points = FEATURES.astype(float)
     errors = {

@@ -32,7 +32,7 @@ from torch._decomp import decompositions  # type: ignore[import-not-found]
 from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 from torchax.ops import jaten, mappings  # type: ignore[import-not-found]
 from torchax.ops.ops_registry import Operator  # type: ignore[import-not-found]
-from torchax.tensor import Tensor, XLAFunctionMode  # type: ignore[import-not-found]
+from torchax.tensor import OperatorNotFound, Tensor, XLAFunctionMode  # type: ignore[import-not-found]
 from torchax.view import NarrowInfo, View  # type: ignore[import-not-found]
 
 # PyTorch imports a module of the device's name where its own code makes a tensor there.
@@ -86,6 +86,9 @@ class JaxView(View):
 
     device = property(lambda self: DEVICE)
     dtype = property(lambda self: self.parent.dtype)
+
+    def detach(self) -> Tensor:
+        return self._env.j2t_iso(jax.lax.stop_gradient(self.jax()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         whole = self.torch()
@@ -173,7 +176,7 @@ class Environment(torchax.tensor.Environment):
     def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         constant = not torch.is_grad_enabled()
         before = {id(base): (base, base._elem) for base in _bases((args, kwargs)) if constant}
-        out = super().dispatch(func, types, args, kwargs)
+        out = self._changed(func, types, args, kwargs)
         for base, value in before.values():
             if base._elem is not value:  # changed in place, of which autograd knows nothing
                 base._elem = _unseen(value, base._elem)
@@ -187,6 +190,24 @@ class Environment(torchax.tensor.Environment):
 
         return pytree.tree_map_only((Tensor, View), given, out)
 
+    def _changed(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """An operation's outcome; one in place gives its first argument new values."""
+        if not _is_in_place(func) or not is_ours(args[0]) or _turns_a_view(func, args[0]):
+            return super().dispatch(func, types, args, kwargs)
+        first, *rest = args
+        given = self.v2t_iso(((self.j2t_iso(first.jax()), *rest), kwargs))
+        try:
+            new = super().dispatch(_not_in_place(func), types, *given)
+        except OperatorNotFound:
+            super().dispatch(func, types, *given)
+            new = given[0][0]
+        array = new.jax().astype(dtype_of(first.dtype))
+        if isinstance(first, View):
+            first.update(array)
+        else:
+            first._elem = array
+        return first
+
 
 class _FunctionMode(XLAFunctionMode):
     """As torchax's, but the leaves are put in first."""
@@ -198,6 +219,23 @@ class _FunctionMode(XLAFunctionMode):
 
 def is_ours(leaf: Any) -> bool:
     return isinstance(leaf, Tensor | View)
+
+
+def _is_in_place(func: Any) -> bool:
+    """Whether an operation changes its first argument."""
+    schema = getattr(func, "_schema", None)
+    return schema is not None and schema.is_mutable and schema.name.endswith("_")
+
+
+def _turns_a_view(func: Any, first: Any) -> bool:
+    """Whether an operation in place gives a view another shape, of which its base knows nothing."""
+    return isinstance(first, View) and torch.Tag.inplace_view in func.tags
+
+
+def _not_in_place(func: Any) -> Any:
+    """The operation that gives a new tensor where another changes its first argument."""
+    several = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::")[:-1], func)
+    return getattr(several, func._schema.overload_name or "default", several)
 
 
 def _bases(tree: Any) -> list[Any]:
@@ -243,11 +281,36 @@ def _convolution(x: Any, w: Any, b: Any, s: Any, p: Any, d: Any, t: bool, o: Any
     return jaten._aten_convolution(x, w, b, s, p, d, t, o, g)
 
 
+def _root(x: Any, order: float = 2) -> Any:
+    """A root whose gradient at 0 is 0, as PyTorch has it for distances and deviations."""
+    return jnp.where(x == 0, 0, jnp.where(x == 0, 1, x) ** (1 / order))
+
+
 def _cdist(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     if p != 2:
         return jaten._aten_cdist(x, y, p)
-    square = ((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1)
-    return jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
+    return _root(((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1))
+
+
+def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    if not 1 < ord < float("inf"):
+        return jaten._aten_linalg_vector_norm(x, ord, dim, keepdim, dtype)
+    x = x if dtype is None else x.astype(dtype_of(dtype))
+    axes = None if dim is None else tuple(dim) if isinstance(dim, list | tuple) else (dim,)
+    return _root(jnp.sum(jnp.abs(x) ** ord, axes or None, keepdims=keepdim), ord)
+
+
+def _deviation(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    correction = 1 if correction is None else correction
+    axes = None if dim is None else tuple(dim)
+    return _root(jnp.var(x, axes or None, ddof=correction, keepdims=keepdim))
+
+
+def _power(x: Any, y: Any) -> Any:
+    """PyTorch's, which is flat where the exponent is 0."""
+    if isinstance(y, int | float) and y == 0:
+        return jnp.ones_like(x)
+    return jaten._aten_pow(x, y)
 
 
 def _householder(a: Any, tau: Any) -> Any:
@@ -266,6 +329,9 @@ _OF_ARRAYS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution: _convolution,
     torch.ops.aten.linalg_householder_product: _householder,
     torch.cdist: _cdist,  # torchax has it in single precision
+    torch.ops.aten.linalg_vector_norm: _norm,
+    torch.ops.aten.std.correction: _deviation,
+    torch.ops.aten.pow.Tensor_Scalar: _power,
 }
 # PyTorch's own programs in C++ of these turn the shape of a tensor in place.
 _OF_TENSORS: dict[Any, Callable[..., Any]] = {
