@@ -33,9 +33,10 @@ test: $(VENV)/.installed
 
 # The longest, before a release: runs killed and resumed, several devices and processes, every
 # theory experiment in small, well-known PyTorch networks.
-thorough: $(VENV)/.installed $(ORACLES)/.installed
-	$(BIN)/python -m pytest $(PARALLEL) -m "thorough and not oracle"
+thorough: $(VENV)/.installed $(ORACLES)/.installed $(TARGETS)/.installed
+	$(BIN)/python -m pytest $(PARALLEL) -m "thorough and not oracle and not target"
 	$(ORACLES)/bin/python -m pytest $(PARALLEL) -m "thorough and oracle"
+	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) --dist load -m "thorough and target"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
@@ -50,7 +51,7 @@ oracles: $(ORACLES)/.installed
 # The tests that compile for GPUs and TPUs that are not at hand; their compilers have an environment
 # of their own.
 fits: $(TARGETS)/.installed
-	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) -m target
+	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) --dist load -m "target and not thorough"
 
 # Every program compiled for every target, into experiments/TARGETS.md: about an hour on two cores.
 targets: $(TARGETS)/.installed

@@ -6,6 +6,7 @@ With the folder `cnn` of that code in NTKSCORE_DARTS_CODE, its own network takes
 import importlib.util
 import os
 import sys
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from plain_darts import unstacked
+from tiny import QUICKLY
 
 import ntkscore
 from cells.darts import Darts, Genotype, Genotypes
@@ -267,7 +269,7 @@ def test_the_module_scores_as_our_network_of_the_same_weights(
     np.testing.assert_allclose(*(each[~inside] for each in values), rtol=1e-7)
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=QUICKLY)
 def computed(variables: Any, code: Any, x: Any) -> Any:
     """Logits, input gradients, the kernel of the summed logits, weights and statistics."""
     model = SPACE.model((), variables, code, x)

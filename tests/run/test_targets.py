@@ -88,7 +88,7 @@ LONGEST = ("side by side", "all measures", "darts")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", PLATFORMS)
+@pytest.mark.parametrize("backend", [pytest.param("cpu", marks=pytest.mark.thorough), "gpu", "tpu"])
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.thorough if n in LONGEST else ()) for n in PROGRAMS]
 )
@@ -330,7 +330,9 @@ def here(name: str, count: int = 1) -> Any:
 
 
 @pytest.mark.target
-@pytest.mark.parametrize("name", ["a100", "h100", "h200"])
+@pytest.mark.parametrize(
+    "name", ["a100", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("h100", "h200"))]
+)
 def test_full_fidelity_fits_on_a_gpu_in_the_usual_groups(name: str) -> None:
     here(name)
     space = NASBench201(channels=16, cells_per_stage=5)

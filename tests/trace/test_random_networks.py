@@ -30,10 +30,13 @@ def plain_kernel(net: Network) -> np.ndarray:
     return np.stack(rows) @ np.stack(rows).T
 
 
-def compare(net: Network) -> None:
+WAYS: list[dict[str, Any]] = [{}, {"implementation": "contraction"}, {"memory": 1}]
+
+
+def compare(net: Network, ways: list[dict[str, Any]] = WAYS) -> None:
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         want = plain_kernel(net)
-        for options in ({}, {"implementation": "contraction"}, {"memory": 1}):
+        for options in ways:
             got: Any = ntk(Model(net.apply, net.params), net.points, check=False, **options)
             scale = np.abs(want).max()
             assert np.abs(got - want).max() <= EXACT * scale, (net.names, options)
@@ -47,10 +50,10 @@ def double():
 
 @pytest.mark.slow
 @seed(0)
-@settings(max_examples=10)
-@given(drawn)
-def test_kernels_of_random_networks_are_the_jacobians(net: Network) -> None:
-    compare(net)
+@settings(max_examples=30)
+@given(drawn, st.sampled_from(WAYS))
+def test_kernels_of_random_networks_are_the_jacobians(net: Network, way: dict[str, Any]) -> None:
+    compare(net, [way])
 
 
 @pytest.mark.thorough

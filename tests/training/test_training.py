@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import printed_on_devices
+from tiny import QUICKLY, printed_on_devices
 
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
@@ -135,7 +135,7 @@ def test_five_steps_are_pytorchs(cell: str, beta: float, torch: ModuleType) -> N
         loss = torch.nn.functional.cross_entropy
         for i in range(5):
             key = jax.random.key(i)
-            state, _ = jax.jit(step, static_argnums=(0, 1, 2))(
+            state, _ = jax.jit(step, static_argnums=(0, 1, 2), compiler_options=QUICKLY)(
                 network._replace(params=None, statistics=None),
                 recipe,
                 ours,
