@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import torch  # type: ignore[import-not-found]
 from flax.traverse_util import flatten_dict
+from jax.extend.core import Jaxpr, jaxprs_in_params
 from jaxtyping import Array
 from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 from torch.utils._python_dispatch import TorchDispatchMode  # type: ignore[import-not-found]
@@ -25,6 +26,9 @@ LOGITS, POINTS, PARAMETER = "the logits", "the gradient in the points", "the gra
 TOLERANCES = {64: 1e-6, 32: 1e-4, 16: 3e-2}
 """Relative to the size of an array, by the fewest bits of the numbers that are computed with."""
 Apply = Callable[[Any, Any], Array]
+Compute = Callable[[Apply, Any, Any], Array]
+MOST = 2**27
+"""Entries of dense kernels that a compiler may make."""
 QUICK = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": True}
 """The program runs once."""
 
@@ -40,7 +44,9 @@ def check(own: Any, points: Any) -> None:
     with _one_thread():
         module, points, (expected, weights, bits) = _expected(own, points)
     wrong = "", 0.0
-    for compute in (of_each_point, of_all_points):
+    with jax.enable_x64(True):
+        ways = _ways(module, points)
+    for compute in ways:
         try:
             with jax.enable_x64(True):
                 got, narrowest = _in_jax(module, points, weights, compute)
@@ -75,6 +81,31 @@ def _first_wrong(
         if np.isfinite(norm) and not error <= tolerance:
             return name, float(error)
     return None
+
+
+def _ways(module: Any, points: Any) -> tuple[Compute, ...]:
+    """How to compute logits in JAX, one way after the other where they are not as expected.
+
+    Of convolutions in groups XLA makes dense ones on a CPU, which memory may not hold.
+    """
+    apply, params = function_of(module)
+    try:
+        jaxpr = jax.make_jaxpr(apply)(params, to_array(points, False)).jaxpr
+    except Exception:  # which is told where logits are computed
+        return (of_all_points,)
+    large = _dense_entries(jaxpr) > MOST
+    return (of_each_point, of_all_points) if large else (of_all_points,)
+
+
+def _dense_entries(jaxpr: Jaxpr) -> int:
+    """Entries of the kernels that convolutions in groups have without groups."""
+    total = 0
+    for equation in jaxpr.eqns:
+        if (groups := equation.params.get("feature_group_count", 1)) > 1:
+            kernel: Any = equation.invars[1].aval
+            total += groups * kernel.size
+        total += sum(map(_dense_entries, jaxprs_in_params(equation.params)))
+    return total
 
 
 @contextmanager
@@ -163,17 +194,14 @@ def of_all_points(apply: Apply, params: Any, points: Any) -> Array:
 
 
 def of_each_point(apply: Apply, params: Any, points: Any) -> Array:
-    """Logits of each point by itself, as the kernel computes them (`ntkscore.trace`).
-
-    Of kernels with one channel each, XLA makes dense ones on a CPU, a thousand times as large.
-    """
+    """Logits of each point by itself, as the kernel computes them (`ntkscore.trace`)."""
     program = Program(apply, params, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
     derived = program.derive(jax.tree.leaves(params))
     return jax.vmap(lambda point: read(program.run(derived, point), program.logits))(points)
 
 
 def _in_jax(
-    module: Any, points: Any, weights: Any, compute: Callable[[Apply, Any, Any], Array]
+    module: Any, points: Any, weights: Any, compute: Compute
 ) -> tuple[dict[str, np.ndarray], int]:
     """The same from torchax, and the fewest bits of its numbers."""
     apply, params = function_of(module)
