@@ -24,8 +24,6 @@ SPACE = NASBench201(channels=4, cells_per_stage=1)
 OPTIONS = ["--channels", "4", "--cells-per-stage", "1", "--samples", "4"]
 RESIDUAL = Residual(width=8)
 RESIDUAL_OPTIONS = ["--space", "residual", "--width", "8", "--samples", "4"]
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""How the compiler is told to do little, for programs that run once."""
 REPOSITORY = Path(__file__).parents[1]
 
 

@@ -3,14 +3,15 @@
 import copy
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 import torch  # type: ignore[import-not-found]
 from flax.traverse_util import flatten_dict
-from jax.extend.core import Jaxpr, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jaxtyping import Array
 from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 from torch.utils._python_dispatch import TorchDispatchMode  # type: ignore[import-not-found]
@@ -20,17 +21,15 @@ from ntkscore.bridges.environment import VERSION, function_of, to_array
 from ntkscore.bridges.prepared import first_line, widened
 from ntkscore.bridges.refusals import by_chance, refusal
 from ntkscore.errors import InputError
+from ntkscore.kernels.plain import QUICKLY
 from ntkscore.trace.program import Program, read
 
 LOGITS, POINTS, PARAMETER = "the logits", "the gradient in the points", "the gradient of "
 TOLERANCES = {64: 1e-6, 32: 1e-4, 16: 3e-2}
 """Relative to the size of an array, by the fewest bits of the numbers that are computed with."""
-Apply = Callable[[Any, Any], Array]
-Compute = Callable[[Apply, Any, Any], Array]
+Compute = Callable[[Any, Any], Array]
 MOST = 2**27
 """Entries of dense kernels that a compiler may make."""
-QUICK = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": True}
-"""The program runs once."""
 
 
 def check(own: Any, points: Any) -> None:
@@ -43,21 +42,26 @@ def check(own: Any, points: Any) -> None:
     """
     with _one_thread():
         module, points, (expected, weights, bits) = _expected(own, points)
-    wrong = "", 0.0
-    with jax.enable_x64(True):
-        ways = _ways(module, points)
-    for compute in ways:
-        try:
-            with jax.enable_x64(True):
-                got, narrowest = _in_jax(module, points, weights, compute)
-        except Exception as error:  # whatever a rule for a gradient raises, or a batch of one
-            if compute is of_each_point:
-                continue
-            raise refusal(error) from error
-        wrong = _first_wrong(expected, got, TOLERANCES[min(bits, narrowest)])
-        if wrong is None:
-            return
-    name, error = wrong
+
+    def wrong(compute: Compute) -> tuple[str, float] | None:
+        got, narrowest = _in_jax(compute, params, points, weights)
+        return _first_wrong(expected, got, TOLERANCES[min(bits, narrowest)])
+
+    try:
+        with jax.enable_x64(True):
+            apply, params = function_of(module)
+            whole = jax.make_jaxpr(apply)(params, to_array(points, False))
+            # Of convolutions in groups XLA makes dense ones on a CPU, which memory may not hold.
+            if _dense_entries(whole.jaxpr) > MOST:
+                with suppress(Exception):  # such as of a batch of one point
+                    if wrong(partial(of_each_point, apply)) is None:
+                        return
+            found = wrong(partial(of_all_points, whole))
+    except Exception as error:  # whatever a rule for a gradient raises
+        raise refusal(error) from error
+    if found is None:
+        return
+    name, error = found
     advice = differing(module, points) or (
         "; its operations agree one by one, and what may differ is a gradient of its own "
         "(torch.autograd.Function, a hook), a change through a view or .data, or chance"
@@ -81,20 +85,6 @@ def _first_wrong(
         if np.isfinite(norm) and not error <= tolerance:
             return name, float(error)
     return None
-
-
-def _ways(module: Any, points: Any) -> tuple[Compute, ...]:
-    """How to compute logits in JAX, one way after the other where they are not as expected.
-
-    Of convolutions in groups XLA makes dense ones on a CPU, which memory may not hold.
-    """
-    apply, params = function_of(module)
-    try:
-        jaxpr = jax.make_jaxpr(apply)(params, to_array(points, False)).jaxpr
-    except Exception:  # which is told where logits are computed
-        return (of_all_points,)
-    large = _dense_entries(jaxpr) > MOST
-    return (of_each_point, of_all_points) if large else (of_all_points,)
 
 
 def _dense_entries(jaxpr: Jaxpr) -> int:
@@ -188,12 +178,12 @@ class _Bits(TorchDispatchMode):
         return out
 
 
-def of_all_points(apply: Apply, params: Any, points: Any) -> Array:
-    """Logits of a batch."""
-    return apply(params, points)
+def of_all_points(whole: ClosedJaxpr, params: Any, points: Any) -> Array:
+    """Logits of a batch, from a trace of the module at the batch."""
+    return jaxpr_as_fun(whole)(*jax.tree.leaves(params), points)[0]
 
 
-def of_each_point(apply: Apply, params: Any, points: Any) -> Array:
+def of_each_point(apply: Callable[..., Array], params: Any, points: Any) -> Array:
     """Logits of each point by itself, as the kernel computes them (`ntkscore.trace`)."""
     program = Program(apply, params, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
     derived = program.derive(jax.tree.leaves(params))
@@ -201,21 +191,19 @@ def of_each_point(apply: Apply, params: Any, points: Any) -> Array:
 
 
 def _in_jax(
-    module: Any, points: Any, weights: Any, compute: Compute
+    compute: Compute, params: Any, points: Any, weights: Any
 ) -> tuple[dict[str, np.ndarray], int]:
     """The same from torchax, and the fewest bits of its numbers."""
-    apply, params = function_of(module)
     array, weights = to_array(points, False), to_array(weights, False)
     whole = not points.is_floating_point()
 
     def gradients(params: Any, array: Any, weights: Any) -> Any:
         of_points = () if whole else (array,)
-        logits = lambda p, *x: compute(apply, p, *(x or (array,)))  # noqa: E731
-        logits, pull = jax.vjp(logits, params, *of_points)
+        logits, pull = jax.vjp(lambda p, *x: compute(p, *(x or (array,))), params, *of_points)
         return logits, *pull(weights.astype(logits.dtype))  # others may be promoted
 
     lowered = jax.jit(gradients).lower(params, array, weights)
-    logits, of_params, *of_points = lowered.compile(QUICK)(params, array, weights)
+    logits, of_params, *of_points = lowered.compile(QUICKLY)(params, array, weights)
     named = {PARAMETER + name: leaf for name, leaf in flatten_dict(of_params, sep=".").items()}
     named |= dict(zip([POINTS], of_points, strict=False)) | {LOGITS: logits}
     bits = min(map(int, re.findall(r"x[b]?f(\d+)>", lowered.as_text())))

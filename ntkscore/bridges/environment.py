@@ -86,9 +86,7 @@ class JaxView(View):
 
     device = property(lambda self: DEVICE)
     dtype = property(lambda self: self.parent.dtype)
-
-    def detach(self) -> Tensor:
-        return self._env.j2t_iso(jax.lax.stop_gradient(self.jax()))
+    detach = JaxTensor.detach
 
     def __setitem__(self, key: Any, value: Any) -> None:
         whole = self.torch()
@@ -296,14 +294,12 @@ def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype:
     if not 1 < ord < float("inf"):
         return jaten._aten_linalg_vector_norm(x, ord, dim, keepdim, dtype)
     x = x if dtype is None else x.astype(dtype_of(dtype))
-    axes = None if dim is None else tuple(dim) if isinstance(dim, list | tuple) else (dim,)
-    return _root(jnp.sum(jnp.abs(x) ** ord, axes or None, keepdims=keepdim), ord)
+    return _root(jnp.sum(jnp.abs(x) ** ord, tuple(dim or ()) or None, keepdims=keepdim), ord)
 
 
 def _deviation(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     correction = 1 if correction is None else correction
-    axes = None if dim is None else tuple(dim)
-    return _root(jnp.var(x, axes or None, ddof=correction, keepdims=keepdim))
+    return _root(jnp.var(x, tuple(dim or ()) or None, ddof=correction, keepdims=keepdim))
 
 
 def _power(x: Any, y: Any) -> Any:

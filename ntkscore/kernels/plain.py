@@ -20,11 +20,9 @@ from ntkscore.trace.parameters import PARAMETER_SETS, is_floating
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.trace.products import gram as gram_of
 
-PLAINLY = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_disable_hlo_passes": "algsimp",
-}
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""How the compiler is told to do little, for programs that run once."""
+PLAINLY = QUICKLY | {"xla_disable_hlo_passes": "algsimp"}
 """How the compiler is told to leave a program as it is."""
 ROUNDING = 1e-3
 """Relative difference of two kernels that float32 explains; above it, float64 decides."""

@@ -1,7 +1,10 @@
 """neural-tangents as an oracle that shares nothing with ours, and what is said without it."""
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from types import ModuleType
+from typing import Any
 
 import jax
 import jax.core
@@ -20,8 +23,9 @@ from ntkscore.kernels.gram import ntk
 M, CLASSES = 3, 4
 
 
-@pytest.mark.slow
-def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def given() -> tuple[Any, Any, Any]:
+    """A cell's network, images and labels."""
     rng = np.random.default_rng(2)
     task = Task((8, 8, 3), CLASSES, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
     space = NASBench201(task=task, channels=4, cells_per_stage=1, bn="init")
@@ -32,11 +36,27 @@ def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
         lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32),
         abstract_variables(space.flax_network),
     )
-    model = space.model((), variables, digits, images)
-    # One kernel for each pair of logits. Its compilation is most of this test.
-    contraction = nt.NtkImplementation.JACOBIAN_CONTRACTION
-    theirs = nt.empirical_ntk_fn(jax.jit(model.apply), trace_axes=(), implementation=contraction)
-    pairs = np.asarray(theirs(images, None, variables["params"]), np.float64)
+    return space.model((), variables, digits, images), images, labels
+
+
+@pytest.fixture(scope="module")
+def theirs(nt: ModuleType, given: tuple[Any, Any, Any]) -> Callable[[tuple[int, ...]], np.ndarray]:
+    """Their kernel by the axes of the logits whose mean is taken; its compilation takes long."""
+    model, images, _ = given
+    apply, contraction = jax.jit(model.apply), nt.NtkImplementation.JACOBIAN_CONTRACTION
+
+    @cache
+    def kernel(trace_axes: tuple[int, ...]) -> np.ndarray:
+        of = nt.empirical_ntk_fn(apply, trace_axes=trace_axes, implementation=contraction)
+        return np.asarray(of(images, None, model.params), np.float64)
+
+    return kernel
+
+
+@pytest.mark.slow
+def test_kernels_agree_with_jacobian_contraction(given: Any, theirs: Any) -> None:
+    model, images, labels = given
+    pairs = theirs(())  # one kernel for each pair of logits
     assert pairs.shape == (M, M, CLASSES, CLASSES)
     rows, columns = np.meshgrid(labels, labels, indexing="ij")
     expected = {
@@ -47,6 +67,13 @@ def test_kernels_agree_with_jacobian_contraction(nt: ModuleType) -> None:
     for output, reference in expected.items():
         kernel = ntk(model, images, labels, output, implementation="layerwise")
         assert np.linalg.norm(kernel - reference) < 1e-4 * np.linalg.norm(reference)
+
+
+@pytest.mark.thorough
+def test_the_trace_is_their_default(theirs: Any) -> None:
+    """It divides by the number of classes."""
+    trace = np.einsum("ijcc->ij", theirs(())) / CLASSES
+    np.testing.assert_allclose(theirs((-1,)), trace, rtol=1e-4)
 
 
 def test_infinite_width_kernels_work(nt: ModuleType) -> None:

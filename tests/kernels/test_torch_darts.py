@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from plain_darts import unstacked
-from tiny import QUICKLY
 
 import ntkscore
 from cells.darts import Darts, Genotype, Genotypes
@@ -23,6 +22,7 @@ from cells.darts.genotype import AVG_POOL, MAX_POOL, NONE, OPERATIONS, SKIP
 from cells.darts.network import SEPARABLE, SIZES
 from ntkscore import Task
 from ntkscore.grams import zero_taps
+from ntkscore.kernels.plain import QUICKLY
 
 CODE = os.environ.get("NTKSCORE_DARTS_CODE")
 N, TASK = 3, Task((8, 8, 3), 4)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import QUICKLY, printed_on_devices
+from tiny import printed_on_devices
 
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
@@ -20,6 +20,7 @@ from cells.nasbench201.training import by_shifts, convolve
 from cells.residual import Residual
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
+from ntkscore.kernels.plain import QUICKLY
 from ntkscore.model import Model, Trainable
 from ntkscore.task import Task
 from ntkscore.training import fit as fitting
