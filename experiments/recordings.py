@@ -71,6 +71,8 @@ class Recording:
         only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
         of: the class of the space.
         table: the folder of the table that `cells` may name.
+        best: a recording and scores of it; of the cells those that are among its first 300 by one
+            of them, averaged over its seeds and radii.
     """
 
     choices: Choices
@@ -80,6 +82,7 @@ class Recording:
     only: tuple[str, ...] = ()
     of: type[Space] = NASBench201
     table: str = BENCHMARK
+    best: tuple[str, ...] = ()
 
     def _chosen(self, cls: type) -> Choices:
         return {f.name: self.choices[f.name] for f in options(cls) if f.name in self.choices}
@@ -128,6 +131,24 @@ FINDINGS = {
 paper says it follows; and KNAS's with weights drawn by He's rule, fan-out, where the paper is
 silent. The last are at the paper's fidelity, on a GPU lent for so long that 768 of the 1,000 cells
 were done, in groups whose order is random."""
+
+PICKED = {
+    "picks/default": Recording(
+        FULL_FIDELITY,
+        "table",
+        1,
+        only=("clean.trace", "clean.naswot"),
+        best=("space", "clean.trace", "clean.naswot"),
+    ),
+    "picks/knas": Recording(
+        FULL_FIDELITY | _KNAS,
+        "table",
+        1,
+        only=("clean.frobenius",),
+        best=(f"findings/{INSTANCE_LOSS}-fgsm", "clean.frobenius"),
+    ),
+}
+"""The cells that methods of the paper's Table 7 may pick, at its fidelity."""
 
 INITS = ("he", "he_fan_out", "xavier", "ntk")
 _CHOICES = {
@@ -194,6 +215,7 @@ RECORDINGS: dict[str, Recording] = {
     **PROXIES,
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
     **FINDINGS,
+    **PICKED,
     **CONVENTIONS,
     **FIDELITIES,
     # Enough cells to tell a correlation's sign at the small fidelity; `space` is the deeper twin.
@@ -245,6 +267,15 @@ def kept_rows(rows: pd.DataFrame, only: Sequence[str] = ()) -> pd.DataFrame:
     return used.assign(value=used["value"].mask(kernels, round_mantissa(used["value"].to_numpy())))
 
 
+def best_of(name: str, *scores: str, count: int = 300) -> set[object]:
+    """The keys of the first networks of a recording by any of some scores."""
+    recorded = ResultSet.open(RECORDED / name)
+    rows = recorded.read()
+    values = rows.groupby([rows["kernel"] + "." + rows["score"], recorded.identity[0]])["value"]
+    means = values.mean()
+    return {key for score in scores for key in means[score].nlargest(count).index}
+
+
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     """Compute a recording, or the rest of it, and keep the part that the figures use.
 
@@ -262,6 +293,9 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     images = load_images(recording.images, data_dir)
     space = recording.space
     cells = select(recording.cells, space, load_table(data_dir / recording.table))
+    if recording.best:
+        first = best_of(*recording.best)
+        cells = tuple(cell for cell in cells if space.key(cell) in first)
     job = Job.of(images, recording.config, space=space, seeds=recording.seeds)
     out = SHIPPED if name == REFERENCE else out
     with progress_display() as report:
