@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="Space")
 SIDE_BY_SIDE = "side by side"
 """Name of the axis along which networks are computed side by side."""
+WEIGHTS = "weights"
+"""The column, of a space whose networks come with weights, that has a digest of these."""
 COSTS = ("params", "flops")
 """Names of the costs that each space of the library counts."""
 Architecture = Any

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ntkscore.candidates import Candidates
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
 from ntkscore.options import options
@@ -35,7 +36,8 @@ def space_class(name: str) -> type[Space]:
     """The class of a space, from its name or from a Python file that defines one.
 
     Args:
-        name: of `SPACES`, or `FILE.py`, or `FILE.py:CLASS` where the file defines several.
+        name: of `SPACES`, or `FILE.py`, or `FILE.py:CLASS` where the file defines several. A file
+            with a function `networks(images)` is the space of the networks that it returns by name.
 
     Raises:
         InputError: if there is no such space.
@@ -59,6 +61,8 @@ def space_class(name: str) -> type[Space]:
             f"defines one, got {name!r}; choose one of these"
         )
     module = _executed(path.resolve(), path.stat().st_mtime_ns)
+    if callable(networks := getattr(module, "networks", None)) and not wanted:
+        return type("Networks", (Candidates,), {"made": staticmethod(networks)})
     own = [cls for cls in vars(module).values() if _is_space_of(cls, module)]
     classes = {cls.__name__: cls for cls in own if not inspect.isabstract(cls)}
     if not wanted and len(classes) == 1:

@@ -10,10 +10,12 @@ from ntkscore.analysis.frames import network_table, pick_rho
 from ntkscore.analysis.percentiles import shipped_population
 from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import ScoreSum, cost_names
+from ntkscore.candidates import Candidates
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
+from ntkscore.model import Model
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
 from ntkscore.results.rows import column_value, constants
@@ -26,7 +28,7 @@ from ntkscore.spaces import known_space
 
 
 def rank(
-    architectures: str | Sequence[Architecture],
+    architectures: str | Sequence[Architecture] | Mapping[str, Model],
     data: ImageSet | str,
     out: str | PathLike[str],
     config: Config | None = None,
@@ -47,7 +49,8 @@ def rank(
 
     Args:
         architectures: a list, or a specification such as `random:64` or `distinct` (see
-            `ntkscore.run.selection.select`).
+            `ntkscore.run.selection.select`); or networks of your own by name, models or PyTorch
+            modules, at the weights that they have.
         data: images to draw from, or their name.
         out: the result directory, or a URL of object storage such as `s3://bucket/run`.
         config: how to score; `Config()` if left out.
@@ -77,6 +80,8 @@ def rank(
         >>> len(ranked)
         2
     """
+    if isinstance(architectures, Mapping):
+        space, architectures = Candidates(networks=architectures), "all"
     job = Job.of(data, config, space=space, seeds=seeds)
     chosen = job.select(architectures, table)
     job = job.ranked_by(by, reference, chosen[0])

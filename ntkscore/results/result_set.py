@@ -193,11 +193,18 @@ class ResultSet:
         Raises:
             InputError: a part is damaged.
         """
-        tables = self._tables(self.unit)
-        if not tables:
+        return self.known(*self.unit)
+
+    def known(self, *columns: str) -> set[tuple[Any, ...]]:
+        """The entries of some columns that stand together in a row.
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        if not (tables := self._tables(columns)):
             return set()
-        units = joined(tables).group_by(list(self.unit)).aggregate([])
-        return set(zip(*(units[key].to_pylist() for key in self.unit), strict=True))
+        groups = joined(tables).group_by(list(columns)).aggregate([])
+        return set(zip(*(groups[name].to_pylist() for name in columns), strict=True))
 
     def read(self) -> pd.DataFrame:
         """All rows, sorted by network, seed, kernel, ρ, β and score.

@@ -20,7 +20,7 @@ from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import Share
 from ntkscore.run.scoring import Scoring
-from ntkscore.space import Architecture, Space
+from ntkscore.space import WEIGHTS, Architecture, Space
 
 if TYPE_CHECKING:
     from ntkscore.run.scorer import Scorer
@@ -284,6 +284,7 @@ def run(
         **(session or {}),
     }
     results = ResultSet.create_or_resume(out, job.configuration, provenance(recorded), names)
+    _refuse_other_weights(results, space, architectures)
     results = replace(results, kept=kept)
     shared = (share or Share()).of([*{space.key(a): a for a in architectures}.values()])
     wanted = {(space.key(a), seed) for a in shared for seed in seeds}
@@ -312,6 +313,24 @@ def run(
             results.append(pending)
     results.compact(1 if kept is None else MANY_PARTS)
     return Run(results, progress)
+
+
+def _refuse_other_weights(
+    results: ResultSet, space: Space, architectures: Sequence[Architecture]
+) -> None:
+    """Refuse a network that is on disk under the same name with other weights of its own."""
+    if WEIGHTS not in results.identity:
+        return
+    stored = dict(results.known(results.identity[0], WEIGHTS))
+    for architecture in architectures:
+        if stored.get(key := space.key(architecture)) not in (
+            None,
+            space.identity(architecture)[WEIGHTS],
+        ):
+            raise InputError(
+                f"expected {key} at the weights that {results.directory} has scores of, got "
+                "others; give it another name, or choose another folder"
+            )
 
 
 def _say_other_versions(results: ResultSet) -> None:

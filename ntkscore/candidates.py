@@ -1,0 +1,110 @@
+"""Networks of one's own by name, as a space of which they are all."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ntkscore.errors import InputError
+from ntkscore.lazy import jax
+from ntkscore.space import WEIGHTS, Space
+
+if TYPE_CHECKING:
+    from ntkscore.model import Model
+
+POINTS = 8
+"""Random images that PyTorch modules become models at."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates(Space):
+    """Networks of one's own, at the weights that they have; another seed draws other images.
+
+    Attributes:
+        networks: models or PyTorch modules by name; those that `made` makes if left out.
+        made: a function of images that returns such networks, as a file of one's own has it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from ntkscore import Model
+        >>> apply = lambda w, x: jnp.tanh(x.reshape(len(x), -1) @ w[0]) @ w[1]
+        >>> sizes = {"narrow": 4, "wide": 8}
+        >>> space = Candidates(
+        ...     networks={
+        ...         name: Model(apply, [jnp.ones((3072, m)), jnp.ones((m, 10))])
+        ...         for name, m in sizes.items()
+        ...     }
+        ... )
+        >>> space.architectures("all"), space.costs("wide")["params"]
+        (('narrow', 'wide'), 24656.0)
+    """
+
+    name: ClassVar[str] = "candidates"
+    piecewise: ClassVar[bool] = True
+    made: ClassVar[Callable[[np.ndarray], Mapping[str, Any]] | None] = None
+    networks: Mapping[str, Any] | None = None
+
+    @cached_property
+    def models(self) -> dict[str, "Model"]:
+        """The networks on the space's images."""
+        from ntkscore.bridges import from_torch
+        from ntkscore.model import Model
+
+        rng = np.random.default_rng(0)
+        images = rng.uniform(size=(POINTS, *self.task.image_shape)).astype(np.float32)
+        make = type(self).made
+        given: Any = self.networks if make is None else make(images)
+        if not isinstance(given, Mapping) or not given or not all(map(_is_name, given)):
+            raise InputError(
+                "expected networks by name, {'resnet18': model, …}, got "
+                f"{f'the names {[*given]}' if isinstance(given, Mapping) else type(given).__name__}"
+                "; give a dict with a text without commas for each model or PyTorch module"
+            )
+        return {
+            name: each if isinstance(each, Model) else from_torch(each, images)
+            for name, each in given.items()
+        }
+
+    def parse(self, text: Any) -> str:
+        """A network's name."""
+        if str(text) not in self.models:
+            raise InputError(
+                f"expected one of the networks {', '.join(self.models)}, got {text!r}; choose one"
+            )
+        return str(text)
+
+    def identity(self, architecture: str) -> dict[str, str | int]:
+        """The name, and a digest of the weights."""
+        from ntkscore.results.checkpoints import fingerprint
+
+        leaves, tree = jax.tree.flatten(self.models[architecture].params)
+        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])
+        return {"network": architecture, WEIGHTS: digest[:16]}
+
+    def names(self, architecture: str) -> dict[str, str | int]:
+        """The name."""
+        return {"network": architecture}
+
+    def architectures(self, which: str) -> Sequence[str]:
+        """All networks."""
+        return tuple(self.models) if which in self.sets else super().architectures(which)
+
+    def shape(self, architecture: str) -> Hashable:
+        """The network itself: each has a program of its own."""
+        return architecture
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+        """The network's own weights in this dtype, for every seed."""
+        from ntkscore.kernels.checks import checked_model
+
+        return checked_model(self.models[str(shape)], dtype).params
+
+    def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> "Model":
+        """The network."""
+        return self.models[str(shape)]._replace(params=variables)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip()) and "," not in name

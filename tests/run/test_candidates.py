@@ -1,0 +1,89 @@
+"""Networks of one's own, ranked by name."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import invoke, refused
+
+import ntkscore
+from ntkscore import Config, InputError, Model
+from ntkscore.candidates import Candidates
+
+CONFIG = Config(samples=4)
+FILE = """
+import jax, jax.numpy as jnp
+from ntkscore import Model
+
+def apply(weights, images):
+    return jax.nn.relu(images.reshape(len(images), -1) @ weights[0]) @ weights[1]
+
+def networks(images):
+    size = images[0].size
+    return {f"m{m}": Model(apply, [jnp.ones((size, m)), jnp.ones((m, 10))]) for m in (2, 4)}
+"""
+
+
+def apply(weights: list[jax.Array], images: jax.Array) -> jax.Array:
+    return jax.nn.relu(images.reshape(len(images), -1) @ weights[0]) @ weights[1]
+
+
+def network(width: int, seed: int = 0) -> Model:
+    keys = jax.random.split(jax.random.key(seed))
+    shapes = (3072, width), (width, 10)
+    return Model(apply, [jax.random.normal(k, s) / 10 for k, s in zip(keys, shapes, strict=True)])
+
+
+def test_networks_are_ranked_and_scored_as_alone(tmp_path: Path) -> None:
+    mine = {"narrow": network(4), "wide": network(8)}
+    ranked = ntkscore.rank(mine, "synthetic", tmp_path, CONFIG, by="params")
+    assert list(ranked["network"]) == ["wide", "narrow"]
+    assert list(ranked["params"]) == [3072 * 8 + 80, 3072 * 4 + 40]
+    rows = ntkscore.open_results(tmp_path).read()
+    pixels, labels = ntkscore.draw_images(ntkscore.load_images("synthetic"), 4, 0, False)
+    for name, model in mine.items():
+        alone = ntkscore.score_network(model, pixels, labels, CONFIG)
+        both = rows[rows["network"] == name].merge(alone, on=["kernel", "score", "beta"])
+        assert len(both) == len(alone)
+        np.testing.assert_allclose(both["value_x"], both["value_y"], rtol=1e-4, atol=1e-6)
+
+
+def test_a_new_network_joins_and_an_old_one_with_other_weights_is_refused(tmp_path: Path) -> None:
+    first = {"a": network(4)}
+    ntkscore.rank(first, "synthetic", tmp_path, CONFIG)
+    ranked = ntkscore.rank(first | {"b": network(8)}, "synthetic", tmp_path, CONFIG, by="params")
+    assert list(ranked["network"]) == ["b", "a"]
+    with pytest.raises(InputError, match=r"expected a at the weights that .* got others; give it"):
+        ntkscore.rank({"a": network(4, seed=1)}, "synthetic", tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize("networks", [{}, {"a,b": network(2)}])
+def test_names_that_cannot_be_are_refused(networks: dict) -> None:
+    with pytest.raises(InputError, match="expected networks by name, "):
+        Candidates(networks=networks).architectures("all")
+
+
+def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_path: Path) -> None:
+    file, out = tmp_path / "mine.py", str(tmp_path / "run")
+    file.write_text(FILE)
+    options = ("--space", str(file), "--format", "csv")
+    printed = invoke("rank", *options, "--samples", "4", "--by", "params", "--out", out)
+    assert [line.split(",")[1] for line in printed.stdout.splitlines()] == ["network", "m4", "m2"]
+    again = invoke("rank", out, *options, "--by", "params")
+    assert again.stdout == printed.stdout
+    other = ("--cells", "m3", "--out", str(tmp_path / "other"))
+    refused("expected one of the networks m2, m4, got 'm3'; choose one", "rank", *options, *other)
+
+
+@pytest.mark.oracle
+def test_pytorch_modules_are_ranked(tmp_path: Path) -> None:
+    nn = pytest.importorskip("torch.nn")
+    modules = {
+        f"m{m}": nn.Sequential(nn.Flatten(), nn.Linear(3072, m), nn.ReLU(), nn.Linear(m, 10))
+        for m in (2, 4)
+    }
+    ranked = ntkscore.rank(modules, "synthetic", tmp_path, CONFIG, by="params")
+    assert list(ranked["network"]) == ["m4", "m2"]
+    assert jnp.isfinite(ranked["params"].to_numpy(float)).all()
