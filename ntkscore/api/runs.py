@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,6 @@ from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
-from ntkscore.model import Model
 from ntkscore.paths import RECORDED
 from ntkscore.results import ResultSet
 from ntkscore.results.rows import column_value, constants
@@ -28,7 +28,7 @@ from ntkscore.spaces import known_space
 
 
 def rank(
-    architectures: str | Sequence[Architecture] | Mapping[str, Model],
+    architectures: str | Sequence[Architecture] | Mapping[str, Any],
     data: ImageSet | str,
     out: str | PathLike[str],
     config: Config | None = None,
