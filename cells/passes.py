@@ -49,53 +49,61 @@ class CellPasses(ABC, Generic[Residuals]):
         self._first: Any = None
         if images is not None:
             measuring = replace(rules, measure=True)
-            logits, kept, self.statistics = self.run(measuring, params, statistics, images)
-            self._first = params, images, logits, kept
+            logits, residuals, self.statistics = self.run(measuring, params, statistics, images)
+            self._first = params, images, logits, residuals
 
     def forward(self, params: Weights, images: Images) -> tuple[Float[Array, "m o"], Residuals]:
         """Logits of images, pixels in [0, 1], and what the backward pass needs."""
         if self._first is not None and self._first[0] is params and self._first[1] is images:
             return self._first[2:]
-        logits, kept, _ = self.run(self._rules, params, self.statistics, images)
-        return logits, kept
+        logits, residuals, _ = self.run(self._rules, params, self.statistics, images)
+        return logits, residuals
 
-    def gradient(self, params: Weights, kept: Residuals, cotangent: Float[Array, "m o"]) -> Images:
+    def gradient(
+        self, params: Weights, residuals: Residuals, cotangent: Float[Array, "m o"]
+    ) -> Images:
         """The gradient in the images, from the cotangent of their logits."""
-        return self.parts(params, [kept], cotangent, {})[0]
+        return self.parts(params, [residuals], cotangent, {})[0]
 
     def parts(
-        self, params: Weights, kept: Sequence[Residuals], cotangent: Float[Array, "m o"], taps: Taps
+        self,
+        params: Weights,
+        residuals: Sequence[Residuals],
+        cotangent: Float[Array, "m o"],
+        taps: Taps,
     ) -> tuple[Images, Taps]:
         """The gradient in the images, and contributions to Gram matrices (`ntkscore.grams.Taps`).
 
         Args:
             params: as in the forward passes.
-            kept: residuals of forward passes over sets of images.
+            residuals: of forward passes over sets of images.
             cotangent: of the logits of all of them, set after set.
             taps: zeros of the matrices' shapes.
         """
         visitor = Contributions(taps) if taps else Visitor()
-        given = self._rules, params, self.statistics, kept, cotangent, visitor, taps
+        given = self._rules, params, self.statistics, residuals, cotangent, visitor, taps
         g, parts, _ = self.back(*given)
         return g / jnp.asarray(self._rules.std, g.dtype), parts
 
     def layers(
         self,
         params: Weights,
-        kept: Residuals,
+        residuals: Residuals,
         cotangent: Float[Array, "m o"],
         visit: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
         visitor = WeightGradients(visit)
-        _, _, visited = self.back(self._rules, params, self.statistics, [kept], cotangent, visitor)
+        _, _, visited = self.back(
+            self._rules, params, self.statistics, [residuals], cotangent, visitor
+        )
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *visited)
 
     def pullbacks(
-        self, params: Weights, kept: Residuals, key: PRNGKeyArray
+        self, params: Weights, residuals: Residuals, key: PRNGKeyArray
     ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
         """Pull random signs at each block's output to its input: gradients there, and signs."""
-        return self.pull_blocks(self._rules, params, self.statistics, kept, key)
+        return self.pull_blocks(self._rules, params, self.statistics, residuals, key)
 
     def unnormalized(self, params: Weights, points: Images) -> Float[Array, "m o"]:
         """Logits without the images' normaliser and the layers' normalisations."""
@@ -127,10 +135,10 @@ class CellPasses(ABC, Generic[Residuals]):
 
     @abstractmethod
     def pooled(
-        self, rules: NetworkRules, params: Weights, statistics: Weights, kept: Residuals
+        self, rules: NetworkRules, params: Weights, statistics: Weights, residuals: Residuals
     ) -> Outputs:
         """The features before the mean over the pixels."""
 
     @abstractmethod
-    def activations(self, params: Weights, kept: Residuals) -> Activations:
+    def activations(self, params: Weights, residuals: Residuals) -> Activations:
         """Inputs of all ReLUs, and outputs of the blocks."""

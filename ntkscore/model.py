@@ -65,30 +65,35 @@ class Passes(Protocol):
         """Logits of points, and the residuals that the backward passes need."""
         ...
 
-    def gradient(self, params: Any, kept: Any, cotangent: Logits) -> Points:
+    def gradient(self, params: Any, residuals: Any, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
         ...
 
     def parts(
-        self, params: Any, kept: Sequence[Any], cotangent: Logits, taps: Taps
+        self, params: Any, residuals: Sequence[Any], cotangent: Logits, taps: Taps
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to the Gram matrices of their gradients.
 
         Args:
             params: as in the forward passes.
-            kept: the residuals of forward passes over sets of points.
+            residuals: of forward passes over sets of points.
             cotangent: of the logits of all of them, set after set.
             taps: zeros of the matrices' shapes (`ntkscore.grams.Taps`).
         """
         ...
 
     def layers(
-        self, params: Any, kept: Any, cotangent: Logits, visit: Callable[[LayerGradient], PyTree], /
+        self,
+        params: Any,
+        residuals: Any,
+        cotangent: Logits,
+        visit: Callable[[LayerGradient], PyTree],
+        /,
     ) -> PyTree:
         """Apply a function to the gradients of each layer's weights.
 
         Args:
-            params, kept, cotangent: as for `gradient`.
+            params, residuals, cotangent: as for `gradient`.
             visit: its outputs have one shape for all layers.
 
         Returns:
@@ -96,11 +101,11 @@ class Passes(Protocol):
         """
         ...
 
-    def activations(self, params: Any, kept: Any) -> Activations | None:
+    def activations(self, params: Any, residuals: Any) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""
         return None
 
-    def pullbacks(self, params: Any, kept: Any, key: Array) -> Sequence[tuple[Array, Array]]:
+    def pullbacks(self, params: Any, residuals: Any, key: Array) -> Sequence[tuple[Array, Array]]:
         """Random signs at each block's output, pulled to its input: gradients there, and signs.
 
         An empty list where there are no blocks.

@@ -253,5 +253,5 @@ def run(
         middles.append(middle)
         previous, last = (merged(nodes, len(nodes) - k * STEP - NODES) for k in (1, 0))
     features = jnp.mean(last, (1, 2))
-    kept = Residuals(normalised, stages, middles, inputs, halves, features)
-    return rules.dense(features, params["head"]), kept, new
+    residuals = Residuals(normalised, stages, middles, inputs, halves, features)
+    return rules.dense(features, params["head"]), residuals, new

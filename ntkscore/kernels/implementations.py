@@ -54,7 +54,7 @@ class Forward(NamedTuple):
 
     passes: Passes
     logits: Sequence[Float[Array, "n o"]]
-    kept: Sequence[Any]
+    residuals: Sequence[Any]
 
 
 def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array) -> PyTree:
@@ -86,13 +86,13 @@ def layerwise_by_kind(
     """
     if forward is None:
         passes = passes_of(model, points)
-        first, kept = passes.forward(model.params, points)
-        forward = Forward(passes, [first], [kept])
+        first, residuals = passes.forward(model.params, points)
+        forward = Forward(passes, [first], [residuals])
     logits = jnp.concatenate(forward.logits)
     taps = zero_taps(PARAMETER_SETS["all"], points, groups)
 
     def pullback(cotangent: Logits) -> tuple[Points, Taps]:
-        return forward.passes.parts(model.params, forward.kept, cotangent, taps)
+        return forward.passes.parts(model.params, forward.residuals, cotangent, taps)
 
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)

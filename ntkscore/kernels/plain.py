@@ -116,9 +116,9 @@ def traced_kernels(
 
     @jax.jit
     def factors_of(params: PyTree, points: Points) -> Any:
-        logits, kept = passes.forward(params, points)
+        logits, residuals = passes.forward(params, points)
         cotangents = READOUTS[output](logits, labels)
-        return [passes.factors(params, kept, each)[1] for each in cotangents]
+        return [passes.factors(params, residuals, each)[1] for each in cotangents]
 
     found: dict[int, Any] = {}
     for factors in factors_of(model.params, points):

@@ -125,7 +125,7 @@ def stack(
             chain.append(at(attack(rho)(_gradient_from(chain[-1], at), chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
-        return [(each.points, each.logits, each.kept) for each in chain[1:]], _taken(where)
+        return [(each.points, each.logits, each.residuals) for each in chain[1:]], _taken(where)
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
@@ -139,19 +139,19 @@ def stack(
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
     once = _taken({CLEAN: [clean], NETWORK: [clean]})
     taken |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
-    sets = [(clean.points, clean.logits, clean.kept), *pairs]
-    points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
+    sets = [(clean.points, clean.logits, clean.residuals), *pairs]
+    points, logits, residuals = zip(*sets, strict=True)
     if model.coupled:
         model = _set_by_set(model, len(images))
     gram, _, input_gradients = evaluate(
         model,
-        points,
-        tiled,
+        jnp.concatenate(points),
+        jnp.tile(labels, len(sets)),
         output,
         parameters,
         implementation,
         groups=radii,
-        forward=Forward(passes, [logits for _, logits, _ in sets], [kept for *_, kept in sets]),
+        forward=Forward(passes, logits, residuals),
     )
     n, name = len(images), implementation_for(model, implementation)
     if isinstance(passes, BlockPasses) and name == "layerwise":
@@ -161,7 +161,7 @@ def stack(
             return stack(model._replace(coupled=True), images, labels, *rest)
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
         back = partial(passes.gradient, model.params)
-        input_gradients = jnp.concatenate([back(kept, jnp.ones_like(f)) for _, f, kept in sets])
+        input_gradients = jnp.concatenate([*map(back, residuals, map(jnp.ones_like, logits))])
     return Stack(gram, regroup(correlation(input_gradients), radii), taken)
 
 

@@ -29,7 +29,7 @@ class Pass:
 
     Attributes:
         logits: of the points.
-        kept: residuals of the forward pass, for the backward passes.
+        residuals: of the forward pass, for the backward passes.
 
     Example:
         >>> from ntkscore.trace.passes import passes_of
@@ -51,16 +51,16 @@ class Pass:
         self.model, self.passes, self.points, self.labels = model, passes, points, labels
         self.noise: Any = noise
         self.one_by_one = one_by_one or lax.map
-        self.logits, self.kept = passes.forward(model.params, points)
+        self.logits, self.residuals = passes.forward(model.params, points)
 
     @cached_property
     def inside(self) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks, where there are any."""
-        return self.passes.activations(self.model.params, self.kept)
+        return self.passes.activations(self.model.params, self.residuals)
 
     def pullback(self, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of the logits."""
-        return self.passes.gradient(self.model.params, self.kept, cotangent)
+        return self.passes.gradient(self.model.params, self.residuals, cotangent)
 
     def layers(self, cotangent: Logits, visit: Callable[[LayerGradient], PyTree]) -> PyTree:
         """Apply a function to the gradients of each layer's weights; layers along the first axis.
@@ -69,7 +69,7 @@ class Pass:
             cotangent: of the logits.
             visit: the function, as for `ntkscore.model.Passes.layers`.
         """
-        return self.passes.layers(self.model.params, self.kept, cotangent, visit)
+        return self.passes.layers(self.model.params, self.residuals, cotangent, visit)
 
     @cached_property
     def loss_cotangent(self) -> Logits:

@@ -32,7 +32,7 @@ def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
         rows, cotangents = patches.reshape(m * h * w, -1), right.reshape(-1, d)
         return jnp.matmul(rows.T, cotangents, precision=PRECISION) / len(rows)
 
-    pairs = at.passes.pullbacks(at.model.params, at.kept, key)
+    pairs = at.passes.pullbacks(at.model.params, at.residuals, key)
     return [lax.map(lambda pair: product(*pair), pair) for pair in pairs] or None
 
 

@@ -26,7 +26,7 @@ from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import normalizations
 from ntkscore.trace.parameters import beside_params
-from ntkscore.trace.passes import Kept, TracedGradient, TracedPasses, passes_of
+from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses, passes_of
 from ntkscore.trace.products import Factors, joined
 
 Item = TypeVar("Item")
@@ -49,12 +49,12 @@ class Blocks(NamedTuple):
 
     Attributes:
         points: of each block; the last one is filled up.
-        kept: of each block; None where the backward pass starts with another forward pass.
+        residuals: of each block; None where the backward pass starts with another forward pass.
         size: how many points there are.
     """
 
     points: Sequence[Points]
-    kept: Sequence[Kept | None]
+    residuals: Sequence[Residuals | None]
     size: int
 
 
@@ -116,10 +116,12 @@ class BlockPasses:
     def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:
         """Compile a backward pass of a block; without residuals the block goes forward again."""
 
-        def run(params: PyTree, points: Points, kept: Kept | None, *cotangent: Logits) -> Result:
-            if kept is None:
-                _, kept = self.traced.forward(params, points)
-            return function(params, kept, *cotangent)
+        def run(
+            params: PyTree, points: Points, residuals: Residuals | None, *cotangent: Logits
+        ) -> Result:
+            if residuals is None:
+                _, residuals = self.traced.forward(params, points)
+            return function(params, residuals, *cotangent)
 
         return jax.jit(run)
 
@@ -139,44 +141,44 @@ class BlockPasses:
         filled = jnp.concatenate([points, jnp.repeat(points[-1:], missing, 0)])
         return list(filled.reshape(blocks, size, *points.shape[1:]))
 
-    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Kept]:
+    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Residuals]:
         """Logits of points, and the residuals that the backward passes need."""
         if isinstance(points, Tracer):  # inside of a loop, which is compiled as a whole
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
         blocks, logits, residuals = self.split(points), [], []
         for block in self._shared(params, [(block,) for block in blocks], "blocks forward"):
-            block_logits, kept = self._forward(*block)
+            block_logits, block_residuals = self._forward(*block)
             logits.append(self._at(0, block_logits))
-            residuals.append(kept if keep else None)
+            residuals.append(block_residuals if keep else None)
         size = len(points)
         together = jnp.concatenate(logits)[:size]
         self._check(params, points, together)
         return together, Blocks(blocks, residuals, size)
 
-    def _per_block(self, params: PyTree, kept: Blocks, cotangent: Logits) -> Iterator[tuple]:
+    def _per_block(self, params: PyTree, residuals: Blocks, cotangent: Logits) -> Iterator[tuple]:
         """The weights, points, residuals and cotangents of blocks; zeros for points added."""
-        missing = len(kept.points) * len(kept.points[0]) - kept.size
+        missing = len(residuals.points) * len(residuals.points[0]) - residuals.size
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
-        cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
-        blocks = list(zip(kept.points, kept.kept, cotangents, strict=True))
+        cotangents = filled.reshape(len(residuals.points), -1, cotangent.shape[1])
+        blocks = list(zip(residuals.points, residuals.residuals, cotangents, strict=True))
         return self._shared(params, blocks, "blocks back")
 
-    def gradient(self, params: PyTree, kept: Blocks | Kept, cotangent: Logits) -> Points:
+    def gradient(self, params: PyTree, residuals: Blocks | Residuals, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
-        if isinstance(kept, Kept):
-            return self.traced.gradient(params, kept, cotangent)
-        blocks = self._per_block(params, kept, cotangent)
+        if isinstance(residuals, Residuals):
+            return self.traced.gradient(params, residuals, cotangent)
+        blocks = self._per_block(params, residuals, cotangent)
         found = [self._at(0, self._gradient(*block)) for block in blocks]
-        return jnp.concatenate(found)[: kept.size]
+        return jnp.concatenate(found)[: residuals.size]
 
     def parts(
-        self, params: PyTree, kept: Sequence[Blocks], cotangent: Logits, taps: Taps
+        self, params: PyTree, residuals: Sequence[Blocks], cotangent: Logits, taps: Taps
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
-        sizes = [each.size for each in kept]
+        sizes = [each.size for each in residuals]
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
-        sets = list(zip(kept, cotangents, strict=True))
+        sets = list(zip(residuals, cotangents, strict=True))
         if not taps:
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
         results = (
@@ -201,8 +203,8 @@ class BlockPasses:
         """
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
         for weights, block, classes in self._shared(params, blocks, "blocks forward and back"):
-            logits, kept = self._forward(weights, block)
-            result = self._factors(weights, block, kept, cotangent(logits, classes))
+            logits, residuals = self._forward(weights, block)
+            result = self._factors(weights, block, residuals, cotangent(logits, classes))
             # Reading the logits waits for them, so the backward pass is under way by then.
             self._check(weights, block, logits)
             yield result
@@ -272,31 +274,31 @@ class BlockPasses:
     def layers(
         self,
         params: PyTree,
-        kept: Blocks,
+        residuals: Blocks,
         cotangent: Logits,
         visit: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
         blocks = [
             self._at(0, self._factors(*block)[1])
-            for block in self._per_block(params, kept, cotangent)
+            for block in self._per_block(params, residuals, cotangent)
         ]
         factors = [
-            joined([[block[place] for block in blocks]], [kept.size])
+            joined([[block[place] for block in blocks]], [residuals.size])
             for place in range(len(self.traced.contributions))
         ]
-        return self.traced.visit_layers(params, factors, partial(_visited, visit), kept.size)
+        return self.traced.visit_layers(params, factors, partial(_visited, visit), residuals.size)
 
-    def pullbacks(self, params: PyTree, kept: Blocks, key: Array) -> list[tuple[Array, Array]]:
+    def pullbacks(self, params: PyTree, residuals: Blocks, key: Array) -> list[tuple[Array, Array]]:
         """Random signs at each block's output, pulled to that of the block before."""
-        points = jnp.concatenate(list(kept.points))[: kept.size]
-        return self._pullbacks(params, Kept(None, {}, points), key)
+        points = jnp.concatenate(list(residuals.points))[: residuals.size]
+        return self._pullbacks(params, Residuals(None, {}, points), key)
 
-    def activations(self, params: PyTree, kept: Blocks | Kept) -> Activations | None:
+    def activations(self, params: PyTree, residuals: Blocks | Residuals) -> Activations | None:
         """The inputs of all rectifiers, and the outputs of the blocks."""
-        if isinstance(kept, Kept):
-            return self.traced.activations(params, kept)
-        pairs = list(zip(kept.points, kept.kept, strict=True))
+        if isinstance(residuals, Residuals):
+            return self.traced.activations(params, residuals)
+        pairs = list(zip(residuals.points, residuals.residuals, strict=True))
         found = [
             self._at(0, self._activations(*block))
             for block in self._shared(params, pairs, "blocks")
@@ -306,7 +308,7 @@ class BlockPasses:
         return jax.tree.map(
             # How many rectifiers take an array is the same in all blocks.
             lambda *parts: (
-                parts[0] if parts[0].ndim == 1 else jnp.concatenate(parts, 1)[:, : kept.size]
+                parts[0] if parts[0].ndim == 1 else jnp.concatenate(parts, 1)[:, : residuals.size]
             ),
             *found,
         )

@@ -60,20 +60,20 @@ class WholePasses(Passes):
         """Logits of points, and the residuals that the backward pass needs."""
         return jax.vjp(lambda points: self.model.apply(params, points), points)
 
-    def gradient(self, params: PyTree, kept: Any, cotangent: Logits) -> Points:
+    def gradient(self, params: PyTree, residuals: Any, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
-        return kept(cotangent)[0]
+        return residuals(cotangent)[0]
 
-    def parts(self, params: PyTree, kept: Any, cotangent: Logits, taps: Taps) -> NoReturn:
+    def parts(self, params: PyTree, residuals: Any, cotangent: Logits, taps: Taps) -> NoReturn:
         """Refuse: `ntvp` computes the kernel."""
         raise NotImplementedError("a network whose points meet each other has no parts")
 
-    def layers(self, params: PyTree, kept: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
+    def layers(self, params: PyTree, residuals: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
         """Refuse: there are no gradients of single points."""
         raise NotImplementedError("a network whose points meet each other has no layers")
 
 
-class Kept(NamedTuple):
+class Residuals(NamedTuple):
     """The residuals of a forward pass.
 
     Attributes:
@@ -214,7 +214,7 @@ class TracedPasses:
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
         return {v: jnp.zeros((count, *v.shape), v.dtype) for v in values}
 
-    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Kept]:
+    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Residuals]:
         """Logits of points, and the residuals that the backward passes need."""
         derived = self.program.derive(jax.tree.leaves(params))
 
@@ -224,19 +224,19 @@ class TracedPasses:
 
         zeros = self._zeros(self._outputs, len(points))
         logits, pullback, values = jax.vjp(jax.vmap(one), zeros, points, has_aux=True)
-        return logits, Kept(pullback, values, points)
+        return logits, Residuals(pullback, values, points)
 
-    def gradient(self, params: PyTree, kept: Kept, cotangent: Logits) -> Points:
+    def gradient(self, params: PyTree, residuals: Residuals, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
-        return kept.pullback(cotangent)[1]
+        return residuals.pullback(cotangent)[1]
 
     def parts(
-        self, params: PyTree, kept: Sequence[Kept], cotangent: Logits, taps: Taps
+        self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, taps: Taps
     ) -> tuple[Points, Taps]:
         """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
-        sizes = tuple(len(each.points) for each in kept)
+        sizes = tuple(len(each.points) for each in residuals)
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
-        pairs = [self.factors(params, *each) for each in zip(kept, cotangents, strict=True)]
+        pairs = [self.factors(params, *each) for each in zip(residuals, cotangents, strict=True)]
         total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
         for share in self.shares if taps else ():
             sets = [[share.factors(factors)] for _, factors in pairs]
@@ -246,24 +246,24 @@ class TracedPasses:
         return jnp.concatenate([gradient for gradient, _ in pairs]), total
 
     def factors(
-        self, params: PyTree, kept: Kept, cotangent: Logits
+        self, params: PyTree, residuals: Residuals, cotangent: Logits
     ) -> tuple[Points, list[Factors]]:
         """The gradient in the points; and the factors of each contribution to the kernel."""
-        zeros, gradient = kept.pullback(cotangent)
+        zeros, gradient = residuals.pullback(cotangent)
         weights = jax.tree.leaves(params)
-        arrays = weights, self.program.derive(weights), kept.values, zeros
+        arrays = weights, self.program.derive(weights), residuals.values, zeros
         return gradient, [each.factors(self.program, *arrays) for each in self.contributions]
 
     def layers(
         self,
         params: PyTree,
-        kept: Kept,
+        residuals: Residuals,
         cotangent: Logits,
         visit: Callable[[LayerGradient], PyTree],
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
-        _, factors = self.factors(params, kept, cotangent)
-        return self.visit_layers(params, factors, visit, len(kept.points))
+        _, factors = self.factors(params, residuals, cotangent)
+        return self.visit_layers(params, factors, visit, len(residuals.points))
 
     def visit_layers(
         self,
@@ -307,7 +307,7 @@ class TracedPasses:
                 uses = values, cotangents
                 yield TracedGradient(each.products, factor, offset, kernel, uses)
 
-    def activations(self, params: PyTree, kept: Kept) -> Activations | None:
+    def activations(self, params: PyTree, residuals: Residuals) -> Activations | None:
         """The signs of all rectifiers' inputs, and the blocks' outputs; else the rectifiers'.
 
         None where there are no rectifiers, or some may be in branches that a trace does not follow.
@@ -316,14 +316,16 @@ class TracedPasses:
             return None
         once = jnp.ones(1, jnp.int32)
         on = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
-        rectified = [(once, on(kept.values[value])[None]) for value in self.rectifiers]
+        rectified = [(once, on(residuals.values[value])[None]) for value in self.rectifiers]
         features = [
-            inside.channels_last(self.program, value)(kept.values[value])[None]
+            inside.channels_last(self.program, value)(residuals.values[value])[None]
             for value in self._features
         ]
         return Activations(rectified, features)
 
-    def pullbacks(self, params: PyTree, kept: Kept, key: Array) -> list[tuple[Array, Array]]:
+    def pullbacks(
+        self, params: PyTree, residuals: Residuals, key: Array
+    ) -> list[tuple[Array, Array]]:
         """Random signs at each block's output, pulled to its input: gradients there, and signs.
 
         A block's input is the output of the one before. Blocks whose pixels are no multiple of the
@@ -337,8 +339,8 @@ class TracedPasses:
             arrays = self.program.run(derived, point, zeros, self._convolutions, self.blocks)
             return [arrays[value] for value in self.blocks]
 
-        zeros = self._zeros(self.blocks, len(kept.points))
-        outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, kept.points), zeros)
+        zeros = self._zeros(self.blocks, len(residuals.points))
+        outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, residuals.points), zeros)
         keys = jax.random.split(key, len(outputs))
         signs = [
             jax.random.rademacher(each, array.shape, array.dtype)

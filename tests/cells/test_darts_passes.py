@@ -28,8 +28,8 @@ def passes_of_any():
         def passes(code, x, y, cotangent):
             plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
             of_one = Passes(CellRules(shape=SHAPE, code=code, **plain), params, stats, x)
-            logits, kept = of_one.forward(params, y)
-            both = [of_one.forward(params, x)[1], kept]
+            logits, residuals = of_one.forward(params, y)
+            both = [of_one.forward(params, x)[1], residuals]
             taps = zero_taps(KINDS, jnp.concatenate([x, y]), 1)
             g, parts = of_one.parts(params, both, jnp.concatenate([cotangent] * 2), taps)
             visit = lambda layer: jnp.sum(layer.gradients**2)  # noqa: E731

@@ -59,10 +59,12 @@ def programs(bn: str) -> Any:
         params = variables["params"]
         passes: Any = space_of.model((), variables, digits, clean).passes
         forwards = [passes.forward(params, x) for x in (clean, moved)]
-        logits, kept = zip(*forwards, strict=True)
+        logits, residuals = zip(*forwards, strict=True)
         taps = zero_taps(KINDS, jnp.concatenate([clean, moved]), 1)
-        whole, parts = passes.parts(params, kept, jnp.concatenate([cotangent, cotangent]), taps)
-        slopes = [passes.gradient(params, one, cotangent) for one in kept]
+        whole, parts = passes.parts(
+            params, residuals, jnp.concatenate([cotangent, cotangent]), taps
+        )
+        slopes = [passes.gradient(params, one, cotangent) for one in residuals]
         return passes.statistics, logits, slopes, whole, total(parts, "all")[0]
 
     @jax.jit

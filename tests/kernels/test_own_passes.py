@@ -319,12 +319,12 @@ def test_zen_is_that_of_the_network_standardised_by_its_own_batch(
 @pytest.mark.thorough
 def test_pullbacks_are_those_of_each_block_by_itself() -> None:
     (x, _), network = points(), model()
-    _, kept = network.passes.forward(network.params, x)
-    pairs = network.passes.pullbacks(network.params, kept, jax.random.key(0))
+    _, residuals = network.passes.forward(network.params, x)
+    pairs = network.passes.pullbacks(network.params, residuals, jax.random.key(0))
     assert [len(g) for _, g in pairs] == [2, 1, 2, 1, 2]
     params, stored = network.params, network.passes.statistics
     for stage in range(STAGES):
-        nodes, width = kept.nodes[stage], 3 << stage
+        nodes, width = residuals.nodes[stage], 3 << stage
         dx, signs = pairs[2 * stage]
         assert set(np.unique(signs)) == {-1.0, 1.0}
         for k in range(2):
@@ -340,7 +340,7 @@ def test_pullbacks_are_those_of_each_block_by_itself() -> None:
             name = f"reduction_{stage}"
             given = {"params": params[name], STATISTICS: stored[name]}
             g = lambda z, v=given, w=width: Reduction(w).apply(v, z)  # noqa: E731
-            _, pull = jax.vjp(g, kept.nodes[stage - 1][-1])
+            _, pull = jax.vjp(g, residuals.nodes[stage - 1][-1])
             np.testing.assert_allclose(dx[0], pull(signs[0])[0], rtol=1e-9, atol=1e-12)
 
 

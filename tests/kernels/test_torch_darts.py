@@ -274,8 +274,8 @@ def computed(variables: Any, code: Any, x: Any) -> Any:
     """Logits, input gradients, the kernel of the summed logits, weights and statistics."""
     model = SPACE.model((), variables, code, x)
     assert model.passes is not None
-    logits, kept = model.passes.forward(model.params, x)
+    logits, residuals = model.passes.forward(model.params, x)
     ones = jnp.ones_like(logits)
-    slopes, parts = model.passes.parts(model.params, [kept], ones, zero_taps(KINDS, x, 1))
+    slopes, parts = model.passes.parts(model.params, [residuals], ones, zero_taps(KINDS, x, 1))
     kernel = sum(parts.values())[0]
     return logits, slopes, kernel, model.params, model.passes.statistics
