@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from cells import layers
 from cells.rules import NetworkRules, Outputs, Visited, Weights
 from cells.visitors import Contributions, Visitor, WeightGradients
-from ntkscore.grams import Images, Taps
+from ntkscore.grams import GramByKind, Images
 from ntkscore.model import Activations, LayerGradient
 
 Residuals = TypeVar("Residuals")
@@ -70,18 +70,18 @@ class CellPasses(ABC, Generic[Residuals]):
         params: Weights,
         residuals: Sequence[Residuals],
         cotangent: Float[Array, "m o"],
-        taps: Taps,
-    ) -> tuple[Images, Taps]:
-        """The gradient in the images, and contributions to Gram matrices (`ntkscore.grams.Taps`).
+        start: GramByKind,
+    ) -> tuple[Images, GramByKind]:
+        """The gradient in the images, and Gram matrices by kind (`ntkscore.model.Passes`).
 
         Args:
             params: as in the forward passes.
             residuals: of forward passes over sets of images.
             cotangent: of the logits of all of them, set after set.
-            taps: zeros of the matrices' shapes.
+            start: zero matrices by kind.
         """
-        visitor = Contributions(taps) if taps else Visitor()
-        given = self._rules, params, self.statistics, residuals, cotangent, visitor, taps
+        visitor = Contributions(start) if start else Visitor()
+        given = self._rules, params, self.statistics, residuals, cotangent, visitor, start
         g, parts, _ = self.back(*given)
         return g / jnp.asarray(self._rules.std, g.dtype), parts
 

@@ -15,8 +15,8 @@ from cells.layers import Norm, depthwise_gradients, windows
 from ntkscore.grams import (
     ConvolutionGradient,
     Gram,
+    GramByKind,
     Images,
-    Taps,
     groups_of,
     kernel_gradients,
     self_product,
@@ -138,15 +138,15 @@ class Contributions(Visitor):
     and `shift` (of the normalisation; the linear bias is a shift).
 
     Args:
-        taps: zeros of the matrices' shapes, by kind (`ntkscore.grams.Taps`).
+        start: zeros of the matrices' shapes, by kind.
     """
 
-    def __init__(self, taps: Taps) -> None:
-        self._taps = taps
+    def __init__(self, start: GramByKind) -> None:
+        self._start = start
 
     def _products(self, **gradients: Array) -> dict[str, Gram]:
-        zeros = {kind: jnp.zeros_like(tap) for kind, tap in self._taps.items()}
-        groups = groups_of(self._taps)
+        zeros = {kind: jnp.zeros_like(gram) for kind, gram in self._start.items()}
+        groups = groups_of(self._start)
         return zeros | {kind: self_product(rows, groups) for kind, rows in gradients.items()}
 
     def convolution(

@@ -12,12 +12,11 @@ from ntkscore.platforms import platform
 Images = Float[Array, "m h w c"]
 Points = Float[Array, "m ..."]
 Gram = Float[Array, "r s s"]
-"""R Gram matrices, of R groups of S images that have their first images in common: M = shared +
-R·(S − shared) images in all. One group holds all images."""
-Taps = Mapping[str, Gram]
-"""Zeros of the shapes of the layers' contributions to Gram matrices
-(`cells.visitors`), by kind of parameter. An empty one asks for the gradient
-in the points alone."""
+"""Gram matrices (r, s, s), one for each of R radii: of S = 3N points, which are N clean ones, these
+attacked, and attacked again. The clean points are the same for all radii, so that a network sees
+N + 2NR of them. Of other points there is one matrix (1, M, M)."""
+GramByKind = Mapping[str, Gram]
+"""The Gram matrices of the gradients in the parameters of each kind, by its name."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
@@ -48,8 +47,8 @@ def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:
     return precise
 
 
-def zero_taps(kinds: Sequence[str], points: Array, groups: int) -> dict[str, Gram]:
-    """Taps for a stack of points: X, then `groups` times two further sets of X's size."""
+def zero_grams(kinds: Sequence[str], points: Array, groups: int) -> dict[str, Gram]:
+    """Zero Gram matrices by kind, of points X and `groups` times two further sets of X's size."""
     size = len(points) if groups == 1 else 3 * (len(points) // (2 * groups + 1))
     # Points may be whole numbers, such as tokens.
     real = jnp.issubdtype(points.dtype, jnp.floating)
@@ -73,9 +72,9 @@ def per_group(values: Array, groups: int) -> Array:
     return jnp.concatenate([clean, pairs], 1)
 
 
-def groups_of(taps: Taps) -> int:
-    """How many groups of points the matrices are of."""
-    return len(next(iter(taps.values())))
+def groups_of(grams: GramByKind) -> int:
+    """R, the number of groups of points, each of which has a matrix."""
+    return len(next(iter(grams.values())))
 
 
 def self_product(rows: Points, groups: int) -> Gram:

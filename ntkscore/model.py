@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Shaped
 
 from ntkscore.errors import InputError
-from ntkscore.grams import Taps
+from ntkscore.grams import GramByKind
 from ntkscore.lazy import Array, PyTree
 
 Points = Shaped[Array, "m ..."]
@@ -70,15 +70,16 @@ class Passes(Protocol):
         ...
 
     def parts(
-        self, params: Any, residuals: Sequence[Any], cotangent: Logits, taps: Taps
-    ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to the Gram matrices of their gradients.
+        self, params: Any, residuals: Sequence[Any], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices of the gradients in the parameters.
 
         Args:
             params: as in the forward passes.
             residuals: of forward passes over sets of points.
             cotangent: of the logits of all of them, set after set.
-            taps: zeros of the matrices' shapes (`ntkscore.grams.Taps`).
+            start: zero matrices by kind, to which the layers' contributions are added; an empty
+                dict for the gradient in the points alone.
         """
         ...
 

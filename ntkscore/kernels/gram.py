@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from ntkscore.errors import InputError, check_choice
-from ntkscore.grams import in_full_precision, regroup, square, zero_taps
+from ntkscore.grams import in_full_precision, regroup, square, zero_grams
 from ntkscore.kernels.checks import (
     as_it_is_now,
     check_coupling,
@@ -207,7 +207,7 @@ def _in_blocks(
     of_point = passes.traced.logits
     logits = jax.ShapeDtypeStruct((len(points), *of_point.shape), of_point.dtype)
     gram = jnp.zeros((len(points), len(points)), logits.dtype)
-    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
+    start = zero_grams(PARAMETER_SETS["all"], points, 1)
     for k in range(len(jax.eval_shape(read, logits, labels))):
         first = k == 0
 
@@ -220,7 +220,7 @@ def _in_blocks(
 
         blocks = passes.forward_and_back(params, points, cotangent, labels)
         if projections is None:
-            gram += total(passes.kernel(blocks, taps), parameters)[0]
+            gram += total(passes.kernel(blocks, start), parameters)[0]
         else:
             key = jax.random.fold_in(jax.random.key(seed), k)
             rows = passes.projected(blocks, kinds, projections, key)

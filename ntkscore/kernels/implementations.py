@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
-from ntkscore.grams import PRECISION, Gram, Taps, zero_taps
+from ntkscore.grams import PRECISION, Gram, GramByKind, zero_grams
 from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
@@ -74,7 +74,7 @@ def layerwise_by_kind(
     outputs: Sequence[str],
     groups: int = 1,
     forward: Forward | None = None,
-) -> tuple[list[Taps], Logits, Points | None]:
+) -> tuple[list[GramByKind], Logits, Points | None]:
     """For each output, the kernel's parts by kind of parameter; the logits; the input gradients.
 
     The input gradients are those of a single reading, else None.
@@ -89,10 +89,10 @@ def layerwise_by_kind(
         first, residuals = passes.forward(model.params, points)
         forward = Forward(passes, [first], [residuals])
     logits = jnp.concatenate(forward.logits)
-    taps = zero_taps(PARAMETER_SETS["all"], points, groups)
+    start = zero_grams(PARAMETER_SETS["all"], points, groups)
 
-    def pullback(cotangent: Logits) -> tuple[Points, Taps]:
-        return forward.passes.parts(model.params, forward.residuals, cotangent, taps)
+    def pullback(cotangent: Logits) -> tuple[Points, GramByKind]:
+        return forward.passes.parts(model.params, forward.residuals, cotangent, start)
 
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
-from ntkscore.grams import Taps, groups_of
+from ntkscore.grams import GramByKind, groups_of
 from ntkscore.memory import free_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import normalizations
@@ -173,18 +173,18 @@ class BlockPasses:
         return jnp.concatenate(found)[: residuals.size]
 
     def parts(
-        self, params: PyTree, residuals: Sequence[Blocks], cotangent: Logits, taps: Taps
-    ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
+        self, params: PyTree, residuals: Sequence[Blocks], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices by kind of parameter."""
         sizes = [each.size for each in residuals]
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         sets = list(zip(residuals, cotangents, strict=True))
-        if not taps:
+        if not start:
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
         results = (
             (self._factors(*block) for block in self._per_block(params, *each)) for each in sets
         )
-        return self._parts(results, sizes, taps)
+        return self._parts(results, sizes, start)
 
     def forward_and_back(
         self,
@@ -209,15 +209,17 @@ class BlockPasses:
             self._check(weights, block, logits)
             yield result
 
-    def kernel(self, blocks: Iterator[tuple[Points, list[Factors]]], taps: Taps) -> Taps:
-        """Contributions to Gram matrices, for which nothing is held but their factors.
+    def kernel(
+        self, blocks: Iterator[tuple[Points, list[Factors]]], start: GramByKind
+    ) -> GramByKind:
+        """The Gram matrices by kind, for which nothing is held but their factors.
 
         Args:
             blocks: as from `forward_and_back`.
-            taps: `ntkscore.grams.Taps`, for one group of points.
+            start: zero matrices by kind, of one group of points.
         """
-        (size,) = {tap.shape[-1] for tap in taps.values()}
-        return self._parts([blocks], [size], taps)[1]
+        (size,) = {gram.shape[-1] for gram in start.values()}
+        return self._parts([blocks], [size], start)[1]
 
     def projected(
         self,
@@ -247,7 +249,9 @@ class BlockPasses:
             found.append(self._at(0, jax.block_until_ready(total)))
         return jnp.concatenate(found)
 
-    def _parts(self, sets: Any, sizes: Sequence[int], taps: Taps) -> tuple[Any, dict[str, Array]]:
+    def _parts(
+        self, sets: Any, sizes: Sequence[int], start: GramByKind
+    ) -> tuple[Any, dict[str, Array]]:
         """Gram matrices by kind, from the factors of blocks of sets of points."""
         gradients: list[Array] = []
         with keeper(self.memory // 2, sum(sizes)) as keep:
@@ -257,13 +261,13 @@ class BlockPasses:
                 gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in pairs])
                 gradients.append(gradient[:size])
                 factors.append([each for _, each in pairs])
-            total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+            total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
             before = None
             for place, share in enumerate(_told(self.traced.shares, "layers")):
                 shared = from_disk(
                     [[share.factors(block) for block in blocks] for blocks in factors]
                 )
-                gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(taps))
+                gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(start))
                 total[share.kind] += self._at(0, gram)
                 # One is on its way while the next one starts.
                 jax.block_until_ready(before)

@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.grams import Taps, groups_of
+from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import inside, normalizations
 from ntkscore.trace.contributions import UNCHANGED, contributions_of, shares_of
@@ -64,7 +64,9 @@ class WholePasses(Passes):
         """The gradient in the points, from the cotangent of their logits."""
         return residuals(cotangent)[0]
 
-    def parts(self, params: PyTree, residuals: Any, cotangent: Logits, taps: Taps) -> NoReturn:
+    def parts(
+        self, params: PyTree, residuals: Any, cotangent: Logits, start: GramByKind
+    ) -> NoReturn:
         """Refuse: `ntvp` computes the kernel."""
         raise NotImplementedError("a network whose points meet each other has no parts")
 
@@ -231,18 +233,18 @@ class TracedPasses:
         return residuals.pullback(cotangent)[1]
 
     def parts(
-        self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, taps: Taps
-    ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
+        self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices by kind of parameter."""
         sizes = tuple(len(each.points) for each in residuals)
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         pairs = [self.factors(params, *each) for each in zip(residuals, cotangents, strict=True)]
-        total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-        for share in self.shares if taps else ():
+        total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
+        for share in self.shares if start else ():
             sets = [[share.factors(factors)] for _, factors in pairs]
             # One after the other, so that no two leaves' gradients are held at once.
             total, sets = lax.optimization_barrier((total, sets))
-            total[share.kind] += share.gram(sets, sizes, groups_of(taps))
+            total[share.kind] += share.gram(sets, sizes, groups_of(start))
         return jnp.concatenate([gradient for gradient, _ in pairs]), total
 
     def factors(

@@ -10,7 +10,7 @@ from cells.darts.forward import CellRules
 from cells.darts.genotype import Genotype, Genotypes
 from cells.darts.network import Shape, draw
 from cells.darts.passes import Passes
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.trace.parameters import kind_of
 
 SHAPE = Shape(channels=2, layers=6, num_classes=4)
@@ -30,8 +30,8 @@ def passes_of_any():
             of_one = Passes(CellRules(shape=SHAPE, code=code, **plain), params, stats, x)
             logits, residuals = of_one.forward(params, y)
             both = [of_one.forward(params, x)[1], residuals]
-            taps = zero_taps(KINDS, jnp.concatenate([x, y]), 1)
-            g, parts = of_one.parts(params, both, jnp.concatenate([cotangent] * 2), taps)
+            start = zero_grams(KINDS, jnp.concatenate([x, y]), 1)
+            g, parts = of_one.parts(params, both, jnp.concatenate([cotangent] * 2), start)
             visit = lambda layer: jnp.sum(layer.gradients**2)  # noqa: E731
             norms = of_one.layers(params, both[0], cotangent, visit)
             return logits, g, parts, jnp.sum(norms), of_one.statistics

@@ -13,7 +13,7 @@ from networks import CLASSES, EXACT, SIZE, digits, error, points
 from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.stack import stack
 from ntkscore.trace.parameters import PARAMETER_SETS, total
@@ -60,9 +60,9 @@ def programs(bn: str) -> Any:
         passes: Any = space_of.model((), variables, digits, clean).passes
         forwards = [passes.forward(params, x) for x in (clean, moved)]
         logits, residuals = zip(*forwards, strict=True)
-        taps = zero_taps(KINDS, jnp.concatenate([clean, moved]), 1)
+        start = zero_grams(KINDS, jnp.concatenate([clean, moved]), 1)
         whole, parts = passes.parts(
-            params, residuals, jnp.concatenate([cotangent, cotangent]), taps
+            params, residuals, jnp.concatenate([cotangent, cotangent]), start
         )
         slopes = [passes.gradient(params, one, cotangent) for one in residuals]
         return passes.statistics, logits, slopes, whole, total(parts, "all")[0]

@@ -21,7 +21,7 @@ from cells.darts import Darts, Genotype, Genotypes
 from cells.darts.genotype import AVG_POOL, MAX_POOL, NONE, OPERATIONS, SKIP
 from cells.darts.network import SEPARABLE, SIZES
 from ntkscore import Task
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.kernels.plain import QUICKLY
 
 CODE = os.environ.get("NTKSCORE_DARTS_CODE")
@@ -276,6 +276,6 @@ def computed(variables: Any, code: Any, x: Any) -> Any:
     assert model.passes is not None
     logits, residuals = model.passes.forward(model.params, x)
     ones = jnp.ones_like(logits)
-    slopes, parts = model.passes.parts(model.params, [residuals], ones, zero_taps(KINDS, x, 1))
+    slopes, parts = model.passes.parts(model.params, [residuals], ones, zero_grams(KINDS, x, 1))
     kernel = sum(parts.values())[0]
     return logits, slopes, kernel, model.params, model.passes.statistics

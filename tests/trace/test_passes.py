@@ -12,7 +12,7 @@ from jax import lax
 from networks import CLASSES, EXACT, M, error
 
 from ntkscore.errors import InputError
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.kernels.gram import ntk
 from ntkscore.model import Model
 from ntkscore.trace import products
@@ -546,8 +546,8 @@ def found(name: str) -> tuple[Found, Found]:
         passes = passes_of(model, points)
         assert isinstance(passes, TracedPasses)
         logits, residuals = passes.forward(params, points)
-        taps = zero_taps(PARAMETER_SETS["all"], points, 1)
-        gradient, parts = passes.parts(params, [residuals], cotangent, taps)
+        start = zero_grams(PARAMETER_SETS["all"], points, 1)
+        gradient, parts = passes.parts(params, [residuals], cotangent, start)
         layers = passes.layers(params, residuals, cotangent, seen)
         squares, apart, flow = jnp.sum(layers[0], 0), jnp.max(layers[1]), jnp.sum(layers[2])
         got = Found(logits, gradient, total(parts, "all")[0], squares, apart, flow)
@@ -603,11 +603,11 @@ def test_gradients_in_pieces_have_the_kernel_of_all(name: str, monkeypatch) -> N
     passes = passes_of(Model(case.apply, params := draw(case.shapes)), draw_points(case)[0])
     points, cotangent = draw_points(case)
     _, residuals = passes.forward(params, points)
-    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
+    start = zero_grams(PARAMETER_SETS["all"], points, 1)
     products.gram.clear_cache()
-    loops = str(jax.make_jaxpr(lambda: passes.parts(params, [residuals], cotangent, taps))())
+    loops = str(jax.make_jaxpr(lambda: passes.parts(params, [residuals], cotangent, start))())
     assert "while" in loops or "scan" in loops
-    _, parts = passes.parts(params, [residuals], cotangent, taps)
+    _, parts = passes.parts(params, [residuals], cotangent, start)
     products.gram.clear_cache()
     assert error(total(parts, "all")[0], found(name)[1].gram) < EXACT
 
@@ -620,8 +620,8 @@ def test_sets_of_points_have_the_kernel_of_all() -> None:
     sets = [points, points + 0.1, points * 0.9, points - 0.2, jnp.sin(points)]
     _, residuals = zip(*(passes.forward(params, each) for each in sets), strict=True)
     together = jnp.concatenate(sets)
-    taps = zero_taps(PARAMETER_SETS["all"], together, 2)
-    _, parts = passes.parts(params, residuals, jnp.tile(cotangent, (5, 1)), taps)
+    start = zero_grams(PARAMETER_SETS["all"], together, 2)
+    _, parts = passes.parts(params, residuals, jnp.tile(cotangent, (5, 1)), start)
     _, rows = plain(case, params, together, jnp.tile(cotangent, (5, 1)))
     flat = [row.reshape(len(row), -1) for row in rows]
     whole = sum(row @ row.T for row in flat)
