@@ -63,9 +63,9 @@ class CellPasses(ABC, Generic[Residuals]):
         self, params: Weights, residuals: Residuals, cotangent: Float[Array, "m o"]
     ) -> Images:
         """The gradient in the images, from the cotangent of their logits."""
-        return self.parts(params, [residuals], cotangent, {})[0]
+        return self.gram_by_kind(params, [residuals], cotangent, {})[0]
 
-    def parts(
+    def gram_by_kind(
         self,
         params: Weights,
         residuals: Sequence[Residuals],
@@ -82,8 +82,8 @@ class CellPasses(ABC, Generic[Residuals]):
         """
         visitor = Contributions(start) if start else Visitor()
         given = self._rules, params, self.statistics, residuals, cotangent, visitor, start
-        g, parts, _ = self.back(*given)
-        return g / jnp.asarray(self._rules.std, g.dtype), parts
+        g, by_kind, _ = self.back(*given)
+        return g / jnp.asarray(self._rules.std, g.dtype), by_kind
 
     def layers(
         self,

@@ -176,10 +176,10 @@ class Contributions(Visitor):
     def dense(
         self, x: Float[Array, "m c"], g: Float[Array, "m o"], kernel: Array, gain: float
     ) -> list[dict[str, Gram]]:
-        parts = self._products(weight=x, shift=g)
-        return [parts | {"weight": gain**2 * parts["weight"] * parts["shift"]}]
+        matrices = self._products(weight=x, shift=g)
+        return [matrices | {"weight": gain**2 * matrices["weight"] * matrices["shift"]}]
 
     def collect(self, total: Total, visited: list[PyTree]) -> tuple[Total, list[PyTree]]:
-        for parts in visited:
-            total = jax.tree.map(jnp.add, total, parts)
+        for matrices in visited:
+            total = jax.tree.map(jnp.add, total, matrices)
         return total, []

@@ -69,7 +69,7 @@ class Passes(Protocol):
         """The gradient in the points, from the cotangent of their logits."""
         ...
 
-    def parts(
+    def gram_by_kind(
         self, params: Any, residuals: Sequence[Any], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
         """The gradient in the points, and the Gram matrices of the gradients in the parameters.

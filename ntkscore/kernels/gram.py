@@ -63,10 +63,10 @@ def evaluate(
     """
     name = implementation_for(model, implementation)
     if name == "layerwise":
-        (parts,), logits, input_gradients = layerwise_by_kind(
+        (by_kind,), logits, input_gradients = layerwise_by_kind(
             model, points, labels, (output,), groups, forward
         )
-        return Evaluation(total(parts, parameters), logits, input_gradients)
+        return Evaluation(total(by_kind, parameters), logits, input_gradients)
     logits, kernel = BY_COTANGENT[name](model, points, parameters)
     cotangents = READOUTS[output](logits, labels)
     # One after the other: memory holds the gradients of one.

@@ -75,7 +75,7 @@ def layerwise_by_kind(
     groups: int = 1,
     forward: Forward | None = None,
 ) -> tuple[list[GramByKind], Logits, Points | None]:
-    """For each output, the kernel's parts by kind of parameter; the logits; the input gradients.
+    """For each output, the Gram matrices by kind of parameter; the logits; the input gradients.
 
     The input gradients are those of a single reading, else None.
 
@@ -92,18 +92,18 @@ def layerwise_by_kind(
     start = zero_grams(PARAMETER_SETS["all"], points, groups)
 
     def pullback(cotangent: Logits) -> tuple[Points, GramByKind]:
-        return forward.passes.parts(model.params, forward.residuals, cotangent, start)
+        return forward.passes.gram_by_kind(model.params, forward.residuals, cotangent, start)
 
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
     if len(together) == 1:
-        input_gradients, parts = pullback(together[0])
-        return [parts], logits, input_gradients
+        input_gradients, by_kind = pullback(together[0])
+        return [by_kind], logits, input_gradients
     # One after the other: vmapped, the passes would hold every class's gradients at once.
-    parts = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
+    by_kind = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
     grams = [
-        jax.tree.map(lambda part, a=a, b=b: jnp.sum(part[a:b], 0), parts)
+        jax.tree.map(lambda gram, a=a, b=b: jnp.sum(gram[a:b], 0), by_kind)
         for a, b in itertools.pairwise(ends)
     ]
     return grams, logits, None

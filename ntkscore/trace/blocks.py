@@ -172,7 +172,7 @@ class BlockPasses:
         found = [self._at(0, self._gradient(*block)) for block in blocks]
         return jnp.concatenate(found)[: residuals.size]
 
-    def parts(
+    def gram_by_kind(
         self, params: PyTree, residuals: Sequence[Blocks], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
         """The gradient in the points, and the Gram matrices by kind of parameter."""
@@ -184,7 +184,7 @@ class BlockPasses:
         results = (
             (self._factors(*block) for block in self._per_block(params, *each)) for each in sets
         )
-        return self._parts(results, sizes, start)
+        return self._gram_by_kind(results, sizes, start)
 
     def forward_and_back(
         self,
@@ -219,7 +219,7 @@ class BlockPasses:
             start: zero matrices by kind, of one group of points.
         """
         (size,) = {gram.shape[-1] for gram in start.values()}
-        return self._parts([blocks], [size], start)[1]
+        return self._gram_by_kind([blocks], [size], start)[1]
 
     def projected(
         self,
@@ -249,7 +249,7 @@ class BlockPasses:
             found.append(self._at(0, jax.block_until_ready(total)))
         return jnp.concatenate(found)
 
-    def _parts(
+    def _gram_by_kind(
         self, sets: Any, sizes: Sequence[int], start: GramByKind
     ) -> tuple[Any, dict[str, Array]]:
         """Gram matrices by kind, from the factors of blocks of sets of points."""

@@ -33,9 +33,9 @@ KIND_OF_LEAF = {
 }
 
 
-def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
+def total(by_kind: Mapping[str, Matrix], parameters: str) -> Matrix:
     """The kernel over a set of parameters, from its parts by kind."""
-    first, *others = (parts[kind] for kind in PARAMETER_SETS[parameters])
+    first, *others = (by_kind[kind] for kind in PARAMETER_SETS[parameters])
     return sum(others, first)
 
 

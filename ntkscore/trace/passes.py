@@ -64,11 +64,11 @@ class WholePasses(Passes):
         """The gradient in the points, from the cotangent of their logits."""
         return residuals(cotangent)[0]
 
-    def parts(
+    def gram_by_kind(
         self, params: PyTree, residuals: Any, cotangent: Logits, start: GramByKind
     ) -> NoReturn:
         """Refuse: `ntvp` computes the kernel."""
-        raise NotImplementedError("a network whose points meet each other has no parts")
+        raise NotImplementedError("a network whose points meet each other has no kernel by kind")
 
     def layers(self, params: PyTree, residuals: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
         """Refuse: there are no gradients of single points."""
@@ -232,7 +232,7 @@ class TracedPasses:
         """The gradient in the points, from the cotangent of their logits."""
         return residuals.pullback(cotangent)[1]
 
-    def parts(
+    def gram_by_kind(
         self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Points, GramByKind]:
         """The gradient in the points, and the Gram matrices by kind of parameter."""

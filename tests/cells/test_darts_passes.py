@@ -31,10 +31,10 @@ def passes_of_any():
             logits, residuals = of_one.forward(params, y)
             both = [of_one.forward(params, x)[1], residuals]
             start = zero_grams(KINDS, jnp.concatenate([x, y]), 1)
-            g, parts = of_one.parts(params, both, jnp.concatenate([cotangent] * 2), start)
+            g, by_kind = of_one.gram_by_kind(params, both, jnp.concatenate([cotangent] * 2), start)
             visit = lambda layer: jnp.sum(layer.gradients**2)  # noqa: E731
             norms = of_one.layers(params, both[0], cotangent, visit)
-            return logits, g, parts, jnp.sum(norms), of_one.statistics
+            return logits, g, by_kind, jnp.sum(norms), of_one.statistics
 
         yield passes, params
 
@@ -54,7 +54,7 @@ def test_passes_are_those_of_the_plain_network(passes_of_any, name):
             "normal": jnp.array(genotype.normal, jnp.int32),
             "reduce": jnp.array(genotype.reduce, jnp.int32),
         }
-        logits, g, parts, norms, stats = passes(code, x, y, cotangent)
+        logits, g, by_kind, norms, stats = passes(code, x, y, cotangent)
         close = lambda a, b: np.testing.assert_allclose(a, b, 1e-9, 1e-11)  # noqa: E731
         close(logits, network(params, stats, genotype, SHAPE, y))
         both, cotangents = jnp.concatenate([x, y]), jnp.concatenate([cotangent] * 2)
@@ -73,7 +73,7 @@ def test_passes_are_those_of_the_plain_network(passes_of_any, name):
             kernels[kind] += rows @ rows.T
             squares += jnp.sum(rows[:2] ** 2) if kind == "weight" else 0.0
         for kind in KINDS:
-            close(parts[kind][0], kernels[kind])
+            close(by_kind[kind][0], kernels[kind])
         close(norms, squares)
 
 

@@ -61,11 +61,11 @@ def programs(bn: str) -> Any:
         forwards = [passes.forward(params, x) for x in (clean, moved)]
         logits, residuals = zip(*forwards, strict=True)
         start = zero_grams(KINDS, jnp.concatenate([clean, moved]), 1)
-        whole, parts = passes.parts(
+        whole, by_kind = passes.gram_by_kind(
             params, residuals, jnp.concatenate([cotangent, cotangent]), start
         )
         slopes = [passes.gradient(params, one, cotangent) for one in residuals]
-        return passes.statistics, logits, slopes, whole, total(parts, "all")[0]
+        return passes.statistics, logits, slopes, whole, total(by_kind, "all")[0]
 
     @jax.jit
     def theirs(variables: Any, clean: Array, moved: Array, digits: Array, cotangent: Array) -> Any:
@@ -172,7 +172,7 @@ def test_a_stack_runs_no_pass_twice(attack: str, gradients: int) -> None:
 
     jax.eval_shape(compute, variables(), digits("323133"))
     # X (which calibration has run), X_ρ, X_2ρ; for PGD its loop over the steps from the second on.
-    expected = {"forward": 3 + gradients - 2, "gradient": gradients, "parts": 1}
+    expected = {"forward": 3 + gradients - 2, "gradient": gradients, "gram_by_kind": 1}
     # Of images without normalisations once for its shape, and once for its value.
     assert calls == expected | {"activations": 3, "unnormalized": 2}
 

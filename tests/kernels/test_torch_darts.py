@@ -276,6 +276,7 @@ def computed(variables: Any, code: Any, x: Any) -> Any:
     assert model.passes is not None
     logits, residuals = model.passes.forward(model.params, x)
     ones = jnp.ones_like(logits)
-    slopes, parts = model.passes.parts(model.params, [residuals], ones, zero_grams(KINDS, x, 1))
-    kernel = sum(parts.values())[0]
+    start = zero_grams(KINDS, x, 1)
+    slopes, by_kind = model.passes.gram_by_kind(model.params, [residuals], ones, start)
+    kernel = sum(by_kind.values())[0]
     return logits, slopes, kernel, model.params, model.passes.statistics

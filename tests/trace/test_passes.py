@@ -547,10 +547,10 @@ def found(name: str) -> tuple[Found, Found]:
         assert isinstance(passes, TracedPasses)
         logits, residuals = passes.forward(params, points)
         start = zero_grams(PARAMETER_SETS["all"], points, 1)
-        gradient, parts = passes.parts(params, [residuals], cotangent, start)
+        gradient, by_kind = passes.gram_by_kind(params, [residuals], cotangent, start)
         layers = passes.layers(params, residuals, cotangent, seen)
         squares, apart, flow = jnp.sum(layers[0], 0), jnp.max(layers[1]), jnp.sum(layers[2])
-        got = Found(logits, gradient, total(parts, "all")[0], squares, apart, flow)
+        got = Found(logits, gradient, total(by_kind, "all")[0], squares, apart, flow)
 
         slopes, rows = plain(case, params, points, cotangent)
         leaves = jax.tree.leaves(params)
@@ -605,11 +605,12 @@ def test_gradients_in_pieces_have_the_kernel_of_all(name: str, monkeypatch) -> N
     _, residuals = passes.forward(params, points)
     start = zero_grams(PARAMETER_SETS["all"], points, 1)
     products.gram.clear_cache()
-    loops = str(jax.make_jaxpr(lambda: passes.parts(params, [residuals], cotangent, start))())
+    given = params, [residuals], cotangent, start
+    loops = str(jax.make_jaxpr(lambda: passes.gram_by_kind(*given))())
     assert "while" in loops or "scan" in loops
-    _, parts = passes.parts(params, [residuals], cotangent, start)
+    _, by_kind = passes.gram_by_kind(*given)
     products.gram.clear_cache()
-    assert error(total(parts, "all")[0], found(name)[1].gram) < EXACT
+    assert error(total(by_kind, "all")[0], found(name)[1].gram) < EXACT
 
 
 def test_sets_of_points_have_the_kernel_of_all() -> None:
@@ -621,11 +622,11 @@ def test_sets_of_points_have_the_kernel_of_all() -> None:
     _, residuals = zip(*(passes.forward(params, each) for each in sets), strict=True)
     together = jnp.concatenate(sets)
     start = zero_grams(PARAMETER_SETS["all"], together, 2)
-    _, parts = passes.parts(params, residuals, jnp.tile(cotangent, (5, 1)), start)
+    _, by_kind = passes.gram_by_kind(params, residuals, jnp.tile(cotangent, (5, 1)), start)
     _, rows = plain(case, params, together, jnp.tile(cotangent, (5, 1)))
     flat = [row.reshape(len(row), -1) for row in rows]
     whole = sum(row @ row.T for row in flat)
-    for group, got in enumerate(total(parts, "all")):
+    for group, got in enumerate(total(by_kind, "all")):
         members = np.r_[0:M, M + 2 * M * group : M + 2 * M * (group + 1)]
         assert error(got, whole[np.ix_(members, members)]) < EXACT
 
