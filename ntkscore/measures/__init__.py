@@ -1,10 +1,10 @@
 """Train-free measures, one file per family: each is declared beside what it is computed from."""
 
 from ntkscore.measures import (
+    activations,
     changes,
     fisher,
     forward,
-    inside,
     kernel,
     perturbations,
     slopes,
@@ -15,7 +15,7 @@ from ntkscore.measures import (
 )
 from ntkscore.measures.declaration import MEASURES
 
-WITH_THE_KERNELS = (kernel, slopes, inside, changes, synflow, forward)
+WITH_THE_KERNELS = (kernel, slopes, activations, changes, synflow, forward)
 WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations)
 
 # In the order in which rows and sheets have them.

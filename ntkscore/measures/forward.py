@@ -54,7 +54,7 @@ class Pass:
         self.logits, self.residuals = passes.forward(model.params, points)
 
     @cached_property
-    def inside(self) -> Activations | None:
+    def activations(self) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks, where there are any."""
         return self.passes.activations(self.model.params, self.residuals)
 

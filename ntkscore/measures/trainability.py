@@ -8,9 +8,9 @@ from jaxtyping import Float
 from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
+from ntkscore.measures.activations import of_each_block
 from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.measures.forward import Pass
-from ntkscore.measures.inside import of_each_block
 
 
 def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:

@@ -42,6 +42,8 @@ _MOVED = {
     "ntkscore.options": "cells.options",
     "ntkscore.task": "cells.tasks",
     "ntkscore.names": "cells.names",
+    "ntkscore.measures.activations": "ntkscore.measures.inside",
+    "ntkscore.trace.activations": "ntkscore.trace.inside",
 }
 """Modules by the names that they had when runs recorded them first."""
 _INSTALLED = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")

@@ -98,11 +98,11 @@ class Anatomy:
 
     def __repr__(self) -> str:
         others = {name: each for name, each in self.counts.items() if name != "rectifiers"}
-        inside = f"{self.rectifiers} rectifiers, {self.blocks} blocks"
+        places = f"{self.rectifiers} rectifiers, {self.blocks} blocks"
         shares = [f"{rule} {self.share(rule):.1%}" for rule in RULES if self.share(rule)]
         lines = [
             ", ".join(f"{name} {_text(number)}" for name, number in others.items()),
-            f"{inside}; parameters by rule: {', '.join(shares)}",
+            f"{places}; parameters by rule: {', '.join(shares)}",
             "",
         ]
         rows = [("leaves", "", "shape", "kind", "kernel"), *self._rows()]
@@ -187,8 +187,8 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
             kind, rule, how = CONSTANT, CONSTANT, ""
         text = jax.tree_util.keystr(path, simple=True, separator="/") or "all"
         parts.append(Leaf(text, value.shape, kind, rule, how))
-    inside = len(passes.rectifiers), len(passes.blocks)
-    return Anatomy(tuple(parts), counts(program), *inside)
+    places = len(passes.rectifiers), len(passes.blocks)
+    return Anatomy(tuple(parts), counts(program), *places)
 
 
 def _rule(

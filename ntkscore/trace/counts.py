@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
-from ntkscore.trace import field, inside, moves
+from ntkscore.trace import activations, field, moves
 from ntkscore.trace.arithmetic import multiply_adds
 from ntkscore.trace.contributions import UNCHANGED
 from ntkscore.trace.program import Constant, Program, loop_sizes
@@ -79,7 +79,7 @@ def counts(program: Program) -> dict[str, float]:
         "params": sum(prod(program.leaves[leaf].shape) for leaf in program.logits.leaves),
         "flops": reader.flops,
         "layers": len(reader.layers),
-        "rectifiers": len(inside.rectifiers(program)),
+        "rectifiers": len(activations.rectifiers(program)),
         "depth": logits.most,
         "shortest_path": logits.fewest,
         "field": widest if widest != 0 else float(max(point, default=1)),

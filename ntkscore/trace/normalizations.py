@@ -12,8 +12,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from ntkscore.model import Logits, Points
+from ntkscore.trace.activations import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
 from ntkscore.trace.field import REDUCTIONS
-from ntkscore.trace.inside import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
 from ntkscore.trace.parameters import names_of
 from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
 

@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, PyTree
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
-from ntkscore.trace import inside, normalizations
+from ntkscore.trace import activations, normalizations
+from ntkscore.trace.activations import SHAPING
 from ntkscore.trace.contributions import UNCHANGED, contributions_of, shares_of
-from ntkscore.trace.inside import SHAPING
 from ntkscore.trace.logits import fast_gradients
 from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
@@ -163,7 +163,7 @@ class TracedPasses:
             )
         self.logits, self.dtype = logits, logits.dtype
         self.contributions = contributions_of(program)
-        self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
+        self.rectifiers, self.blocks = activations.rectifiers(program), activations.blocks(program)
         self._features = self.blocks or [*self.rectifiers.values()]
         sites = [site for each in self.contributions for site in each.sites]
         self._outputs = {value for site in sites for value in site.outputs}
@@ -314,13 +314,13 @@ class TracedPasses:
 
         None where there are no rectifiers, or some may be in branches that a trace does not follow.
         """
-        if not self.rectifiers or inside.hidden(self.program, inside.GATES):
+        if not self.rectifiers or activations.hidden(self.program, activations.GATES):
             return None
         once = jnp.ones(1, jnp.int32)
         on = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
         rectified = [(once, on(residuals.values[value])[None]) for value in self.rectifiers]
         features = [
-            inside.channels_last(self.program, value)(residuals.values[value])[None]
+            activations.channels_last(self.program, value)(residuals.values[value])[None]
             for value in self._features
         ]
         return Activations(rectified, features)
@@ -349,7 +349,7 @@ class TracedPasses:
             for each, array in zip(keys, outputs, strict=True)
         ]
         (gradients,) = pullback(signs)
-        images = [inside.images(self.program, value) for value in self.blocks]
+        images = [activations.images(self.program, value) for value in self.blocks]
         pairs = [
             (images[k - 1](gradients[self.blocks[k - 1]]), images[k](signs[k]))
             for k in range(1, len(self.blocks))

@@ -10,8 +10,8 @@ from plain_darts import unstacked
 from cells.darts import Darts, Genotype
 from cells.darts.forward import NODES, STEP, merged
 from ntkscore import Config, Model, Task, score, score_network
+from ntkscore.measures.activations import equal_states
 from ntkscore.measures.forward import Pass
-from ntkscore.measures.inside import equal_states
 from ntkscore.space import SIDE_BY_SIDE
 
 N, MEAN, STD = 4, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)

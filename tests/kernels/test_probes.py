@@ -15,15 +15,15 @@ from cells.residual import Residual
 from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import Stack, stack
-from ntkscore.measures.changes import curvature
-from ntkscore.measures.declaration import NOT_GIVEN, OK
-from ntkscore.measures.forward import Pass, cross_entropy
-from ntkscore.measures.inside import (
+from ntkscore.measures.activations import (
     FEATURES,
     equal_states,
     feature_entropies,
     feature_products,
 )
+from ntkscore.measures.changes import curvature
+from ntkscore.measures.declaration import NOT_GIVEN, OK
+from ntkscore.measures.forward import Pass, cross_entropy
 from ntkscore.measures.reading import read
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
@@ -174,7 +174,7 @@ def residual(activation: str = "relu") -> tuple[Model, Array, Array]:
     return space.model(space.shape(skips), variables, jnp.asarray(space.encode(skips)), x), x, y
 
 
-def inside(model: Model, x: Array) -> tuple[np.ndarray, list[np.ndarray]]:
+def activations_of(model: Model, x: Array) -> tuple[np.ndarray, list[np.ndarray]]:
     """What the hidden layers' rectifiers are given; and what they hand on where skips end."""
     space = residual_space()
     skips = space.parse(SKIPS)
@@ -205,13 +205,13 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
         parts = [x]
         for _ in range(2):
             parts.append(jnp.clip(parts[-1] + rho * jnp.sign(gradient(parts[-1])), 0, 1))
-        insides = [inside(model, part) for part in parts]
-        on = [before > 0 for before, _ in insides]
+        activations = [activations_of(model, part) for part in parts]
+        on = [before > 0 for before, _ in activations]
         for kernel, these in zip(POINTS, on, strict=True):
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
             states = got.taken[kernel]["states"][i]
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
-        for kernel, (_, features) in zip(POINTS, insides, strict=True):
+        for kernel, (_, features) in zip(POINTS, activations, strict=True):
             entropies = [entropy(f) for f in features]
             products = got.taken[kernel]["features"]
             numbers = of_features([np.asarray(each)[i] for each in products])

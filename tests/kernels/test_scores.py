@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ntkscore.errors import InputError
 from ntkscore.measures import MEASURES
+from ntkscore.measures.activations import STATES
 from ntkscore.measures.declaration import (
     CONSTANT,
     NOT_FINITE,
@@ -24,7 +25,6 @@ from ntkscore.measures.declaration import (
     measures_of,
 )
 from ntkscore.measures.forward import LOSS
-from ntkscore.measures.inside import STATES
 from ntkscore.measures.kernel import add_score, measure, scores_of
 from ntkscore.measures.reading import read
 from ntkscore.measures.slopes import SLOPES
