@@ -115,13 +115,13 @@ class Stack(NamedTuple):
         gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
         slopes: likewise, the correlation over the pixels of the points' gradients of the logit
             sum; zero where a gradient is the same for all pixels.
-        taken: for each radius, by kernel or `network` and by quantity, the arrays of
+        quantities: for each radius, by kernel or `network` and by quantity, the arrays of
             `ntkscore.measures`; those that the network can give.
     """
 
     gram: Float[Array | np.ndarray, "r m m"]
     slopes: Float[Array | np.ndarray, "r m m"]
-    taken: Mapping[str, Mapping[str, Any]]
+    quantities: Mapping[str, Mapping[str, Any]]
 
     def kernel(self, name: str, beta: float = 0.5, radius: int = 0) -> Float[np.ndarray, "n n"]:
         """One kernel, by its name.

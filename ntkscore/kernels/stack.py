@@ -35,7 +35,7 @@ from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, " n"]
-Taken = dict[str, dict[str, Any]]
+Quantities = dict[str, dict[str, Any]]
 CLEAN = POINTS[0]
 
 
@@ -116,7 +116,7 @@ def stack(
     if isinstance(passes, BlockPasses):
         check_coupling(model, clean.logits, images)
 
-    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Taken]:
+    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Quantities]:
         """X_ρ and X_2ρ with their logits and residuals; and the quantities of other measures."""
         # Every radius has the same key, so that random starts differ by their scale alone.
         keys = (None, None) if key is None else jax.random.split(key, 2)
@@ -125,7 +125,9 @@ def stack(
             chain.append(at(attack(rho)(_gradient_from(chain[-1], at), chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
-        return [(each.points, each.logits, each.residuals) for each in chain[1:]], _taken(where)
+        return [(each.points, each.logits, each.residuals) for each in chain[1:]], _quantities_at(
+            where
+        )
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
@@ -133,12 +135,12 @@ def stack(
         # A batch of one radius would batch the network's branches too, and compute all of them.
         results = [attacked(rho) for rho in rhos]
         pairs = [pair for passed, _ in results for pair in passed]
-        taken = jax.tree.map(lambda *a: jnp.stack(a), *(own for _, own in results))
+        values = jax.tree.map(lambda *a: jnp.stack(a), *(own for _, own in results))
     else:
-        together, taken = jax.vmap(attacked)(rhos)
+        together, values = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
-    once = _taken({CLEAN: [clean], NETWORK: [clean]})
-    taken |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
+    once = _quantities_at({CLEAN: [clean], NETWORK: [clean]})
+    values |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
     sets = [(clean.points, clean.logits, clean.residuals), *pairs]
     points, logits, residuals = zip(*sets, strict=True)
     if model.coupled:
@@ -162,7 +164,7 @@ def stack(
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
         back = partial(passes.gradient, model.params)
         input_gradients = jnp.concatenate([*map(back, residuals, map(jnp.ones_like, logits))])
-    return Stack(gram, regroup(correlation(input_gradients), radii), taken)
+    return Stack(gram, regroup(correlation(input_gradients), radii), values)
 
 
 def _gradient_from(known: Pass, at: Callable[[Images], Pass]) -> Callable[[Images], Images]:
@@ -180,21 +182,21 @@ def _set_by_set(model: Model, n: int) -> Model:
     return model._replace(apply=apply)
 
 
-def _taken(where: Mapping[str, Sequence[Pass]]) -> Taken:
+def _quantities_at(where: Mapping[str, Sequence[Pass]]) -> Quantities:
     """The quantities of measures at some places, those that the network can give.
 
     Args:
         where: by place the pass there, or those before and after an attack.
     """
-    taken: Taken = {place: {} for place in where}
+    values: Quantities = {place: {} for place in where}
     for quantity in quantities():
         for place in quantity.at:
             at = where.get(place)
             if not at or not quantity.compute or (quantity.own_passes and at[0].noise is None):
                 continue
             if (found := quantity.compute(*at)) is not None:
-                taken[place][quantity.name] = found
-    return taken
+                values[place][quantity.name] = found
+    return values
 
 
 def _checked(

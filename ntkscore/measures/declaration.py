@@ -176,8 +176,8 @@ def declare(measure: Measure) -> None:
         InputError: if there is such a measure already, or its name or direction is none.
     """
     name, direction = measure.name, measure.direction
-    taken = {*MEASURES, *(quantity.name for quantity in quantities())}
-    if not name.isidentifier() or name in taken:
+    names_in_use = {*MEASURES, *(quantity.name for quantity in quantities())}
+    if not name.isidentifier() or name in names_in_use:
         raise InputError(
             f"expected a new name of letters, digits and underscores, got {name!r}; there are "
             f"{', '.join(MEASURES)} already, so choose another"

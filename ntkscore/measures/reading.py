@@ -58,7 +58,7 @@ def measurements(
             if quantity.compute is None:
                 arrays = block(getattr(stack, quantity.name), place, len(labels))
             else:
-                arrays = stack.taken.get(place, {}).get(quantity.name)
+                arrays = stack.quantities.get(place, {}).get(quantity.name)
             found[place, quantity.name] = read(quantity, arrays, labels, place not in ASYMMETRIC)
     # Rows list scores of matrices over the images by kernel, and other measures by measure.
     for kernel in PLACES:

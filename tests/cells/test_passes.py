@@ -141,7 +141,7 @@ def test_a_stack_by_a_cells_passes_is_that_by_its_traced_passes(
     ours, plain = run(True), run(False)
     assert ours.gram.shape == (len(radii), 12, 12)
     assert error(ours.gram, plain.gram) < EXACT
-    assert error(ours.taken["twice"]["loss"], plain.taken["twice"]["loss"]) < EXACT
+    assert error(ours.quantities["twice"]["loss"], plain.quantities["twice"]["loss"]) < EXACT
     assert error(ours.slopes, plain.slopes) < EXACT
 
 

@@ -372,7 +372,7 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
         rhos = jnp.asarray([0.05, 0.1])
         measure = lambda x: stack(network, x, y, fgsm, rhos, noise=own)  # noqa: E731
         got = jax.eval_shape(measure, x)
-        return {f"{place}.{name}" for place, own in got.taken.items() for name in own}
+        return {f"{place}.{name}" for place, own in got.quantities.items() for name in own}
 
     coupled = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
     always = {*coupled, "network.synflow"}

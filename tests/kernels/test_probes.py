@@ -156,7 +156,7 @@ def of_features(products: list[np.ndarray]) -> dict[str, float]:
 
 def names_in(found: Stack) -> set[str]:
     """What measures are read off, as PLACE.QUANTITY."""
-    return {f"{place}.{name}" for place, own in found.taken.items() for name in own}
+    return {f"{place}.{name}" for place, own in found.quantities.items() for name in own}
 
 
 SKIPS = "0110"
@@ -209,20 +209,20 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
         on = [before > 0 for before, _ in activations]
         for kernel, these in zip(POINTS, on, strict=True):
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
-            states = got.taken[kernel]["states"][i]
+            states = got.quantities[kernel]["states"][i]
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
         for kernel, (_, features) in zip(POINTS, activations, strict=True):
             entropies = [entropy(f) for f in features]
-            products = got.taken[kernel]["features"]
+            products = got.quantities[kernel]["features"]
             numbers = of_features([np.asarray(each)[i] for each in products])
             assert numbers["expressivity"] == pytest.approx(sum(entropies))
             assert numbers["progressivity"] == pytest.approx(np.diff(entropies).min())
-        assert got.taken["cross"]["flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
-        assert got.taken["cross_twice"]["flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
+        assert got.quantities["cross"]["flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
+        assert got.quantities["cross_twice"]["flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
         change = np.sum((gradient(parts[1]) - gradient(x)) ** 2, 1)
         length = np.sum((parts[1] - x) ** 2, 1)
-        assert got.taken["cross"]["curvature"][i] == pytest.approx(np.mean(change / length))
-    assert np.ptp(got.taken["network"]["synflow"]) == 0
+        assert got.quantities["cross"]["curvature"][i] == pytest.approx(np.mean(change / length))
+    assert np.ptp(got.quantities["network"]["synflow"]) == 0
 
 
 def test_features_that_say_nothing_are_no_numbers() -> None:
