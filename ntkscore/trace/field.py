@@ -106,8 +106,8 @@ def _windows(
     low, high = padding
     sees = _extended(sees, axis, low, high, step)
     starts, offsets = stride * np.arange(count), dilation * np.arange(size)
-    taken = sees.take(starts[:, None] + offsets, axis)
-    return taken.min(axis + 1)
+    windows = sees.take(starts[:, None] + offsets, axis)
+    return windows.min(axis + 1)
 
 
 def _pool(options: Options, view: View, before: Shape, after: Shape) -> View | None:

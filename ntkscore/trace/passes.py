@@ -208,8 +208,8 @@ class TracedPasses:
                 continue
             if not value.of_point:
                 return f"the operation {equation.name} on weights"
-            taken = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
-            among = f" with {', '.join(taken)}" if taken else ""
+            weights = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
+            among = f" with {', '.join(weights)}" if weights else ""
             return f"the operation {equation.name} of shape {array.shape}{among}"
         return "none of its operations alone"
 

@@ -98,8 +98,8 @@ class MatrixProduct(Product):
     def of(cls, dimensions: Any, x: Value, w: Value, left: bool) -> "MatrixProduct":
         (cx, cw), (bx, bw) = (pair if left else pair[::-1] for pair in dimensions)
         (fx, fw) = (
-            tuple(axis for axis in range(len(each.shape)) if axis not in taken)
-            for each, taken in ((x, {*cx, *bx}), (w, {*cw, *bw}))
+            tuple(axis for axis in range(len(each.shape)) if axis not in used)
+            for each, used in ((x, {*cx, *bx}), (w, {*cw, *bw}))
         )
         b, p, k = (prod(x.shape[axis] for axis in axes) for axes in (bx, fx, cx))
         d = prod(w.shape[axis] for axis in fw)
