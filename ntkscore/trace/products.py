@@ -98,7 +98,7 @@ def _sum_over_rows(
     """
     uses = list(zip(products, values, cotangents, strict=True))
     first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
-    size = count * first.products * first.before * first.after * dtype.itemsize
+    size = count * first.batch * first.before * first.after * dtype.itemsize
     pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
     if pieces <= 1:
         rows = [product.rows(x, g) for product, x, g in uses]

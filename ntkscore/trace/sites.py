@@ -30,11 +30,11 @@ class Product(ABC):
     Products of the same shapes are equal, so that they share compiled programs.
 
     Attributes:
-        products, positions, before, after: how many independent ones there are (b), positions (p),
-            and features before (k) and after (d).
+        batch, positions, before, after: numbers of independent products (b), of positions (p), and
+            of features before (k) and after (d).
     """
 
-    products: int
+    batch: int
     positions: int
     before: int
     after: int
@@ -112,12 +112,12 @@ class MatrixProduct(Product):
 
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
         x = x.transpose(*(axis for axes in self.of_point for axis in axes))
-        return x.reshape(self.products, self.positions, self.before)
+        return x.reshape(self.batch, self.positions, self.before)
 
     def outputs(self, g: Array) -> Float[Array, "b p d"]:
         if self.left:
-            return g.reshape(self.products, self.positions, self.after)
-        return g.reshape(self.products, self.after, self.positions).swapaxes(1, 2)
+            return g.reshape(self.batch, self.positions, self.after)
+        return g.reshape(self.batch, self.after, self.positions).swapaxes(1, 2)
 
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
         batch, free, contracted = self.of_weight
@@ -132,12 +132,12 @@ class Convolution(Product):
 
     Attributes:
         sides: of the kernel.
-        batch: images of a point.
+        images: how many a point has.
         layout: of the arrays, and how the kernel moves.
     """
 
     sides: tuple[int, ...]
-    batch: int
+    images: int
     layout: Layout
 
     @classmethod
@@ -151,37 +151,37 @@ class Convolution(Product):
 
     @property
     def order(self) -> Hashable:
-        sizes = self.products, self.before, self.after
+        sizes = self.batch, self.before, self.after
         return self.layout.kernel, self.sides, sizes, self.of_images, self.of_each_channel
 
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
         shifted = shifts(x.transpose(self.layout.image), self.sides, self.layout.window)
-        cuts = [each.reshape(self.positions, self.products, -1) for each in shifted]
+        cuts = [each.reshape(self.positions, self.batch, -1) for each in shifted]
         stacked = jnp.stack(cuts, 2).swapaxes(0, 1)
-        return stacked.reshape(self.products, self.positions, self.before)
+        return stacked.reshape(self.batch, self.positions, self.before)
 
     def outputs(self, g: Array) -> Float[Array, "b p d"]:
         g = g.transpose(self.layout.output)
-        return g.reshape(self.positions, self.products, self.after).swapaxes(0, 1)
+        return g.reshape(self.positions, self.batch, self.after).swapaxes(0, 1)
 
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
-        gradient = gradient.reshape(self.products, *self.sides, -1, self.after)
+        gradient = gradient.reshape(self.batch, *self.sides, -1, self.after)
         gradient = jnp.moveaxis(gradient, 0, -2)
-        gradient = gradient.reshape(*gradient.shape[:-2], self.products * self.after)
+        gradient = gradient.reshape(*gradient.shape[:-2], self.batch * self.after)
         return gradient.transpose(np.argsort(self.layout.kernel))
 
     @property
     def of_images(self) -> bool:
         """Whether it is an ordinary one of two axes, which `kernel_operands` computes faster."""
         plain = {*self.layout.window.lhs_dilation} == {1}
-        return plain and len(self.sides) == 2 and self.batch == self.products == 1
+        return plain and len(self.sides) == 2 and self.images == self.batch == 1
 
     @property
     def of_each_channel(self) -> bool:
         """Whether each channel of an image has a small kernel of its own."""
         inputs = self.before // prod(self.sides)
-        kernel = *self.sides, inputs, self.after * self.products
-        return self.batch == 1 and of_each_channel(kernel, self.products)
+        kernel = *self.sides, inputs, self.after * self.batch
+        return self.images == 1 and of_each_channel(kernel, self.batch)
 
     def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
         """Values and cotangents as images with the features last."""
