@@ -197,7 +197,7 @@ def _rule(
     """The rule by which a leaf's kernel is computed, and some words on it."""
     if not contributions:
         return "unused", ""
-    if all(each.part is not None for each in contributions):
+    if all(each.leaf_slice is not None for each in contributions):
         ways = {cheaper_by_positions(each.products, count) for each in contributions}
         names = ["by positions" if way else "by gradients" for way in sorted(ways)]
         return "product", " and ".join(names)

@@ -300,11 +300,11 @@ class TracedPasses:
                 if self.kinds[leaf] != "weight":
                     continue
                 offset = each.first_entry(self.program, leaf)
-                if each.part is None:
+                if each.leaf_slice is None:
                     rows = [values[place]], []
                     yield TracedGradient((), 1.0, offset, weights[leaf], rows)
                     continue
-                factor, weight = each.part.factor, derived[each.sites[0].weights[0]]
+                factor, weight = each.leaf_slice.factor, derived[each.sites[0].weights[0]]
                 kernel = weight.astype(weights[leaf].dtype) / factor
                 uses = values, cotangents
                 yield TracedGradient(each.products, factor, offset, kernel, uses)
