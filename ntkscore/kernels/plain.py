@@ -122,7 +122,7 @@ def traced_kernels(
 
     found: dict[int, Any] = {}
     for factors in factors_of(model.params, points):
-        for each, (values, cotangents) in zip(passes.contributions, factors, strict=True):
+        for each, (values, cotangents) in zip(passes.weight_uses, factors, strict=True):
             if each.leaf_slice is None:
                 grams: Mapping[int, Any] = dict(zip(each.leaves, map(_square, values), strict=True))
             else:

@@ -11,11 +11,11 @@ import numpy as np
 
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.trace.contributions import UNCHANGED, Contribution
 from ntkscore.trace.counts import counts
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.trace.products import cheaper_by_positions
 from ntkscore.trace.program import Program
+from ntkscore.trace.weight_uses import UNCHANGED, WeightUses
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,7 +181,7 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
     program = passes.program
     parts = []
     for leaf, (path, value) in enumerate(zip(program.paths, program.leaves, strict=True)):
-        own = [each for each in passes.contributions if leaf in each.leaves]
+        own = [each for each in passes.weight_uses if leaf in each.leaves]
         kind, (rule, how) = passes.kinds[leaf], _rule(program, leaf, own, len(images))
         if leaf in passes.fixed:
             kind, rule, how = CONSTANT, CONSTANT, ""
@@ -192,16 +192,16 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
 
 
 def _rule(
-    program: Program, leaf: int, contributions: list[Contribution], count: int
+    program: Program, leaf: int, weight_uses: list[WeightUses], count: int
 ) -> tuple[str, str]:
     """The rule by which a leaf's kernel is computed, and some words on it."""
-    if not contributions:
+    if not weight_uses:
         return "unused", ""
-    if all(each.leaf_slice is not None for each in contributions):
-        ways = {cheaper_by_positions(each.products, count) for each in contributions}
+    if all(each.leaf_slice is not None for each in weight_uses):
+        ways = {cheaper_by_positions(each.products, count) for each in weight_uses}
         names = ["by positions" if way else "by gradients" for way in sorted(ways)]
         return "product", " and ".join(names)
-    sites = [site for each in contributions for site in each.sites]
+    sites = [site for each in weight_uses for site in each.sites]
     weights = [weight for site in sites for weight in site.weights if leaf in weight.leaves]
     used = [site for site in sites if not {*site.weights}.isdisjoint(weights)]
     names = ", ".join(dict.fromkeys(site.equation.name for site in used))

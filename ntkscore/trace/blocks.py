@@ -239,10 +239,10 @@ class BlockPasses:
         found = []
         for gradient, factors in blocks:
             total = jnp.zeros((len(gradient), size), self.traced.dtype)
-            for place, (contribution, each) in enumerate(
-                zip(self.traced.contributions, factors, strict=True)
+            for place, (uses, each) in enumerate(
+                zip(self.traced.weight_uses, factors, strict=True)
             ):
-                leaves = contribution.projected(each, jax.random.fold_in(key, place), size)
+                leaves = uses.projected(each, jax.random.fold_in(key, place), size)
                 for leaf, rows in leaves.items():
                     if self.traced.kinds[leaf] in kinds:
                         total += rows
@@ -263,12 +263,12 @@ class BlockPasses:
                 factors.append([each for _, each in pairs])
             total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
             before = None
-            for place, share in enumerate(_told(self.traced.shares, "layers")):
+            for place, term in enumerate(_told(self.traced.terms, "layers")):
                 shared = from_disk(
-                    [[share.factors(block) for block in blocks] for blocks in factors]
+                    [[term.factors(block) for block in blocks] for blocks in factors]
                 )
-                gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(start))
-                total[share.kind] += self._at(0, gram)
+                gram = term.gram(self._at(place, shared), tuple(sizes), groups_of(start))
+                total[term.kind] += self._at(0, gram)
                 # One is on its way while the next one starts.
                 jax.block_until_ready(before)
                 before = gram
@@ -289,7 +289,7 @@ class BlockPasses:
         ]
         factors = [
             joined([[block[place] for block in blocks]], [residuals.size])
-            for place in range(len(self.traced.contributions))
+            for place in range(len(self.traced.weight_uses))
         ]
         return self.traced.visit_layers(params, factors, partial(_visited, visit), residuals.size)
 

@@ -13,9 +13,9 @@ from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
 from ntkscore.trace import activations, field, moves
 from ntkscore.trace.arithmetic import multiply_adds
-from ntkscore.trace.contributions import UNCHANGED
 from ntkscore.trace.program import Constant, Program, loop_sizes
 from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
+from ntkscore.trace.weight_uses import UNCHANGED
 
 MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
 """Operations on a weight, and numbers that are none, after which it is the same layer's."""

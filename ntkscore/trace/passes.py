@@ -21,12 +21,12 @@ from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import activations, normalizations
 from ntkscore.trace.activations import SHAPING
-from ntkscore.trace.contributions import UNCHANGED, contributions_of, shares_of
 from ntkscore.trace.logits import fast_gradients
 from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
 from ntkscore.trace.sites import Product, Site
+from ntkscore.trace.weight_uses import UNCHANGED, kernel_terms, weight_uses_of
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -162,21 +162,21 @@ class TracedPasses:
                 "use the second argument of apply"
             )
         self.logits, self.dtype = logits, logits.dtype
-        self.contributions = contributions_of(program)
+        self.weight_uses = weight_uses_of(program)
         self.rectifiers, self.blocks = activations.rectifiers(program), activations.blocks(program)
         self._features = self.blocks or [*self.rectifiers.values()]
-        sites = [site for each in self.contributions for site in each.sites]
+        sites = [site for each in self.weight_uses for site in each.sites]
         self._outputs = {value for site in sites for value in site.outputs}
         inputs = {value for site in sites for value in site.points}
         self._residuals = sorted(inputs.union(self.rectifiers, self._features))
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
-        self.shares = shares_of(program, self.contributions, self.kinds)
+        self.terms = kernel_terms(program, self.weight_uses, self.kinds)
         self._convolutions = fast_gradients(program)
 
     @property
     def unused(self) -> list[tuple]:
         """Paths to weights on which the logits do not depend."""
-        used = self.fixed.union(*(each.leaves for each in self.contributions))
+        used = self.fixed.union(*(each.leaves for each in self.weight_uses))
         return [path for leaf, path in enumerate(self.program.paths) if leaf not in used]
 
     def _kind(self, leaf: int) -> str:
@@ -184,7 +184,7 @@ class TracedPasses:
         program, value = self.program, self.program.leaves[leaf]
         uses = [
             (site, weight)
-            for each in self.contributions
+            for each in self.weight_uses
             if leaf in each.leaves
             for site in each.sites
             for weight in site.weights
@@ -240,21 +240,21 @@ class TracedPasses:
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
         pairs = [self.factors(params, *each) for each in zip(residuals, cotangents, strict=True)]
         total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
-        for share in self.shares if start else ():
-            sets = [[share.factors(factors)] for _, factors in pairs]
+        for term in self.terms if start else ():
+            sets = [[term.factors(factors)] for _, factors in pairs]
             # One after the other, so that no two leaves' gradients are held at once.
             total, sets = lax.optimization_barrier((total, sets))
-            total[share.kind] += share.gram(sets, sizes, groups_of(start))
+            total[term.kind] += term.gram(sets, sizes, groups_of(start))
         return jnp.concatenate([gradient for gradient, _ in pairs]), total
 
     def factors(
         self, params: PyTree, residuals: Residuals, cotangent: Logits
     ) -> tuple[Points, list[Factors]]:
-        """The gradient in the points; and the factors of each contribution to the kernel."""
+        """The gradient in the points; and factors of the kernel, for each of the `weight_uses`."""
         zeros, gradient = residuals.pullback(cotangent)
         weights = jax.tree.leaves(params)
         arrays = weights, self.program.derive(weights), residuals.values, zeros
-        return gradient, [each.factors(self.program, *arrays) for each in self.contributions]
+        return gradient, [each.factors(self.program, *arrays) for each in self.weight_uses]
 
     def layers(
         self,
@@ -278,7 +278,7 @@ class TracedPasses:
 
         Args:
             params: the weights.
-            factors: of the contributions.
+            factors: for each of the `weight_uses`.
             visit: the function.
             count: of the points, for a network without layers, of which the arrays have no entries.
         """
@@ -292,10 +292,10 @@ class TracedPasses:
     def _weight_gradients(
         self, params: PyTree, factors: Sequence[Factors]
     ) -> Iterator[TracedGradient]:
-        """The gradients of each layer's weights, from the factors of the contributions."""
+        """The gradients of each layer's weights, from the factors of the kernel."""
         weights = jax.tree.leaves(params)
         derived = self.program.derive(weights)
-        for each, (values, cotangents) in zip(self.contributions, factors, strict=True):
+        for each, (values, cotangents) in zip(self.weight_uses, factors, strict=True):
             for place, leaf in enumerate(each.leaves):
                 if self.kinds[leaf] != "weight":
                     continue

@@ -1,4 +1,4 @@
-"""Contributions of a network's weights to a Gram matrix, leaf by leaf."""
+"""Uses of a network's weights, leaf by leaf, and the terms of the kernel that they give."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -92,8 +92,10 @@ def _cut(equation: Equation, value: Value, box: Box) -> Box:
     return (*box[:axis], limits, *box[axis + 1 :])
 
 
-class Contribution(NamedTuple):
-    """Sites whose weights come from the same leaves, and with them these leaves' kernel.
+class WeightUses(NamedTuple):
+    """All sites at which some leaves meet the point.
+
+    Their kernel is computed together, because a leaf's gradient is the sum over its uses.
 
     Attributes:
         leaves: their places.
@@ -183,14 +185,14 @@ class Contribution(NamedTuple):
         return {self.leaf_slice.leaf: few * self.leaf_slice.factor}
 
 
-class Share(NamedTuple):
-    """Weights of one kind whose Gram matrix is computed at once.
+class KernelTerm(NamedTuple):
+    """A term of the kernel: weights of one kind whose Gram matrix is computed at once.
 
     Attributes:
         kind: of parameters.
-        products: of the one contribution; none where gradients of leaves are taken.
+        products: of the weight's uses; none where gradients of leaves are taken.
         factor: of the gradients.
-        places: of the contributions, each with the place of a leaf in it.
+        places: numbers of the `WeightUses`, each with that of a leaf among theirs.
     """
 
     kind: str
@@ -199,42 +201,42 @@ class Share(NamedTuple):
     places: tuple[tuple[int, int], ...]
 
     def factors(self, factors: Sequence[Any]) -> Any:
-        """The share's factors, among those of all contributions (`Factors`)."""
+        """The term's factors, among those of all `WeightUses`."""
         if self.products:
             return factors[self.places[0][0]]
         return [factors[place][0][leaf] for place, leaf in self.places], []
 
     def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], groups: int) -> Gram:
-        """The Gram matrices, from the share's factors (`ntkscore.trace.products.gram`)."""
+        """The Gram matrices, from the term's factors (`ntkscore.trace.products.gram`)."""
         return self.factor**2 * gram(self.products, sizes, groups, sets)
 
 
-def shares_of(
-    program: Program, contributions: Sequence[Contribution], kinds: Sequence[str]
-) -> list[Share]:
+def kernel_terms(
+    program: Program, weight_uses: Sequence[WeightUses], kinds: Sequence[str]
+) -> list[KernelTerm]:
     """All weights: those of products and large leaves alone, small leaves together by kind.
 
     Args:
         program: the network.
-        contributions: of all leaves.
+        weight_uses: of all leaves.
         kinds: of all leaves.
     """
-    shares, small = [], dict[str, list[tuple[int, int]]]()
-    for place, each in enumerate(contributions):
+    terms, small = [], dict[str, list[tuple[int, int]]]()
+    for place, each in enumerate(weight_uses):
         if each.leaf_slice is not None:
             kind, factor = kinds[each.leaf_slice.leaf], each.leaf_slice.factor
-            shares.append(Share(kind, each.products, factor, ((place, 0),)))
+            terms.append(KernelTerm(kind, each.products, factor, ((place, 0),)))
             continue
         for index, leaf in enumerate(each.leaves):
             if prod(program.leaves[leaf].shape) > SMALL:
-                shares.append(Share(kinds[leaf], (), 1.0, ((place, index),)))
+                terms.append(KernelTerm(kinds[leaf], (), 1.0, ((place, index),)))
             else:
                 small.setdefault(kinds[leaf], []).append((place, index))
-    together = [Share(kind, (), 1.0, tuple(places)) for kind, places in small.items()]
-    return shares + together
+    together = [KernelTerm(kind, (), 1.0, tuple(places)) for kind, places in small.items()]
+    return terms + together
 
 
-def contributions_of(program: Program) -> list[Contribution]:
+def weight_uses_of(program: Program) -> list[WeightUses]:
     """All leaves that the logits depend on, those together that are used together."""
     used: dict[Value, list[Site]] = {}
     for site in sites_of(program):
@@ -256,17 +258,17 @@ def contributions_of(program: Program) -> list[Contribution]:
         joined = [group for group in groups if any(together(weight, each) for each in group)]
         groups = [group for group in groups if group not in joined]
         groups.append([*(each for group in joined for each in group), weight])
-    return [_contribution(group, used, slices) for group in groups]
+    return [_weight_uses(group, used, slices) for group in groups]
 
 
-def _contribution(
+def _weight_uses(
     weights: list[Value],
     used: Mapping[Value, list[Site]],
     slices: Mapping[Value, LeafSlice | None],
-) -> Contribution:
+) -> WeightUses:
     leaves = sorted(frozenset[int]().union(*(each.leaves for each in weights)))
     by_place = {site.place: site for weight in weights for site in used[weight]}
     sites = tuple(by_place[place] for place in sorted(by_place))
     alike = {site.product and site.product.order for site in sites}
     simple = len(weights) == len(alike) == 1 and None not in alike
-    return Contribution(tuple(leaves), sites, slices[weights[0]] if simple else None)
+    return WeightUses(tuple(leaves), sites, slices[weights[0]] if simple else None)
