@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
 from cells.rules import NetworkRules, Outputs, Visited, Weights
-from cells.visitors import Contributions, Visitor, WeightGradients
+from cells.visitors import GramVisitor, Visitor, WeightGradients
 from ntkscore.grams import GramByKind, Images
 from ntkscore.model import Activations, LayerGradient
 
@@ -80,7 +80,7 @@ class CellPasses(ABC, Generic[Residuals]):
             cotangent: of the logits of all of them, set after set.
             start: zero matrices by kind.
         """
-        visitor = Contributions(start) if start else Visitor()
+        visitor = GramVisitor(start) if start else Visitor()
         given = self._rules, params, self.statistics, residuals, cotangent, visitor, start
         g, by_kind, _ = self.back(*given)
         return g / jnp.asarray(self._rules.std, g.dtype), by_kind

@@ -127,7 +127,7 @@ class WeightGradients(Visitor):
         return self.convolution(*pixel, None, 1, gain)
 
 
-class Contributions(Visitor):
+class GramVisitor(Visitor):
     """Sums the layers' contributions to the Gram matrix of per-image parameter gradients.
 
     For the cotangent s of a layer's outputs
