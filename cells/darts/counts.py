@@ -49,9 +49,9 @@ class ConvGroup(NamedTuple):
     normalised: int
 
 
-def _operation(operation: int, halves: bool, halvings: int, channels: int) -> Iterator[ConvGroup]:
+def _operation(operation: int, strided: bool, halvings: int, channels: int) -> Iterator[ConvGroup]:
     """The convolutions of an edge, between nodes of so many channels."""
-    if operation == SKIP and halves:
+    if operation == SKIP and strided:
         # Two 1×1 convolutions with half of the channels each, one of them a pixel further.
         yield ConvGroup(halvings, 2, channels**2, channels)
     size = (SEPARABLE | DILATED).get(operation)
@@ -63,18 +63,18 @@ def _operation(operation: int, halves: bool, halvings: int, channels: int) -> It
 def _conv_groups(genotype: Genotype, channels: int, layers: int) -> Iterator[ConvGroup]:
     """All convolutions of the network, and at last its linear layer."""
     before = last = STEM * channels
-    halvings, halved = 0, False
+    halvings, downsampled = 0, False
     yield ConvGroup(0, 1, 9 * IMAGE_CHANNELS * last, last)
     for cell in range(layers):
         reduces = cell in (layers // 3, 2 * layers // 3)
         # The older input has the size of the other, halved by two convolutions where they differ.
         width = channels << (halvings + reduces)
-        yield ConvGroup(halvings, 1 + halved, before * width, width)
+        yield ConvGroup(halvings, 1 + downsampled, before * width, width)
         yield ConvGroup(halvings, 1, last * width, width)
         halvings += reduces
         for operation, source in genotype.reduce if reduces else genotype.normal:
             yield from _operation(operation, reduces and source < NODES.start, halvings, width)
-        before, last, halved = last, len(NODES) * width, reduces
+        before, last, downsampled = last, len(NODES) * width, reduces
     yield ConvGroup(halvings, 1, last, 0)
 
 

@@ -46,7 +46,8 @@ class Passes(CellPasses[Residuals]):
                 of_inputs = _read_by(code["reduce"], strided)[:INPUTS]
                 entering += _read_by(code["reduce"], reads)[INPUTS:]
                 rectified.append((of_inputs, residuals.inputs[stage - 1]))
-                rectified.append((twice[code["reduce"][:, 0]], residuals.halves[stage - 1]))
+                middles = residuals.reduction_middles[stage - 1]
+                rectified.append((twice[code["reduce"][:, 0]], middles))
             entering += int(groups[0])
             if not stage:
                 entering = entering.at[STEM:].set(0)
