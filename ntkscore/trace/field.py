@@ -178,7 +178,7 @@ def _product(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape
         if each.view is None:
             continue
         other = inputs[1 - side]
-        sees, fixed = each.view.sees, other.view is None and not other.trained
+        sees, fixed = each.view.sees, other.view is None and not other.of_weights
         if fixed and any(sees.shape[axis + 2] > 1 for axis in over):
             # Numbers that nobody trains may be zero: a resizing sees its neighbourhood alone.
             return [UNKNOWN]

@@ -137,11 +137,11 @@ def stacked(steps: Sequence[Operand], axis: int) -> View | None:
     if all(each.view is None for each in steps) or any(each.view is UNKNOWN for each in steps):
         return UNKNOWN if any(each.view is UNKNOWN for each in steps) else None
     parts = []
-    for shape, view, trained in steps:
+    for shape, view, of_weights in steps:
         grown = (*shape[:axis], 1, *shape[axis:])
         options = {"broadcast_dimensions": [k for k in range(len(grown)) if k != axis]}
         view = None if view is None else _broadcast(options, view, shape, grown)
-        parts.append(Operand(grown, view, trained))
+        parts.append(Operand(grown, view, of_weights))
     shape = (*steps[0].shape[:axis], len(steps), *steps[0].shape[axis:])
     return _concatenate({"dimension": axis}, parts, [shape])[0]
 

@@ -103,7 +103,7 @@ class Equation(NamedTuple):
         return [each for each in self.values if each.of_point]
 
     @property
-    def trained(self) -> list[Value]:
+    def weights(self) -> list[Value]:
         """The inputs that depend on weights."""
         return [each for each in self.values if each.leaves]
 

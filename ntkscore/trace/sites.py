@@ -278,7 +278,7 @@ def sites_of(program: Program) -> Iterator[Site]:
         points = tuple(dict.fromkeys(equation.points))
         weights = tuple(
             v
-            for v in dict.fromkeys(equation.trained)
+            for v in dict.fromkeys(equation.weights)
             if not v.of_point and jnp.issubdtype(v.dtype, jnp.inexact)
         )
         if weights:

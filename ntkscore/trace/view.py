@@ -36,12 +36,12 @@ class Operand(NamedTuple):
     Attributes:
         shape: of the array.
         view: the pixels of the point that it sees; None for none.
-        trained: whether it depends on weights.
+        of_weights: whether it depends on weights.
     """
 
     shape: Shape
     view: View | None
-    trained: bool
+    of_weights: bool
 
 
 def whole(shape: Shape) -> View:

@@ -54,9 +54,9 @@ def leaf_slice_of(program: Program, value: Value) -> LeafSlice | None:
         whole = tuple((0, size) for size in value.shape)
         return LeafSlice(program.leaves.index(value), 1.0, whole)
     equation = program.maker(value)
-    if equation is None or len(equation.trained) != 1:
+    if equation is None or len(equation.weights) != 1:
         return None
-    (before,) = equation.trained
+    (before,) = equation.weights
     leaf_slice = leaf_slice_of(program, before)
     if leaf_slice is None:
         return None
