@@ -44,6 +44,7 @@ _MOVED = {
     "ntkscore.names": "cells.names",
     "ntkscore.measures.activations": "ntkscore.measures.inside",
     "ntkscore.trace.activations": "ntkscore.trace.inside",
+    "ntkscore.trace.receptive_field": "ntkscore.trace.field",
     "ntkscore.trace.weight_uses": "ntkscore.trace.contributions",
 }
 """Modules by the names that they had when runs recorded them first."""

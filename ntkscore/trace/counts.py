@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
-from ntkscore.trace import activations, field, moves
+from ntkscore.trace import activations, moves, receptive_field
 from ntkscore.trace.arithmetic import multiply_adds
 from ntkscore.trace.program import Constant, Program, loop_sizes
-from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
+from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, point_view, width
 from ntkscore.trace.weight_uses import UNCHANGED
 
 MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
@@ -71,7 +71,7 @@ def counts(program: Program) -> dict[str, float]:
         leaf = bool(value.leaves)
         found[value] = Known(value.shape, None, leaf, False, value if leaf else None)
     point = program.point.shape
-    found[program.point] = Known(point, whole(point), False, True, None, 0, 0)
+    found[program.point] = Known(point, point_view(point), False, True, None, 0, 0)
     reader.run(_of_program(program), found)
     logits = found[program.logits]
     widest = reader.widest
@@ -297,7 +297,9 @@ class _Reader:
             if weights:
                 self.layers.add(weights[0].source)
                 fewest, most = fewest + 1, most + 1
-        views = field.views(step.name, step.options, [each.operand for each in given], step.shapes)
+        views = receptive_field.views(
+            step.name, step.options, [each.operand for each in given], step.shapes
+        )
         return [
             Known(shape, view, of_weights, True, None, fewest, most)
             for shape, view in zip(step.shapes, views, strict=True)

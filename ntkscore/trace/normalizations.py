@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Float
 
 from ntkscore.model import Logits, Points
 from ntkscore.trace.activations import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
-from ntkscore.trace.field import REDUCTIONS
 from ntkscore.trace.parameters import names_of
 from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
+from ntkscore.trace.receptive_field import REDUCTIONS
 
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
