@@ -27,7 +27,7 @@ from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Po
 from ntkscore.trace import normalizations
 from ntkscore.trace.parameters import beside_params
 from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses, passes_of
-from ntkscore.trace.products import Factors, joined
+from ntkscore.trace.products import Factors, concatenate_blocks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -288,7 +288,7 @@ class BlockPasses:
             for block in self._per_block(params, residuals, cotangent)
         ]
         factors = [
-            joined([[block[place] for block in blocks]], [residuals.size])
+            concatenate_blocks([[block[place] for block in blocks]], [residuals.size])
             for place in range(len(self.traced.weight_uses))
         ]
         return self.traced.visit_layers(params, factors, partial(_visited, visit), residuals.size)

@@ -30,7 +30,7 @@ Factors = tuple[list[Array], list[Array]]
 cotangents, or the gradients of leaves and nothing."""
 
 
-def joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
+def concatenate_blocks(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
     """Factors of all points, from those of blocks of sets of points.
 
     Args:
@@ -67,11 +67,11 @@ def gram(
 
     Args:
         products: all of equal sizes but in their positions; none where the factors are gradients.
-        sizes: as for `joined`.
+        sizes: as for `concatenate_blocks`.
         groups: as for `ntkscore.grams.self_product`.
-        sets: as for `joined`.
+        sets: as for `concatenate_blocks`.
     """
-    values, cotangents = joined(sets, sizes)
+    values, cotangents = concatenate_blocks(sets, sizes)
     if not products:
         rows = [each.reshape(len(each), -1) for each in values]
         return self_product(jnp.concatenate(rows, 1), groups)

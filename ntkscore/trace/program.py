@@ -325,7 +325,7 @@ class Program:
         for place in everything if wanted is None else self.needed(wanted):
             equation = self.equations[place]
             compute = (instead or {}).get(place, equation.function)
-            outputs = compute(*(read(arrays, each) for each in equation.inputs))
+            outputs = compute(*(value_of(arrays, each) for each in equation.inputs))
             arrays |= zip(equation.outputs, outputs, strict=True)
         return arrays
 
@@ -350,7 +350,7 @@ class Program:
         before: dict[Value, Array] = {}
         for place, equation in self.point_equations.items():
             compute = (instead or {}).get(place, equation.function)
-            outputs = compute(*(read(arrays, each) for each in equation.inputs))
+            outputs = compute(*(value_of(arrays, each) for each in equation.inputs))
             for value, array in zip(equation.outputs, outputs, strict=True):
                 before[value] = array
                 start = lax.stop_gradient(array) if value in cut else array
@@ -375,6 +375,6 @@ def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
     return function
 
 
-def read(arrays: Mapping[Value, Any], atom: Atom) -> Any:
+def value_of(arrays: Mapping[Value, Any], atom: Atom) -> Any:
     """A value's array, or the constant itself."""
     return atom.value if isinstance(atom, Constant) else arrays[atom]

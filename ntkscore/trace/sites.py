@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Inexact
 from ntkscore.convolutions import gradients_of_each_channel, of_each_channel, shifts
 from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
 from ntkscore.trace.layouts import Layout, is_plain
-from ntkscore.trace.program import Equation, Program, Value, read
+from ntkscore.trace.program import Equation, Program, Value, value_of
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Site(NamedTuple):
 
             def compute(weights: list[Array]) -> list[Array]:
                 arrays = {**known, **dict(zip(self.weights, weights, strict=True))}
-                inputs = (read(arrays, each) for each in self.equation.inputs)
+                inputs = (value_of(arrays, each) for each in self.equation.inputs)
                 outputs = zip(self.equation.outputs, self.equation.function(*inputs), strict=True)
                 return [array for value, array in outputs if value in self.outputs]
 

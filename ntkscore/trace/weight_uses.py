@@ -255,9 +255,9 @@ def weight_uses_of(program: Program) -> list[WeightUses]:
 
     groups: list[list[Value]] = []
     for weight in used:
-        joined = [group for group in groups if any(together(weight, each) for each in group)]
-        groups = [group for group in groups if group not in joined]
-        groups.append([*(each for group in joined for each in group), weight])
+        linked = [group for group in groups if any(together(weight, each) for each in group)]
+        groups = [group for group in groups if group not in linked]
+        groups.append([*(each for group in linked for each in group), weight])
     return [_weight_uses(group, used, slices) for group in groups]
 
 
