@@ -151,10 +151,10 @@ def _in_torch(module: Any, points: Any, rng: Any) -> tuple[dict[str, np.ndarray]
     if not torch.equal(state, torch.get_rng_state()):
         raise by_chance("")
     weights = torch.randn(logits.shape, generator=rng, dtype=torch.float64).to(logits.dtype)
-    value_of, of = (weights * logits).sum(), list(inputs.values())
+    reading, of = (weights * logits).sum(), list(inputs.values())
     gradients = (
-        torch.autograd.grad(value_of, of, materialize_grads=True)
-        if value_of.requires_grad
+        torch.autograd.grad(reading, of, materialize_grads=True)
+        if reading.requires_grad
         else map(torch.zeros_like, of)
     )
     tensors = {LOGITS: logits.detach(), **dict(zip(inputs, gradients, strict=True))}

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ntkscore.errors import InputError
 from ntkscore.paths import place, results_path
 from ntkscore.results.atomic import LOCK, is_temporary, refuse_file
-from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
+from ntkscore.results.parquet import merge, one_table, read_part, to_bytes, to_table
 from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_constants
 from ntkscore.results.store import Bucket, Folder, store_at
 
@@ -196,7 +196,7 @@ class ResultSet:
         tables = self._tables(self.unit)
         if not tables:
             return set()
-        units = joined(tables).group_by(list(self.unit)).aggregate([])
+        units = one_table(tables).group_by(list(self.unit)).aggregate([])
         return set(zip(*(units[key].to_pylist() for key in self.unit), strict=True))
 
     def read(self) -> pd.DataFrame:
