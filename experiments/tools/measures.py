@@ -47,7 +47,7 @@ def measure_times(choices: Choices, count: int) -> Iterator[tuple[str, float]]:
         def of_model(model: Model, x: Any, y: Any) -> Any:
             return function(Pass(model, passes_of(model, x), x, y, jax.random.key(0)))
 
-        program, read = compiled(space, of_model), quantity.read
+        program, read = compiled(space, of_model), quantity.on_host
         if not read:
             return lambda cell: program(cell, batch)
         return lambda cell: read(jax.tree.map(np.asarray, program(cell, batch)))

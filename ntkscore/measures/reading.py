@@ -19,7 +19,7 @@ from ntkscore.measures.declaration import (
 from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
 
 
-def read(
+def measurements_of(
     quantity: Quantity, arrays: Any, labels: np.ndarray, symmetric: bool = True
 ) -> dict[str, Measurement]:
     """The measurements of the measures of a quantity.
@@ -33,7 +33,7 @@ def read(
     measures = measures_of(quantity)
     if arrays is None:
         return dict.fromkeys(measures, failed(NOT_GIVEN))
-    found = quantity.read(arrays) if quantity.read else spectrum_of(arrays, labels, symmetric)
+    found = quantity.on_host(arrays) if quantity.on_host else spectrum_of(arrays, labels, symmetric)
     return {name: each(found) for name, each in measures.items()}
 
 
@@ -59,14 +59,16 @@ def measurements(
                 arrays = block(getattr(stack, quantity.name), place, len(labels))
             else:
                 arrays = stack.quantities.get(place, {}).get(quantity.name)
-            found[place, quantity.name] = read(quantity, arrays, labels, place not in ASYMMETRIC)
+            found[place, quantity.name] = measurements_of(
+                quantity, arrays, labels, place not in ASYMMETRIC
+            )
     # Rows list scores of matrices over the images by kernel, and other measures by measure.
     for kernel in PLACES:
         for quantity in requested:
-            if quantity.read is None and kernel in quantity.at:
+            if quantity.on_host is None and kernel in quantity.at:
                 for name, measurement in found[kernel, quantity.name].items():
                     yield kernel, None, name, measurement
     for name, declared in MEASURES.items():
-        if declared.of in requested and declared.of.read:
+        if declared.of in requested and declared.of.on_host:
             for place in declared.at:
                 yield place, None, name, found[place, declared.of.name][name]

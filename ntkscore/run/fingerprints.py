@@ -62,7 +62,9 @@ def functions_of(space: Space, config: Config) -> dict[str, Any]:
         "space": fingerprint(*_methods(type(space))),
         "attack": fingerprint(ATTACKS[config.attack]),
         "output": fingerprint(READOUTS[config.output]),
-        "measures": {n: fingerprint(m.value, m.of.compute, m.of.read) for n, m in measures.items()},
+        "measures": {
+            n: fingerprint(m.value, m.of.compute, m.of.on_host) for n, m in measures.items()
+        },
     }
 
 

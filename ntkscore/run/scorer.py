@@ -225,7 +225,7 @@ class Scorer:
         self.space, self.config = space, config
         self.plan = plan or one_device()
         # A program does not depend on what the host reads off.
-        measured = tuple(replace(quantity, read=None) for quantity in quantities())
+        measured = tuple(replace(quantity, on_host=None) for quantity in quantities())
         # A function may refer to what has changed since.
         now = json.dumps(functions_of(space, config))
         registered = ATTACKS[config.attack], READOUTS[config.output], measured, now

@@ -24,7 +24,7 @@ from ntkscore.measures.perturbations import (
     flip_distances,
     stability,
 )
-from ntkscore.measures.reading import read
+from ntkscore.measures.reading import measurements_of
 from ntkscore.measures.trainability import PULLBACKS, pullback_products
 from ntkscore.measures.weight_gradients import _of_layer, of_gradients
 from ntkscore.measures.zen import NOISE, zen
@@ -61,7 +61,9 @@ def passed(network: Model, x: Array) -> Pass:
 
 def values(quantity: Any, arrays: Any) -> dict[str, float]:
     """What the host reads off a quantity."""
-    return {name: found.value for name, found in read(quantity, arrays, np.arange(N)).items()}
+    return {
+        name: found.value for name, found in measurements_of(quantity, arrays, np.arange(N)).items()
+    }
 
 
 def unstacked(tree: Any) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from ntkscore.measures.activations import (
 from ntkscore.measures.changes import curvature
 from ntkscore.measures.declaration import NOT_GIVEN, OK
 from ntkscore.measures.forward import Pass, cross_entropy
-from ntkscore.measures.reading import read
+from ntkscore.measures.reading import measurements_of
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
@@ -151,7 +151,7 @@ def test_synflow_of_a_deep_network_is_in_the_range_of_float32() -> None:
 
 
 def of_features(products: list[np.ndarray]) -> dict[str, float]:
-    return {name: m.value for name, m in read(FEATURES, products, np.arange(N)).items()}
+    return {name: m.value for name, m in measurements_of(FEATURES, products, np.arange(N)).items()}
 
 
 def names_in(found: Stack) -> set[str]:
@@ -228,7 +228,7 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
 def test_features_that_say_nothing_are_no_numbers() -> None:
     wide, flat = np.eye(3)[None], np.zeros((1, 2, 2))
     # Nothing rises from one block to none.
-    one = read(FEATURES, [wide], np.arange(3))
+    one = measurements_of(FEATURES, [wide], np.arange(3))
     assert one["expressivity"] == (pytest.approx(np.log(3)), OK)
     assert one["progressivity"].status == NOT_GIVEN
     for broken in (flat, np.full((1, 2, 2), np.inf)):
