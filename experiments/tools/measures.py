@@ -16,8 +16,8 @@ from experiments.recordings import FULL_FIDELITY, MODERATE, Choices
 from experiments.tools.benchmark import clean_kernel
 from experiments.tools.clock import compiled, prepared, seconds, spread_cells
 from ntkscore.measures import MEASURES
-from ntkscore.measures.declaration import ATTACKED_ONCE, NETWORK, Quantity, measures_of, quantities
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import ATTACKED_ONCE, NETWORK, Quantity, measures_of, quantities
 from ntkscore.measures.slopes import SLOPES, correlation
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of

@@ -26,8 +26,8 @@ from ntkscore.kernels.checks import (
 from ntkscore.kernels.gram import check_kernel_choices, evaluate
 from ntkscore.kernels.implementations import Forward, implementation_for, one_by_one
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
-from ntkscore.measures.declaration import NETWORK, quantities
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
 from ntkscore.trace.blocks import BlockPasses, have_values

@@ -4,7 +4,7 @@ from ntkscore.measures import (
     activations,
     changes,
     fisher,
-    forward,
+    forward_pass,
     kernel,
     perturbations,
     slopes,
@@ -13,9 +13,9 @@ from ntkscore.measures import (
     weight_gradients,
     zen,
 )
-from ntkscore.measures.declaration import MEASURES
+from ntkscore.measures.registry import MEASURES
 
-WITH_THE_KERNELS = (kernel, slopes, activations, changes, synflow, forward)
+WITH_THE_KERNELS = (kernel, slopes, activations, changes, synflow, forward_pass)
 WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations)
 
 # In the order in which rows and sheets have them.

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int, Shaped
 from ntkscore.grams import PRECISION, square
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.kernel import Spectrum
+from ntkscore.measures.registry import Measure, Quantity
 
 
 def equal_states(at: Pass) -> Float[Array, "n n"] | None:

@@ -4,8 +4,8 @@ from jaxtyping import Float
 
 from ntkscore.kernels.joint import ASYMMETRIC
 from ntkscore.lazy import Array, jnp
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Points
 
 

@@ -9,8 +9,8 @@ from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
 from ntkscore.measures.activations import of_each_block
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import Measure, Quantity
 
 
 def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:

@@ -23,7 +23,7 @@ from ntkscore.kernels.checks import as_it_is_now, check_coupling
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
-from ntkscore.measures.declaration import quantities
+from ntkscore.measures.registry import quantities
 from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device

@@ -11,7 +11,7 @@ from cells.darts import Darts, Genotype
 from cells.darts.forward import NODES, STEP, merged
 from ntkscore import Config, Model, Task, score, score_network
 from ntkscore.measures.activations import equal_states
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.space import SIDE_BY_SIDE
 
 N, MEAN, STD = 4, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)

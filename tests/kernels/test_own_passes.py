@@ -17,14 +17,14 @@ from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.fisher import FISHER, fisher
-from ntkscore.measures.forward import Pass, cross_entropy
+from ntkscore.measures.forward_pass import Pass, cross_entropy
 from ntkscore.measures.perturbations import (
     displacements,
     flip_distance,
     flip_distances,
     stability,
 )
-from ntkscore.measures.reading import measurements_of
+from ntkscore.measures.report import measurements_of
 from ntkscore.measures.trainability import PULLBACKS, pullback_products
 from ntkscore.measures.weight_gradients import _of_layer, of_gradients
 from ntkscore.measures.zen import NOISE, zen

@@ -22,9 +22,9 @@ from ntkscore.measures.activations import (
     feature_products,
 )
 from ntkscore.measures.changes import curvature
-from ntkscore.measures.declaration import NOT_GIVEN, OK
-from ntkscore.measures.forward import Pass, cross_entropy
-from ntkscore.measures.reading import measurements_of
+from ntkscore.measures.forward_pass import Pass, cross_entropy
+from ntkscore.measures.registry import NOT_GIVEN, OK
+from ntkscore.measures.report import measurements_of
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of

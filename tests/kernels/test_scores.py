@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from ntkscore.errors import InputError
 from ntkscore.measures import MEASURES
 from ntkscore.measures.activations import STATES
-from ntkscore.measures.declaration import (
+from ntkscore.measures.forward_pass import LOSS
+from ntkscore.measures.kernel import add_score, measure, scores_of
+from ntkscore.measures.registry import (
     CONSTANT,
     NOT_FINITE,
     NOT_GIVEN,
@@ -24,9 +26,7 @@ from ntkscore.measures.declaration import (
     finite,
     measures_of,
 )
-from ntkscore.measures.forward import LOSS
-from ntkscore.measures.kernel import add_score, measure, scores_of
-from ntkscore.measures.reading import measurements_of
+from ntkscore.measures.report import measurements_of
 from ntkscore.measures.slopes import SLOPES
 
 VALUES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])

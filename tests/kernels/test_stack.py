@@ -16,7 +16,7 @@ from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
 from ntkscore.kernels.stack import Stack, loss_gradient, stack
-from ntkscore.measures.forward import cross_entropy
+from ntkscore.measures.forward_pass import cross_entropy
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
 

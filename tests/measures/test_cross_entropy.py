@@ -18,7 +18,7 @@ from ntkscore.measures.cross_entropy import (
     cross_entropy,
     loss_cotangent,
 )
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.trace.passes import passes_of
 
 N, D, CLASSES = 6, 12, 4

@@ -25,6 +25,8 @@ from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
 from ntkscore.measures.activations import naswot
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import identity
 from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
 from ntkscore.run import engine, fingerprints
@@ -307,6 +309,8 @@ def test_what_has_moved_has_the_name_by_which_runs_know_it() -> None:
         "cells.space.Space": Space,
         "cells.options.option": option,
         "ntkscore.measures.inside.naswot": naswot,
+        "ntkscore.measures.declaration.identity": identity,
+        "ntkscore.measures.forward.Pass": Pass,
     }
     for name, value in moved.items():
         assert fingerprints._plain(value, []) == name

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from networks import EXACT, M, error
 
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import TracedPasses, passes_of

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ntkscore.kernels.joint import ASYMMETRIC, Stack, block, every_kernel
-from ntkscore.measures.declaration import (
+from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
+from ntkscore.measures.registry import (
     MEASURES,
     NOT_GIVEN,
     PLACES,
@@ -16,7 +17,6 @@ from ntkscore.measures.declaration import (
     measures_of,
     quantities,
 )
-from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
 
 
 def measurements_of(

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.measures.cross_entropy import attack_cotangent, cross_entropy, loss_cotangent
-from ntkscore.measures.declaration import Measure, Quantity
+from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace.parameters import FIXED, kinds_by_name
 

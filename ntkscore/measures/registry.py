@@ -200,8 +200,8 @@ def add_measure(
     Args:
         name: for rows and for `--by`; letters, digits and underscores.
         compute: in JAX, an array or a tree of arrays from a `Pass`: the network at some points,
-            with their logits and gradients (`ntkscore.measures.forward`). Of the kernels `cross`
-            and `cross_twice` it has two, before and after an attack.
+            with their logits and gradients (`ntkscore.measures.forward_pass`). Of the kernels
+            `cross` and `cross_twice` it has two, before and after an attack.
         direction: +1 if a larger value predicts a better network, −1 if a smaller one does.
         formula: the measure in a line.
         at: the kernels at whose points it is taken: `clean`, `robust`, `twice`, `cross` or
