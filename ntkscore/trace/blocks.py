@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
-from ntkscore.memory import free_memory
+from ntkscore.memory import usable_memory
 from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
 from ntkscore.trace import normalizations
 from ntkscore.trace.parameters import beside_params
@@ -377,7 +377,7 @@ def passes_in_blocks(model: Model, points: Points, memory: float | None = None) 
     if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
     leaves, tree = jax.tree.flatten(model.params)
-    free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
+    free = usable_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
     # A power of two, so that a little more or less in use compiles nothing anew.
     half = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
