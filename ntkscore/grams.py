@@ -21,8 +21,8 @@ GramByKind = Mapping[str, Gram]
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
 CPU_IMAGES, CPU_COLUMNS = 10, 2304
-"""Images whose patches, and columns of many rows, are taken at once on a CPU: what stays near its
-cache, as measured on two cores."""
+"""Numbers of images, and of columns of many rows, that a CPU multiplies at once: what stays near
+its cache, as measured on two cores."""
 CPU_BYTES = 2**25
 """Bytes of rows that a CPU multiplies as a whole."""
 

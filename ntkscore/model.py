@@ -17,8 +17,8 @@ class Activations(NamedTuple):
     """Inputs of a network's ReLUs and outputs of its blocks, layers of one shape together.
 
     Attributes:
-        rectified: pairs of how many rectifiers (ReLUs) take an array, (k,), and k such arrays,
-            (k, m, …), of which the signs alone count.
+        rectified: a pair for each shape: for each of k arrays how many rectifiers (ReLUs) read it,
+            (k,), and the arrays at m points, (k, m, …). Only their signs are used.
         features: outputs of the blocks, first to last, (k, m, …, channels).
 
     Example:
@@ -62,11 +62,11 @@ class Passes(Protocol):
     """
 
     def forward(self, params: Any, points: Points, /) -> tuple[Logits, Any]:
-        """Logits of points, and the residuals that the backward passes need."""
+        """Logits (m, o) of points (m, …), and the residuals that the backward passes need."""
         ...
 
     def gradient(self, params: Any, residuals: Any, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
+        """The gradient in the points (m, …), from the cotangent (m, o) of their logits."""
         ...
 
     def gram_by_kind(
@@ -107,9 +107,11 @@ class Passes(Protocol):
         return None
 
     def pullbacks(self, params: Any, residuals: Any, key: Array) -> Sequence[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to its input: gradients there, and signs.
+        """Gradients at each block's input, of a random sign at each entry of its output; the signs.
 
-        An empty list where there are no blocks.
+        Returns:
+            Pairs for blocks of one shape: gradients (k, m, h, w, c), signs (k, m, h2, w2, d). An
+            empty list where there are no blocks.
         """
         return []
 

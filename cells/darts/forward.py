@@ -1,9 +1,13 @@
 """DARTS' forward pass, which also returns what the backward pass needs.
 
-A stage is one array of nodes of a width. Its first four are the stage's input: the nodes of the
-reduction cell, or the stem, filled up with zeros. Then each normal cell has its two inputs and its
-four nodes. Cell t is the six from place 6t + 4 on; its second input comes from the four nodes from
-place 6t on, its first from the four from place 6(t − 1) on.
+A stage is one array of nodes of a width, along its first axis
+
+    n₀ n₁ n₂ n₃ | s₀ s₁ n₀ n₁ n₂ n₃ | s₀ s₁ n₀ n₁ n₂ n₃ | …
+      input           cell 0               cell 1
+
+The stage's input is the reduction cell's nodes, or the stem, filled up with zeros. Cell t begins at
+place 6t + 4: its input s₁ is made of the four nodes of the cell before it, from place 6t on, and s₀
+of those of the one before that, from place 6(t − 1) on.
 """
 
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
     Attributes:
         gram: (R, S, S) kernels, S = M for one group.
         logits: (M, O).
-        input_gradients: of the reading, where a single backward pass computed them; or None.
+        input_gradients: of the reading, (M, …), where a single backward pass has them; or None.
     """
 
     gram: Gram

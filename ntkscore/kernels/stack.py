@@ -75,8 +75,8 @@ def stack(
         rhos: the radii, or one, on the pixel scale, as `attacks.Attack` takes them.
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
-        noise: key of the measures with passes of their own; they are left out without it, and
-            where a point's logits depend on others.
+        noise: random key for GradNorm, Zen and the other measures with passes of their own. If it
+            is left out, or the model is `coupled`, they are not computed.
         memory, check: as for `ntkscore.ntk`. Measures of layers and blocks hold all points at once.
 
     Returns:

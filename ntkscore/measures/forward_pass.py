@@ -28,7 +28,7 @@ class Pass:
         one_by_one: maps a function of passes over an array; `lax.map` if left out.
 
     Attributes:
-        logits: of the points.
+        logits: (n, o), of the points.
         residuals: of the forward pass, for the backward passes.
 
     Example:
@@ -59,7 +59,7 @@ class Pass:
         return self.passes.activations(self.model.params, self.residuals)
 
     def pullback(self, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of the logits."""
+        """The gradient in the points (n, …), from the cotangent (n, o) of the logits."""
         return self.passes.gradient(self.model.params, self.residuals, cotangent)
 
     def layers(self, cotangent: Logits, visit: Callable[[LayerGradient], PyTree]) -> PyTree:

@@ -40,7 +40,7 @@ def measurements_of(
 def measurements(
     stack: Stack, labels: np.ndarray, betas: Sequence[float], own_passes: bool = False
 ) -> Iterator[tuple[str, float | None, str, Measurement]]:
-    """Every measure of a network: kernel, β or None, name, measurement.
+    """Tuples of kernel, β (None where there is none), measure and its measurement, of a network.
 
     Args:
         stack: of one radius, without its axis.

@@ -48,9 +48,9 @@ class Blocks(NamedTuple):
     """The residuals of forward passes over blocks of points.
 
     Attributes:
-        points: of each block; the last one is filled up.
+        points: of each block, (b, …); the last block repeats its last point.
         residuals: of each block; None where the backward pass starts with another forward pass.
-        size: how many points there are.
+        size: number of points without those repeated.
     """
 
     points: Sequence[Points]
@@ -69,7 +69,8 @@ class BlockPasses:
         memory: bytes that may be held at once.
 
     Attributes:
-        right: readings of the logits and sets of parameters whose kernel was found to be right.
+        right: pairs (output, parameters) whose kernel was compared with the plain Jacobian's, and
+            is right.
     """
 
     def __init__(self, traced: TracedPasses, memory: int) -> None:
@@ -294,7 +295,7 @@ class BlockPasses:
         return self.traced.visit_layers(params, factors, partial(_visited, visit), residuals.size)
 
     def pullbacks(self, params: PyTree, residuals: Blocks, key: Array) -> list[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to that of the block before."""
+        """Gradients at each block's input, of random signs at its output; and the signs."""
         points = jnp.concatenate(list(residuals.points))[: residuals.size]
         return self._pullbacks(params, Residuals(None, {}, points), key)
 

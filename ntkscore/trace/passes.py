@@ -79,8 +79,9 @@ class Residuals(NamedTuple):
     """The residuals of a forward pass.
 
     Attributes:
-        pullback: from the logits' cotangent to those of the zeros, by value, and of the points.
-        values: of the points (m, …), by value.
+        pullback: from the logits' cotangent, the cotangents of the added zeros, which are those of
+            the sites' outputs, by value; and the gradient in the points.
+        values: arrays (m, …) at the points that the backward passes read, by value.
         points: the inputs of the pass.
     """
 
@@ -99,9 +100,10 @@ class TracedGradient:
     """The gradients of a layer's weights at some points (`ntkscore.model.LayerGradient`).
 
     Attributes:
-        products: the layer's uses, where it is used in products alone.
-        factor: of the layer's kernel in them.
-        offset: of the layer's first weight in a leaf's gradients, where there are no products.
+        products: the layer's uses, where all are products; else empty.
+        factor: the number by which the network multiplies the layer's weights.
+        offset: without products, the index of the layer's first weight in its flattened leaf, which
+            several layers may share.
         kernel: the layer's weights.
         factors: the arrays that the gradients are made of.
     """
@@ -328,7 +330,7 @@ class TracedPasses:
     def pullbacks(
         self, params: PyTree, residuals: Residuals, key: Array
     ) -> list[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to its input: gradients there, and signs.
+        """Gradients at each block's input, of random signs at its output; and the signs.
 
         A block's input is the output of the one before. Blocks whose pixels are no multiple of the
         next one's are left out.

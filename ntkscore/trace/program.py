@@ -60,7 +60,7 @@ class Value:
     Attributes:
         number: in the order in which values are made; no two of a program have the same.
         shape, dtype: of the array.
-        leaves: places of the weights' leaves that it depends on.
+        leaves: numbers of the weights' leaves that it depends on.
         of_point: whether it depends on the point.
     """
 

@@ -29,10 +29,10 @@ class LeafSlice(NamedTuple):
     """A weight that is a leaf, or a part of one, times a number.
 
     Attributes:
-        leaf: its place.
-        factor: the number.
-        box: the part lies within these limits along each axis of the leaf.
-        in_place: whether it is all that lies there, in the order of the leaf.
+        leaf: number of the leaf, in the order of `jax.tree.leaves`.
+        factor: the number that it is multiplied by.
+        box: first and last index (exclusive) along each axis of the leaf, between which it lies.
+        in_place: whether it is all entries in the box, in the order of the leaf.
     """
 
     leaf: int
@@ -98,7 +98,7 @@ class WeightUses(NamedTuple):
     Their kernel is computed together, because a leaf's gradient is the sum over its uses.
 
     Attributes:
-        leaves: their places.
+        leaves: numbers of the leaves, in the order of `jax.tree.leaves`.
         sites: where they meet the point, first to last.
         leaf_slice: the weight, where the sites are products by one weight, which is a part of a
             leaf; None where leaves are used in several ways, or through a function of their own.
