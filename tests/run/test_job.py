@@ -314,3 +314,6 @@ def test_what_has_moved_has_the_name_by_which_runs_know_it() -> None:
     }
     for name, value in moved.items():
         assert fingerprints._plain(value, []) == name
+    # What it was when runs recorded the measures' modules by their first names.
+    recorded = fingerprints.functions_of(SPACE, Config(proxies=True))["measures"]
+    assert recorded["grad_norm"] == "bdd8ece42ffca19a"
