@@ -13,7 +13,7 @@ from cells import layers
 from cells.rules import NetworkRules, Outputs, Visited, Weights
 from cells.visitors import GramVisitor, Visitor, WeightGradients
 from ntkscore.grams import GramByKind, Images
-from ntkscore.model import Activations, LayerGradient
+from ntkscore.model import Activations, Logits, Visit
 
 Residuals = TypeVar("Residuals")
 
@@ -52,25 +52,19 @@ class CellPasses(ABC, Generic[Residuals]):
             logits, residuals, self.statistics = self.run(measuring, params, statistics, images)
             self._first = params, images, logits, residuals
 
-    def forward(self, params: Weights, images: Images) -> tuple[Float[Array, "m o"], Residuals]:
+    def forward(self, params: Weights, images: Images) -> tuple[Logits, Residuals]:
         """Logits of images, pixels in [0, 1], and what the backward pass needs."""
         if self._first is not None and self._first[0] is params and self._first[1] is images:
             return self._first[2:]
         logits, residuals, _ = self.run(self._rules, params, self.statistics, images)
         return logits, residuals
 
-    def gradient(
-        self, params: Weights, residuals: Residuals, cotangent: Float[Array, "m o"]
-    ) -> Images:
+    def gradient(self, params: Weights, residuals: Residuals, cotangent: Logits) -> Images:
         """The gradient in the images, from the cotangent of their logits."""
         return self.gram_by_kind(params, [residuals], cotangent, {})[0]
 
     def gram_by_kind(
-        self,
-        params: Weights,
-        residuals: Sequence[Residuals],
-        cotangent: Float[Array, "m o"],
-        start: GramByKind,
+        self, params: Weights, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
     ) -> tuple[Images, GramByKind]:
         """The gradient in the images, and Gram matrices by kind (`ntkscore.model.Passes`).
 
@@ -86,11 +80,7 @@ class CellPasses(ABC, Generic[Residuals]):
         return g / jnp.asarray(self._rules.std, g.dtype), by_kind
 
     def layers(
-        self,
-        params: Weights,
-        residuals: Residuals,
-        cotangent: Float[Array, "m o"],
-        visit: Callable[[LayerGradient], PyTree],
+        self, params: Weights, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
         visitor = WeightGradients(visit)
@@ -105,7 +95,7 @@ class CellPasses(ABC, Generic[Residuals]):
         """Pull random signs at each block's output to its input: gradients there, and signs."""
         return self.pull_blocks(self._rules, params, self.statistics, residuals, key)
 
-    def unnormalized(self, params: Weights, points: Images) -> Float[Array, "m o"]:
+    def unnormalized(self, params: Weights, points: Images) -> Logits:
         """Logits without the images' normaliser and the layers' normalisations."""
         colours = len(self._rules.mean)
         rules = replace(self._rules, mean=(0.0,) * colours, std=(1.0,) * colours, bn="init")

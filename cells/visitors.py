@@ -4,7 +4,6 @@ A layer's gradients are visited while its backward pass runs, so that no layer's
 outlive the layer.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -21,7 +20,7 @@ from ntkscore.grams import (
     kernel_gradients,
     self_product,
 )
-from ntkscore.model import LayerGradient
+from ntkscore.model import Visit
 
 Total = TypeVar("Total", bound=PyTree)
 TINY = 1e-20
@@ -105,7 +104,7 @@ class Visitor:
 class WeightGradients(Visitor):
     """Applies a function to the weight gradients of each convolution and linear layer."""
 
-    def __init__(self, visit: Callable[[LayerGradient], PyTree]) -> None:
+    def __init__(self, visit: Visit) -> None:
         self._visit = visit
 
     def convolution(

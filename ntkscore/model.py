@@ -52,6 +52,10 @@ class LayerGradient(Protocol):
         ...
 
 
+Visit = Callable[[LayerGradient], PyTree]
+"""A function of a layer's gradients, whose results have one form for all layers."""
+
+
 @runtime_checkable
 class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
@@ -83,22 +87,15 @@ class Passes(Protocol):
         """
         ...
 
-    def layers(
-        self,
-        params: Any,
-        residuals: Any,
-        cotangent: Logits,
-        visit: Callable[[LayerGradient], PyTree],
-        /,
-    ) -> PyTree:
+    def layers(self, params: Any, residuals: Any, cotangent: Logits, visit: Visit, /) -> PyTree:
         """Apply a function to the gradients of each layer's weights.
 
         Args:
             params, residuals, cotangent: as for `gradient`.
-            visit: its outputs have one shape for all layers.
+            visit: the function.
 
         Returns:
-            Its outputs, layers along a new first axis; zeros for layers without weights.
+            Its results, layers along a new first axis; zeros for layers without weights.
         """
         ...
 

@@ -10,7 +10,7 @@ from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.measures.cross_entropy import attack_cotangent, cross_entropy, loss_cotangent
 from ntkscore.measures.registry import Measure, Quantity
-from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace.parameters import FIXED, kinds_by_name
 
 LOSS = "loss"
@@ -62,7 +62,7 @@ class Pass:
         """The gradient in the points (n, …), from the cotangent (n, o) of the logits."""
         return self.passes.gradient(self.model.params, self.residuals, cotangent)
 
-    def layers(self, cotangent: Logits, visit: Callable[[LayerGradient], PyTree]) -> PyTree:
+    def layers(self, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to the gradients of each layer's weights; layers along the first axis.
 
         Args:

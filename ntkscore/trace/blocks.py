@@ -23,7 +23,7 @@ from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
 from ntkscore.memory import usable_memory
-from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import normalizations
 from ntkscore.trace.parameters import beside_params
 from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses, passes_of
@@ -276,13 +276,7 @@ class BlockPasses:
             jax.block_until_ready(total)
         return jnp.concatenate(gradients), total
 
-    def layers(
-        self,
-        params: PyTree,
-        residuals: Blocks,
-        cotangent: Logits,
-        visit: Callable[[LayerGradient], PyTree],
-    ) -> PyTree:
+    def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
         blocks = [
             self._at(0, self._factors(*block)[1])
@@ -330,7 +324,7 @@ def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _visited(visit: Callable[[LayerGradient], PyTree], layer: TracedGradient) -> PyTree:
+def _visited(visit: Visit, layer: TracedGradient) -> PyTree:
     return visit(layer)
 
 

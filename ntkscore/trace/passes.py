@@ -5,7 +5,7 @@ in these zeros leaves the cotangent of each, from which the kernel, the weights'
 gradient in the points follow. No equation runs twice.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
-from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import activations, normalizations
 from ntkscore.trace.activations import SHAPING
 from ntkscore.trace.logits import fast_gradients
@@ -259,22 +259,14 @@ class TracedPasses:
         return gradient, [each.factors(self.program, *arrays) for each in self.weight_uses]
 
     def layers(
-        self,
-        params: PyTree,
-        residuals: Residuals,
-        cotangent: Logits,
-        visit: Callable[[LayerGradient], PyTree],
+        self, params: PyTree, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
         _, factors = self.factors(params, residuals, cotangent)
         return self.visit_layers(params, factors, visit, len(residuals.points))
 
     def visit_layers(
-        self,
-        params: PyTree,
-        factors: Sequence[Factors],
-        visit: Callable[[LayerGradient], PyTree],
-        count: int,
+        self, params: PyTree, factors: Sequence[Factors], visit: Visit, count: int
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis.
 
