@@ -203,12 +203,12 @@ def _in_blocks(
     seed: int,
 ) -> Float[Array, "m m"]:
     """The kernel of points that go forward and back some at a time."""
-    read, kinds, params = READOUTS[output], PARAMETER_SETS[parameters], model.params
+    readout, kinds, params = READOUTS[output], PARAMETER_SETS[parameters], model.params
     of_point = passes.traced.logits
     logits = jax.ShapeDtypeStruct((len(points), *of_point.shape), of_point.dtype)
     gram = jnp.zeros((len(points), len(points)), logits.dtype)
     start = zero_grams(PARAMETER_SETS["all"], points, 1)
-    for k in range(len(jax.eval_shape(read, logits, labels))):
+    for k in range(len(jax.eval_shape(readout, logits, labels))):
         first = k == 0
 
         def cotangent(f: Logits, y: Labels, k: int = k) -> Logits:
@@ -216,7 +216,7 @@ def _in_blocks(
             if first:
                 check_coupling(model, f, points)
             first = False
-            return read(f, y)[k]
+            return readout(f, y)[k]
 
         blocks = passes.forward_and_back(params, points, cotangent, labels)
         if projections is None:

@@ -237,8 +237,8 @@ class Program:
         steps: list[list[Atom]] = []
         order = -1 if options["reverse"] else 1
         for step in range(options["length"])[::order]:
-            cut = lambda a, k=step: lax.index_in_dim(a, k, 0, False)  # noqa: E731
-            slices = [self._apply(cut, array) for array in inputs[consts + carried :]]
+            take = lambda a, k=step: lax.index_in_dim(a, k, 0, False)  # noqa: E731
+            slices = [self._apply(take, array) for array in inputs[consts + carried :]]
             outputs = self._inline(options["jaxpr"], [*fixed, *carry, *slices])
             carry = outputs[:carried]
             steps.append(outputs[carried:])
@@ -335,7 +335,7 @@ class Program:
         point: Array,
         zeros: Mapping[Value, Array] | None = None,
         instead: Instead | None = None,
-        cut: Collection[Value] = (),
+        stop_at: Collection[Value] = (),
     ) -> dict[Value, Array]:
         """All values at a point.
 
@@ -344,7 +344,7 @@ class Program:
             point: the point.
             zeros: arrays that are added to values.
             instead: functions that replace equations.
-            cut: values through which no gradient passes, except to their zeros.
+            stop_at: values through which no gradient passes, except to their zeros.
         """
         arrays = {**derived, self.point: point}
         before: dict[Value, Array] = {}
@@ -353,9 +353,9 @@ class Program:
             outputs = compute(*(value_of(arrays, each) for each in equation.inputs))
             for value, array in zip(equation.outputs, outputs, strict=True):
                 before[value] = array
-                start = lax.stop_gradient(array) if value in cut else array
+                start = lax.stop_gradient(array) if value in stop_at else array
                 arrays[value] = start + zeros[value] if zeros and value in zeros else start
-        return {**arrays, **{value: before[value] for value in cut}}
+        return {**arrays, **{value: before[value] for value in stop_at}}
 
 
 def _alone(found: str) -> str:
