@@ -16,7 +16,7 @@ PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-
 QUICK = tests/analysis tests/cli tests/data tests/results tests/test_config.py tests/test_docs.py \
 	tests/test_house.py tests/test_public.py
 
-.PHONY: rank quick test thorough check oracles fits targets accelerator site dist clean
+.PHONY: rank quick test thorough check oracles fits accelerator site dist clean
 
 # Rank 64 random cells on the embedded images, at small fidelity.
 rank: $(VENV)/.installed
@@ -52,10 +52,6 @@ oracles: $(ORACLES)/.installed
 # of their own.
 fits: $(TARGETS)/.installed
 	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) --dist load -m "target and not thorough"
-
-# Every program compiled for every target, into experiments/TARGETS.md: about an hour on two cores.
-targets: $(TARGETS)/.installed
-	$(TARGETS)/bin/python -m experiments.tools targets
 
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed

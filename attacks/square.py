@@ -27,7 +27,7 @@ class SquareAttack:
     of their code.
     """
 
-    rho: float
+    rho: float | Array
     queries: int = 5000
     share: float = 0.8
 

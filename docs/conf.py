@@ -50,7 +50,6 @@ GENERATED = DOCS / "generated"
 PAGES = {
     "experiments/RESULTS.md": "results",
     "experiments/frozen/README.md": "frozen",
-    "experiments/TARGETS.md": "targets-run",
     "ntkscore/recorded/README.md": "recorded",
     "CHANGELOG.md": "changes",
 }

@@ -60,10 +60,9 @@ def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str
         name, study, frame: the study, and what it measured.
         figure, data: paths of its files, from the page; "" for none.
     """
-    yield f"## {study.title}"
-    if figure:
-        yield f"![{study.title}]({figure})"
-    yield f"`python -m experiments {name}`" + (f" · [data]({data})" if data else "")
+    picture = f"![{study.title}]({figure})\n" if figure else ""
+    source = f"`python -m experiments {name}`" + (f" · [data]({data})" if data else "")
+    yield f"## {study.title}\n\n{picture}{source}"
     if claims := [*map(claim_row, study.claims(frame))]:
         yield markdown_table(claims[0], (claim.values() for claim in claims))
     if study.table:

@@ -71,7 +71,7 @@ class Recording:
         only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
         of: the class of the space.
         table: the folder of the table that `cells` may name.
-        best: a recording and scores of it; of the cells those that are among its first 300 by one
+        best: a recording and scores of it; of the cells those that are among its first 100 by one
             of them, averaged over its seeds and radii.
     """
 
@@ -132,15 +132,16 @@ paper says it follows; and KNAS's with weights drawn by He's rule, fan-out, wher
 silent. The last are at the paper's fidelity, on a GPU lent for so long that 768 of the 1,000 cells
 were done, in groups whose order is random."""
 
+OF_DEFAULT, OF_KNAS = "picks/default", "picks/knas"
 PICKED = {
-    "picks/default": Recording(
+    OF_DEFAULT: Recording(
         FULL_FIDELITY,
         "table",
         1,
         only=("clean.trace", "clean.naswot"),
         best=("space", "clean.trace", "clean.naswot"),
     ),
-    "picks/knas": Recording(
+    OF_KNAS: Recording(
         FULL_FIDELITY | _KNAS,
         "table",
         1,
@@ -267,7 +268,7 @@ def kept_rows(rows: pd.DataFrame, only: Sequence[str] = ()) -> pd.DataFrame:
     return used.assign(value=used["value"].mask(kernels, round_mantissa(used["value"].to_numpy())))
 
 
-def best_of(name: str, *scores: str, count: int = 300) -> set[object]:
+def best_of(name: str, *scores: str, count: int = 100) -> set[object]:
     """The keys of the first networks of a recording by any of some scores."""
     recorded = ResultSet.open(RECORDED / name)
     rows = recorded.read()

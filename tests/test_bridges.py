@@ -16,7 +16,8 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 import ntkscore
-from cells.nasbench201.parity import Reference, load_parity, space_of
+from cells.nasbench201 import NASBench201
+from cells.nasbench201.parity import Reference, load_parity, sizes_of
 from ntkscore import bridges
 from ntkscore.errors import InputError
 from ntkscore.trace.passes import TracedPasses
@@ -116,7 +117,8 @@ def test_a_cell_of_the_benchmark_is_the_same_from_either_library(
     from experiments.tools import torch_reference
 
     arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
-    reference, space = Reference.of(arrays, np.float64), space_of(arrays)
+    reference = Reference.of(NASBench201, arrays, np.float64)
+    space = NASBench201(**sizes_of(arrays))
 
     class Normalized(nn.Module):
         def __init__(self) -> None:

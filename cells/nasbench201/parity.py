@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cells.nasbench201.cell import Cell
-from cells.nasbench201.space import NASBench201
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax, jnp
@@ -44,22 +43,28 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def space_of(arrays: Mapping[str, np.ndarray], bn: str = "calibrated") -> NASBench201:
-    """The space of the file's network, with CIFAR-10's normaliser."""
+def sizes_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Task, with CIFAR-10's normaliser, and sizes, as the space of the network takes them."""
     task = DATASETS["cifar10"].task._replace(num_classes=int(arrays["num_classes"]))
-    channels, cells_per_stage = int(arrays["channels"]), int(arrays["cells_per_stage"])
-    return NASBench201(task=task, channels=channels, cells_per_stage=cells_per_stage, bn=bn)
+    return {"task": task, **{name: int(arrays[name]) for name in ("channels", "cells_per_stage")}}
 
 
 @dataclass(frozen=True)
 class Reference(reference.Reference):
-    """A parity file with its cell, and its network's variables from the file's weights."""
+    """A parity file with its cell, and its network's variables from the file's weights.
 
+    Attributes:
+        space: NAS-Bench-201's class.
+        cell: of the file.
+        variables: the weights, and statistics that nothing has measured.
+    """
+
+    space: Any
     cell: Cell
     variables: Mapping[str, Any]
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
+    def of(cls, space: Any, arrays: Mapping[str, np.ndarray], dtype: Any) -> "Reference":
         """The reference in this precision, which must be enabled in JAX."""
         from cells.nasbench201.checkpoints import read_state_dict  # which imports JAX
 
@@ -69,13 +74,13 @@ class Reference(reference.Reference):
             for name, value in arrays.items()
             if name.startswith("state_dict/")
         }
-        variables = read_state_dict(state, cell, space_of(arrays).flax_network)
+        variables = read_state_dict(state, cell, space(**sizes_of(arrays)).flax_network)
         cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
-        return cls(arrays, dtype, cell, cast)
+        return cls(arrays, dtype, space, cell, cast)
 
     def model(self, bn: str = "calibrated") -> Model:
         """The network in a normalisation mode, with statistics of the file's clean images."""
         variables = jax.tree.map(jnp.asarray, dict(self.variables))
-        space = space_of(self.arrays, bn)
+        space = self.space(**sizes_of(self.arrays), bn=bn)
         code = jnp.asarray(space.encode(self.cell))
         return space.model((), variables, code, self.images)

@@ -189,7 +189,7 @@ class NASBench201(CellSpace):
     @classmethod
     def reference(cls, path: Path) -> "Callable[[Any], parity.Reference]":
         """The reference values of a parity file."""
-        return partial(parity.Reference.of, parity.load_parity(path))
+        return partial(parity.Reference.of, cls, parity.load_parity(path))
 
     def graphs(self, architecture: Cell) -> "tuple[drawing.Graph, ...]":
         """The cell."""

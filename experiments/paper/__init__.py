@@ -10,7 +10,6 @@ from experiments.paper.ntk_correlation import NTK_CORRELATION
 from experiments.paper.ranks import ACROSS_DATASETS, BY_METRIC
 from experiments.paper.search import SEARCH
 from experiments.paper.sparsity import SPARSITY
-from experiments.paper.standard_training import STANDARD_TRAINING
 from experiments.paper.sweep import SWEEP
 from experiments.paper.table_agreement import AGREEMENT
 from experiments.paper.top_operations import TOP_OPERATIONS
@@ -29,6 +28,5 @@ PAPER: dict[str, Study] = {
     "fidelity": FIDELITY,
     "measures": MEASURES,
     "default-score": DEFAULT_SCORE,
-    "standard-training": STANDARD_TRAINING,
     "search": SEARCH,
 }

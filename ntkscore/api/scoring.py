@@ -25,8 +25,8 @@ from ntkscore.model import Model
 from ntkscore.results.rows import Rows, with_constants
 from ntkscore.run import devices
 from ntkscore.run.engine import by_shape
-from ntkscore.run.job import choices_of
 from ntkscore.run.scorer import Pending, Scorer, dtype_of, kernels, precision
+from ntkscore.run.scoring import choices_of
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import default_space
 from ntkscore.task import Task

@@ -1,6 +1,7 @@
 """From a network and its images to the kernels of clean, attacked and twice attacked points."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
-from ntkscore.model import Model
+from ntkscore.model import Logits, Model
 from ntkscore.trace.blocks import BlockPasses, have_values
 from ntkscore.trace.passes import passes_of
 
@@ -45,6 +46,35 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
     Attacks follow `Pass.attack_gradient`, which has its direction and does not vanish.
     """
     return lambda images: Pass(model, passes_of(model, images), images, labels).loss_gradient
+
+
+@dataclass(frozen=True)
+class RaisedLoss:
+    """The loss that an attack raises, as it is handed to attacks: called, its gradient at images.
+
+    Attributes:
+        at: a pass of the network at images.
+        start: the pass at the images where the attack begins, which is not computed again.
+    """
+
+    at: Callable[[Images], Pass]
+    start: Pass
+
+    def _pass(self, images: Images) -> Pass:
+        return self.start if images is self.start.points else self.at(images)
+
+    def __call__(self, images: Images) -> Images:
+        """The gradient in the images, up to a factor of each."""
+        return self._pass(images).attack_gradient
+
+    def logits(self, images: Images) -> Logits:
+        """Logits of the images, for attacks that need no gradient."""
+        return self._pass(images).logits
+
+    @property
+    def labels(self) -> Labels:
+        """The images' classes."""
+        return self.start.labels
 
 
 @in_full_precision
@@ -71,7 +101,7 @@ def stack(
         images: X, N of them, pixels in [0, 1].
         labels: their classes.
         attack: a name such as `fgsm` or `pgd`, or the attack of a radius: an `attacks.Attack`, or
-            a function of (gradient, images, key).
+            a function of (gradient, images, key), where `gradient` is a `RaisedLoss`.
         rhos: the radii, or one, on the pixel scale, as `attacks.Attack` takes them.
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
@@ -122,7 +152,7 @@ def stack(
         keys = (None, None) if key is None else jax.random.split(key, 2)
         chain = [clean]
         for each in keys:
-            chain.append(at(attack(rho)(_gradient_from(chain[-1], at), chain[-1].points, each)))
+            chain.append(at(attack(rho)(RaisedLoss(at, chain[-1]), chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
         return [(each.points, each.logits, each.residuals) for each in chain[1:]], _quantities_at(
@@ -165,11 +195,6 @@ def stack(
         back = partial(passes.gradient, model.params)
         input_gradients = jnp.concatenate([*map(back, residuals, map(jnp.ones_like, logits))])
     return Stack(gram, regroup(correlation(input_gradients), radii), values)
-
-
-def _gradient_from(known: Pass, at: Callable[[Images], Pass]) -> Callable[[Images], Images]:
-    """The gradient that an attack follows, without another pass where it is known: at its start."""
-    return lambda z: (known if z is known.points else at(z)).attack_gradient
 
 
 def _set_by_set(model: Model, n: int) -> Model:

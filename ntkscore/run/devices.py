@@ -162,7 +162,7 @@ def side_by_side(platform: str) -> int:
     """The networks that run side by side on an accelerator, where memory allows it.
 
     On a TPU one network runs after the other: side by side, they read and write two to four times
-    as many bytes (experiments/TARGETS.md).
+    as many bytes.
     """
     return 1 if platform == "tpu" else GROUP
 

@@ -19,10 +19,10 @@ from ntkscore.results.rows import Rows
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import Share
+from ntkscore.run.scoring import Scoring
 from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
-    from ntkscore.run.job import Job
     from ntkscore.run.scorer import Scorer
 
 AS_A_WHOLE = 4
@@ -131,7 +131,7 @@ class Computed(NamedTuple):
 
 
 def compute(
-    job: "Job", architectures: Sequence[Architecture], done: set[tuple], plan: Plan
+    job: Scoring, architectures: Sequence[Architecture], done: set[tuple], plan: Plan
 ) -> Iterator[Computed]:
     """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
 
@@ -238,7 +238,7 @@ class Run(NamedTuple):
 
 
 def run(
-    job: "Job",
+    job: Scoring,
     architectures: Sequence[Architecture],
     out: str | PathLike[str],
     *,

@@ -5,7 +5,7 @@ The library's calls and the commands make one and call it.
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any, NamedTuple
@@ -18,15 +18,14 @@ from ntkscore.analysis.percentiles import Population, population, shipped_popula
 from ntkscore.analysis.ranking import Ranking, values_of
 from ntkscore.analysis.score_names import ScoreSum, sum_asked
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images, load_images
+from ntkscore.data.images import ImageSet, load_images
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
-from ntkscore.results.rows import FUNCTIONS
 from ntkscore.run import devices, engine
 from ntkscore.run.engine import Progress, Run
-from ntkscore.run.fingerprints import functions_of
 from ntkscore.run.processes import Share
+from ntkscore.run.scoring import Scoring
 from ntkscore.run.search import Method, visit
 from ntkscore.run.selection import select
 from ntkscore.space import Architecture, Space
@@ -48,14 +47,12 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Job:
+class Job(Scoring):
     """Networks of a space to be scored on images, and the order in which they are ranked.
 
+    Of several radii the first counts in a ranking.
+
     Attributes:
-        data: the images to draw from.
-        config: how networks are scored; of several radii the first counts in a ranking.
-        space: where networks come from, on the data's images and classes.
-        seeds: each draws its own images and weights.
         by: the score to rank by, or the sum of several; None for the default.
         among: the networks of a reference to rank among; None for those that are ranked.
 
@@ -70,10 +67,6 @@ class Job:
         ('clean.trace', 2)
     """
 
-    data: ImageSet
-    config: Config = field(default_factory=Config)
-    space: Space = field(default_factory=default_space)
-    seeds: Sequence[int] = (0,)
     by: ScoreSum | None = None
     among: Population | None = None
 
@@ -122,23 +115,6 @@ class Job:
         scored = (self.configuration, self.seeds, self.config.rhos[0], score, self.space)
         among = population(reference, *scored) if reference else shipped_population(*scored)
         return replace(self, by=score, among=among)
-
-    @cached_property
-    def configuration(self) -> dict[str, Any]:
-        """The choices that must be equal for two runs to share a directory, as plain values."""
-        head = {"dataset": self.data.name, "data_checksum": self.data.checksum}
-        choices = choices_of(self.space.columns, self.config)
-        return {**head, **choices, FUNCTIONS: functions_of(self.space, self.config)}
-
-    @cached_property
-    def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Pixels (N, H, W, C) in [0, 1] and labels (N,) of each seed.
-
-        Raises:
-            InputError: if there are not so many images.
-        """
-        config = self.config
-        return {s: draw_images(self.data, config.samples, s, config.balanced) for s in self.seeds}
 
     @cached_property
     def _kept(self) -> dict[str, dict[str, Any]]:
@@ -281,17 +257,3 @@ class Job:
         keys = [self.space.key(a) for a in architectures]
         rows = rows[rows[results.identity[0]].isin(keys) & rows["seed"].isin(list(self.seeds))]
         return rows if rows.empty else pick_rho(rows, self.config.rhos[0])
-
-
-def choices_of(space: Mapping[str, object], config: Config) -> dict[str, object]:
-    """The choices of space and config that decide a score, as plain values.
-
-    Args:
-        space: its name and options (`Space.columns`).
-        config: how networks are scored.
-    """
-    choices = config.to_dict()
-    del choices["implementation"]  # The implementations agree; which one ran is provenance.
-    if not config.proxies:
-        del choices["proxies"]  # Runs from before there was the choice go on.
-    return {**space, **choices}

@@ -78,7 +78,7 @@ def kernels(
         config.output,
         config.parameters,
         config.implementation,
-        key if config.random_start else None,
+        key,
         jax.random.fold_in(key, 2) if config.proxies else None,
         check=check,
     )

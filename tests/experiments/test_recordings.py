@@ -19,7 +19,7 @@ from experiments.recordings import (
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet
-from ntkscore.run.job import choices_of
+from ntkscore.run.scoring import choices_of
 
 TINY = {"channels": 4, "cells_per_stage": 1, "samples": 4, "betas": (0.0, 0.5)}
 

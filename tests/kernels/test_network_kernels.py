@@ -248,7 +248,7 @@ CIFAR10 = Task(
 )
 def test_reference_kernels(data_dir, name: str) -> None:
     content = load_parity(data_dir / "parity" / f"{name}.npz")
-    reference, channels = Reference.of(content, jnp.float32), int(content["channels"])
+    reference, channels = Reference.of(NASBench201, content, jnp.float32), int(content["channels"])
     run, cell, labels = reference_programs(channels), digits(reference.cell), reference.labels
     n, images = len(labels), reference.images
     parts = run.parts(reference.variables, images, reference.stack, jnp.tile(labels, 3), cell)

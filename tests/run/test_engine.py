@@ -15,8 +15,8 @@ from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, start
 
 import ntkscore
 import ntkscore.run.scorer as scorer_module
-from cells.nasbench201 import Cell
-from cells.nasbench201.parity import Reference, load_parity, space_of
+from cells.nasbench201 import Cell, NASBench201
+from cells.nasbench201.parity import Reference, load_parity, sizes_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.errors import InputError
@@ -246,9 +246,9 @@ def test_parity_holds_through_the_engine(data_dir: Path) -> None:
     """Two cells in one call: the file's kernel, attacks included, from the engine's program."""
     arrays = load_parity(data_dir / "parity" / "cell_01462_c4_n1.npz")
     with jax.enable_x64(True):
-        reference = Reference.of(arrays, np.float64)
+        reference = Reference.of(NASBench201, arrays, np.float64)
     plan = Plan(tuple(jax.local_devices()[:1]), 1, 2)
-    scorer = Scorer(space_of(arrays), Config(x64=True), plan)
+    scorer = Scorer(NASBench201(**sizes_of(arrays)), Config(x64=True), plan)
     batch = scorer.batch(arrays["images"] / 255, arrays["labels"], 0)
     with jax.enable_x64(True):
         batch = replace(batch, variables=jax.tree.map(np.asarray, dict(reference.variables)))

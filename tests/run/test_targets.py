@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, invoke, refused
 
 import ntkscore
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
-from experiments.tools import programs
 from ntkscore.config import Config
 from ntkscore.data.images import draw_images, load_images
 from ntkscore.errors import InputError
@@ -358,9 +358,21 @@ def test_eight_gpus_tell_each_other_nothing() -> None:
 
 @pytest.mark.target
 def test_eight_gpus_sum_their_gradients_and_gather_no_images() -> None:
-    devices = here("h100", 8)
+    mesh = Mesh(np.array(here("h100", 8)), ("images",))
+
+    def shaped(array: Any, *split: str | None) -> Any:
+        where = NamedSharding(mesh, PartitionSpec(*split))
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
+
+    recipe, images = Recipe(), jax.ShapeDtypeStruct((512, 32, 32, 3), jnp.uint8)
+    network = SPACE.trainable(SPACE.parse("323133"))
+    state, _ = untrained([network], recipe)
+    batch = shaped(jax.ShapeDtypeStruct((1, recipe.batch), jnp.int32), None, "images")
+    rest = shaped(jnp.stack([jax.random.key(0)])), shaped(jnp.zeros(()))
     with TARGETS["h100"].traced():
-        found = compiled(programs.training(devices, SPACE), TARGETS["h100"])
+        step = compiled_step(network, recipe, recipe.steps(512))
+        traced = step.trace(jax.tree.map(shaped, state), shaped(images), batch, batch, *rest)
+        found = compiled(traced, TARGETS["h100"])
     assert found.reading.count("all-reduce") > 0
     assert found.reading.count(*COMMUNICATION) == found.reading.count("all-reduce")
 

@@ -1,13 +1,11 @@
 """Runs of Algorithm 1 beside the bounds: settings, rules, the command."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cells.residual import Residual
-from experiments.theory.__main__ import main
 from experiments.theory.energies import label_energy_binary, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.tasks import draw
@@ -64,17 +62,3 @@ def test_steps_without_an_energy_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(trials, "step_size", lambda *given: float("nan"))
     with pytest.raises(InputError, match=r"the rule theorem has none, .* choose the rule constant"):
         trial()
-
-
-def test_the_command_prints_the_row(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "train 1 --width 16 --output-scale sqrt_width --points 30 --dimension 5"
-    asked += " --attack-steps 2"
-    main([*asked.split(), "--format", "json"])
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row == {k: pytest.approx(v) if isinstance(v, float) else v for k, v in trial().items()}
-    main(asked.split())
-    shown = capsys.readouterr().out
-    assert "clean_margin_term" in shown and "width_required" in shown
-    with pytest.raises(SystemExit, match="2"):
-        main([*asked.split(), "--rho", "3"])
-    assert capsys.readouterr().err.startswith("error: expected a radius from 0 to 2")

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from networks import EXACT, error
 from zoo import NETWORKS
+from zoo.networks import images_of, plain_kernel
 
-from experiments.tools.networks import images_of, plain_kernel
 from ntkscore.kernels.gram import ntk
 
 pytestmark = pytest.mark.slow

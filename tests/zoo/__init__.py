@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from experiments.tools.networks import of_linen
 from ntkscore.model import Model
 from zoo.in_linen import MODULES
+from zoo.networks import of_linen
 from zoo.others import ConvNet, RowGRU, arrays, nnx_resnet18, of_equinox, stacked
 
 NETWORKS: dict[str, Callable[[Any], Model]] = {

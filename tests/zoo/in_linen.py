@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
-from experiments.tools.networks import (
+from zoo.networks import (
     CLASSES,
     PATCH,
     EncoderBlock,

@@ -10,8 +10,8 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from experiments.tools.networks import CLASSES, Norm, blocks_of, drawn
 from ntkscore.model import Model
+from zoo.networks import CLASSES, Norm, blocks_of, drawn
 
 
 class NnxBlock(nnx.Module):

@@ -1,6 +1,6 @@
-"""Networks that nothing here was written for, and the time and memory that their kernels take.
+"""ResNet-18 and a vision transformer, as the examples of flax write them; and their kernels' time.
 
-ResNet-18, and a vision transformer 192 wide and 6 deep, as the examples of flax write them.
+From the root of a clone: `PYTHONPATH=tests python -m zoo.networks --help`.
 """
 
 import itertools
@@ -218,3 +218,7 @@ def networks(
                 rows[-1] += alone.submit(measure, name, method, count).result()
     head = "network", "points", *(f"{m}, {unit}" for m in METHODS for unit in ("s", "GiB"))
     typer.echo(markdown_table(head, rows))
+
+
+if __name__ == "__main__":
+    typer.run(networks)
