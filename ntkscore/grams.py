@@ -90,6 +90,7 @@ def self_product(rows: Points, groups: int) -> Gram:
     shared = len(rows) // (2 * groups + 1)
     common, others = rows[:shared], rows[shared:].reshape(groups, 2 * shared, -1)
     product = partial(jnp.einsum, precision=PRECISION)
+    # ⟨X, X⟩ once for all radii, then each pair with X and with itself.
     corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
     side = product("rip,jp->rij", others, common)
     corners = product("rip,rjp->rij", others, others)

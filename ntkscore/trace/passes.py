@@ -129,6 +129,7 @@ class TracedGradient:
         if not self.products:
             return values[0].reshape(len(values[0]), -1)[:, self.offset]
         uses = zip(self.products, values, cotangents, strict=True)
+        # Σ_p x_p g_p, of the first product's first features.
         first, *others = (
             jnp.sum(jax.vmap(p.inputs)(x)[:, 0, :, 0] * jax.vmap(p.outputs)(g)[:, 0, :, 0], 1)
             for p, x, g in uses

@@ -161,6 +161,7 @@ def _contracted(operand: Operand, axes: set[int]) -> tuple[set[int], set[int]]:
     assert view is not None
     others = [own - axes for own in view.positions]
     lost = {axis for axis, own in enumerate(view.positions) if own and not others[axis]}
+    # Those of which every entry sees one pixel at most.
     single = {axis for axis in lost if (finite(view.bounds[axis]).sum(0) >= 0).all()}
     dropped = single if any(others) else set()
     alone = prod(size for axis, size in enumerate(operand.shape) if axis not in axes) == 1

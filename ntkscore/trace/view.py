@@ -65,6 +65,7 @@ def width(view: View | None) -> float:
         return float("nan")
     if view is None:
         return 0.0
+    # The least index and minus the largest add up to 1 less the width.
     sizes = [1 - each.sum(0).min(initial=np.inf) for each in finite(view.bounds)]
     return float(
         max((size for size, axes in zip(sizes, view.positions, strict=True) if axes), default=0)
