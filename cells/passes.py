@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
 from cells.rules import NetworkRules, Outputs, Visited, Weights
-from cells.visitors import Contributions, Visitor, WeightGradients
-from ntkscore.grams import Images, Taps
-from ntkscore.model import Activations, LayerGradient
+from cells.visitors import GramVisitor, Visitor, WeightGradients
+from ntkscore.grams import GramByKind, Images
+from ntkscore.model import Activations, Logits, Visit
 
 Residuals = TypeVar("Residuals")
 
@@ -49,55 +49,53 @@ class CellPasses(ABC, Generic[Residuals]):
         self._first: Any = None
         if images is not None:
             measuring = replace(rules, measure=True)
-            logits, kept, self.statistics = self.run(measuring, params, statistics, images)
-            self._first = params, images, logits, kept
+            logits, residuals, self.statistics = self.run(measuring, params, statistics, images)
+            self._first = params, images, logits, residuals
 
-    def forward(self, params: Weights, images: Images) -> tuple[Float[Array, "m o"], Residuals]:
+    def forward(self, params: Weights, images: Images) -> tuple[Logits, Residuals]:
         """Logits of images, pixels in [0, 1], and what the backward pass needs."""
         if self._first is not None and self._first[0] is params and self._first[1] is images:
             return self._first[2:]
-        logits, kept, _ = self.run(self._rules, params, self.statistics, images)
-        return logits, kept
+        logits, residuals, _ = self.run(self._rules, params, self.statistics, images)
+        return logits, residuals
 
-    def gradient(self, params: Weights, kept: Residuals, cotangent: Float[Array, "m o"]) -> Images:
+    def gradient(self, params: Weights, residuals: Residuals, cotangent: Logits) -> Images:
         """The gradient in the images, from the cotangent of their logits."""
-        return self.parts(params, [kept], cotangent, {})[0]
+        return self.gram_by_kind(params, [residuals], cotangent, {})[0]
 
-    def parts(
-        self, params: Weights, kept: Sequence[Residuals], cotangent: Float[Array, "m o"], taps: Taps
-    ) -> tuple[Images, Taps]:
-        """The gradient in the images, and contributions to Gram matrices (`ntkscore.grams.Taps`).
+    def gram_by_kind(
+        self, params: Weights, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
+    ) -> tuple[Images, GramByKind]:
+        """The gradient in the images, and Gram matrices by kind (`ntkscore.model.Passes`).
 
         Args:
             params: as in the forward passes.
-            kept: residuals of forward passes over sets of images.
+            residuals: of forward passes over sets of images.
             cotangent: of the logits of all of them, set after set.
-            taps: zeros of the matrices' shapes.
+            start: zero matrices by kind.
         """
-        visitor = Contributions(taps) if taps else Visitor()
-        given = self._rules, params, self.statistics, kept, cotangent, visitor, taps
-        g, parts, _ = self.back(*given)
-        return g / jnp.asarray(self._rules.std, g.dtype), parts
+        visitor = GramVisitor(start) if start else Visitor()
+        given = self._rules, params, self.statistics, residuals, cotangent, visitor, start
+        g, by_kind, _ = self.back(*given)
+        return g / jnp.asarray(self._rules.std, g.dtype), by_kind
 
     def layers(
-        self,
-        params: Weights,
-        kept: Residuals,
-        cotangent: Float[Array, "m o"],
-        visit: Callable[[LayerGradient], PyTree],
+        self, params: Weights, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weight gradients; layers along the first axis."""
         visitor = WeightGradients(visit)
-        _, _, visited = self.back(self._rules, params, self.statistics, [kept], cotangent, visitor)
+        _, _, visited = self.back(
+            self._rules, params, self.statistics, [residuals], cotangent, visitor
+        )
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *visited)
 
     def pullbacks(
-        self, params: Weights, kept: Residuals, key: PRNGKeyArray
+        self, params: Weights, residuals: Residuals, key: PRNGKeyArray
     ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:
         """Pull random signs at each block's output to its input: gradients there, and signs."""
-        return self.pull_blocks(self._rules, params, self.statistics, kept, key)
+        return self.pull_blocks(self._rules, params, self.statistics, residuals, key)
 
-    def unnormalized(self, params: Weights, points: Images) -> Float[Array, "m o"]:
+    def unnormalized(self, params: Weights, points: Images) -> Logits:
         """Logits without the images' normaliser and the layers' normalisations."""
         colours = len(self._rules.mean)
         rules = replace(self._rules, mean=(0.0,) * colours, std=(1.0,) * colours, bn="init")
@@ -127,10 +125,10 @@ class CellPasses(ABC, Generic[Residuals]):
 
     @abstractmethod
     def pooled(
-        self, rules: NetworkRules, params: Weights, statistics: Weights, kept: Residuals
+        self, rules: NetworkRules, params: Weights, statistics: Weights, residuals: Residuals
     ) -> Outputs:
         """The features before the mean over the pixels."""
 
     @abstractmethod
-    def activations(self, params: Weights, kept: Residuals) -> Activations:
+    def activations(self, params: Weights, residuals: Residuals) -> Activations:
         """Inputs of all ReLUs, and outputs of the blocks."""

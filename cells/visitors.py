@@ -4,7 +4,6 @@ A layer's gradients are visited while its backward pass runs, so that no layer's
 outlive the layer.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -15,13 +14,13 @@ from cells.layers import Norm, depthwise_gradients, windows
 from ntkscore.grams import (
     ConvolutionGradient,
     Gram,
+    GramByKind,
     Images,
-    Taps,
     groups_of,
     kernel_gradients,
     self_product,
 )
-from ntkscore.model import LayerGradient
+from ntkscore.model import Visit
 
 Total = TypeVar("Total", bound=PyTree)
 TINY = 1e-20
@@ -105,7 +104,7 @@ class Visitor:
 class WeightGradients(Visitor):
     """Applies a function to the weight gradients of each convolution and linear layer."""
 
-    def __init__(self, visit: Callable[[LayerGradient], PyTree]) -> None:
+    def __init__(self, visit: Visit) -> None:
         self._visit = visit
 
     def convolution(
@@ -127,7 +126,7 @@ class WeightGradients(Visitor):
         return self.convolution(*pixel, None, 1, gain)
 
 
-class Contributions(Visitor):
+class GramVisitor(Visitor):
     """Sums the layers' contributions to the Gram matrix of per-image parameter gradients.
 
     For the cotangent s of a layer's outputs
@@ -138,15 +137,15 @@ class Contributions(Visitor):
     and `shift` (of the normalisation; the linear bias is a shift).
 
     Args:
-        taps: zeros of the matrices' shapes, by kind (`ntkscore.grams.Taps`).
+        start: zeros of the matrices' shapes, by kind.
     """
 
-    def __init__(self, taps: Taps) -> None:
-        self._taps = taps
+    def __init__(self, start: GramByKind) -> None:
+        self._start = start
 
     def _products(self, **gradients: Array) -> dict[str, Gram]:
-        zeros = {kind: jnp.zeros_like(tap) for kind, tap in self._taps.items()}
-        groups = groups_of(self._taps)
+        zeros = {kind: jnp.zeros_like(gram) for kind, gram in self._start.items()}
+        groups = groups_of(self._start)
         return zeros | {kind: self_product(rows, groups) for kind, rows in gradients.items()}
 
     def convolution(
@@ -176,10 +175,10 @@ class Contributions(Visitor):
     def dense(
         self, x: Float[Array, "m c"], g: Float[Array, "m o"], kernel: Array, gain: float
     ) -> list[dict[str, Gram]]:
-        parts = self._products(weight=x, shift=g)
-        return [parts | {"weight": gain**2 * parts["weight"] * parts["shift"]}]
+        matrices = self._products(weight=x, shift=g)
+        return [matrices | {"weight": gain**2 * matrices["weight"] * matrices["shift"]}]
 
     def collect(self, total: Total, visited: list[PyTree]) -> tuple[Total, list[PyTree]]:
-        for parts in visited:
-            total = jax.tree.map(jnp.add, total, parts)
+        for matrices in visited:
+            total = jax.tree.map(jnp.add, total, matrices)
         return total, []

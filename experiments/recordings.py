@@ -24,8 +24,8 @@ from ntkscore.data.images import load_images
 from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import JOINT
-from ntkscore.measures.declaration import measures_of
 from ntkscore.measures.kernel import KERNEL
+from ntkscore.measures.registry import measures_of
 from ntkscore.options import options
 from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK

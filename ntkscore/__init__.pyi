@@ -31,9 +31,9 @@ from ntkscore.kernels.attacks import ATTACKS as ATTACKS
 from ntkscore.kernels.gram import ntk as ntk
 from ntkscore.kernels.joint import joint_kernel as joint_kernel
 from ntkscore.kernels.stack import stack as stack
-from ntkscore.measures.declaration import add_measure as add_measure
 from ntkscore.measures.kernel import add_score as add_score
 from ntkscore.measures.kernel import measure as measure
+from ntkscore.measures.registry import add_measure as add_measure
 from ntkscore.model import Activations as Activations
 from ntkscore.model import Model as Model
 from ntkscore.options import option as option

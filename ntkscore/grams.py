@@ -12,18 +12,17 @@ from ntkscore.platforms import platform
 Images = Float[Array, "m h w c"]
 Points = Float[Array, "m ..."]
 Gram = Float[Array, "r s s"]
-"""R Gram matrices, of R groups of S images that have their first images in common: M = shared +
-R·(S − shared) images in all. One group holds all images."""
-Taps = Mapping[str, Gram]
-"""Zeros of the shapes of the layers' contributions to Gram matrices
-(`cells.visitors`), by kind of parameter. An empty one asks for the gradient
-in the points alone."""
+"""Gram matrices (r, s, s), one for each of R radii: of S = 3N points, which are N clean ones, these
+attacked, and attacked again. The clean points are the same for all radii, so that a network sees
+N + 2NR of them. Of other points there is one matrix (1, M, M)."""
+GramByKind = Mapping[str, Gram]
+"""The Gram matrices of the gradients in the parameters of each kind, by its name."""
 
 # Accelerators would otherwise multiply float32 in fewer bits.
 PRECISION = "highest"
 CPU_IMAGES, CPU_COLUMNS = 10, 2304
-"""Images whose patches, and columns of many rows, are taken at once on a CPU: what stays near its
-cache, as measured on two cores."""
+"""Numbers of images, and of columns of many rows, that a CPU multiplies at once: what stays near
+its cache, as measured on two cores."""
 CPU_BYTES = 2**25
 """Bytes of rows that a CPU multiplies as a whole."""
 
@@ -48,8 +47,8 @@ def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:
     return precise
 
 
-def zero_taps(kinds: Sequence[str], points: Array, groups: int) -> dict[str, Gram]:
-    """Taps for a stack of points: X, then `groups` times two further sets of X's size."""
+def zero_grams(kinds: Sequence[str], points: Array, groups: int) -> dict[str, Gram]:
+    """Zero Gram matrices by kind, of points X and `groups` times two further sets of X's size."""
     size = len(points) if groups == 1 else 3 * (len(points) // (2 * groups + 1))
     # Points may be whole numbers, such as tokens.
     real = jnp.issubdtype(points.dtype, jnp.floating)
@@ -73,9 +72,9 @@ def per_group(values: Array, groups: int) -> Array:
     return jnp.concatenate([clean, pairs], 1)
 
 
-def groups_of(taps: Taps) -> int:
-    """How many groups of points the matrices are of."""
-    return len(next(iter(taps.values())))
+def groups_of(grams: GramByKind) -> int:
+    """R, the number of groups of points, each of which has a matrix."""
+    return len(next(iter(grams.values())))
 
 
 def self_product(rows: Points, groups: int) -> Gram:
@@ -91,6 +90,7 @@ def self_product(rows: Points, groups: int) -> Gram:
     shared = len(rows) // (2 * groups + 1)
     common, others = rows[:shared], rows[shared:].reshape(groups, 2 * shared, -1)
     product = partial(jnp.einsum, precision=PRECISION)
+    # ⟨X, X⟩ once for all radii, then each pair with X and with itself.
     corner = jnp.broadcast_to(product("ip,jp->ij", common, common), (groups, shared, shared))
     side = product("rip,jp->rij", others, common)
     corners = product("rip,rjp->rij", others, others)

@@ -1,4 +1,4 @@
-"""How much memory a device or this machine has left."""
+"""How much memory a device or this machine can give."""
 
 import os
 from pathlib import Path
@@ -13,11 +13,11 @@ def container_limit(name: str) -> str:
         return "max"
 
 
-def free_memory(device: Any) -> int | None:
-    """Bytes that a device has left; None where it does not say.
+def usable_memory(device: Any) -> int | None:
+    """Bytes that a run may use of a device; None where it does not say.
 
-    For a CPU it is all memory of the machine, or of its container, whatever is in use: what others
-    use changes from moment to moment, and a run would be laid out in another way each time.
+    They are those that are free; for a CPU all of the machine, or of its container, in use or not:
+    what others use changes from moment to moment, and each run would be laid out in another way.
     """
     if device.platform == "cpu":
         try:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Shaped
 
 from ntkscore.errors import InputError
-from ntkscore.grams import Taps
+from ntkscore.grams import GramByKind
 from ntkscore.lazy import Array, PyTree
 
 Points = Shaped[Array, "m ..."]
@@ -17,8 +17,8 @@ class Activations(NamedTuple):
     """Inputs of a network's ReLUs and outputs of its blocks, layers of one shape together.
 
     Attributes:
-        rectified: pairs of how many rectifiers (ReLUs) take an array, (k,), and k such arrays,
-            (k, m, …), of which the signs alone count.
+        rectified: a pair for each shape: for each of k arrays how many rectifiers (ReLUs) read it,
+            (k,), and the arrays at m points, (k, m, …). Only their signs are used.
         features: outputs of the blocks, first to last, (k, m, …, channels).
 
     Example:
@@ -52,6 +52,10 @@ class LayerGradient(Protocol):
         ...
 
 
+Visit = Callable[[LayerGradient], PyTree]
+"""A function of a layer's gradients, whose results have one form for all layers."""
+
+
 @runtime_checkable
 class Passes(Protocol):
     """A network's forward pass and its backward passes, apart from each other.
@@ -62,48 +66,49 @@ class Passes(Protocol):
     """
 
     def forward(self, params: Any, points: Points, /) -> tuple[Logits, Any]:
-        """Logits of points, and the residuals that the backward passes need."""
+        """Logits (m, o) of points (m, …), and the residuals that the backward passes need."""
         ...
 
-    def gradient(self, params: Any, kept: Any, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
+    def gradient(self, params: Any, residuals: Any, cotangent: Logits) -> Points:
+        """The gradient in the points (m, …), from the cotangent (m, o) of their logits."""
         ...
 
-    def parts(
-        self, params: Any, kept: Sequence[Any], cotangent: Logits, taps: Taps
-    ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to the Gram matrices of their gradients.
+    def gram_by_kind(
+        self, params: Any, residuals: Sequence[Any], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices of the gradients in the parameters.
 
         Args:
             params: as in the forward passes.
-            kept: the residuals of forward passes over sets of points.
+            residuals: of forward passes over sets of points.
             cotangent: of the logits of all of them, set after set.
-            taps: zeros of the matrices' shapes (`ntkscore.grams.Taps`).
+            start: zero matrices by kind, to which the layers' contributions are added; an empty
+                dict for the gradient in the points alone.
         """
         ...
 
-    def layers(
-        self, params: Any, kept: Any, cotangent: Logits, visit: Callable[[LayerGradient], PyTree], /
-    ) -> PyTree:
+    def layers(self, params: Any, residuals: Any, cotangent: Logits, visit: Visit, /) -> PyTree:
         """Apply a function to the gradients of each layer's weights.
 
         Args:
-            params, kept, cotangent: as for `gradient`.
-            visit: its outputs have one shape for all layers.
+            params, residuals, cotangent: as for `gradient`.
+            visit: the function.
 
         Returns:
-            Its outputs, layers along a new first axis; zeros for layers without weights.
+            Its results, layers along a new first axis; zeros for layers without weights.
         """
         ...
 
-    def activations(self, params: Any, kept: Any) -> Activations | None:
+    def activations(self, params: Any, residuals: Any) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""
         return None
 
-    def pullbacks(self, params: Any, kept: Any, key: Array) -> Sequence[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to its input: gradients there, and signs.
+    def pullbacks(self, params: Any, residuals: Any, key: Array) -> Sequence[tuple[Array, Array]]:
+        """Gradients at each block's input, of a random sign at each entry of its output; the signs.
 
-        An empty list where there are no blocks.
+        Returns:
+            Pairs for blocks of one shape: gradients (k, m, h, w, c), signs (k, m, h2, w2, d). An
+            empty list where there are no blocks.
         """
         return []
 

@@ -53,10 +53,10 @@ def compiled(
     folder = _folder
     if folder is None or is_foreign() or jax.process_count() > 1:
         return jax.jit(function, static_argnums=0, compiler_options=options)
-    return _Kept(function, described, options, folder)
+    return _CachedProgram(function, described, options, folder)
 
 
-class _Kept:
+class _CachedProgram:
     """A function as `jax.jit` gives it, whose traces are kept in a folder."""
 
     def __init__(

@@ -20,8 +20,8 @@ from ntkscore.cli import app_for
 from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.measures import MEASURES
-from ntkscore.measures.declaration import NETWORK, measures_of
 from ntkscore.measures.kernel import KERNEL
+from ntkscore.measures.registry import NETWORK, measures_of
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

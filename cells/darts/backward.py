@@ -92,7 +92,7 @@ def back(
             break
         outputs_before = residuals_before(residuals, stage)
         layer = params[name]["halving"], stored[name]["halving"], visitor
-        halved, visited = back_factorized_reduce(
+        dx_downsampled, visited = back_factorized_reduce(
             rules, outputs_before[1], cotangents[NODES], *layer
         )
         collect(visited)
@@ -106,7 +106,7 @@ def back(
             dx, visited = back_relu_conv_norm(rules, x, inputs[k], *layer)
             collect(visited)
             cotangent_before.append(dx)
-        previous, last = cotangent_before[0], cotangent_before[1] + halved
+        previous, last = cotangent_before[0], cotangent_before[1] + dx_downsampled
     images = jnp.concatenate([each.images for each in residuals])
     g = entering[..., : STEM * rules.shape.channels]
     g, visited = back_conv_norm(rules, images, g, params["stem"], stored["stem"], visitor)
@@ -256,7 +256,7 @@ def pull_reduction(
 
     cell = f"reduction_{stage}"
     places, sources = reduction_places(rules.code)
-    middles = [each.halves[stage - 1] for each in residuals]
+    middles = [each.reduction_middles[stage - 1] for each in residuals]
     layers = params[cell]["edges"], stored[cell]["edges"]
     edges = places, sources, np.array(TARGETS, np.int32), middles, *layers
     shape = (INPUTS, cotangents.shape[1], *inputs[0].shape[2:])

@@ -33,7 +33,7 @@ FIELD = {SKIP: 0, AVG_POOL: 1, MAX_POOL: 2, SEP_3: 4, SEP_5: 8, DIL_3: 4, DIL_5:
 its pixels alike."""
 
 
-class Part(NamedTuple):
+class ConvGroup(NamedTuple):
     """Convolutions that are normalised together.
 
     Attributes:
@@ -49,33 +49,33 @@ class Part(NamedTuple):
     normalised: int
 
 
-def _operation(operation: int, halves: bool, halvings: int, channels: int) -> Iterator[Part]:
+def _operation(operation: int, strided: bool, halvings: int, channels: int) -> Iterator[ConvGroup]:
     """The convolutions of an edge, between nodes of so many channels."""
-    if operation == SKIP and halves:
+    if operation == SKIP and strided:
         # Two 1×1 convolutions with half of the channels each, one of them a pixel further.
-        yield Part(halvings, 2, channels**2, channels)
+        yield ConvGroup(halvings, 2, channels**2, channels)
     size = (SEPARABLE | DILATED).get(operation)
     if size is not None:
-        part = Part(halvings, 2, channels * size**2 + channels**2, channels)
-        yield from (part,) * (2 if operation in SEPARABLE else 1)
+        group = ConvGroup(halvings, 2, channels * size**2 + channels**2, channels)
+        yield from (group,) * (2 if operation in SEPARABLE else 1)
 
 
-def _parts(genotype: Genotype, channels: int, layers: int) -> Iterator[Part]:
+def _conv_groups(genotype: Genotype, channels: int, layers: int) -> Iterator[ConvGroup]:
     """All convolutions of the network, and at last its linear layer."""
     before = last = STEM * channels
-    halvings, halved = 0, False
-    yield Part(0, 1, 9 * IMAGE_CHANNELS * last, last)
+    halvings, downsampled = 0, False
+    yield ConvGroup(0, 1, 9 * IMAGE_CHANNELS * last, last)
     for cell in range(layers):
         reduces = cell in (layers // 3, 2 * layers // 3)
         # The older input has the size of the other, halved by two convolutions where they differ.
         width = channels << (halvings + reduces)
-        yield Part(halvings, 1 + halved, before * width, width)
-        yield Part(halvings, 1, last * width, width)
+        yield ConvGroup(halvings, 1 + downsampled, before * width, width)
+        yield ConvGroup(halvings, 1, last * width, width)
         halvings += reduces
         for operation, source in genotype.reduce if reduces else genotype.normal:
             yield from _operation(operation, reduces and source < NODES.start, halvings, width)
-        before, last, halved = last, len(NODES) * width, reduces
-    yield Part(halvings, 1, last, 0)
+        before, last, downsampled = last, len(NODES) * width, reduces
+    yield ConvGroup(halvings, 1, last, 0)
 
 
 def params(genotype: Genotype, channels: int = 16, layers: int = 8, num_classes: int = 10) -> int:
@@ -91,9 +91,9 @@ def params(genotype: Genotype, channels: int = 16, layers: int = 8, num_classes:
         >>> params(Genotype.parse("DARTS"), channels=36, layers=20)
         3349342
     """
-    *parts, linear = _parts(genotype, channels, layers)
+    *groups, linear = _conv_groups(genotype, channels, layers)
     head = (linear.weights + 1) * num_classes
-    return sum(part.weights + 2 * part.normalised for part in parts) + head
+    return sum(each.weights + 2 * each.normalised for each in groups) + head
 
 
 def flops(
@@ -109,11 +109,11 @@ def flops(
         genotype, channels, layers, num_classes: as for `params`.
         image_side: height and width of the image in pixels, multiples of 4.
     """
-    *parts, linear = _parts(genotype, channels, layers)
+    *groups, linear = _conv_groups(genotype, channels, layers)
     height, width = image_side
     pixels = [(height >> halvings) * (width >> halvings) for halvings in range(3)]
     return (
-        sum(pixels[part.halvings] * part.weights for part in parts) + linear.weights * num_classes
+        sum(pixels[each.halvings] * each.weights for each in groups) + linear.weights * num_classes
     )
 
 
@@ -141,7 +141,7 @@ def structure(genotype: Genotype, layers: int = 8) -> dict[str, float]:
             depths[target] = max(depths[target], depths[source] + 1)
             fields[target] = max(fields[target], fields[source] + FIELD[operation])
     return {
-        "layers": sum(part.layers for part in _parts(genotype, 1, layers)),
+        "layers": sum(each.layers for each in _conv_groups(genotype, 1, layers)),
         "n_sep": sum(operation in SEPARABLE for operation in operations),
         "n_dil": sum(operation in DILATED for operation in operations),
         "n_pool": sum(operation in POOLS for operation in operations),

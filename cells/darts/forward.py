@@ -1,9 +1,13 @@
 """DARTS' forward pass, which also returns what the backward pass needs.
 
-A stage is one array of nodes of a width. Its first four are the stage's input: the nodes of the
-reduction cell, or the stem, filled up with zeros. Then each normal cell has its two inputs and its
-four nodes. Cell t is the six from place 6t + 4 on; its second input comes from the four nodes from
-place 6t on, its first from the four from place 6(t − 1) on.
+A stage is one array of nodes of a width, along its first axis
+
+    n₀ n₁ n₂ n₃ | s₀ s₁ n₀ n₁ n₂ n₃ | s₀ s₁ n₀ n₁ n₂ n₃ | …
+      input           cell 0               cell 1
+
+The stage's input is the reduction cell's nodes, or the stem, filled up with zeros. Cell t begins at
+place 6t + 4: its input s₁ is made of the four nodes of the cell before it, from place 6t on, and s₀
+of those of the one before that, from place 6(t − 1) on.
 """
 
 from dataclasses import dataclass
@@ -47,7 +51,7 @@ class Residuals(NamedTuple):
         middles: of each stage, where a separable convolution is between its two rounds,
             (cell, edge, m, h, w, c).
         inputs: of each reduction cell, its two inputs, (2, m, 2h, 2w, c).
-        halves: of each reduction cell, the same as `middles`, (edge, m, h, w, c).
+        reduction_middles: of each reduction cell, the same as `middles`, (edge, m, h, w, c).
         features: the means over the pixels that the linear layer reads, (m, d).
     """
 
@@ -55,7 +59,7 @@ class Residuals(NamedTuple):
     stages: list[Places]
     middles: list[Float[Array, "t e m h w c"]]
     inputs: list[Places]
-    halves: list[Places]
+    reduction_middles: list[Places]
     features: Float[Array, "m d"]
 
 
@@ -105,7 +109,7 @@ def padded_stem(x: Images, channels: int) -> Outputs:
 def run_stage(
     rules: CellRules,
     entering: Places,
-    halved: Images | None,
+    downsampled: Images | None,
     weights: Weights,
     stored: Weights,
 ) -> tuple[Float[Array, "p m h w c"], Any, Weights]:
@@ -114,14 +118,14 @@ def run_stage(
     Args:
         rules: of the network.
         entering: the first four nodes.
-        halved: the first cell's first input, where a reduction cell precedes.
+        downsampled: the first cell's first input, where a reduction cell precedes.
         weights, stored: of the stage.
     """
     cells = len(weights["input_1"]["scale"])
     nodes = jnp.zeros((NODES + STEP * cells, *entering.shape[1:]), entering.dtype)
     nodes = nodes.at[:NODES].set(entering)
-    nodes = nodes if halved is None else nodes.at[NODES].set(halved)
-    skip = halved is not None
+    nodes = nodes if downsampled is None else nodes.at[NODES].set(downsampled)
+    skip = downsampled is not None
     branches = [operation(rules, index, 1) for index in range(len(OPERATIONS))]
 
     def edge(carry: Array, given: Any, first: Array) -> tuple[Array, Any]:
@@ -233,25 +237,25 @@ def run(
     normalised, new = (images - mean) / std, {}
     stem, new["stem"], _ = rules.conv_norm(normalised, params["stem"], stored["stem"])
     last = padded_stem(stem, rules.shape.channels)
-    stages, middles, inputs, halves = [], [], [], []
+    stages, middles, inputs, reduction_middles = [], [], [], []
     previous = last
     for stage in range(3):
-        entering, halved, name = split(last), None, f"stage_{stage}"
+        entering, downsampled, name = split(last), None, f"stage_{stage}"
         of_stage, of_norms = params[name], stored[name]
         if stage:
             cell = f"reduction_{stage}"
             of_cell = params[cell], stored[cell]
-            big, entering, half, new[cell] = run_reduction(rules, (previous, last), *of_cell)
+            big, entering, middle, new[cell] = run_reduction(rules, (previous, last), *of_cell)
             inputs.append(big)
-            halves.append(half)
+            reduction_middles.append(middle)
             layer = of_stage["halving"], of_norms["halving"]
-            halved, halving = factorized_reduce(rules, last, *layer)
-        nodes, middle, new[name] = run_stage(rules, entering, halved, of_stage, of_norms)
+            downsampled, statistics = factorized_reduce(rules, last, *layer)
+        nodes, middle, new[name] = run_stage(rules, entering, downsampled, of_stage, of_norms)
         if stage:
-            new[name]["halving"] = halving
+            new[name]["halving"] = statistics
         stages.append(nodes)
         middles.append(middle)
         previous, last = (merged(nodes, len(nodes) - k * STEP - NODES) for k in (1, 0))
     features = jnp.mean(last, (1, 2))
-    kept = Residuals(normalised, stages, middles, inputs, halves, features)
-    return rules.dense(features, params["head"]), kept, new
+    residuals = Residuals(normalised, stages, middles, inputs, reduction_middles, features)
+    return rules.dense(features, params["head"]), residuals, new

@@ -194,9 +194,9 @@ class Genotype:
         def changed(edges: tuple[Edge, ...]) -> Iterator[tuple[Edge, ...]]:
             for i, (operation, source) in enumerate(edges):
                 # A node's edges are at 2k and 2k + 1.
-                taken = {source, edges[i ^ 1][1]}
+                used = {source, edges[i ^ 1][1]}
                 others = [(other, source) for other in CHOICES if other != operation]
-                others += [(operation, other) for other in range(TARGETS[i]) if other not in taken]
+                others += [(operation, other) for other in range(TARGETS[i]) if other not in used]
                 yield from ((*edges[:i], other, *edges[i + 1 :]) for other in others)
 
         normal, reduce = self.cells

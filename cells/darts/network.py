@@ -41,7 +41,7 @@ INPUTS, NODES = 2, 4
 EDGES = len(TARGETS)
 SIZES = SEPARABLE | DILATED
 """Sides of the operations' depthwise kernels."""
-HALVES = ("first", "second")
+PAIR = ("first", "second")
 """The two rounds of a separable convolution, and the two convolutions of a factorised reduction."""
 DTYPE = jnp.float32
 
@@ -76,7 +76,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Half:
+class Round:
     """ReLU, depthwise convolution, pointwise convolution and normalisation."""
 
     size: int
@@ -110,10 +110,12 @@ class Half:
         return back_relu(dx, x), visited
 
 
-def halves_of(operation: int, stride: int) -> list[Half]:
+def rounds_of(operation: int, stride: int) -> list[Round]:
     """The rounds of a separable or dilated convolution."""
     size = SIZES[operation]
-    return [Half(size, stride), Half(size)] if operation in SEPARABLE else [Half(size, stride, 2)]
+    if operation in SEPARABLE:
+        return [Round(size, stride), Round(size)]
+    return [Round(size, stride, dilation=2)]
 
 
 def _of_half(leaves: Any, k: int, width: int) -> Any:
@@ -154,7 +156,7 @@ def _factorized(weights: Weights, stored: Any) -> list[tuple[Any, dict[str, Arra
     norm = {name: weights[name] for name in ("scale", "shift")}
     return [
         (_of_half(stored, k, width), weights[name] | _of_half(norm, k, width))
-        for k, name in enumerate(HALVES)
+        for k, name in enumerate(PAIR)
     ]
 
 
@@ -174,9 +176,9 @@ def operation(rules: Rules, index: int, stride: int) -> Operation:
         if index in SIZES:
             y = x
             of_edge = weights[OPERATIONS[index]]
-            for name, half in zip(HALVES, halves_of(index, stride), strict=False):
+            for name, each in zip(PAIR, rounds_of(index, stride), strict=False):
                 middle = y if name == "second" else middle
-                y, new[name] = half.forward(rules, y, of_edge[name], stored[name])
+                y, new[name] = each.forward(rules, y, of_edge[name], stored[name])
         elif index == SKIP and stride == 1:
             y = x
         elif index == SKIP:
@@ -198,11 +200,11 @@ def back_operation(rules: Rules, index: int, stride: int, visitor: Visitor) -> C
     def pull(x: Images, middle: Outputs, g: Outputs, weights: Weights, stored: Any) -> Any:
         visited: Visited = []
         if index in SIZES:
-            of_edge, rounds = weights[OPERATIONS[index]], halves_of(index, stride)
-            for name, half in reversed([*zip(HALVES, rounds, strict=False)]):
+            of_edge, rounds = weights[OPERATIONS[index]], rounds_of(index, stride)
+            for name, each in reversed([*zip(PAIR, rounds, strict=False)]):
                 given = middle if name == "second" else x
                 layer = of_edge[name], stored[name], visitor
-                g, more = half.back(rules, given, g, *layer)
+                g, more = each.back(rules, given, g, *layer)
                 visited += more
             return g, visited
         if index == SKIP and stride == 1:
@@ -263,16 +265,16 @@ def draw(shape: Shape, init_name: str, key: PRNGKeyArray) -> tuple[dict, dict]:
                     }
                     | untrained_norm(*count, width),
                 }
-                for k, name in enumerate(HALVES[: len(halves_of(index, 1))])
+                for k, name in enumerate(PAIR[: len(rounds_of(index, 1))])
             }
         if reduction:
             weights[OPERATIONS[SKIP]] = factorized((place, SKIP), count, width, width)
-        return weights, {name: unmeasured(*count, width) for name in HALVES}
+        return weights, {name: unmeasured(*count, width) for name in PAIR}
 
     def factorized(place: tuple, count: tuple[int, ...], before: int, width: int) -> dict:
         return untrained_norm(*count, width) | {
             name: {"kernel": drawn((*place, k), count, (1, 1, before, width // 2))}
-            for k, name in enumerate(HALVES)
+            for k, name in enumerate(PAIR)
         }
 
     def preprocess(place: tuple, count: int, before: int, width: int, stems: int) -> dict:

@@ -22,17 +22,17 @@ class Passes(CellPasses[Residuals]):
     back = staticmethod(back)
     pull_blocks = staticmethod(pull_blocks)
 
-    def pooled(self, rules: Any, params: Weights, statistics: Any, kept: Residuals) -> Outputs:
+    def pooled(self, rules: Any, params: Weights, statistics: Any, residuals: Residuals) -> Outputs:
         """Outputs of the last cell."""
-        return merged(kept.stages[-1], len(kept.stages[-1]) - NODES)
+        return merged(residuals.stages[-1], len(residuals.stages[-1]) - NODES)
 
-    def activations(self, params: Weights, kept: Residuals) -> Activations:
+    def activations(self, params: Weights, residuals: Residuals) -> Activations:
         """Inputs of all ReLUs, and outputs of the stem and of the cells."""
         code = self._rules.code
         reads = jnp.zeros(len(OPERATIONS), jnp.int32).at[np.array([*SIZES])].set(1)
         twice = jnp.zeros(len(OPERATIONS), jnp.int32).at[np.array([*SEPARABLE])].set(1)
         rectified, features = [], []
-        for stage, nodes in enumerate(kept.stages):
+        for stage, nodes in enumerate(residuals.stages):
             cells = (len(nodes) - NODES) // STEP
             counts = _read_by(code["normal"], reads)
             # Groups of four nodes: a stage's input, and the outputs of its cells.
@@ -45,15 +45,16 @@ class Passes(CellPasses[Residuals]):
                 strided = reads.at[SKIP].set(1)
                 of_inputs = _read_by(code["reduce"], strided)[:INPUTS]
                 entering += _read_by(code["reduce"], reads)[INPUTS:]
-                rectified.append((of_inputs, kept.inputs[stage - 1]))
-                rectified.append((twice[code["reduce"][:, 0]], kept.halves[stage - 1]))
+                rectified.append((of_inputs, residuals.inputs[stage - 1]))
+                middles = residuals.reduction_middles[stage - 1]
+                rectified.append((twice[code["reduce"][:, 0]], middles))
             entering += int(groups[0])
             if not stage:
                 entering = entering.at[STEM:].set(0)
             others = jnp.tile(counts, cells).reshape(cells, STEP)
             others = others.at[:, INPUTS:].add(groups[1:, None].astype(np.int32))
             rectified.append((jnp.concatenate([entering, others.ravel()]), nodes))
-            middles = kept.middles[stage]
+            middles = residuals.middles[stage]
             of_edges = jnp.tile(twice[code["normal"][:, 0]], cells)
             rectified.append((of_edges, middles.reshape(-1, *middles.shape[2:])))
             outputs = [merged(nodes, t * STEP) for t in range(int(stage == 0), cells + 1)]

@@ -21,12 +21,12 @@ class Passes(CellPasses[Residuals]):
     back = staticmethod(back)
     pull_blocks = staticmethod(pull_blocks)
 
-    def pooled(self, rules: Any, params: Weights, statistics: Any, kept: Residuals) -> Outputs:
+    def pooled(self, rules: Any, params: Weights, statistics: Any, residuals: Residuals) -> Outputs:
         """Outputs of the last ReLUs."""
         norm = rules.norm(params["head"], statistics["head"])
-        return jax.nn.relu(norm(kept.nodes[-1][-1]))
+        return jax.nn.relu(norm(residuals.nodes[-1][-1]))
 
-    def activations(self, params: Weights, kept: Residuals) -> Activations:
+    def activations(self, params: Weights, residuals: Residuals) -> Activations:
         """Inputs of all ReLUs, and outputs of the stem, the cells and the reduction blocks."""
         is_convolution = jnp.zeros(len(OPERATIONS), jnp.int32).at[np.array([*KERNEL_SIZES])].set(1)
         of_cell = (
@@ -34,12 +34,12 @@ class Passes(CellPasses[Residuals]):
         )
         counts = jnp.tile(of_cell[:NODES], self._rules.cells_per_stage)
         rectified = []
-        for stage, nodes in enumerate(kept.nodes):
+        for stage, nodes in enumerate(residuals.nodes):
             # A stage's last node is the input of a reduction block, or of the head's normalisation.
             after = jnp.full(1, int(stage < 2), jnp.int32)
             rectified.append((jnp.concatenate([counts, after]), nodes))
         once, head = jnp.ones(1, jnp.int32), params["head"]
         norm = self._rules.norm(head, self.statistics["head"])
-        rectified += [(once, middle[None]) for middle in kept.middles]
-        rectified.append((once, norm(kept.nodes[-1][-1])[None]))
-        return Activations(rectified, [nodes[::NODES] for nodes in kept.nodes])
+        rectified += [(once, middle[None]) for middle in residuals.middles]
+        rectified.append((once, norm(residuals.nodes[-1][-1])[None]))
+        return Activations(rectified, [nodes[::NODES] for nodes in residuals.nodes])

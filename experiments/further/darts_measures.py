@@ -25,7 +25,7 @@ from experiments.plotting import annotate, panels, points, score_label
 from ntkscore.analysis.correlation import draws, percentile_interval
 from ntkscore.analysis.paired import left_by
 from ntkscore.errors import InputError
-from ntkscore.measures.declaration import direction_of
+from ntkscore.measures.registry import direction_of
 
 SPACE = Darts()
 _ONE = SPACE.parse("DARTS")

@@ -39,7 +39,7 @@ from experiments.recordings import PROXIES
 from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
 from ntkscore.analysis.prediction import Predictor
 from ntkscore.analysis.score_names import DEFAULT
-from ntkscore.measures.declaration import MEASURES
+from ntkscore.measures.registry import MEASURES
 
 CLEAN = "trained-without-attacks"
 """The clean accuracies of other networks, on CIFAR-10."""

@@ -22,7 +22,7 @@ from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import difference, partial_spearman
 from ntkscore.analysis.score_names import COSTS, DEFAULT
 from ntkscore.kernels.joint import JOINT
-from ntkscore.measures.declaration import direction_of
+from ntkscore.measures.registry import direction_of
 from ntkscore.space import Space
 
 RECORDINGS = ("space", *PROXIES)

@@ -22,7 +22,7 @@ from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import duration, progress_display
 from ntkscore.errors import check_choice
-from ntkscore.memory import free_memory
+from ntkscore.memory import usable_memory
 from ntkscore.paths import data_home
 from ntkscore.results.atomic import publish
 from ntkscore.results.result_set import provenance
@@ -192,7 +192,7 @@ def scores(folder: Path, data: Path) -> Iterator[str]:
 def sections(folder: Path, data: Path) -> Iterator[str]:
     """The report: device, versions, arithmetic, speed, memory and agreement, in Markdown."""
     first, *_ = found = jax.devices()
-    session, free = provenance(), free_memory(first)
+    session, free = provenance(), usable_memory(first)
     versions = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
     yield f"# {len(found)} × {first.device_kind}"
     yield (

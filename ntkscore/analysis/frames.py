@@ -7,8 +7,8 @@ import pandas as pd
 
 from ntkscore.analysis.score_names import ScoreName, ScoreSum, cost_names, default_sum
 from ntkscore.errors import InputError
-from ntkscore.measures.declaration import NOT_GIVEN
-from ntkscore.measures.forward import LOSS
+from ntkscore.measures.forward_pass import LOSS
+from ntkscore.measures.registry import NOT_GIVEN
 from ntkscore.space import Space
 from ntkscore.text import format_rho
 

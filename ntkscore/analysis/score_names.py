@@ -11,7 +11,7 @@ from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.measures import MEASURES
-from ntkscore.measures.declaration import PLACES, direction_of, measures_at
+from ntkscore.measures.registry import PLACES, direction_of, measures_at
 from ntkscore.space import COSTS, Architecture, Space
 
 if TYPE_CHECKING:

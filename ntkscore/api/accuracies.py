@@ -16,7 +16,7 @@ from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import dataset_name
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
-from ntkscore.measures.declaration import direction_of
+from ntkscore.measures.registry import direction_of
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import default_space
 

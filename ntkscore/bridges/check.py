@@ -22,7 +22,7 @@ from ntkscore.bridges.prepared import first_line, widened
 from ntkscore.bridges.refusals import by_chance, refusal
 from ntkscore.errors import InputError
 from ntkscore.kernels.plain import QUICKLY
-from ntkscore.trace.program import Program, read
+from ntkscore.trace.program import Program, value_of
 
 LOGITS, POINTS, PARAMETER = "the logits", "the gradient in the points", "the gradient of "
 TOLERANCES = {64: 1e-6, 32: 1e-4, 16: 3e-2}
@@ -151,10 +151,10 @@ def _in_torch(module: Any, points: Any, rng: Any) -> tuple[dict[str, np.ndarray]
     if not torch.equal(state, torch.get_rng_state()):
         raise by_chance("")
     weights = torch.randn(logits.shape, generator=rng, dtype=torch.float64).to(logits.dtype)
-    read, of = (weights * logits).sum(), list(inputs.values())
+    reading, of = (weights * logits).sum(), list(inputs.values())
     gradients = (
-        torch.autograd.grad(read, of, materialize_grads=True)
-        if read.requires_grad
+        torch.autograd.grad(reading, of, materialize_grads=True)
+        if reading.requires_grad
         else map(torch.zeros_like, of)
     )
     tensors = {LOGITS: logits.detach(), **dict(zip(inputs, gradients, strict=True))}
@@ -187,7 +187,7 @@ def of_each_point(apply: Callable[..., Array], params: Any, points: Any) -> Arra
     """Logits of each point by itself, as the kernel computes them (`ntkscore.trace`)."""
     program = Program(apply, params, jax.ShapeDtypeStruct(points.shape[1:], points.dtype))
     derived = program.derive(jax.tree.leaves(params))
-    return jax.vmap(lambda point: read(program.run(derived, point), program.logits))(points)
+    return jax.vmap(lambda point: value_of(program.run(derived, point), program.logits))(points)
 
 
 def _in_jax(

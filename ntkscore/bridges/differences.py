@@ -22,7 +22,7 @@ class _Comparing(Environment):
     comparing = False
 
     def dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = self.taken((args, kwargs or {}))
+        args, kwargs = self.with_leaves((args, kwargs or {}))
         leaves, tree = pytree.tree_flatten((args, kwargs))
         at = [i for i, leaf in enumerate(leaves) if is_ours(leaf)]
         if self.comparing or not at:

@@ -76,7 +76,7 @@ class JaxTensor(Tensor):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         before = self._elem
-        super().__setitem__(*self._env.taken((key, value), mixed=True))
+        super().__setitem__(*self._env.with_leaves((key, value), mixed=True))
         if not torch.is_grad_enabled():
             self._elem = _unseen(before, self._elem)
 
@@ -144,9 +144,9 @@ class Environment(torchax.tensor.Environment):
             warnings.filterwarnings("ignore", "Explicitly requested dtype u?int64")
             given = self.j2t_iso(jax.tree.map(jnp.asarray, (states, points)))
             out = torch.func.functional_call(module, *given)
-            return self.t2j_iso(self.taken(out, mixed=True))
+            return self.t2j_iso(self.with_leaves(out, mixed=True))
 
-    def taken(self, tree: Any, mixed: bool = False) -> Any:
+    def with_leaves(self, tree: Any, mixed: bool = False) -> Any:
         """The tree with leaves for parameters, and constants for other tensors beside these."""
 
         def constant(tensor: Any) -> Any:
@@ -163,7 +163,7 @@ class Environment(torchax.tensor.Environment):
         return tree
 
     def dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = self.taken((args, kwargs or {}))
+        args, kwargs = self.with_leaves((args, kwargs or {}))
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if is_ours(leaf)]
         if any(isinstance(tensor.jax(), Tracer) for tensor in given):
             return self._dispatched(func, types, args, kwargs)
@@ -211,7 +211,7 @@ class _FunctionMode(XLAFunctionMode):
     """As torchax's, but the leaves are put in first."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = self.env.taken((args, kwargs or {}))
+        args, kwargs = self.env.with_leaves((args, kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ntkscore.config import Config
 from ntkscore.measures import MEASURES
-from ntkscore.measures.declaration import STATUSES, direction_of
+from ntkscore.measures.registry import STATUSES, direction_of
 from ntkscore.space import Architecture, Space
 from ntkscore.text import format_rho
 

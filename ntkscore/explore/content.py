@@ -16,7 +16,7 @@ from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.explore.graphs import Graph
 from ntkscore.kernels.joint import JOINT
-from ntkscore.measures.declaration import NOT_GIVEN, direction_of
+from ntkscore.measures.registry import NOT_GIVEN, direction_of
 from ntkscore.results import ResultSet
 from ntkscore.space import Space
 from ntkscore.spaces import known_space

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from ntkscore.errors import InputError, check_choice
-from ntkscore.grams import in_full_precision, regroup, square, zero_taps
+from ntkscore.grams import in_full_precision, regroup, square, zero_grams
 from ntkscore.kernels.checks import (
     as_it_is_now,
     check_coupling,
@@ -63,10 +63,10 @@ def evaluate(
     """
     name = implementation_for(model, implementation)
     if name == "layerwise":
-        (parts,), logits, input_gradients = layerwise_by_kind(
+        (by_kind,), logits, input_gradients = layerwise_by_kind(
             model, points, labels, (output,), groups, forward
         )
-        return Evaluation(total(parts, parameters), logits, input_gradients)
+        return Evaluation(total(by_kind, parameters), logits, input_gradients)
     logits, kernel = BY_COTANGENT[name](model, points, parameters)
     cotangents = READOUTS[output](logits, labels)
     # One after the other: memory holds the gradients of one.
@@ -203,12 +203,12 @@ def _in_blocks(
     seed: int,
 ) -> Float[Array, "m m"]:
     """The kernel of points that go forward and back some at a time."""
-    read, kinds, params = READOUTS[output], PARAMETER_SETS[parameters], model.params
+    readout, kinds, params = READOUTS[output], PARAMETER_SETS[parameters], model.params
     of_point = passes.traced.logits
     logits = jax.ShapeDtypeStruct((len(points), *of_point.shape), of_point.dtype)
     gram = jnp.zeros((len(points), len(points)), logits.dtype)
-    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
-    for k in range(len(jax.eval_shape(read, logits, labels))):
+    start = zero_grams(PARAMETER_SETS["all"], points, 1)
+    for k in range(len(jax.eval_shape(readout, logits, labels))):
         first = k == 0
 
         def cotangent(f: Logits, y: Labels, k: int = k) -> Logits:
@@ -216,11 +216,11 @@ def _in_blocks(
             if first:
                 check_coupling(model, f, points)
             first = False
-            return read(f, y)[k]
+            return readout(f, y)[k]
 
         blocks = passes.forward_and_back(params, points, cotangent, labels)
         if projections is None:
-            gram += total(passes.kernel(blocks, taps), parameters)[0]
+            gram += total(passes.kernel(blocks, start), parameters)[0]
         else:
             key = jax.random.fold_in(jax.random.key(seed), k)
             rows = passes.projected(blocks, kinds, projections, key)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
-from ntkscore.grams import PRECISION, Gram, Taps, zero_taps
+from ntkscore.grams import PRECISION, Gram, GramByKind, zero_grams
 from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
     Attributes:
         gram: (R, S, S) kernels, S = M for one group.
         logits: (M, O).
-        input_gradients: of the reading, where a single backward pass computed them; or None.
+        input_gradients: of the reading, (M, …), where a single backward pass has them; or None.
     """
 
     gram: Gram
@@ -54,7 +54,7 @@ class Forward(NamedTuple):
 
     passes: Passes
     logits: Sequence[Float[Array, "n o"]]
-    kept: Sequence[Any]
+    residuals: Sequence[Any]
 
 
 def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array) -> PyTree:
@@ -74,8 +74,8 @@ def layerwise_by_kind(
     outputs: Sequence[str],
     groups: int = 1,
     forward: Forward | None = None,
-) -> tuple[list[Taps], Logits, Points | None]:
-    """For each output, the kernel's parts by kind of parameter; the logits; the input gradients.
+) -> tuple[list[GramByKind], Logits, Points | None]:
+    """For each output, the Gram matrices by kind of parameter; the logits; the input gradients.
 
     The input gradients are those of a single reading, else None.
 
@@ -86,24 +86,24 @@ def layerwise_by_kind(
     """
     if forward is None:
         passes = passes_of(model, points)
-        first, kept = passes.forward(model.params, points)
-        forward = Forward(passes, [first], [kept])
+        first, residuals = passes.forward(model.params, points)
+        forward = Forward(passes, [first], [residuals])
     logits = jnp.concatenate(forward.logits)
-    taps = zero_taps(PARAMETER_SETS["all"], points, groups)
+    start = zero_grams(PARAMETER_SETS["all"], points, groups)
 
-    def pullback(cotangent: Logits) -> tuple[Points, Taps]:
-        return forward.passes.parts(model.params, forward.kept, cotangent, taps)
+    def pullback(cotangent: Logits) -> tuple[Points, GramByKind]:
+        return forward.passes.gram_by_kind(model.params, forward.residuals, cotangent, start)
 
     cotangents = [READOUTS[output](logits, labels) for output in outputs]
     together = jnp.concatenate(cotangents)
     if len(together) == 1:
-        input_gradients, parts = pullback(together[0])
-        return [parts], logits, input_gradients
+        input_gradients, by_kind = pullback(together[0])
+        return [by_kind], logits, input_gradients
     # One after the other: vmapped, the passes would hold every class's gradients at once.
-    parts = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
+    by_kind = one_by_one(forward.passes, lambda s: pullback(s)[1], together)
     ends = list(itertools.accumulate(map(len, cotangents), initial=0))
     grams = [
-        jax.tree.map(lambda part, a=a, b=b: jnp.sum(part[a:b], 0), parts)
+        jax.tree.map(lambda gram, a=a, b=b: jnp.sum(gram[a:b], 0), by_kind)
         for a, b in itertools.pairwise(ends)
     ]
     return grams, logits, None

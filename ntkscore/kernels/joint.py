@@ -112,16 +112,16 @@ class Stack(NamedTuple):
     """The kernels of one network for R radii, and what its other measures are read off.
 
     Attributes:
-        gram: for each radius, 3N×3N over (X, X_ρ, X_2ρ).
-        slopes: likewise, the correlation over the pixels of the points' gradients of the logit
-            sum; zero where a gradient is the same for all pixels.
-        taken: for each radius, by kernel or `network` and by quantity, the arrays of
-            `ntkscore.measures`; those that the network can give.
+        gram: (R, 3N, 3N), for each radius the Gram matrix of (X, X_ρ, X_2ρ).
+        slopes: (R, 3N, 3N), Pearson's correlation over the pixels between the points' gradients of
+            the logit sum; zero where a gradient is the same for all pixels.
+        quantities: arrays of `ntkscore.measures`, by the kernel at whose points they are, or
+            `network`, and by the quantity's name; the first axis is that of the radii.
     """
 
     gram: Float[Array | np.ndarray, "r m m"]
     slopes: Float[Array | np.ndarray, "r m m"]
-    taken: Mapping[str, Mapping[str, Any]]
+    quantities: Mapping[str, Mapping[str, Any]]
 
     def kernel(self, name: str, beta: float = 0.5, radius: int = 0) -> Float[np.ndarray, "n n"]:
         """One kernel, by its name.

@@ -116,19 +116,19 @@ def traced_kernels(
 
     @jax.jit
     def factors_of(params: PyTree, points: Points) -> Any:
-        logits, kept = passes.forward(params, points)
+        logits, residuals = passes.forward(params, points)
         cotangents = READOUTS[output](logits, labels)
-        return [passes.factors(params, kept, each)[1] for each in cotangents]
+        return [passes.factors(params, residuals, each)[1] for each in cotangents]
 
     found: dict[int, Any] = {}
     for factors in factors_of(model.params, points):
-        for each, (values, cotangents) in zip(passes.contributions, factors, strict=True):
-            if each.part is None:
+        for each, (values, cotangents) in zip(passes.weight_uses, factors, strict=True):
+            if each.leaf_slice is None:
                 grams: Mapping[int, Any] = dict(zip(each.leaves, map(_square, values), strict=True))
             else:
                 sets = [[(values, cotangents)]]
                 own = gram_of(each.products, (len(points),), 1, sets)[0]
-                grams = {each.part.leaf: each.part.factor**2 * np.asarray(own)}
+                grams = {each.leaf_slice.leaf: each.leaf_slice.factor**2 * np.asarray(own)}
             for leaf, one in grams.items():
                 found[leaf] = found.get(leaf, 0) + one
     return found

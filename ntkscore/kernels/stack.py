@@ -27,8 +27,8 @@ from ntkscore.kernels.checks import (
 from ntkscore.kernels.gram import check_kernel_choices, evaluate
 from ntkscore.kernels.implementations import Forward, implementation_for, one_by_one
 from ntkscore.kernels.joint import BLOCKS, POINTS, Stack
-from ntkscore.measures.declaration import NETWORK, quantities
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Logits, Model
 from ntkscore.trace.blocks import BlockPasses, have_values
@@ -36,7 +36,7 @@ from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
 Labels = Int[Array, " n"]
-Taken = dict[str, dict[str, Any]]
+Quantities = dict[str, dict[str, Any]]
 CLEAN = POINTS[0]
 
 
@@ -105,8 +105,8 @@ def stack(
         rhos: the radii, or one, on the pixel scale, as `attacks.Attack` takes them.
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.
-        noise: key of the measures with passes of their own; they are left out without it, and
-            where a point's logits depend on others.
+        noise: random key for GradNorm, Zen and the other measures with passes of their own. If it
+            is left out, or the model is `coupled`, they are not computed.
         memory, check: as for `ntkscore.ntk`. Measures of layers and blocks hold all points at once.
 
     Returns:
@@ -146,7 +146,7 @@ def stack(
     if isinstance(passes, BlockPasses):
         check_coupling(model, clean.logits, images)
 
-    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Taken]:
+    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Quantities]:
         """X_ρ and X_2ρ with their logits and residuals; and the quantities of other measures."""
         # Every radius has the same key, so that random starts differ by their scale alone.
         keys = (None, None) if key is None else jax.random.split(key, 2)
@@ -155,7 +155,9 @@ def stack(
             chain.append(at(attack(rho)(RaisedLoss(at, chain[-1]), chain[-1].points, each)))
         where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
         del where[CLEAN]
-        return [(each.points, each.logits, each.kept) for each in chain[1:]], _taken(where)
+        return [(each.points, each.logits, each.residuals) for each in chain[1:]], _quantities_at(
+            where
+        )
 
     # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
     radii = len(rhos)
@@ -163,25 +165,25 @@ def stack(
         # A batch of one radius would batch the network's branches too, and compute all of them.
         results = [attacked(rho) for rho in rhos]
         pairs = [pair for passed, _ in results for pair in passed]
-        taken = jax.tree.map(lambda *a: jnp.stack(a), *(own for _, own in results))
+        values = jax.tree.map(lambda *a: jnp.stack(a), *(own for _, own in results))
     else:
-        together, taken = jax.vmap(attacked)(rhos)
+        together, values = jax.vmap(attacked)(rhos)
         pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
-    once = _taken({CLEAN: [clean], NETWORK: [clean]})
-    taken |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
-    sets = [(clean.points, clean.logits, clean.kept), *pairs]
-    points, tiled = jnp.concatenate([s[0] for s in sets]), jnp.tile(labels, len(sets))
+    once = _quantities_at({CLEAN: [clean], NETWORK: [clean]})
+    values |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
+    sets = [(clean.points, clean.logits, clean.residuals), *pairs]
+    points, logits, residuals = zip(*sets, strict=True)
     if model.coupled:
         model = _set_by_set(model, len(images))
     gram, _, input_gradients = evaluate(
         model,
-        points,
-        tiled,
+        jnp.concatenate(points),
+        jnp.tile(labels, len(sets)),
         output,
         parameters,
         implementation,
         groups=radii,
-        forward=Forward(passes, [logits for _, logits, _ in sets], [kept for *_, kept in sets]),
+        forward=Forward(passes, logits, residuals),
     )
     n, name = len(images), implementation_for(model, implementation)
     if isinstance(passes, BlockPasses) and name == "layerwise":
@@ -191,8 +193,8 @@ def stack(
             return stack(model._replace(coupled=True), images, labels, *rest)
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
         back = partial(passes.gradient, model.params)
-        input_gradients = jnp.concatenate([back(kept, jnp.ones_like(f)) for _, f, kept in sets])
-    return Stack(gram, regroup(correlation(input_gradients), radii), taken)
+        input_gradients = jnp.concatenate([*map(back, residuals, map(jnp.ones_like, logits))])
+    return Stack(gram, regroup(correlation(input_gradients), radii), values)
 
 
 def _set_by_set(model: Model, n: int) -> Model:
@@ -205,21 +207,21 @@ def _set_by_set(model: Model, n: int) -> Model:
     return model._replace(apply=apply)
 
 
-def _taken(where: Mapping[str, Sequence[Pass]]) -> Taken:
+def _quantities_at(where: Mapping[str, Sequence[Pass]]) -> Quantities:
     """The quantities of measures at some places, those that the network can give.
 
     Args:
         where: by place the pass there, or those before and after an attack.
     """
-    taken: Taken = {place: {} for place in where}
+    values: Quantities = {place: {} for place in where}
     for quantity in quantities():
         for place in quantity.at:
             at = where.get(place)
             if not at or not quantity.compute or (quantity.own_passes and at[0].noise is None):
                 continue
             if (found := quantity.compute(*at)) is not None:
-                taken[place][quantity.name] = found
-    return taken
+                values[place][quantity.name] = found
+    return values
 
 
 def _checked(

@@ -1,10 +1,10 @@
 """Train-free measures, one file per family: each is declared beside what it is computed from."""
 
 from ntkscore.measures import (
+    activations,
     changes,
     fisher,
-    forward,
-    inside,
+    forward_pass,
     kernel,
     perturbations,
     slopes,
@@ -13,9 +13,9 @@ from ntkscore.measures import (
     weight_gradients,
     zen,
 )
-from ntkscore.measures.declaration import MEASURES
+from ntkscore.measures.registry import MEASURES
 
-WITH_THE_KERNELS = (kernel, slopes, inside, changes, synflow, forward)
+WITH_THE_KERNELS = (kernel, slopes, activations, changes, synflow, forward_pass)
 WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations)
 
 # In the order in which rows and sheets have them.

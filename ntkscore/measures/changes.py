@@ -4,17 +4,17 @@ from jaxtyping import Float
 
 from ntkscore.kernels.joint import ASYMMETRIC
 from ntkscore.lazy import Array, jnp
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Points
 
 
 def flips(before: Pass, after: Pass) -> Float[Array, ""] | None:
     """The share of rectifiers, over all points, in another state than before the attack."""
-    if before.inside is None or after.inside is None:
+    if before.activations is None or after.activations is None:
         return None
     changed, units, dtype = [], [], jnp.zeros(()).dtype
-    pairs = zip(before.inside.rectified, after.inside.rectified, strict=True)
+    pairs = zip(before.activations.rectified, after.activations.rectified, strict=True)
     for (count, x), (_, other) in pairs:
         share = jnp.mean((x > 0) != (other > 0), tuple(range(1, x.ndim)), dtype)
         units.append(jnp.sum(count.astype(dtype)) * x[0].size)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from ntkscore.grams import PRECISION
 from ntkscore.lazy import Array, jax, jnp
-from ntkscore.measures.declaration import ATTACKED_ONCE, Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import ATTACKED_ONCE, Measure, Quantity
 from ntkscore.model import LayerGradient
 
 

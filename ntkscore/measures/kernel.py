@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import ASYMMETRIC, KERNELS, Kernel
-from ntkscore.measures.declaration import (
+from ntkscore.measures.registry import (
     CONSTANT,
     NOT_FINITE,
     NOT_PSD,
@@ -217,7 +217,7 @@ def add_score(
         InputError: if there is such a score already, or the name or direction is none.
 
     Example:
-        >>> from ntkscore.measures.declaration import MEASURES
+        >>> from ntkscore.measures.registry import MEASURES
         >>> add_score("spectral_gap", lambda s: s.values[-1] - s.values[-2], direction=+1,
         ...           formula="λ_1 − λ_2")
         >>> measure(np.diag([1.0, 2.0, 5.0]), np.arange(3))["spectral_gap"].value

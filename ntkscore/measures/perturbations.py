@@ -7,8 +7,8 @@ from jaxtyping import Float
 from attacks import uniform_in_ball
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import Measure, Quantity
 from ntkscore.model import Points
 
 PERTURBATIONS = 1

@@ -6,8 +6,8 @@ from jaxtyping import Float
 from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jnp
-from ntkscore.measures.declaration import Measure, Quantity
 from ntkscore.measures.kernel import Spectrum
+from ntkscore.measures.registry import Measure, Quantity
 
 TINY = 1e-30
 """A gradient whose largest entry is below it counts as zero."""

@@ -3,8 +3,8 @@
 from jaxtyping import Float
 
 from ntkscore.lazy import Array, jax, jnp
-from ntkscore.measures.declaration import NETWORK, Measure, Quantity
-from ntkscore.measures.forward import Pass, with_weights
+from ntkscore.measures.forward_pass import Pass, with_weights
+from ntkscore.measures.registry import NETWORK, Measure, Quantity
 
 SIZES = (1.0, 2.0**-90, 2.0**-100)
 """Sizes of the ones: float32 does not hold every network's flow at the first."""

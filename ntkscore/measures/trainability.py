@@ -8,9 +8,9 @@ from jaxtyping import Float
 from ntkscore.grams import PRECISION
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
-from ntkscore.measures.inside import of_each_block
+from ntkscore.measures.activations import of_each_block
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import Measure, Quantity
 
 
 def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
@@ -32,7 +32,7 @@ def pullback_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
         rows, cotangents = patches.reshape(m * h * w, -1), right.reshape(-1, d)
         return jnp.matmul(rows.T, cotangents, precision=PRECISION) / len(rows)
 
-    pairs = at.passes.pullbacks(at.model.params, at.kept, key)
+    pairs = at.passes.pullbacks(at.model.params, at.residuals, key)
     return [lax.map(lambda pair: product(*pair), pair) for pair in pairs] or None
 
 

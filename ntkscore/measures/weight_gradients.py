@@ -5,8 +5,8 @@ from operator import itemgetter
 from jaxtyping import Float
 
 from ntkscore.lazy import Array, jnp
-from ntkscore.measures.declaration import ATTACKED_ONCE, Measure, Quantity, identity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import ATTACKED_ONCE, Measure, Quantity, identity
 from ntkscore.model import LayerGradient
 
 

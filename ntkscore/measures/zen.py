@@ -3,8 +3,8 @@
 from jaxtyping import Float
 
 from ntkscore.lazy import Array, jax, jnp
-from ntkscore.measures.declaration import NETWORK, Measure, Quantity
-from ntkscore.measures.forward import Pass, with_weights
+from ntkscore.measures.forward_pass import Pass, with_weights
+from ntkscore.measures.registry import NETWORK, Measure, Quantity
 
 NOISE = 0.01
 """Zen's step, in standard deviations of its input."""

@@ -78,7 +78,7 @@ def to_bytes(frame: pd.DataFrame, identity: Sequence[str]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def joined(tables: Mapping[str, pa.Table]) -> pa.Table:
+def one_table(tables: Mapping[str, pa.Table]) -> pa.Table:
     """The parts as one table, with the wider type where an old part has a narrower one."""
     return pa.concat_tables(tables.values(), promote_options="permissive")
 
@@ -90,7 +90,7 @@ def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
         tables: the parts by name, at least one.
         keys: the columns that name a unit, the network first.
     """
-    frame = joined(tables).to_pandas()
+    frame = one_table(tables).to_pandas()
     part = pd.Series(range(len(tables))).repeat([len(table) for table in tables.values()])
     part.index = frame.index
     first = part.groupby([frame[key] for key in keys], dropna=False).transform("min")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ntkscore.errors import InputError
 from ntkscore.paths import place, results_path
 from ntkscore.results.atomic import LOCK, is_temporary, refuse_file
-from ntkscore.results.parquet import joined, merge, read_part, to_bytes, to_table
+from ntkscore.results.parquet import merge, one_table, read_part, to_bytes, to_table
 from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_constants
 from ntkscore.results.store import Bucket, Folder, store_at
 
@@ -203,7 +203,7 @@ class ResultSet:
         """
         if not (tables := self._tables(columns)):
             return set()
-        groups = joined(tables).group_by(list(columns)).aggregate([])
+        groups = one_table(tables).group_by(list(columns)).aggregate([])
         return set(zip(*(groups[name].to_pylist() for name in columns), strict=True))
 
     def read(self) -> pd.DataFrame:

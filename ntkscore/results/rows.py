@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ntkscore.kernels.joint import Stack
-from ntkscore.measures.reading import measurements
+from ntkscore.measures.report import measurements
 
 Rows = list[dict[str, Any]]
 
@@ -37,7 +37,7 @@ def rows_of(
 
     Args:
         network: its identity, seed, ρ, steps and step size.
-        stack, labels, betas, own_passes: as for `ntkscore.measures.reading.measurements`.
+        stack, labels, betas, own_passes: as for `ntkscore.measures.report.measurements`.
     """
     return [
         {

@@ -10,7 +10,7 @@ from typing import Any
 
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax
-from ntkscore.memory import container_limit, free_memory
+from ntkscore.memory import container_limit, usable_memory
 from ntkscore.paths import cache_home
 from ntkscore.platforms import platform
 from ntkscore.program_cache import keep_traced
@@ -197,7 +197,7 @@ def plan(
     check_batch(batch)
     chosen = tuple(jax.local_devices() if devices is None else devices)
     if chosen[0].platform == "cpu":
-        free = free_memory(chosen[0])
+        free = usable_memory(chosen[0])
         if free is not None and bytes_each is not None:
             chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
         group, usual = 1, 1 if len(chosen) == 1 else NETWORKS_PER_CORE

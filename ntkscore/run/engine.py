@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax
-from ntkscore.memory import free_memory
+from ntkscore.memory import usable_memory
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
 from ntkscore.run import devices
@@ -195,7 +195,7 @@ def fitting(
         room: bytes of a device; what it has left if left out.
     """
     device = scorer.plan.devices[0]
-    if room is None and device.platform != "cpu" and (free := free_memory(device)):
+    if room is None and device.platform != "cpu" and (free := usable_memory(device)):
         room = int(devices.DEVICE_FRACTION * free)
     if room is None or scorer.space.piecewise:
         return scorer

@@ -42,6 +42,13 @@ _MOVED = {
     "ntkscore.options": "cells.options",
     "ntkscore.task": "cells.tasks",
     "ntkscore.names": "cells.names",
+    "ntkscore.measures.activations": "ntkscore.measures.inside",
+    "ntkscore.measures.forward_pass": "ntkscore.measures.forward",
+    "ntkscore.measures.registry": "ntkscore.measures.declaration",
+    "ntkscore.measures.report": "ntkscore.measures.reading",
+    "ntkscore.trace.activations": "ntkscore.trace.inside",
+    "ntkscore.trace.receptive_field": "ntkscore.trace.field",
+    "ntkscore.trace.weight_uses": "ntkscore.trace.contributions",
 }
 """Modules by the names that they had when runs recorded them first."""
 _INSTALLED = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
@@ -58,7 +65,9 @@ def functions_of(space: Space, config: Config) -> dict[str, Any]:
         "space": fingerprint(*_methods(type(space))),
         "attack": fingerprint(ATTACKS[config.attack]),
         "output": fingerprint(READOUTS[config.output]),
-        "measures": {n: fingerprint(m.value, m.of.compute, m.of.read) for n, m in measures.items()},
+        "measures": {
+            n: fingerprint(m.value, m.of.compute, m.of.on_host) for n, m in measures.items()
+        },
     }
 
 

@@ -18,7 +18,7 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.platforms import traced_for
 from ntkscore.run.devices import Plan, bytes_needed, largest_with_room, plan
-from ntkscore.run.program_text import Reading, read
+from ntkscore.run.program_text import Reading, parse
 from ntkscore.run.scorer import Scorer, dtype_of, kernels, precision
 from ntkscore.run.targets import Target, devices_of, options_for, placed
 from ntkscore.space import Architecture, Space
@@ -51,7 +51,7 @@ def compiled(traced: Any, target: Target) -> Compiled:
     seconds = time.monotonic() - start
     temporaries = program.memory_analysis().temp_size_in_bytes
     return Compiled(
-        seconds, bytes_needed(program), temporaries, read(program.as_text()), reduced(lowered)
+        seconds, bytes_needed(program), temporaries, parse(program.as_text()), reduced(lowered)
     )
 
 

@@ -96,7 +96,7 @@ class _Instruction(NamedTuple):
         return [name.strip(" {}%") for name in found]
 
 
-def read(text: str) -> Reading:
+def parse(text: str) -> Reading:
     """What a compiled program does.
 
     Example:
@@ -164,7 +164,7 @@ def _moved(
         return 2 * sizes[each.name]
     if each.operation == "dynamic-update-slice":
         return 2 * sizes.get(each.operands[1], 0)
-    written, read = sizes[each.name], [sizes.get(name, 0) for name in each.operands]
+    written, reads = sizes[each.name], [sizes.get(name, 0) for name in each.operands]
     if each.operation == "custom-call":
         # The first result is the library's; others are its room to work in.
         written = _bytes(each.type.lstrip("(").split(" ")[0])
@@ -178,14 +178,14 @@ def _moved(
                 one.operation == "dynamic-slice" and one.operands[0] == parameter for one in users
             ]
             if sliced and all(sliced):
-                read[place] = sum(inner[one.name] for one in users)
+                reads[place] = sum(inner[one.name] for one in users)
             for one in users:
                 if one.operation == "dynamic-update-slice" and one.operands[0] == parameter:
                     # Written in place: what stays is neither read nor written.
                     update = inner.get(one.operands[1], 0)
                     written += update - inner[one.name]
-                    read[place] -= inner[parameter]
-    return max(written, 0) + sum(max(size, 0) for size in read)
+                    reads[place] -= inner[parameter]
+    return max(written, 0) + sum(max(size, 0) for size in reads)
 
 
 def _parsed(text: str) -> tuple[dict[str, list[_Instruction]], str]:

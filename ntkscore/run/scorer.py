@@ -23,7 +23,7 @@ from ntkscore.kernels.checks import as_it_is_now, check_coupling
 from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
-from ntkscore.measures.declaration import quantities
+from ntkscore.measures.registry import quantities
 from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
@@ -225,7 +225,7 @@ class Scorer:
         self.space, self.config = space, config
         self.plan = plan or one_device()
         # A program does not depend on what the host reads off.
-        measured = tuple(replace(quantity, read=None) for quantity in quantities())
+        measured = tuple(replace(quantity, on_host=None) for quantity in quantities())
         # A function may refer to what has changed since.
         now = json.dumps(functions_of(space, config))
         registered = ATTACKS[config.attack], READOUTS[config.output], measured, now

@@ -11,11 +11,11 @@ import numpy as np
 
 from ntkscore.errors import InputError
 from ntkscore.model import Model
-from ntkscore.trace.contributions import UNCHANGED, Contribution
 from ntkscore.trace.counts import counts
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.trace.products import cheaper_by_positions
 from ntkscore.trace.program import Program
+from ntkscore.trace.weight_uses import UNCHANGED, WeightUses
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,11 +98,11 @@ class Anatomy:
 
     def __repr__(self) -> str:
         others = {name: each for name, each in self.counts.items() if name != "rectifiers"}
-        inside = f"{self.rectifiers} rectifiers, {self.blocks} blocks"
+        places = f"{self.rectifiers} rectifiers, {self.blocks} blocks"
         shares = [f"{rule} {self.share(rule):.1%}" for rule in RULES if self.share(rule)]
         lines = [
             ", ".join(f"{name} {_text(number)}" for name, number in others.items()),
-            f"{inside}; parameters by rule: {', '.join(shares)}",
+            f"{places}; parameters by rule: {', '.join(shares)}",
             "",
         ]
         rows = [("leaves", "", "shape", "kind", "kernel"), *self._rows()]
@@ -181,27 +181,27 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
     program = passes.program
     parts = []
     for leaf, (path, value) in enumerate(zip(program.paths, program.leaves, strict=True)):
-        own = [each for each in passes.contributions if leaf in each.leaves]
+        own = [each for each in passes.weight_uses if leaf in each.leaves]
         kind, (rule, how) = passes.kinds[leaf], _rule(program, leaf, own, len(images))
         if leaf in passes.fixed:
             kind, rule, how = CONSTANT, CONSTANT, ""
         text = jax.tree_util.keystr(path, simple=True, separator="/") or "all"
         parts.append(Leaf(text, value.shape, kind, rule, how))
-    inside = len(passes.rectifiers), len(passes.blocks)
-    return Anatomy(tuple(parts), counts(program), *inside)
+    places = len(passes.rectifiers), len(passes.blocks)
+    return Anatomy(tuple(parts), counts(program), *places)
 
 
 def _rule(
-    program: Program, leaf: int, contributions: list[Contribution], count: int
+    program: Program, leaf: int, weight_uses: list[WeightUses], count: int
 ) -> tuple[str, str]:
     """The rule by which a leaf's kernel is computed, and some words on it."""
-    if not contributions:
+    if not weight_uses:
         return "unused", ""
-    if all(each.part is not None for each in contributions):
-        ways = {cheaper_by_positions(each.products, count) for each in contributions}
+    if all(each.leaf_slice is not None for each in weight_uses):
+        ways = {cheaper_by_positions(each.products, count) for each in weight_uses}
         names = ["by positions" if way else "by gradients" for way in sorted(ways)]
         return "product", " and ".join(names)
-    sites = [site for each in contributions for site in each.sites]
+    sites = [site for each in weight_uses for site in each.sites]
     weights = [weight for site in sites for weight in site.weights if leaf in weight.leaves]
     used = [site for site in sites if not {*site.weights}.isdisjoint(weights)]
     names = ", ".join(dict.fromkeys(site.equation.name for site in used))

@@ -21,13 +21,13 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
-from ntkscore.grams import Taps, groups_of
-from ntkscore.memory import free_memory
-from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.grams import GramByKind, groups_of
+from ntkscore.memory import usable_memory
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import normalizations
 from ntkscore.trace.parameters import beside_params
-from ntkscore.trace.passes import Kept, TracedGradient, TracedPasses, passes_of
-from ntkscore.trace.products import Factors, joined
+from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses, passes_of
+from ntkscore.trace.products import Factors, concatenate_blocks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,13 +48,13 @@ class Blocks(NamedTuple):
     """The residuals of forward passes over blocks of points.
 
     Attributes:
-        points: of each block; the last one is filled up.
-        kept: of each block; None where the backward pass starts with another forward pass.
-        size: how many points there are.
+        points: of each block, (b, …); the last block repeats its last point.
+        residuals: of each block; None where the backward pass starts with another forward pass.
+        size: number of points without those repeated.
     """
 
     points: Sequence[Points]
-    kept: Sequence[Kept | None]
+    residuals: Sequence[Residuals | None]
     size: int
 
 
@@ -69,7 +69,8 @@ class BlockPasses:
         memory: bytes that may be held at once.
 
     Attributes:
-        right: readings of the logits and sets of parameters whose kernel was found to be right.
+        right: pairs (output, parameters) whose kernel was compared with the plain Jacobian's, and
+            is right.
     """
 
     def __init__(self, traced: TracedPasses, memory: int) -> None:
@@ -116,10 +117,12 @@ class BlockPasses:
     def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:
         """Compile a backward pass of a block; without residuals the block goes forward again."""
 
-        def run(params: PyTree, points: Points, kept: Kept | None, *cotangent: Logits) -> Result:
-            if kept is None:
-                _, kept = self.traced.forward(params, points)
-            return function(params, kept, *cotangent)
+        def run(
+            params: PyTree, points: Points, residuals: Residuals | None, *cotangent: Logits
+        ) -> Result:
+            if residuals is None:
+                _, residuals = self.traced.forward(params, points)
+            return function(params, residuals, *cotangent)
 
         return jax.jit(run)
 
@@ -139,50 +142,50 @@ class BlockPasses:
         filled = jnp.concatenate([points, jnp.repeat(points[-1:], missing, 0)])
         return list(filled.reshape(blocks, size, *points.shape[1:]))
 
-    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Kept]:
+    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Blocks | Residuals]:
         """Logits of points, and the residuals that the backward passes need."""
         if isinstance(points, Tracer):  # inside of a loop, which is compiled as a whole
             return self.traced.forward(params, points)
         keep = len(points) * self.bytes_each <= self.memory // 4
         blocks, logits, residuals = self.split(points), [], []
         for block in self._shared(params, [(block,) for block in blocks], "blocks forward"):
-            block_logits, kept = self._forward(*block)
+            block_logits, block_residuals = self._forward(*block)
             logits.append(self._at(0, block_logits))
-            residuals.append(kept if keep else None)
+            residuals.append(block_residuals if keep else None)
         size = len(points)
         together = jnp.concatenate(logits)[:size]
         self._check(params, points, together)
         return together, Blocks(blocks, residuals, size)
 
-    def _per_block(self, params: PyTree, kept: Blocks, cotangent: Logits) -> Iterator[tuple]:
+    def _per_block(self, params: PyTree, residuals: Blocks, cotangent: Logits) -> Iterator[tuple]:
         """The weights, points, residuals and cotangents of blocks; zeros for points added."""
-        missing = len(kept.points) * len(kept.points[0]) - kept.size
+        missing = len(residuals.points) * len(residuals.points[0]) - residuals.size
         filled = jnp.pad(cotangent, ((0, missing), (0, 0)))
-        cotangents = filled.reshape(len(kept.points), -1, cotangent.shape[1])
-        blocks = list(zip(kept.points, kept.kept, cotangents, strict=True))
+        cotangents = filled.reshape(len(residuals.points), -1, cotangent.shape[1])
+        blocks = list(zip(residuals.points, residuals.residuals, cotangents, strict=True))
         return self._shared(params, blocks, "blocks back")
 
-    def gradient(self, params: PyTree, kept: Blocks | Kept, cotangent: Logits) -> Points:
+    def gradient(self, params: PyTree, residuals: Blocks | Residuals, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
-        if isinstance(kept, Kept):
-            return self.traced.gradient(params, kept, cotangent)
-        blocks = self._per_block(params, kept, cotangent)
+        if isinstance(residuals, Residuals):
+            return self.traced.gradient(params, residuals, cotangent)
+        blocks = self._per_block(params, residuals, cotangent)
         found = [self._at(0, self._gradient(*block)) for block in blocks]
-        return jnp.concatenate(found)[: kept.size]
+        return jnp.concatenate(found)[: residuals.size]
 
-    def parts(
-        self, params: PyTree, kept: Sequence[Blocks], cotangent: Logits, taps: Taps
-    ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
-        sizes = [each.size for each in kept]
+    def gram_by_kind(
+        self, params: PyTree, residuals: Sequence[Blocks], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices by kind of parameter."""
+        sizes = [each.size for each in residuals]
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
-        sets = list(zip(kept, cotangents, strict=True))
-        if not taps:
+        sets = list(zip(residuals, cotangents, strict=True))
+        if not start:
             return jnp.concatenate([self.gradient(params, *each) for each in sets]), {}
         results = (
             (self._factors(*block) for block in self._per_block(params, *each)) for each in sets
         )
-        return self._parts(results, sizes, taps)
+        return self._gram_by_kind(results, sizes, start)
 
     def forward_and_back(
         self,
@@ -201,21 +204,23 @@ class BlockPasses:
         """
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
         for weights, block, classes in self._shared(params, blocks, "blocks forward and back"):
-            logits, kept = self._forward(weights, block)
-            result = self._factors(weights, block, kept, cotangent(logits, classes))
+            logits, residuals = self._forward(weights, block)
+            result = self._factors(weights, block, residuals, cotangent(logits, classes))
             # Reading the logits waits for them, so the backward pass is under way by then.
             self._check(weights, block, logits)
             yield result
 
-    def kernel(self, blocks: Iterator[tuple[Points, list[Factors]]], taps: Taps) -> Taps:
-        """Contributions to Gram matrices, for which nothing is held but their factors.
+    def kernel(
+        self, blocks: Iterator[tuple[Points, list[Factors]]], start: GramByKind
+    ) -> GramByKind:
+        """The Gram matrices by kind, for which nothing is held but their factors.
 
         Args:
             blocks: as from `forward_and_back`.
-            taps: `ntkscore.grams.Taps`, for one group of points.
+            start: zero matrices by kind, of one group of points.
         """
-        (size,) = {tap.shape[-1] for tap in taps.values()}
-        return self._parts([blocks], [size], taps)[1]
+        (size,) = {gram.shape[-1] for gram in start.values()}
+        return self._gram_by_kind([blocks], [size], start)[1]
 
     def projected(
         self,
@@ -235,17 +240,19 @@ class BlockPasses:
         found = []
         for gradient, factors in blocks:
             total = jnp.zeros((len(gradient), size), self.traced.dtype)
-            for place, (contribution, each) in enumerate(
-                zip(self.traced.contributions, factors, strict=True)
+            for place, (uses, each) in enumerate(
+                zip(self.traced.weight_uses, factors, strict=True)
             ):
-                leaves = contribution.projected(each, jax.random.fold_in(key, place), size)
+                leaves = uses.projected(each, jax.random.fold_in(key, place), size)
                 for leaf, rows in leaves.items():
                     if self.traced.kinds[leaf] in kinds:
                         total += rows
             found.append(self._at(0, jax.block_until_ready(total)))
         return jnp.concatenate(found)
 
-    def _parts(self, sets: Any, sizes: Sequence[int], taps: Taps) -> tuple[Any, dict[str, Array]]:
+    def _gram_by_kind(
+        self, sets: Any, sizes: Sequence[int], start: GramByKind
+    ) -> tuple[Any, dict[str, Array]]:
         """Gram matrices by kind, from the factors of blocks of sets of points."""
         gradients: list[Array] = []
         with keeper(self.memory // 2, sum(sizes)) as keep:
@@ -255,48 +262,42 @@ class BlockPasses:
                 gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in pairs])
                 gradients.append(gradient[:size])
                 factors.append([each for _, each in pairs])
-            total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
+            total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
             before = None
-            for place, share in enumerate(_told(self.traced.shares, "layers")):
+            for place, term in enumerate(_told(self.traced.terms, "layers")):
                 shared = from_disk(
-                    [[share.factors(block) for block in blocks] for blocks in factors]
+                    [[term.factors(block) for block in blocks] for blocks in factors]
                 )
-                gram = share.gram(self._at(place, shared), tuple(sizes), groups_of(taps))
-                total[share.kind] += self._at(0, gram)
+                gram = term.gram(self._at(place, shared), tuple(sizes), groups_of(start))
+                total[term.kind] += self._at(0, gram)
                 # One is on its way while the next one starts.
                 jax.block_until_ready(before)
                 before = gram
             jax.block_until_ready(total)
         return jnp.concatenate(gradients), total
 
-    def layers(
-        self,
-        params: PyTree,
-        kept: Blocks,
-        cotangent: Logits,
-        visit: Callable[[LayerGradient], PyTree],
-    ) -> PyTree:
+    def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
         blocks = [
             self._at(0, self._factors(*block)[1])
-            for block in self._per_block(params, kept, cotangent)
+            for block in self._per_block(params, residuals, cotangent)
         ]
         factors = [
-            joined([[block[place] for block in blocks]], [kept.size])
-            for place in range(len(self.traced.contributions))
+            concatenate_blocks([[block[place] for block in blocks]], [residuals.size])
+            for place in range(len(self.traced.weight_uses))
         ]
-        return self.traced.visit_layers(params, factors, partial(_visited, visit), kept.size)
+        return self.traced.visit_layers(params, factors, partial(_visited, visit), residuals.size)
 
-    def pullbacks(self, params: PyTree, kept: Blocks, key: Array) -> list[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to that of the block before."""
-        points = jnp.concatenate(list(kept.points))[: kept.size]
-        return self._pullbacks(params, Kept(None, {}, points), key)
+    def pullbacks(self, params: PyTree, residuals: Blocks, key: Array) -> list[tuple[Array, Array]]:
+        """Gradients at each block's input, of random signs at its output; and the signs."""
+        points = jnp.concatenate(list(residuals.points))[: residuals.size]
+        return self._pullbacks(params, Residuals(None, {}, points), key)
 
-    def activations(self, params: PyTree, kept: Blocks | Kept) -> Activations | None:
+    def activations(self, params: PyTree, residuals: Blocks | Residuals) -> Activations | None:
         """The inputs of all rectifiers, and the outputs of the blocks."""
-        if isinstance(kept, Kept):
-            return self.traced.activations(params, kept)
-        pairs = list(zip(kept.points, kept.kept, strict=True))
+        if isinstance(residuals, Residuals):
+            return self.traced.activations(params, residuals)
+        pairs = list(zip(residuals.points, residuals.residuals, strict=True))
         found = [
             self._at(0, self._activations(*block))
             for block in self._shared(params, pairs, "blocks")
@@ -306,7 +307,7 @@ class BlockPasses:
         return jax.tree.map(
             # How many rectifiers take an array is the same in all blocks.
             lambda *parts: (
-                parts[0] if parts[0].ndim == 1 else jnp.concatenate(parts, 1)[:, : kept.size]
+                parts[0] if parts[0].ndim == 1 else jnp.concatenate(parts, 1)[:, : residuals.size]
             ),
             *found,
         )
@@ -323,7 +324,7 @@ def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _visited(visit: Callable[[LayerGradient], PyTree], layer: TracedGradient) -> PyTree:
+def _visited(visit: Visit, layer: TracedGradient) -> PyTree:
     return visit(layer)
 
 
@@ -371,7 +372,7 @@ def passes_in_blocks(model: Model, points: Points, memory: float | None = None) 
     if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
     leaves, tree = jax.tree.flatten(model.params)
-    free = free_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
+    free = usable_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
     # A power of two, so that a little more or less in use compiles nothing anew.
     half = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)

@@ -120,11 +120,11 @@ def _content(function: ClosedJaxpr | Jaxpr) -> Hashable:
 
         equations = []
         for equation in jaxpr.eqns:
-            taken = tuple(map(operand, equation.invars))
+            operands = tuple(map(operand, equation.invars))
             options = tuple((name, _value(each)) for name, each in equation.params.items())
-            made = tuple(variable.aval for variable in equation.outvars)
+            results = tuple(variable.aval for variable in equation.outvars)
             numbers |= zip(equation.outvars, itertools.count(len(numbers)))
-            equations.append((equation.primitive.name, taken, options, made))
+            equations.append((equation.primitive.name, operands, options, results))
         _CONTENTS[function] = (
             tuple(variable.aval for variable in inputs),
             tuple(equations),

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
-from ntkscore.trace import field, inside, moves
+from ntkscore.trace import activations, moves, receptive_field
 from ntkscore.trace.arithmetic import multiply_adds
-from ntkscore.trace.contributions import UNCHANGED
 from ntkscore.trace.program import Constant, Program, loop_sizes
-from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, whole, width
+from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, point_view, width
+from ntkscore.trace.weight_uses import UNCHANGED
 
 MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
 """Operations on a weight, and numbers that are none, after which it is the same layer's."""
@@ -71,7 +71,7 @@ def counts(program: Program) -> dict[str, float]:
         leaf = bool(value.leaves)
         found[value] = Known(value.shape, None, leaf, False, value if leaf else None)
     point = program.point.shape
-    found[program.point] = Known(point, whole(point), False, True, None, 0, 0)
+    found[program.point] = Known(point, point_view(point), False, True, None, 0, 0)
     reader.run(_of_program(program), found)
     logits = found[program.logits]
     widest = reader.widest
@@ -79,7 +79,7 @@ def counts(program: Program) -> dict[str, float]:
         "params": sum(prod(program.leaves[leaf].shape) for leaf in program.logits.leaves),
         "flops": reader.flops,
         "layers": len(reader.layers),
-        "rectifiers": len(inside.rectifiers(program)),
+        "rectifiers": len(activations.rectifiers(program)),
         "depth": logits.most,
         "shortest_path": logits.fewest,
         "field": widest if widest != 0 else float(max(point, default=1)),
@@ -92,7 +92,7 @@ class Known(NamedTuple):
     Attributes:
         shape: of the array.
         view: the pixels of the point that it sees.
-        trained: whether it depends on weights.
+        of_weights: whether it depends on weights.
         of_point: whether it depends on the point.
         source: which weight it is, if it is one.
         fewest, most: layers on a path to it from the point.
@@ -100,7 +100,7 @@ class Known(NamedTuple):
 
     shape: Shape
     view: View | None
-    trained: bool
+    of_weights: bool
     of_point: bool
     source: Hashable = None
     fewest: float = inf
@@ -108,7 +108,7 @@ class Known(NamedTuple):
 
     @property
     def operand(self) -> Operand:
-        return Operand(self.shape, self.view, self.trained)
+        return Operand(self.shape, self.view, self.of_weights)
 
 
 class Step(NamedTuple):
@@ -252,7 +252,7 @@ class _Reader:
         return Known(
             (len(steps), *steps[0].shape),
             moves.stacked([each.operand for each in steps], 0),
-            any(each.trained for each in steps),
+            any(each.of_weights for each in steps),
             any(each.of_point for each in steps),
             self._source("steps", *(each.source for each in steps)),
             min(each.fewest for each in steps),
@@ -271,20 +271,20 @@ class _Reader:
         known = []
         for before, after in zip(carried, outputs, strict=True):
             of_point = any(each.of_point for each in given)
-            trained = any(each.trained for each in given)
+            of_weights = any(each.of_weights for each in given)
             same = after.view is before.view
             now = after._replace(
-                view=after.view if same else UNKNOWN, of_point=of_point, trained=trained
+                view=after.view if same else UNKNOWN, of_point=of_point, of_weights=of_weights
             )
             known.append(now._replace(fewest=nan, most=nan) if reader.layers else now)
         return known
 
     def _operation(self, step: Step, given: list[Known]) -> list[Known]:
-        of_point, trained = (any(getattr(k, a) for k in given) for a in ("of_point", "trained"))
-        if not of_point:
-            sources = self._sources(step, given) if trained else [None] * len(step.outputs)
+        of_weights = any(each.of_weights for each in given)
+        if not any(each.of_point for each in given):
+            sources = self._sources(step, given) if of_weights else [None] * len(step.outputs)
             return [
-                Known(shape, None, trained, False, source)
+                Known(shape, None, of_weights, False, source)
                 for shape, source in zip(step.shapes, sources, strict=True)
             ]
         shapes = [each.shape for each in given]
@@ -293,24 +293,26 @@ class _Reader:
         fewest = _least(each.fewest for each in points)
         most = -_least(-each.most for each in points)
         if step.name in ("dot_general", "conv_general_dilated", "ragged_dot_general"):
-            weights = [each for each in given if each.trained and not each.of_point]
+            weights = [each for each in given if each.of_weights and not each.of_point]
             if weights:
                 self.layers.add(weights[0].source)
                 fewest, most = fewest + 1, most + 1
-        views = field.views(step.name, step.options, [each.operand for each in given], step.shapes)
+        views = receptive_field.views(
+            step.name, step.options, [each.operand for each in given], step.shapes
+        )
         return [
-            Known(shape, view, trained, True, None, fewest, most)
+            Known(shape, view, of_weights, True, None, fewest, most)
             for shape, view in zip(step.shapes, views, strict=True)
         ]
 
     def _sources(self, step: Step, given: list[Known]) -> list[Hashable]:
         """Which weights the outputs are."""
-        trained = [each for each in given if each.trained]
+        weights = [each for each in given if each.of_weights]
         outputs = range(len(step.outputs))
-        if len(trained) == 1 and step.name in MOVING:
-            return [trained[0].source for _ in outputs]
-        sources = [each.source for each in trained]
-        if len(trained) < len(given):
+        if len(weights) == 1 and step.name in MOVING:
+            return [weights[0].source for _ in outputs]
+        sources = [each.source for each in weights]
+        if len(weights) < len(given):
             # Other numbers take part, of which it is not known whether they are the same elsewhere.
             return [self._source(each, *sources) for each in step.outputs]
         options = tuple((name, str(value)) for name, value in sorted(step.options.items()))

@@ -87,11 +87,11 @@ class FastConvolution:
 
         def onward(x: Any, kernel: Any) -> tuple[Array, tuple[Array, Array | None]]:
             # The images are kept for the kernel's gradient alone, where it is asked for.
-            kept = x.value if kernel.perturbed else None
-            return self._fast(x.value, kernel.value), (kernel.value, kept)
+            images = x.value if kernel.perturbed else None
+            return self._fast(x.value, kernel.value), (kernel.value, images)
 
-        def back(kept: tuple[Array, Array | None], g: Any) -> tuple[Any, Any]:
-            kernel, x = kept
+        def back(residuals: tuple[Array, Array | None], g: Any) -> tuple[Any, Any]:
+            kernel, x = residuals
             if isinstance(g, SymbolicZero):
                 return None, None
             turned, weights = g.transpose(axes.output), kernel.transpose(axes.kernel)

@@ -11,18 +11,18 @@ from ntkscore.trace.view import (
     Shape,
     View,
     Views,
-    all_runs,
-    cut,
+    all_positions,
+    compact_view,
     differ,
-    made,
-    moved,
-    without,
+    slice_view,
+    with_axes_moved,
+    without_axes,
 )
 
-Rule = Callable[[Options, Sequence[Operand], Sequence[Shape]], Views]
+FieldRule = Callable[[Options, Sequence[Operand], Sequence[Shape]], Views]
 
 
-def of_one(rule: Callable[[Options, View, Shape, Shape], View | None]) -> Rule:
+def of_one(rule: Callable[[Options, View, Shape, Shape], View | None]) -> FieldRule:
     """A rule for equations with one input that counts, and one output."""
 
     def apply(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
@@ -39,22 +39,22 @@ def _reshape(options: Options, view: View, before: Shape, after: Shape) -> View 
         return UNKNOWN
     full, out, blocks = [], [], _blocks(before, after)
     for old, new in blocks:
-        varies = any(view.sees.shape[axis + 2] > 1 for axis in old)
+        varies = any(view.bounds.shape[axis + 2] > 1 for axis in old)
         full += [before[axis] if varies else 1 for axis in old]
         out += [after[axis] if varies else 1 for axis in new]
-    sees = np.broadcast_to(view.sees, (*view.sees.shape[:2], *full)).reshape(
-        *view.sees.shape[:2], *out
+    bounds = np.broadcast_to(view.bounds, (*view.bounds.shape[:2], *full)).reshape(
+        *view.bounds.shape[:2], *out
     )
     # Which part of a split axis the positions are on shows where they differ, and else nowhere.
-    shown = [differ(sees, axis) for axis in range(len(after))]
-    runs = []
-    for point, old_runs in enumerate(view.runs):
-        new_runs = set[int]()
+    shown = [differ(bounds, axis) for axis in range(len(after))]
+    positions = []
+    for point, old_axes in enumerate(view.positions):
+        new_axes = set[int]()
         for old, new in blocks:
-            if not old_runs.isdisjoint(old):
-                new_runs |= {axis for axis in new if shown[axis][point]} or {*new}
-        runs.append(new_runs)
-    return made(sees, runs, after)
+            if not old_axes.isdisjoint(old):
+                new_axes |= {axis for axis in new if shown[axis][point]} or {*new}
+        positions.append(new_axes)
+    return compact_view(bounds, positions, after)
 
 
 def _blocks(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
@@ -74,26 +74,26 @@ def _blocks(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 def _transpose(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     order = options["permutation"]
-    sees = view.sees.transpose(0, 1, *(axis + 2 for axis in order))
-    return moved(view, {axis: place for place, axis in enumerate(order)}, sees, after)
+    bounds = view.bounds.transpose(0, 1, *(axis + 2 for axis in order))
+    return with_axes_moved(view, {axis: place for place, axis in enumerate(order)}, bounds, after)
 
 
 def _broadcast(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     places = dict(enumerate(options["broadcast_dimensions"]))
     sizes = [1] * len(after)
     for axis, place in places.items():
-        sizes[place] = view.sees.shape[axis + 2]
-    return moved(view, places, view.sees.reshape(*view.sees.shape[:2], *sizes), after)
+        sizes[place] = view.bounds.shape[axis + 2]
+    return with_axes_moved(view, places, view.bounds.reshape(*view.bounds.shape[:2], *sizes), after)
 
 
 def _squeeze(options: Options, view: View, before: Shape, after: Shape) -> View | None:
-    return without(view, options["dimensions"], after)
+    return without_axes(view, options["dimensions"], after)
 
 
 def _slice(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     starts, stops = options["start_indices"], options["limit_indices"]
     cuts = zip(starts, stops, options["strides"] or [1] * len(starts), strict=True)
-    return cut(view, [slice(*each) for each in cuts], after)
+    return slice_view(view, [slice(*each) for each in cuts], after)
 
 
 def _split(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
@@ -102,34 +102,34 @@ def _split(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape])
     for size, shape in zip(options["sizes"], shapes, strict=True):
         cuts = [slice(None)] * len(shape)
         cuts[axis] = slice(start, start + size)
-        parts.append(cut(view, cuts, shape))
+        parts.append(slice_view(view, cuts, shape))
         start += size
     return parts
 
 
 def _reverse(options: Options, view: View, before: Shape, after: Shape) -> View | None:
-    sees = np.flip(view.sees, tuple(axis + 2 for axis in options["dimensions"]))
-    return made(sees, view.runs, after)
+    bounds = np.flip(view.bounds, tuple(axis + 2 for axis in options["dimensions"]))
+    return compact_view(bounds, view.positions, after)
 
 
 def _concatenate(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     axis, found = int(options["dimension"]), [each.view for each in inputs if each.view is not None]
-    count, rank = len(found[0].sees), len(shapes[0])
+    count, rank = len(found[0].bounds), len(shapes[0])
     nothing = np.full((count, 2, *[1] * rank), np.inf, np.float32)
-    parts = [nothing if each.view is None else each.view.sees for each in inputs]
+    parts = [nothing if each.view is None else each.view.bounds for each in inputs]
     common = np.broadcast_shapes(*(part.take([0], axis + 2).shape for part in parts))
     full = []
     for part, each in zip(parts, inputs, strict=True):
         sizes = list(common)
         sizes[axis + 2] = each.shape[axis]
         full.append(np.broadcast_to(part, sizes))
-    sees, runs = np.concatenate(full, axis + 2), all_runs(found)
+    bounds, positions = np.concatenate(full, axis + 2), all_positions(found)
     # Steps or pieces with one position each are put beside each other; channels are not.
-    runs = [
+    positions = [
         axes | {axis} if differs and not axes else axes
-        for axes, differs in zip(runs, differ(sees, axis), strict=True)
+        for axes, differs in zip(positions, differ(bounds, axis), strict=True)
     ]
-    return [made(sees, runs, shapes[0])]
+    return [compact_view(bounds, positions, shapes[0])]
 
 
 def stacked(steps: Sequence[Operand], axis: int) -> View | None:
@@ -137,11 +137,11 @@ def stacked(steps: Sequence[Operand], axis: int) -> View | None:
     if all(each.view is None for each in steps) or any(each.view is UNKNOWN for each in steps):
         return UNKNOWN if any(each.view is UNKNOWN for each in steps) else None
     parts = []
-    for shape, view, trained in steps:
+    for shape, view, of_weights in steps:
         grown = (*shape[:axis], 1, *shape[axis:])
         options = {"broadcast_dimensions": [k for k in range(len(grown)) if k != axis]}
         view = None if view is None else _broadcast(options, view, shape, grown)
-        parts.append(Operand(grown, view, trained))
+        parts.append(Operand(grown, view, of_weights))
     shape = (*steps[0].shape[:axis], len(steps), *steps[0].shape[axis:])
     return _concatenate({"dimension": axis}, parts, [shape])[0]
 
@@ -155,15 +155,15 @@ def step_of(each: Operand, step: int) -> View | None:
     if each.view is None or each.view is UNKNOWN:
         return each.view
     cuts = [slice(step, step + 1), *[slice(None)] * (len(each.shape) - 1)]
-    view = cut(each.view, cuts, (1, *each.shape[1:]))
-    return None if view is None else without(view, [0], each.shape[1:])
+    view = slice_view(each.view, cuts, (1, *each.shape[1:]))
+    return None if view is None else without_axes(view, [0], each.shape[1:])
 
 
 def _through(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     return [each.view for each in inputs]
 
 
-MOVES: dict[str, Rule] = {
+MOVES: dict[str, FieldRule] = {
     "reshape": of_one(_reshape),
     "transpose": of_one(_transpose),
     "broadcast_in_dim": of_one(_broadcast),

@@ -12,10 +12,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from ntkscore.model import Logits, Points
-from ntkscore.trace.field import REDUCTIONS
-from ntkscore.trace.inside import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
+from ntkscore.trace.activations import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
 from ntkscore.trace.parameters import names_of
 from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
+from ntkscore.trace.receptive_field import REDUCTIONS
 
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
@@ -333,26 +333,26 @@ def _before_mean(program: Program, centrings: Collection[int | None]) -> Value |
         if equation.name in ROOTS or equation.name == "conv_general_dilated":
             continue
         # The value that a mean is subtracted from, and not the mean.
-        taken = equation.points[:1] if place in centrings else equation.points
+        inputs = equation.points[:1] if place in centrings else equation.points
         if equation.name == "dot_general" and last is None:
-            last = taken[0]
-        if len(taken) == 1 and _loses_positions(program, taken[0], value):
-            found.append(taken[0])
+            last = inputs[0]
+        if len(inputs) == 1 and _loses_positions(program, inputs[0], value):
+            found.append(inputs[0])
         else:
-            pending += taken
+            pending += inputs
     if not found and last is not None and last.leaves:
         return last
     return found[0] if len(found) == 1 else None
 
 
-def _loses_positions(program: Program, taken: Value, made: Value) -> bool:
+def _loses_positions(program: Program, source: Value, target: Value) -> bool:
     """Whether a value is made of another, which weights take part in, at fewer positions."""
 
     def positions(value: Value) -> int | None:
         axis = channel_axis(program, value)
         return None if axis is None else math.prod(value.shape) // value.shape[axis]
 
-    before, after = positions(taken), positions(made)
-    if before is None or after is None or not taken.leaves:
+    before, after = positions(source), positions(target)
+    if before is None or after is None or not source.leaves:
         return False
     return after < before

@@ -33,9 +33,9 @@ KIND_OF_LEAF = {
 }
 
 
-def total(parts: Mapping[str, Matrix], parameters: str) -> Matrix:
-    """The kernel over a set of parameters, from its parts by kind."""
-    first, *others = (parts[kind] for kind in PARAMETER_SETS[parameters])
+def total(by_kind: Mapping[str, Matrix], parameters: str) -> Matrix:
+    """The kernel over a set of parameters: the sum of the Gram matrices of its kinds."""
+    first, *others = (by_kind[kind] for kind in PARAMETER_SETS[parameters])
     return sum(others, first)
 
 
@@ -126,7 +126,7 @@ def split_parameters(
 
 
 def join_parameters(inside: PyTree, outside: PyTree) -> PyTree:
-    """Join the two trees that `split_parameters` made."""
+    """The params, from the two trees of `split_parameters`."""
     return jax.tree.map(
         lambda a, b: b if a is None else a, inside, outside, is_leaf=lambda leaf: leaf is None
     )

@@ -5,7 +5,7 @@ in these zeros leaves the cotangent of each, from which the kernel, the weights'
 gradient in the points follow. No equation runs twice.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -17,16 +17,16 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.grams import Taps, groups_of
-from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
-from ntkscore.trace import inside, normalizations
-from ntkscore.trace.contributions import UNCHANGED, contributions_of, shares_of
-from ntkscore.trace.inside import SHAPING
+from ntkscore.grams import GramByKind, groups_of
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
+from ntkscore.trace import activations, normalizations
+from ntkscore.trace.activations import SHAPING
 from ntkscore.trace.logits import fast_gradients
 from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
 from ntkscore.trace.sites import Product, Site
+from ntkscore.trace.weight_uses import UNCHANGED, kernel_terms, weight_uses_of
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -60,25 +60,28 @@ class WholePasses(Passes):
         """Logits of points, and the residuals that the backward pass needs."""
         return jax.vjp(lambda points: self.model.apply(params, points), points)
 
-    def gradient(self, params: PyTree, kept: Any, cotangent: Logits) -> Points:
+    def gradient(self, params: PyTree, residuals: Any, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
-        return kept(cotangent)[0]
+        return residuals(cotangent)[0]
 
-    def parts(self, params: PyTree, kept: Any, cotangent: Logits, taps: Taps) -> NoReturn:
+    def gram_by_kind(
+        self, params: PyTree, residuals: Any, cotangent: Logits, start: GramByKind
+    ) -> NoReturn:
         """Refuse: `ntvp` computes the kernel."""
-        raise NotImplementedError("a network whose points meet each other has no parts")
+        raise NotImplementedError("a network whose points meet each other has no kernel by kind")
 
-    def layers(self, params: PyTree, kept: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
+    def layers(self, params: PyTree, residuals: Any, cotangent: Logits, visit: Any, /) -> NoReturn:
         """Refuse: there are no gradients of single points."""
         raise NotImplementedError("a network whose points meet each other has no layers")
 
 
-class Kept(NamedTuple):
+class Residuals(NamedTuple):
     """The residuals of a forward pass.
 
     Attributes:
-        pullback: from the logits' cotangent to those of the zeros, by value, and of the points.
-        values: of the points (m, …), by value.
+        pullback: from the logits' cotangent, the cotangents of the added zeros, which are those of
+            the sites' outputs, by value; and the gradient in the points.
+        values: arrays (m, …) at the points that the backward passes read, by value.
         points: the inputs of the pass.
     """
 
@@ -97,9 +100,10 @@ class TracedGradient:
     """The gradients of a layer's weights at some points (`ntkscore.model.LayerGradient`).
 
     Attributes:
-        products: the layer's uses, where it is used in products alone.
-        factor: of the layer's kernel in them.
-        offset: of the layer's first weight in a leaf's gradients, where there are no products.
+        products: the layer's uses, where all are products; else empty.
+        factor: the number by which the network multiplies the layer's weights.
+        offset: without products, the index of the layer's first weight in its flattened leaf, which
+            several layers may share.
         kernel: the layer's weights.
         factors: the arrays that the gradients are made of.
     """
@@ -125,6 +129,7 @@ class TracedGradient:
         if not self.products:
             return values[0].reshape(len(values[0]), -1)[:, self.offset]
         uses = zip(self.products, values, cotangents, strict=True)
+        # Σ_p x_p g_p, of the first product's first features.
         first, *others = (
             jnp.sum(jax.vmap(p.inputs)(x)[:, 0, :, 0] * jax.vmap(p.outputs)(g)[:, 0, :, 0], 1)
             for p, x, g in uses
@@ -160,21 +165,21 @@ class TracedPasses:
                 "use the second argument of apply"
             )
         self.logits, self.dtype = logits, logits.dtype
-        self.contributions = contributions_of(program)
-        self.rectifiers, self.blocks = inside.rectifiers(program), inside.blocks(program)
+        self.weight_uses = weight_uses_of(program)
+        self.rectifiers, self.blocks = activations.rectifiers(program), activations.blocks(program)
         self._features = self.blocks or [*self.rectifiers.values()]
-        sites = [site for each in self.contributions for site in each.sites]
+        sites = [site for each in self.weight_uses for site in each.sites]
         self._outputs = {value for site in sites for value in site.outputs}
         inputs = {value for site in sites for value in site.points}
         self._residuals = sorted(inputs.union(self.rectifiers, self._features))
         self.kinds = [self._kind(leaf) for leaf in range(len(program.leaves))]
-        self.shares = shares_of(program, self.contributions, self.kinds)
+        self.terms = kernel_terms(program, self.weight_uses, self.kinds)
         self._convolutions = fast_gradients(program)
 
     @property
     def unused(self) -> list[tuple]:
         """Paths to weights on which the logits do not depend."""
-        used = self.fixed.union(*(each.leaves for each in self.contributions))
+        used = self.fixed.union(*(each.leaves for each in self.weight_uses))
         return [path for leaf, path in enumerate(self.program.paths) if leaf not in used]
 
     def _kind(self, leaf: int) -> str:
@@ -182,7 +187,7 @@ class TracedPasses:
         program, value = self.program, self.program.leaves[leaf]
         uses = [
             (site, weight)
-            for each in self.contributions
+            for each in self.weight_uses
             if leaf in each.leaves
             for site in each.sites
             for weight in site.weights
@@ -206,15 +211,15 @@ class TracedPasses:
                 continue
             if not value.of_point:
                 return f"the operation {equation.name} on weights"
-            taken = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
-            among = f" with {', '.join(taken)}" if taken else ""
+            weights = [jax.tree_util.keystr(named[v]) for v in equation.values if v in named]
+            among = f" with {', '.join(weights)}" if weights else ""
             return f"the operation {equation.name} of shape {array.shape}{among}"
         return "none of its operations alone"
 
     def _zeros(self, values: Collection[Value], count: int) -> dict[Value, Array]:
         return {v: jnp.zeros((count, *v.shape), v.dtype) for v in values}
 
-    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Kept]:
+    def forward(self, params: PyTree, points: Points) -> tuple[Logits, Residuals]:
         """Logits of points, and the residuals that the backward passes need."""
         derived = self.program.derive(jax.tree.leaves(params))
 
@@ -224,59 +229,51 @@ class TracedPasses:
 
         zeros = self._zeros(self._outputs, len(points))
         logits, pullback, values = jax.vjp(jax.vmap(one), zeros, points, has_aux=True)
-        return logits, Kept(pullback, values, points)
+        return logits, Residuals(pullback, values, points)
 
-    def gradient(self, params: PyTree, kept: Kept, cotangent: Logits) -> Points:
+    def gradient(self, params: PyTree, residuals: Residuals, cotangent: Logits) -> Points:
         """The gradient in the points, from the cotangent of their logits."""
-        return kept.pullback(cotangent)[1]
+        return residuals.pullback(cotangent)[1]
 
-    def parts(
-        self, params: PyTree, kept: Sequence[Kept], cotangent: Logits, taps: Taps
-    ) -> tuple[Points, Taps]:
-        """The gradient in the points, and contributions to Gram matrices (`Taps`)."""
-        sizes = tuple(len(each.points) for each in kept)
+    def gram_by_kind(
+        self, params: PyTree, residuals: Sequence[Residuals], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices by kind of parameter."""
+        sizes = tuple(len(each.points) for each in residuals)
         cotangents = jnp.split(cotangent, list(accumulate(sizes[:-1])))
-        pairs = [self.factors(params, *each) for each in zip(kept, cotangents, strict=True)]
-        total = {kind: jnp.zeros_like(tap) for kind, tap in taps.items()}
-        for share in self.shares if taps else ():
-            sets = [[share.factors(factors)] for _, factors in pairs]
+        pairs = [self.factors(params, *each) for each in zip(residuals, cotangents, strict=True)]
+        total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
+        for term in self.terms if start else ():
+            sets = [[term.factors(factors)] for _, factors in pairs]
             # One after the other, so that no two leaves' gradients are held at once.
             total, sets = lax.optimization_barrier((total, sets))
-            total[share.kind] += share.gram(sets, sizes, groups_of(taps))
+            total[term.kind] += term.gram(sets, sizes, groups_of(start))
         return jnp.concatenate([gradient for gradient, _ in pairs]), total
 
     def factors(
-        self, params: PyTree, kept: Kept, cotangent: Logits
+        self, params: PyTree, residuals: Residuals, cotangent: Logits
     ) -> tuple[Points, list[Factors]]:
-        """The gradient in the points; and the factors of each contribution to the kernel."""
-        zeros, gradient = kept.pullback(cotangent)
+        """The gradient in the points; and factors of the kernel, for each of the `weight_uses`."""
+        zeros, gradient = residuals.pullback(cotangent)
         weights = jax.tree.leaves(params)
-        arrays = weights, self.program.derive(weights), kept.values, zeros
-        return gradient, [each.factors(self.program, *arrays) for each in self.contributions]
+        arrays = weights, self.program.derive(weights), residuals.values, zeros
+        return gradient, [each.factors(self.program, *arrays) for each in self.weight_uses]
 
     def layers(
-        self,
-        params: PyTree,
-        kept: Kept,
-        cotangent: Logits,
-        visit: Callable[[LayerGradient], PyTree],
+        self, params: PyTree, residuals: Residuals, cotangent: Logits, visit: Visit
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
-        _, factors = self.factors(params, kept, cotangent)
-        return self.visit_layers(params, factors, visit, len(kept.points))
+        _, factors = self.factors(params, residuals, cotangent)
+        return self.visit_layers(params, factors, visit, len(residuals.points))
 
     def visit_layers(
-        self,
-        params: PyTree,
-        factors: Sequence[Factors],
-        visit: Callable[[LayerGradient], PyTree],
-        count: int,
+        self, params: PyTree, factors: Sequence[Factors], visit: Visit, count: int
     ) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis.
 
         Args:
             params: the weights.
-            factors: of the contributions.
+            factors: for each of the `weight_uses`.
             visit: the function.
             count: of the points, for a network without layers, of which the arrays have no entries.
         """
@@ -290,41 +287,43 @@ class TracedPasses:
     def _weight_gradients(
         self, params: PyTree, factors: Sequence[Factors]
     ) -> Iterator[TracedGradient]:
-        """The gradients of each layer's weights, from the factors of the contributions."""
+        """The gradients of each layer's weights, from the factors of the kernel."""
         weights = jax.tree.leaves(params)
         derived = self.program.derive(weights)
-        for each, (values, cotangents) in zip(self.contributions, factors, strict=True):
+        for each, (values, cotangents) in zip(self.weight_uses, factors, strict=True):
             for place, leaf in enumerate(each.leaves):
                 if self.kinds[leaf] != "weight":
                     continue
                 offset = each.first_entry(self.program, leaf)
-                if each.part is None:
+                if each.leaf_slice is None:
                     rows = [values[place]], []
                     yield TracedGradient((), 1.0, offset, weights[leaf], rows)
                     continue
-                factor, weight = each.part.factor, derived[each.sites[0].weights[0]]
+                factor, weight = each.leaf_slice.factor, derived[each.sites[0].weights[0]]
                 kernel = weight.astype(weights[leaf].dtype) / factor
                 uses = values, cotangents
                 yield TracedGradient(each.products, factor, offset, kernel, uses)
 
-    def activations(self, params: PyTree, kept: Kept) -> Activations | None:
+    def activations(self, params: PyTree, residuals: Residuals) -> Activations | None:
         """The signs of all rectifiers' inputs, and the blocks' outputs; else the rectifiers'.
 
         None where there are no rectifiers, or some may be in branches that a trace does not follow.
         """
-        if not self.rectifiers or inside.hidden(self.program, inside.GATES):
+        if not self.rectifiers or activations.hidden(self.program, activations.GATES):
             return None
         once = jnp.ones(1, jnp.int32)
         on = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
-        rectified = [(once, on(kept.values[value])[None]) for value in self.rectifiers]
+        rectified = [(once, on(residuals.values[value])[None]) for value in self.rectifiers]
         features = [
-            inside.channels_last(self.program, value)(kept.values[value])[None]
+            activations.channels_last(self.program, value)(residuals.values[value])[None]
             for value in self._features
         ]
         return Activations(rectified, features)
 
-    def pullbacks(self, params: PyTree, kept: Kept, key: Array) -> list[tuple[Array, Array]]:
-        """Random signs at each block's output, pulled to its input: gradients there, and signs.
+    def pullbacks(
+        self, params: PyTree, residuals: Residuals, key: Array
+    ) -> list[tuple[Array, Array]]:
+        """Gradients at each block's input, of random signs at its output; and the signs.
 
         A block's input is the output of the one before. Blocks whose pixels are no multiple of the
         next one's are left out.
@@ -337,15 +336,15 @@ class TracedPasses:
             arrays = self.program.run(derived, point, zeros, self._convolutions, self.blocks)
             return [arrays[value] for value in self.blocks]
 
-        zeros = self._zeros(self.blocks, len(kept.points))
-        outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, kept.points), zeros)
+        zeros = self._zeros(self.blocks, len(residuals.points))
+        outputs, pullback = jax.vjp(lambda zeros: jax.vmap(one)(zeros, residuals.points), zeros)
         keys = jax.random.split(key, len(outputs))
         signs = [
             jax.random.rademacher(each, array.shape, array.dtype)
             for each, array in zip(keys, outputs, strict=True)
         ]
         (gradients,) = pullback(signs)
-        images = [inside.images(self.program, value) for value in self.blocks]
+        images = [activations.images(self.program, value) for value in self.blocks]
         pairs = [
             (images[k - 1](gradients[self.blocks[k - 1]]), images[k](signs[k]))
             for k in range(1, len(self.blocks))

@@ -30,7 +30,7 @@ Factors = tuple[list[Array], list[Array]]
 cotangents, or the gradients of leaves and nothing."""
 
 
-def joined(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
+def concatenate_blocks(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
     """Factors of all points, from those of blocks of sets of points.
 
     Args:
@@ -67,11 +67,11 @@ def gram(
 
     Args:
         products: all of equal sizes but in their positions; none where the factors are gradients.
-        sizes: as for `joined`.
+        sizes: as for `concatenate_blocks`.
         groups: as for `ntkscore.grams.self_product`.
-        sets: as for `joined`.
+        sets: as for `concatenate_blocks`.
     """
-    values, cotangents = joined(sets, sizes)
+    values, cotangents = concatenate_blocks(sets, sizes)
     if not products:
         rows = [each.reshape(len(each), -1) for each in values]
         return self_product(jnp.concatenate(rows, 1), groups)
@@ -98,7 +98,7 @@ def _sum_over_rows(
     """
     uses = list(zip(products, values, cotangents, strict=True))
     first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
-    size = count * first.products * first.before * first.after * dtype.itemsize
+    size = count * first.batch * first.before * first.after * dtype.itemsize
     pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
     if pieces <= 1:
         rows = [product.rows(x, g) for product, x, g in uses]

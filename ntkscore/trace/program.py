@@ -60,7 +60,7 @@ class Value:
     Attributes:
         number: in the order in which values are made; no two of a program have the same.
         shape, dtype: of the array.
-        leaves: places of the weights' leaves that it depends on.
+        leaves: numbers of the weights' leaves that it depends on.
         of_point: whether it depends on the point.
     """
 
@@ -103,7 +103,7 @@ class Equation(NamedTuple):
         return [each for each in self.values if each.of_point]
 
     @property
-    def trained(self) -> list[Value]:
+    def weights(self) -> list[Value]:
         """The inputs that depend on weights."""
         return [each for each in self.values if each.leaves]
 
@@ -237,8 +237,8 @@ class Program:
         steps: list[list[Atom]] = []
         order = -1 if options["reverse"] else 1
         for step in range(options["length"])[::order]:
-            cut = lambda a, k=step: lax.index_in_dim(a, k, 0, False)  # noqa: E731
-            slices = [self._apply(cut, array) for array in inputs[consts + carried :]]
+            take = lambda a, k=step: lax.index_in_dim(a, k, 0, False)  # noqa: E731
+            slices = [self._apply(take, array) for array in inputs[consts + carried :]]
             outputs = self._inline(options["jaxpr"], [*fixed, *carry, *slices])
             carry = outputs[:carried]
             steps.append(outputs[carried:])
@@ -325,7 +325,7 @@ class Program:
         for place in everything if wanted is None else self.needed(wanted):
             equation = self.equations[place]
             compute = (instead or {}).get(place, equation.function)
-            outputs = compute(*(read(arrays, each) for each in equation.inputs))
+            outputs = compute(*(value_of(arrays, each) for each in equation.inputs))
             arrays |= zip(equation.outputs, outputs, strict=True)
         return arrays
 
@@ -335,7 +335,7 @@ class Program:
         point: Array,
         zeros: Mapping[Value, Array] | None = None,
         instead: Instead | None = None,
-        cut: Collection[Value] = (),
+        stop_at: Collection[Value] = (),
     ) -> dict[Value, Array]:
         """All values at a point.
 
@@ -344,18 +344,18 @@ class Program:
             point: the point.
             zeros: arrays that are added to values.
             instead: functions that replace equations.
-            cut: values through which no gradient passes, except to their zeros.
+            stop_at: values through which no gradient passes, except to their zeros.
         """
         arrays = {**derived, self.point: point}
         before: dict[Value, Array] = {}
         for place, equation in self.point_equations.items():
             compute = (instead or {}).get(place, equation.function)
-            outputs = compute(*(read(arrays, each) for each in equation.inputs))
+            outputs = compute(*(value_of(arrays, each) for each in equation.inputs))
             for value, array in zip(equation.outputs, outputs, strict=True):
                 before[value] = array
-                start = lax.stop_gradient(array) if value in cut else array
+                start = lax.stop_gradient(array) if value in stop_at else array
                 arrays[value] = start + zeros[value] if zeros and value in zeros else start
-        return {**arrays, **{value: before[value] for value in cut}}
+        return {**arrays, **{value: before[value] for value in stop_at}}
 
 
 def _alone(found: str) -> str:
@@ -375,6 +375,6 @@ def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
     return function
 
 
-def read(arrays: Mapping[Value, Any], atom: Atom) -> Any:
+def value_of(arrays: Mapping[Value, Any], atom: Atom) -> Any:
     """A value's array, or the constant itself."""
     return atom.value if isinstance(atom, Constant) else arrays[atom]

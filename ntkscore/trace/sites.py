@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Inexact
 from ntkscore.convolutions import gradients_of_each_channel, of_each_channel, shifts
 from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
 from ntkscore.trace.layouts import Layout, is_plain
-from ntkscore.trace.program import Equation, Program, Value, read
+from ntkscore.trace.program import Equation, Program, Value, value_of
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Product(ABC):
     Products of the same shapes are equal, so that they share compiled programs.
 
     Attributes:
-        products, positions, before, after: how many independent ones there are (b), positions (p),
-            and features before (k) and after (d).
+        batch, positions, before, after: numbers of independent products (b), of positions (p), and
+            of features before (k) and after (d).
     """
 
-    products: int
+    batch: int
     positions: int
     before: int
     after: int
@@ -98,8 +98,8 @@ class MatrixProduct(Product):
     def of(cls, dimensions: Any, x: Value, w: Value, left: bool) -> "MatrixProduct":
         (cx, cw), (bx, bw) = (pair if left else pair[::-1] for pair in dimensions)
         (fx, fw) = (
-            tuple(axis for axis in range(len(each.shape)) if axis not in taken)
-            for each, taken in ((x, {*cx, *bx}), (w, {*cw, *bw}))
+            tuple(axis for axis in range(len(each.shape)) if axis not in used)
+            for each, used in ((x, {*cx, *bx}), (w, {*cw, *bw}))
         )
         b, p, k = (prod(x.shape[axis] for axis in axes) for axes in (bx, fx, cx))
         d = prod(w.shape[axis] for axis in fw)
@@ -112,12 +112,12 @@ class MatrixProduct(Product):
 
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
         x = x.transpose(*(axis for axes in self.of_point for axis in axes))
-        return x.reshape(self.products, self.positions, self.before)
+        return x.reshape(self.batch, self.positions, self.before)
 
     def outputs(self, g: Array) -> Float[Array, "b p d"]:
         if self.left:
-            return g.reshape(self.products, self.positions, self.after)
-        return g.reshape(self.products, self.after, self.positions).swapaxes(1, 2)
+            return g.reshape(self.batch, self.positions, self.after)
+        return g.reshape(self.batch, self.after, self.positions).swapaxes(1, 2)
 
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
         batch, free, contracted = self.of_weight
@@ -132,12 +132,12 @@ class Convolution(Product):
 
     Attributes:
         sides: of the kernel.
-        batch: images of a point.
+        images: how many a point has.
         layout: of the arrays, and how the kernel moves.
     """
 
     sides: tuple[int, ...]
-    batch: int
+    images: int
     layout: Layout
 
     @classmethod
@@ -151,37 +151,37 @@ class Convolution(Product):
 
     @property
     def order(self) -> Hashable:
-        sizes = self.products, self.before, self.after
+        sizes = self.batch, self.before, self.after
         return self.layout.kernel, self.sides, sizes, self.of_images, self.of_each_channel
 
     def inputs(self, x: Array) -> Float[Array, "b p k"]:
         shifted = shifts(x.transpose(self.layout.image), self.sides, self.layout.window)
-        cuts = [each.reshape(self.positions, self.products, -1) for each in shifted]
+        cuts = [each.reshape(self.positions, self.batch, -1) for each in shifted]
         stacked = jnp.stack(cuts, 2).swapaxes(0, 1)
-        return stacked.reshape(self.products, self.positions, self.before)
+        return stacked.reshape(self.batch, self.positions, self.before)
 
     def outputs(self, g: Array) -> Float[Array, "b p d"]:
         g = g.transpose(self.layout.output)
-        return g.reshape(self.positions, self.products, self.after).swapaxes(0, 1)
+        return g.reshape(self.positions, self.batch, self.after).swapaxes(0, 1)
 
     def weight(self, gradient: Float[Array, "b k d"]) -> Array:
-        gradient = gradient.reshape(self.products, *self.sides, -1, self.after)
+        gradient = gradient.reshape(self.batch, *self.sides, -1, self.after)
         gradient = jnp.moveaxis(gradient, 0, -2)
-        gradient = gradient.reshape(*gradient.shape[:-2], self.products * self.after)
+        gradient = gradient.reshape(*gradient.shape[:-2], self.batch * self.after)
         return gradient.transpose(np.argsort(self.layout.kernel))
 
     @property
     def of_images(self) -> bool:
         """Whether it is an ordinary one of two axes, which `kernel_operands` computes faster."""
         plain = {*self.layout.window.lhs_dilation} == {1}
-        return plain and len(self.sides) == 2 and self.batch == self.products == 1
+        return plain and len(self.sides) == 2 and self.images == self.batch == 1
 
     @property
     def of_each_channel(self) -> bool:
         """Whether each channel of an image has a small kernel of its own."""
         inputs = self.before // prod(self.sides)
-        kernel = *self.sides, inputs, self.after * self.products
-        return self.batch == 1 and of_each_channel(kernel, self.products)
+        kernel = *self.sides, inputs, self.after * self.batch
+        return self.images == 1 and of_each_channel(kernel, self.batch)
 
     def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
         """Values and cotangents as images with the features last."""
@@ -261,7 +261,7 @@ class Site(NamedTuple):
 
             def compute(weights: list[Array]) -> list[Array]:
                 arrays = {**known, **dict(zip(self.weights, weights, strict=True))}
-                inputs = (read(arrays, each) for each in self.equation.inputs)
+                inputs = (value_of(arrays, each) for each in self.equation.inputs)
                 outputs = zip(self.equation.outputs, self.equation.function(*inputs), strict=True)
                 return [array for value, array in outputs if value in self.outputs]
 
@@ -278,7 +278,7 @@ def sites_of(program: Program) -> Iterator[Site]:
         points = tuple(dict.fromkeys(equation.points))
         weights = tuple(
             v
-            for v in dict.fromkeys(equation.trained)
+            for v in dict.fromkeys(equation.weights)
             if not v.of_point and jnp.issubdtype(v.dtype, jnp.inexact)
         )
         if weights:

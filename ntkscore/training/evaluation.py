@@ -280,9 +280,9 @@ class _Classifier:
     @cached_property
     def logits(self) -> Callable[[PyTree, Array], Array]:
         """The network's logits of (params, images), read once for all attacks."""
-        taken = dtype_of_weights(self.model.params)
-        logits = logits_of(self.model, jax.ShapeDtypeStruct(self.images.shape[1:], taken))
-        return lambda params, x: logits(params, x.astype(taken)).astype(self.dtype)
+        dtype = dtype_of_weights(self.model.params)
+        logits = logits_of(self.model, jax.ShapeDtypeStruct(self.images.shape[1:], dtype))
+        return lambda params, x: logits(params, x.astype(dtype)).astype(self.dtype)
 
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images that are classified correctly by the logits of an `Answer`."""

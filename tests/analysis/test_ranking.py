@@ -13,7 +13,7 @@ from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum, sum_asked
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.measures.declaration import direction_of
+from ntkscore.measures.registry import direction_of
 
 SCORES = pd.DataFrame(
     {"params": [10, 20, 30, 40], "clean.condition": [5.0, 1.0, np.nan, 2.0]},

@@ -10,8 +10,8 @@ from plain_darts import unstacked
 from cells.darts import Darts, Genotype
 from cells.darts.forward import NODES, STEP, merged
 from ntkscore import Config, Model, Task, score, score_network
-from ntkscore.measures.forward import Pass
-from ntkscore.measures.inside import equal_states
+from ntkscore.measures.activations import equal_states
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.space import SIDE_BY_SIDE
 
 N, MEAN, STD = 4, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
@@ -57,8 +57,8 @@ def test_rectifiers_and_outputs_of_cells_are_those_of_the_plain_network(monkeypa
     model = model_of(SPACE, GENOTYPE, images)
     at = Pass(model, model.passes, jnp.asarray(images), jnp.asarray(labels))
     same, logits = equal_states(at), model.apply(model.params, jnp.asarray(images))
-    _, kept = model.passes.forward(model.params, jnp.asarray(images))
-    groups = model.passes.activations(model.params, kept).features
+    _, residuals = model.passes.forward(model.params, jnp.asarray(images))
+    groups = model.passes.activations(model.params, residuals).features
     features = [np.asarray(one) for group in groups for one in group]
     apply, params = plain(model, model.passes.statistics)
     relu, cell, conv = jax.nn.relu, plain_darts.cell, plain_darts.conv
@@ -84,8 +84,8 @@ def test_rectifiers_and_outputs_of_cells_are_those_of_the_plain_network(monkeypa
 def test_pullbacks_are_those_of_each_cell_by_itself():
     images, _ = given()
     model = model_of(SPACE, GENOTYPE, images)
-    _, kept = model.passes.forward(model.params, jnp.asarray(images))
-    pairs = model.passes.pullbacks(model.params, kept, jax.random.key(0))
+    _, residuals = model.passes.forward(model.params, jnp.asarray(images))
+    pairs = model.passes.pullbacks(model.params, residuals, jax.random.key(0))
     params, stats = (unstacked(tree) for tree in (model.params, model.passes.statistics))
     normal, pairs = SPACE.sizes.normal_cells, iter(pairs)
 
@@ -94,9 +94,9 @@ def test_pullbacks_are_those_of_each_cell_by_itself():
         np.testing.assert_allclose(dx, pull(signs)[0], rtol=1e-9, atol=1e-12)
         assert set(np.unique(signs)) == {-1.0, 1.0}
 
-    for stage, nodes in enumerate(kept.stages):
+    for stage, nodes in enumerate(residuals.stages):
         if stage:
-            before, last = (merged(kept.stages[stage - 1], k) for k in (-STEP - NODES, -NODES))
+            before, last = (merged(residuals.stages[stage - 1], k) for k in (-STEP - NODES, -NODES))
             w, s = params[f"reduction_{stage}"], stats[f"reduction_{stage}"]
 
             def reduction(x, before=before, w=w, s=s):
@@ -175,8 +175,8 @@ def test_networks_side_by_side_are_those_alone():
 
     def parts(code):
         model = SPACE.model((), variables, code, x)
-        logits, kept = model.passes.forward(model.params, x)
-        g = model.passes.gradient(model.params, kept, jnp.ones_like(logits))
+        logits, residuals = model.passes.forward(model.params, x)
+        g = model.passes.gradient(model.params, residuals, jnp.ones_like(logits))
         return logits, g, equal_states(Pass(model, model.passes, x, jnp.asarray(labels)))
 
     codes = [jax.tree.map(jnp.asarray, SPACE.encode(each)) for each in genotypes]

@@ -10,7 +10,7 @@ from cells.darts.forward import CellRules
 from cells.darts.genotype import Genotype, Genotypes
 from cells.darts.network import Shape, draw
 from cells.darts.passes import Passes
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.trace.parameters import kind_of
 
 SHAPE = Shape(channels=2, layers=6, num_classes=4)
@@ -28,13 +28,13 @@ def passes_of_any():
         def passes(code, x, y, cotangent):
             plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
             of_one = Passes(CellRules(shape=SHAPE, code=code, **plain), params, stats, x)
-            logits, kept = of_one.forward(params, y)
-            both = [of_one.forward(params, x)[1], kept]
-            taps = zero_taps(KINDS, jnp.concatenate([x, y]), 1)
-            g, parts = of_one.parts(params, both, jnp.concatenate([cotangent] * 2), taps)
+            logits, residuals = of_one.forward(params, y)
+            both = [of_one.forward(params, x)[1], residuals]
+            start = zero_grams(KINDS, jnp.concatenate([x, y]), 1)
+            g, by_kind = of_one.gram_by_kind(params, both, jnp.concatenate([cotangent] * 2), start)
             visit = lambda layer: jnp.sum(layer.gradients**2)  # noqa: E731
             norms = of_one.layers(params, both[0], cotangent, visit)
-            return logits, g, parts, jnp.sum(norms), of_one.statistics
+            return logits, g, by_kind, jnp.sum(norms), of_one.statistics
 
         yield passes, params
 
@@ -54,7 +54,7 @@ def test_passes_are_those_of_the_plain_network(passes_of_any, name):
             "normal": jnp.array(genotype.normal, jnp.int32),
             "reduce": jnp.array(genotype.reduce, jnp.int32),
         }
-        logits, g, parts, norms, stats = passes(code, x, y, cotangent)
+        logits, g, by_kind, norms, stats = passes(code, x, y, cotangent)
         close = lambda a, b: np.testing.assert_allclose(a, b, 1e-9, 1e-11)  # noqa: E731
         close(logits, network(params, stats, genotype, SHAPE, y))
         both, cotangents = jnp.concatenate([x, y]), jnp.concatenate([cotangent] * 2)
@@ -73,7 +73,7 @@ def test_passes_are_those_of_the_plain_network(passes_of_any, name):
             kernels[kind] += rows @ rows.T
             squares += jnp.sum(rows[:2] ** 2) if kind == "weight" else 0.0
         for kind in KINDS:
-            close(parts[kind][0], kernels[kind])
+            close(by_kind[kind][0], kernels[kind])
         close(norms, squares)
 
 

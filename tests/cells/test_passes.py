@@ -13,7 +13,7 @@ from networks import CLASSES, EXACT, SIZE, digits, error, points
 from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.stack import stack
 from ntkscore.trace.parameters import PARAMETER_SETS, total
@@ -59,11 +59,13 @@ def programs(bn: str) -> Any:
         params = variables["params"]
         passes: Any = space_of.model((), variables, digits, clean).passes
         forwards = [passes.forward(params, x) for x in (clean, moved)]
-        logits, kept = zip(*forwards, strict=True)
-        taps = zero_taps(KINDS, jnp.concatenate([clean, moved]), 1)
-        whole, parts = passes.parts(params, kept, jnp.concatenate([cotangent, cotangent]), taps)
-        slopes = [passes.gradient(params, one, cotangent) for one in kept]
-        return passes.statistics, logits, slopes, whole, total(parts, "all")[0]
+        logits, residuals = zip(*forwards, strict=True)
+        start = zero_grams(KINDS, jnp.concatenate([clean, moved]), 1)
+        whole, by_kind = passes.gram_by_kind(
+            params, residuals, jnp.concatenate([cotangent, cotangent]), start
+        )
+        slopes = [passes.gradient(params, one, cotangent) for one in residuals]
+        return passes.statistics, logits, slopes, whole, total(by_kind, "all")[0]
 
     @jax.jit
     def theirs(variables: Any, clean: Array, moved: Array, digits: Array, cotangent: Array) -> Any:
@@ -139,7 +141,7 @@ def test_a_stack_by_a_cells_passes_is_that_by_its_traced_passes(
     ours, plain = run(True), run(False)
     assert ours.gram.shape == (len(radii), 12, 12)
     assert error(ours.gram, plain.gram) < EXACT
-    assert error(ours.taken["twice"]["loss"], plain.taken["twice"]["loss"]) < EXACT
+    assert error(ours.quantities["twice"]["loss"], plain.quantities["twice"]["loss"]) < EXACT
     assert error(ours.slopes, plain.slopes) < EXACT
 
 
@@ -170,7 +172,7 @@ def test_a_stack_runs_no_pass_twice(attack: str, gradients: int) -> None:
 
     jax.eval_shape(compute, variables(), digits("323133"))
     # X (which calibration has run), X_ρ, X_2ρ; for PGD its loop over the steps from the second on.
-    expected = {"forward": 3 + gradients - 2, "gradient": gradients, "parts": 1}
+    expected = {"forward": 3 + gradients - 2, "gradient": gradients, "gram_by_kind": 1}
     # Of images without normalisations once for its shape, and once for its value.
     assert calls == expected | {"activations": 3, "unnormalized": 2}
 

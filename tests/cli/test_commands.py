@@ -14,7 +14,7 @@ from tiny import OPTIONS, REPOSITORY, RESIDUAL_OPTIONS, invoke, refused
 
 from cells.nasbench201 import Cell
 from ntkscore.kernels.joint import KERNELS
-from ntkscore.measures.declaration import NETWORK
+from ntkscore.measures.registry import NETWORK
 from ntkscore.results import ResultSet
 
 COUPLED = [*OPTIONS, "--bn", "batch", "--implementation", "layerwise"]

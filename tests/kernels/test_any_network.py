@@ -371,15 +371,15 @@ def test_windows_over_padded_arrays(implementation: str) -> None:
 
 
 def test_a_trace_that_is_wrong_is_not_used(monkeypatch: Any, caplog: Any) -> None:
-    from ntkscore.trace import contributions
+    from ntkscore.trace import weight_uses
 
-    right = contributions.Contribution.factors
+    right = weight_uses.WeightUses.factors
 
     def wrong(self: Any, *arrays: Any) -> Any:
         values, cotangents = right(self, *arrays)
         return [value * (2 if 0 in self.leaves else 1) for value in values], cotangents
 
-    monkeypatch.setattr(contributions.Contribution, "factors", wrong)
+    monkeypatch.setattr(weight_uses.WeightUses, "factors", wrong)
     apply = lambda p, x: jnp.sin(x @ p["first"]) @ p["second"]  # noqa: E731
     params = {"first": A, "second": B}
     want = jacobian_kernel(apply, params, X)

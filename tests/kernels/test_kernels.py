@@ -164,13 +164,13 @@ def test_an_empty_mapping_asks_for_the_gradient_in_the_images(double, index: int
     def pulled(params: Any, images: Array, index: Array) -> list[Array]:
         model = small_model(params, index)
         passes = passes_of(model, images)
-        _, kept = passes.forward(params, images)
-        alone, parts = passes.parts(params, [kept], cotangent, {})
-        assert not parts
+        _, residuals = passes.forward(params, images)
+        alone, by_kind = passes.gram_by_kind(params, [residuals], cotangent, {})
+        assert not by_kind
         # It is also right beside the Gram matrices, and where nothing else is asked for.
-        beside, _ = passes.parts(params, [kept], cotangent, zeros)
+        beside, _ = passes.gram_by_kind(params, [residuals], cotangent, zeros)
         plain = jax.vjp(model.logits, images)[1](cotangent)[0]
-        return [plain, alone, beside, passes.gradient(params, kept, cotangent)]
+        return [plain, alone, beside, passes.gradient(params, residuals, cotangent)]
 
     plain, *got = pulled(small_params(), images, branch(index))
     for each in got:

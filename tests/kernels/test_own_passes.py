@@ -17,14 +17,14 @@ from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.fisher import FISHER, fisher
-from ntkscore.measures.forward import Pass, cross_entropy
+from ntkscore.measures.forward_pass import Pass, cross_entropy
 from ntkscore.measures.perturbations import (
     displacements,
     flip_distance,
     flip_distances,
     stability,
 )
-from ntkscore.measures.reading import read
+from ntkscore.measures.report import measurements_of
 from ntkscore.measures.trainability import PULLBACKS, pullback_products
 from ntkscore.measures.weight_gradients import _of_layer, of_gradients
 from ntkscore.measures.zen import NOISE, zen
@@ -61,7 +61,9 @@ def passed(network: Model, x: Array) -> Pass:
 
 def values(quantity: Any, arrays: Any) -> dict[str, float]:
     """What the host reads off a quantity."""
-    return {name: found.value for name, found in read(quantity, arrays, np.arange(N)).items()}
+    return {
+        name: found.value for name, found in measurements_of(quantity, arrays, np.arange(N)).items()
+    }
 
 
 def unstacked(tree: Any) -> dict[str, np.ndarray]:
@@ -319,12 +321,12 @@ def test_zen_is_that_of_the_network_standardised_by_its_own_batch(
 @pytest.mark.thorough
 def test_pullbacks_are_those_of_each_block_by_itself() -> None:
     (x, _), network = points(), model()
-    _, kept = network.passes.forward(network.params, x)
-    pairs = network.passes.pullbacks(network.params, kept, jax.random.key(0))
+    _, residuals = network.passes.forward(network.params, x)
+    pairs = network.passes.pullbacks(network.params, residuals, jax.random.key(0))
     assert [len(g) for _, g in pairs] == [2, 1, 2, 1, 2]
     params, stored = network.params, network.passes.statistics
     for stage in range(STAGES):
-        nodes, width = kept.nodes[stage], 3 << stage
+        nodes, width = residuals.nodes[stage], 3 << stage
         dx, signs = pairs[2 * stage]
         assert set(np.unique(signs)) == {-1.0, 1.0}
         for k in range(2):
@@ -340,7 +342,7 @@ def test_pullbacks_are_those_of_each_block_by_itself() -> None:
             name = f"reduction_{stage}"
             given = {"params": params[name], STATISTICS: stored[name]}
             g = lambda z, v=given, w=width: Reduction(w).apply(v, z)  # noqa: E731
-            _, pull = jax.vjp(g, kept.nodes[stage - 1][-1])
+            _, pull = jax.vjp(g, residuals.nodes[stage - 1][-1])
             np.testing.assert_allclose(dx[0], pull(signs[0])[0], rtol=1e-9, atol=1e-12)
 
 
@@ -372,7 +374,7 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
         rhos = jnp.asarray([0.05, 0.1])
         measure = lambda x: stack(network, x, y, fgsm, rhos, noise=own)  # noqa: E731
         got = jax.eval_shape(measure, x)
-        return {f"{place}.{name}" for place, own in got.taken.items() for name in own}
+        return {f"{place}.{name}" for place, own in got.quantities.items() for name in own}
 
     coupled = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
     always = {*coupled, "network.synflow"}

@@ -15,16 +15,16 @@ from cells.residual import Residual
 from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
 from ntkscore.kernels.stack import Stack, stack
-from ntkscore.measures.changes import curvature
-from ntkscore.measures.declaration import NOT_GIVEN, OK
-from ntkscore.measures.forward import Pass, cross_entropy
-from ntkscore.measures.inside import (
+from ntkscore.measures.activations import (
     FEATURES,
     equal_states,
     feature_entropies,
     feature_products,
 )
-from ntkscore.measures.reading import read
+from ntkscore.measures.changes import curvature
+from ntkscore.measures.forward_pass import Pass, cross_entropy
+from ntkscore.measures.registry import NOT_GIVEN, OK
+from ntkscore.measures.report import measurements_of
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import passes_of
@@ -151,12 +151,12 @@ def test_synflow_of_a_deep_network_is_in_the_range_of_float32() -> None:
 
 
 def of_features(products: list[np.ndarray]) -> dict[str, float]:
-    return {name: m.value for name, m in read(FEATURES, products, np.arange(N)).items()}
+    return {name: m.value for name, m in measurements_of(FEATURES, products, np.arange(N)).items()}
 
 
 def names_in(found: Stack) -> set[str]:
     """What measures are read off, as PLACE.QUANTITY."""
-    return {f"{place}.{name}" for place, own in found.taken.items() for name in own}
+    return {f"{place}.{name}" for place, own in found.quantities.items() for name in own}
 
 
 SKIPS = "0110"
@@ -174,7 +174,7 @@ def residual(activation: str = "relu") -> tuple[Model, Array, Array]:
     return space.model(space.shape(skips), variables, jnp.asarray(space.encode(skips)), x), x, y
 
 
-def inside(model: Model, x: Array) -> tuple[np.ndarray, list[np.ndarray]]:
+def activations_of(model: Model, x: Array) -> tuple[np.ndarray, list[np.ndarray]]:
     """What the hidden layers' rectifiers are given; and what they hand on where skips end."""
     space = residual_space()
     skips = space.parse(SKIPS)
@@ -205,30 +205,30 @@ def test_proxies_at_attacked_points_are_those_of_the_attacked_points() -> None:
         parts = [x]
         for _ in range(2):
             parts.append(jnp.clip(parts[-1] + rho * jnp.sign(gradient(parts[-1])), 0, 1))
-        insides = [inside(model, part) for part in parts]
-        on = [before > 0 for before, _ in insides]
+        activations = [activations_of(model, part) for part in parts]
+        on = [before > 0 for before, _ in activations]
         for kernel, these in zip(POINTS, on, strict=True):
             flat = np.moveaxis(these, 1, 0).reshape(N, -1).astype(float)
-            states = got.taken[kernel]["states"][i]
+            states = got.quantities[kernel]["states"][i]
             np.testing.assert_array_equal(states, flat @ flat.T + (1 - flat) @ (1 - flat).T)
-        for kernel, (_, features) in zip(POINTS, insides, strict=True):
+        for kernel, (_, features) in zip(POINTS, activations, strict=True):
             entropies = [entropy(f) for f in features]
-            products = got.taken[kernel]["features"]
+            products = got.quantities[kernel]["features"]
             numbers = of_features([np.asarray(each)[i] for each in products])
             assert numbers["expressivity"] == pytest.approx(sum(entropies))
             assert numbers["progressivity"] == pytest.approx(np.diff(entropies).min())
-        assert got.taken["cross"]["flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
-        assert got.taken["cross_twice"]["flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
+        assert got.quantities["cross"]["flips"][i] == pytest.approx(np.mean(on[0] != on[1]))
+        assert got.quantities["cross_twice"]["flips"][i] == pytest.approx(np.mean(on[1] != on[2]))
         change = np.sum((gradient(parts[1]) - gradient(x)) ** 2, 1)
         length = np.sum((parts[1] - x) ** 2, 1)
-        assert got.taken["cross"]["curvature"][i] == pytest.approx(np.mean(change / length))
-    assert np.ptp(got.taken["network"]["synflow"]) == 0
+        assert got.quantities["cross"]["curvature"][i] == pytest.approx(np.mean(change / length))
+    assert np.ptp(got.quantities["network"]["synflow"]) == 0
 
 
 def test_features_that_say_nothing_are_no_numbers() -> None:
     wide, flat = np.eye(3)[None], np.zeros((1, 2, 2))
     # Nothing rises from one block to none.
-    one = read(FEATURES, [wide], np.arange(3))
+    one = measurements_of(FEATURES, [wide], np.arange(3))
     assert one["expressivity"] == (pytest.approx(np.log(3)), OK)
     assert one["progressivity"].status == NOT_GIVEN
     for broken in (flat, np.full((1, 2, 2), np.inf)):

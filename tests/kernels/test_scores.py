@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from ntkscore.errors import InputError
 from ntkscore.measures import MEASURES
-from ntkscore.measures.declaration import (
+from ntkscore.measures.activations import STATES
+from ntkscore.measures.forward_pass import LOSS
+from ntkscore.measures.kernel import add_score, measure, scores_of
+from ntkscore.measures.registry import (
     CONSTANT,
     NOT_FINITE,
     NOT_GIVEN,
@@ -23,10 +26,7 @@ from ntkscore.measures.declaration import (
     finite,
     measures_of,
 )
-from ntkscore.measures.forward import LOSS
-from ntkscore.measures.inside import STATES
-from ntkscore.measures.kernel import add_score, measure, scores_of
-from ntkscore.measures.reading import read
+from ntkscore.measures.report import measurements_of
 from ntkscore.measures.slopes import SLOPES
 
 VALUES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
@@ -89,7 +89,7 @@ def test_scores_of_input_gradients() -> None:
     """Against the formulas as they are published, on a batch of gradients."""
     gradients = np.random.default_rng(3).normal(size=(N, 40)) + np.linspace(-2, 2, 40)
     matrix, labels = np.corrcoef(gradients), np.array([0, 0, 0, 4, 4, 9])
-    got = read(SLOPES, matrix, labels)
+    got = measurements_of(SLOPES, matrix, labels)
     eigenvalues = np.linalg.eigvals(matrix).real
     jacov = -np.sum(np.log(eigenvalues + 1e-5) + 1 / (eigenvalues + 1e-5))
     assert got["jacov"].value == pytest.approx(jacov, rel=1e-9)
@@ -97,9 +97,9 @@ def test_scores_of_input_gradients() -> None:
     epe = sum(abs(np.log(np.abs(part) + 1e-5).sum()) for part in parts)
     assert got["epe_nas"].value == pytest.approx(epe, rel=1e-9)
     # Unlike gradients are better than like ones.
-    independent = read(SLOPES, np.eye(N), labels)
+    independent = measurements_of(SLOPES, np.eye(N), labels)
     assert independent["jacov"].value > got["jacov"].value
-    for score in read(SLOPES, np.zeros((N, N)), labels).values():
+    for score in measurements_of(SLOPES, np.zeros((N, N)), labels).values():
         assert_failed(score, CONSTANT)
 
 
@@ -236,11 +236,11 @@ def test_more_images_than_parameters_make_a_kernel_singular_and_not_negative() -
 def test_the_state_score_is_the_log_determinant() -> None:
     on = np.random.default_rng(4).uniform(size=(N, 50)) < 0.5
     same = (on[:, None] == on).sum(2)
-    got = read(STATES, same.astype(float), LABELS)["naswot"]
+    got = measurements_of(STATES, same.astype(float), LABELS)["naswot"]
     assert got == (pytest.approx(np.linalg.slogdet(same)[1]), OK)
     # Two images that no rectifier tells apart.
     twin = same[:, [0, 0, *range(1, N)]][[0, 0, *range(1, N)]]
-    failed = read(STATES, twin.astype(float), np.zeros(N + 1, int))["naswot"]
+    failed = measurements_of(STATES, twin.astype(float), np.zeros(N + 1, int))["naswot"]
     assert_failed(failed, SINGULAR)
 
 

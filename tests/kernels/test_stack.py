@@ -16,7 +16,7 @@ from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
 from ntkscore.kernels.stack import Stack, loss_gradient, stack
-from ntkscore.measures.forward import cross_entropy
+from ntkscore.measures.forward_pass import cross_entropy
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Model
 
@@ -55,9 +55,9 @@ def test_the_stack_is_the_kernel_of_its_attacked_points(double, attack: str, nor
     make = lambda rho: ATTACKS[attack](rho, norm=norm)  # noqa: E731
     got, (x, y) = run(make), data()
     assert got.gram.shape == (len(RHOS), 3 * N, 3 * N)
-    assert not {"states", "features"} & {name for own in got.taken.values() for name in own}
+    assert not {"states", "features"} & {name for own in got.quantities.values() for name in own}
     gradient = jax.jit(loss_gradient(model(), y))
-    together = np.stack([got.taken[kernel]["loss"] for kernel in POINTS], 1)
+    together = np.stack([got.quantities[kernel]["loss"] for kernel in POINTS], 1)
     for gram, slope, losses, rho in zip(got.gram, got.slopes, together, RHOS, strict=True):
         parts = (x, *twice(make(rho), gradient, x))
         points = jnp.concatenate(parts)
@@ -107,11 +107,11 @@ def test_one_radius_of_several_is_that_radius_alone(double) -> None:
     for place, rho in enumerate(RHOS):
         alone = run(pgd, (rho,))
         assert error(together.gram[place], alone.gram[0]) < EXACT
-        assert jax.tree.structure(together.taken) == jax.tree.structure(alone.taken)
+        assert jax.tree.structure(together.quantities) == jax.tree.structure(alone.quantities)
         jax.tree.map(
             lambda a, b, place=place: np.testing.assert_allclose(a[place], b[0], rtol=1e-9),
-            together.taken,
-            alone.taken,
+            together.quantities,
+            alone.quantities,
         )
 
 
@@ -180,4 +180,4 @@ def test_an_attack_may_ask_for_logits() -> None:
     )
     gram = ntk(linear, jnp.concatenate([images, moved]))
     np.testing.assert_allclose(found.gram[0, :8, :8], gram, rtol=1e-5)
-    assert found.taken["robust"]["loss"][0] > found.taken["clean"]["loss"][0]
+    assert found.quantities["robust"]["loss"][0] > found.quantities["clean"]["loss"][0]

@@ -21,7 +21,7 @@ from cells.darts import Darts, Genotype, Genotypes
 from cells.darts.genotype import AVG_POOL, MAX_POOL, NONE, OPERATIONS, SKIP
 from cells.darts.network import SEPARABLE, SIZES
 from ntkscore import Task
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.kernels.plain import QUICKLY
 
 CODE = os.environ.get("NTKSCORE_DARTS_CODE")
@@ -274,8 +274,9 @@ def computed(variables: Any, code: Any, x: Any) -> Any:
     """Logits, input gradients, the kernel of the summed logits, weights and statistics."""
     model = SPACE.model((), variables, code, x)
     assert model.passes is not None
-    logits, kept = model.passes.forward(model.params, x)
+    logits, residuals = model.passes.forward(model.params, x)
     ones = jnp.ones_like(logits)
-    slopes, parts = model.passes.parts(model.params, [kept], ones, zero_taps(KINDS, x, 1))
-    kernel = sum(parts.values())[0]
+    start = zero_grams(KINDS, x, 1)
+    slopes, by_kind = model.passes.gram_by_kind(model.params, [residuals], ones, start)
+    kernel = sum(by_kind.values())[0]
     return logits, slopes, kernel, model.params, model.passes.statistics

@@ -18,7 +18,7 @@ from ntkscore.measures.cross_entropy import (
     cross_entropy,
     loss_cotangent,
 )
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.trace.passes import passes_of
 
 N, D, CLASSES = 6, 12, 4
@@ -108,7 +108,7 @@ def test_a_sure_network_is_attacked_like_an_unsure_one(name: str, norm: str) -> 
         points.append(twice(make(0.05), gradient, images, key)[1])
         found = stack(two(scale), images, labels, make, [0.05], key=key)
         kernels.append(found.kernel("twice") / scale**2)
-        assert np.isfinite(found.taken["cross"]["curvature"]).all()
+        assert np.isfinite(found.quantities["cross"]["curvature"]).all()
     for other, kernel in zip(points[1:], kernels[1:], strict=True):
         np.testing.assert_allclose(other, points[0], atol=1e-5)
         np.testing.assert_allclose(kernel, kernels[0], rtol=1e-4)

@@ -14,9 +14,9 @@ from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.cli.sheets import score_sheet
 from ntkscore.kernels.joint import ASYMMETRIC, POINTS, Stack
 from ntkscore.measures import MEASURES
-from ntkscore.measures.declaration import NETWORK, Measure, Quantity, declare
-from ntkscore.measures.forward import Pass
-from ntkscore.measures.reading import measurements
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import NETWORK, Measure, Quantity, declare
+from ntkscore.measures.report import measurements
 
 RHOS = (0.05, 0.1)
 X, Y = np.random.default_rng(0).uniform(size=(4, 6)), np.array([0, 1, 1, 0])

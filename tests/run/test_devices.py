@@ -36,7 +36,7 @@ from ntkscore.config import Config
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.kernels.stack import stack
-from ntkscore.measures.declaration import measures_of
+from ntkscore.measures.registry import measures_of
 from ntkscore.measures.slopes import SLOPES
 from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes

@@ -22,7 +22,7 @@ from ntkscore.data.images import ImageSet, draw_images, load_images
 from ntkscore.errors import InputError
 from ntkscore.kernels import joint
 from ntkscore.kernels.stack import stack
-from ntkscore.measures.declaration import NETWORK, NOT_GIVEN, OK, STATUSES, measures_at
+from ntkscore.measures.registry import NETWORK, NOT_GIVEN, OK, STATUSES, measures_at
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run import engine

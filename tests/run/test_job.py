@@ -24,6 +24,9 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.measures import MEASURES
+from ntkscore.measures.activations import naswot
+from ntkscore.measures.forward_pass import Pass
+from ntkscore.measures.registry import identity
 from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
 from ntkscore.run import engine, fingerprints
@@ -302,5 +305,15 @@ def test_a_run_that_another_version_began_says_so_when_it_goes_on(
 
 
 def test_what_has_moved_has_the_name_by_which_runs_know_it() -> None:
-    for value, name in ((Space, "cells.space.Space"), (option, "cells.options.option")):
+    moved = {
+        "cells.space.Space": Space,
+        "cells.options.option": option,
+        "ntkscore.measures.inside.naswot": naswot,
+        "ntkscore.measures.declaration.identity": identity,
+        "ntkscore.measures.forward.Pass": Pass,
+    }
+    for name, value in moved.items():
         assert fingerprints._plain(value, []) == name
+    # What it was when runs recorded the measures' modules by their first names.
+    recorded = fingerprints.functions_of(SPACE, Config(proxies=True))["measures"]
+    assert recorded["grad_norm"] == "bdd8ece42ffca19a"

@@ -28,7 +28,7 @@ from ntkscore.platforms import platform, traced_for
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
 from ntkscore.run.fits import arithmetic, compiled, fit, mean_cost, reduced, trace_network
-from ntkscore.run.program_text import COMMUNICATION, Work, read
+from ntkscore.run.program_text import COMMUNICATION, Work, parse
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.selection import select
 from ntkscore.run.targets import TARGETS, devices_of, target_named
@@ -184,7 +184,7 @@ ENTRY %main (x: f32[5,10], q: pred[]) -> f32[] {
   ROOT %g = f32[5,10]{1,0} all-reduce-done(%all)
 }
 """
-    found = read(text)
+    found = parse(text)
     # Five slices of ten numbers, in and out, and their place; a convolution; what is communicated.
     assert found.work == Work(5 + 1 + 1, 5 * (40 + 40 + 4) + 2 * 200 + 2 * 200, 1)
     assert found.trips == (5,)
@@ -196,7 +196,7 @@ def test_the_text_of_a_compiled_program_is_read() -> None:
     def program(a: jax.Array) -> jax.Array:
         return lax.map(lambda row: jnp.sort(row @ a), a)
 
-    found = read(jax.jit(program).lower(jnp.ones((7, 7))).compile().as_text())
+    found = parse(jax.jit(program).lower(jnp.ones((7, 7))).compile().as_text())
     assert 7 in found.trips
     assert found.operations["sort"] == 1
     assert found.work.launches >= 7

@@ -308,7 +308,7 @@ def test_functions_with_derivatives_of_their_own() -> None:
     def layer(x: Array, w: Array) -> Array:
         return convolve(x, w)
 
-    layer.defvjp(lambda x, w: (layer(x, w), (x, w)), lambda kept, g: kept)
+    layer.defvjp(lambda x, w: (layer(x, w), (x, w)), lambda residuals, g: residuals)
 
     def apply(params: Any, x: Array) -> Array:
         return jnp.mean(layer(x, params), (1, 2))

@@ -12,7 +12,7 @@ from jax import lax
 from networks import CLASSES, EXACT, M, error
 
 from ntkscore.errors import InputError
-from ntkscore.grams import zero_taps
+from ntkscore.grams import zero_grams
 from ntkscore.kernels.gram import ntk
 from ntkscore.model import Model
 from ntkscore.trace import products
@@ -296,9 +296,9 @@ def product_with_a_rule(x: Array, kernel: Array) -> Array:
 
 product_with_a_rule.defvjp(
     lambda x, kernel: (product_with_a_rule(x, kernel), (x, kernel)),
-    lambda kept, g: (
-        (g * jnp.cos(kept[0] @ kept[1])) @ kept[1].T,
-        kept[0].T @ (g * jnp.cos(kept[0] @ kept[1])),
+    lambda residuals, g: (
+        (g * jnp.cos(residuals[0] @ residuals[1])) @ residuals[1].T,
+        residuals[0].T @ (g * jnp.cos(residuals[0] @ residuals[1])),
     ),
 )
 
@@ -545,12 +545,12 @@ def found(name: str) -> tuple[Found, Found]:
     def compute(params: Any, points: Array, cotangent: Array) -> tuple[Found, Found]:
         passes = passes_of(model, points)
         assert isinstance(passes, TracedPasses)
-        logits, kept = passes.forward(params, points)
-        taps = zero_taps(PARAMETER_SETS["all"], points, 1)
-        gradient, parts = passes.parts(params, [kept], cotangent, taps)
-        layers = passes.layers(params, kept, cotangent, seen)
+        logits, residuals = passes.forward(params, points)
+        start = zero_grams(PARAMETER_SETS["all"], points, 1)
+        gradient, by_kind = passes.gram_by_kind(params, [residuals], cotangent, start)
+        layers = passes.layers(params, residuals, cotangent, seen)
         squares, apart, flow = jnp.sum(layers[0], 0), jnp.max(layers[1]), jnp.sum(layers[2])
-        got = Found(logits, gradient, total(parts, "all")[0], squares, apart, flow)
+        got = Found(logits, gradient, total(by_kind, "all")[0], squares, apart, flow)
 
         slopes, rows = plain(case, params, points, cotangent)
         leaves = jax.tree.leaves(params)
@@ -602,14 +602,15 @@ def test_gradients_in_pieces_have_the_kernel_of_all(name: str, monkeypatch) -> N
     case = CASES[name]
     passes = passes_of(Model(case.apply, params := draw(case.shapes)), draw_points(case)[0])
     points, cotangent = draw_points(case)
-    _, kept = passes.forward(params, points)
-    taps = zero_taps(PARAMETER_SETS["all"], points, 1)
+    _, residuals = passes.forward(params, points)
+    start = zero_grams(PARAMETER_SETS["all"], points, 1)
     products.gram.clear_cache()
-    loops = str(jax.make_jaxpr(lambda: passes.parts(params, [kept], cotangent, taps))())
+    given = params, [residuals], cotangent, start
+    loops = str(jax.make_jaxpr(lambda: passes.gram_by_kind(*given))())
     assert "while" in loops or "scan" in loops
-    _, parts = passes.parts(params, [kept], cotangent, taps)
+    _, by_kind = passes.gram_by_kind(*given)
     products.gram.clear_cache()
-    assert error(total(parts, "all")[0], found(name)[1].gram) < EXACT
+    assert error(total(by_kind, "all")[0], found(name)[1].gram) < EXACT
 
 
 def test_sets_of_points_have_the_kernel_of_all() -> None:
@@ -618,14 +619,14 @@ def test_sets_of_points_have_the_kernel_of_all() -> None:
     params, (points, cotangent) = draw(case.shapes), draw_points(case)
     passes = passes_of(Model(case.apply, params), points)
     sets = [points, points + 0.1, points * 0.9, points - 0.2, jnp.sin(points)]
-    _, kept = zip(*(passes.forward(params, each) for each in sets), strict=True)
+    _, residuals = zip(*(passes.forward(params, each) for each in sets), strict=True)
     together = jnp.concatenate(sets)
-    taps = zero_taps(PARAMETER_SETS["all"], together, 2)
-    _, parts = passes.parts(params, kept, jnp.tile(cotangent, (5, 1)), taps)
+    start = zero_grams(PARAMETER_SETS["all"], together, 2)
+    _, by_kind = passes.gram_by_kind(params, residuals, jnp.tile(cotangent, (5, 1)), start)
     _, rows = plain(case, params, together, jnp.tile(cotangent, (5, 1)))
     flat = [row.reshape(len(row), -1) for row in rows]
     whole = sum(row @ row.T for row in flat)
-    for group, got in enumerate(total(parts, "all")):
+    for group, got in enumerate(total(by_kind, "all")):
         members = np.r_[0:M, M + 2 * M * group : M + 2 * M * (group + 1)]
         assert error(got, whole[np.ix_(members, members)]) < EXACT
 
@@ -668,10 +669,10 @@ def test_a_trace_at_one_point_serves_any_number() -> None:
     case = CASES["scan over layers"]
     params, (points, cotangent) = draw(case.shapes), draw_points(case)
     passes = passes_of(Model(case.apply, params), points[:1])
-    logits, kept = passes.forward(params, points)
+    logits, residuals = passes.forward(params, points)
     assert error(logits, case.apply(params, points)) < EXACT
     expected = jax.grad(lambda x: jnp.sum(case.apply(params, x) * cotangent))(points)
-    assert error(passes.gradient(params, kept, cotangent), expected) < EXACT
+    assert error(passes.gradient(params, residuals, cotangent), expected) < EXACT
 
 
 @pytest.mark.parametrize(
@@ -699,7 +700,7 @@ def test_a_networks_own_passes_come_first_and_coupled_points_have_two() -> None:
     params, (points, cotangent) = draw(case.shapes), draw_points(case)
     apply = lambda w, x: case.apply(w, x - jnp.mean(x, 0))  # noqa: E731
     whole = passes_of(Model(apply, params, coupled=True), points)
-    logits, kept = whole.forward(params, points)
+    logits, residuals = whole.forward(params, points)
     expected, pullback = jax.vjp(lambda x: apply(params, x), points)
     assert error(logits, expected) < EXACT
-    assert error(whole.gradient(params, kept, cotangent), pullback(cotangent)[0]) < EXACT
+    assert error(whole.gradient(params, residuals, cotangent), pullback(cotangent)[0]) < EXACT

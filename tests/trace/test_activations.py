@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from networks import EXACT, M, error
 
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.synflow import synflow
 from ntkscore.model import Model
 from ntkscore.trace.passes import TracedPasses, passes_of
@@ -26,7 +26,7 @@ def draw(*shapes: tuple[int, ...]) -> list[Array]:
 
 
 def traced(apply: Any, params: Any, points: Array) -> tuple[TracedPasses, Any]:
-    """A network's traced passes, and what its forward pass leaves of its inside."""
+    """A network's traced passes, and what its forward pass leaves of its activations."""
     passes = passes_of(Model(apply, params), points)
     assert isinstance(passes, TracedPasses)
     return passes, passes.activations(params, passes.forward(params, points)[1])
@@ -101,12 +101,12 @@ OTHERS: dict[str, Callable[[Array], Array]] = {
 def test_a_rectifiers_input_is_found(name: str) -> None:
     (first, last), (points,) = draw((5, 4), (4, 3)), draw((M, 5))
     apply = lambda w, x: RECTIFIERS[name](x @ w[0]) @ w[1]  # noqa: E731
-    _, inside = traced(apply, [first, last], points)
-    ((count, before),) = inside.rectified
+    _, activations = traced(apply, [first, last], points)
+    ((count, before),) = activations.rectified
     assert count.tolist() == [1]
     same(before, on(points @ first))
     # Of no blocks, the rectified values are the features; what is done with them is no part.
-    (features,) = inside.features
+    (features,) = activations.features
     after = {"selu": jax.nn.elu, "squared relu": jax.nn.relu}.get(name, RECTIFIERS[name])
     if name == "selu":
         after = lambda x: jax.nn.selu(x) / 1.0507009873554804934193349852946  # noqa: E731
@@ -121,8 +121,8 @@ def test_what_does_not_rectify_is_not_taken_for_a_rectifier(name: str) -> None:
         y = OTHERS[name](x @ w[0])
         return y @ w[1][: y.shape[1]]
 
-    passes, inside = traced(apply, [first, last], points)
-    assert not passes.rectifiers and inside is None
+    passes, activations = traced(apply, [first, last], points)
+    assert not passes.rectifiers and activations is None
 
 
 def test_rectifiers_are_found_first_to_last_and_only_behind_weights() -> None:
@@ -134,11 +134,11 @@ def test_rectifiers_are_found_first_to_last_and_only_behind_weights() -> None:
         jax.nn.relu(y)  # goes nowhere
         return y @ w[2]
 
-    passes, inside = traced(apply, weights, points)
+    passes, activations = traced(apply, weights, points)
     first = jnp.maximum(points, 0) @ weights[0]
     expected = [first, jnp.maximum(first, 0) @ weights[1]]
     assert len(passes.rectifiers) == 2
-    for (_, got), value in zip(inside.rectified, expected, strict=True):
+    for (_, got), value in zip(activations.rectified, expected, strict=True):
         same(got, on(value))
 
 
@@ -149,13 +149,13 @@ def test_a_loop_over_layers_has_a_rectifier_and_a_block_at_each_step() -> None:
         x, _ = lax.scan(lambda x, own: (x + jax.nn.relu(x @ own), None), x @ w[0][0], w[0])
         return x @ w[1]
 
-    passes, inside = traced(apply, weights, points)
+    passes, activations = traced(apply, weights, points)
     x, expected = points @ weights[0][0], []
     for own in weights[0]:
         expected.append((x @ own, x := x + jnp.maximum(x @ own, 0)))
     assert len(passes.rectifiers) == len(passes.blocks) == 3
     for (before, after), (_, got), features in zip(
-        expected, inside.rectified, inside.features, strict=True
+        expected, activations.rectified, activations.features, strict=True
     ):
         same(got, on(before))
         same(features, after)
@@ -184,9 +184,9 @@ def test_blocks_end_where_branches_with_weights_meet(joined: str, first: bool) -
         pixels = tuple({1, 2, 3} - {axis})
         return jnp.mean(y, pixels)[:, :3] + w[2]
 
-    passes, inside = traced(apply, weights, given)
+    passes, activations = traced(apply, weights, given)
     assert len(passes.blocks) == 1
-    (features,) = inside.features
+    (features,) = activations.features
     expected = block(weights, given)
     same(features, jnp.moveaxis(expected, 1, -1) if first else expected)
 

@@ -1,4 +1,4 @@
-"""Measures of a network's inside: NASWOT, and AZ-NAS's expressivity and progressivity."""
+"""Measures of a network's activations: NASWOT, and AZ-NAS's expressivity and progressivity."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,16 +8,16 @@ from jaxtyping import Float, Int, Shaped
 from ntkscore.grams import PRECISION, square
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.measures.forward import Pass
+from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.kernel import Spectrum
+from ntkscore.measures.registry import Measure, Quantity
 
 
 def equal_states(at: Pass) -> Float[Array, "n n"] | None:
     """The number of rectifiers that are in the same state, on or off, at two points."""
-    if at.inside is None:
+    if at.activations is None:
         return None
-    first, *others = (jax.jit(_equal_states)(*each) for each in at.inside.rectified)
+    first, *others = (jax.jit(_equal_states)(*each) for each in at.activations.rectified)
     return sum(others, first)
 
 
@@ -49,9 +49,9 @@ def feature_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
     The host computes eigenvalues, since two LAPACK calls at a time in a program on a CPU can
     deadlock (jaxlib 0.10.2, batches of matrices).
     """
-    if at.inside is None:
+    if at.activations is None:
         return None
-    return [jax.jit(_covariances)(blocks) for blocks in at.inside.features]
+    return [jax.jit(_covariances)(blocks) for blocks in at.activations.features]
 
 
 def _covariances(blocks: Float[Array, "k n ... c"]) -> Float[Array, "k d d"]:

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ntkscore.trace.moves import MOVES, Rule, of_one
+from ntkscore.trace.moves import MOVES, FieldRule, of_one
 from ntkscore.trace.view import (
     UNKNOWN,
     Operand,
@@ -19,10 +19,10 @@ from ntkscore.trace.view import (
     View,
     Views,
     Whole,
+    compact_view,
     finite,
-    joined,
-    made,
-    without,
+    hull,
+    without_axes,
 )
 
 
@@ -39,59 +39,59 @@ def views(name: str, options: Options, inputs: Sequence[Operand], shapes: Sequen
     if any(each is UNKNOWN for each in found):
         return [UNKNOWN] * len(shapes)
     if name in POINTWISE:
-        return [joined(found, shapes[0])] * len(shapes)
-    if name in RULES:
-        return RULES[name](options, inputs, shapes)
-    if any({*each.sees.shape[2:]} - {1} for each in found):
+        return [hull(found, shapes[0])] * len(shapes)
+    if name in FIELD_RULES:
+        return FIELD_RULES[name](options, inputs, shapes)
+    if any({*each.bounds.shape[2:]} - {1} for each in found):
         return [UNKNOWN] * len(shapes)
     # Whatever it does, all entries see the same; whether they are positions is not known.
-    alike = np.minimum.reduce([each.sees.reshape(*each.sees.shape[:2]) for each in found])
+    alike = np.minimum.reduce([each.bounds.reshape(*each.bounds.shape[:2]) for each in found])
     none = (frozenset(),) * len(alike)
-    return [made(alike.reshape(-1, 2, *[1] * len(shape)), none, shape) for shape in shapes]
+    return [compact_view(alike.reshape(-1, 2, *[1] * len(shape)), none, shape) for shape in shapes]
 
 
 def _reduce(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     """A sum or maximum. Over all positions it is a statistic, and sees nothing."""
     axes = {*options["axes"]}
-    lost = [bool(runs) and runs <= axes for runs in view.runs]
-    sees = view.sees.copy()
-    sees[lost] = np.inf
-    return without(view._replace(sees=sees), axes, after)
+    lost = [bool(own) and own <= axes for own in view.positions]
+    bounds = view.bounds.copy()
+    bounds[lost] = np.inf
+    return without_axes(view._replace(bounds=bounds), axes, after)
 
 
 def _pad(options: Options, view: View, before: Shape, after: Shape) -> View | None:
-    sees = view.sees
+    bounds = view.bounds
     for axis, (low, high, between) in enumerate(options["padding_config"]):
-        sees = _extended(sees, axis + 2, low, high, between + 1)
-    return made(sees, view.runs, after)
+        bounds = _extended(bounds, axis + 2, low, high, between + 1)
+    return compact_view(bounds, view.positions, after)
 
 
-def _extended(sees: np.ndarray, axis: int, low: Whole, high: Whole, step: Whole) -> np.ndarray:
+def _extended(bounds: np.ndarray, axis: int, low: Whole, high: Whole, step: Whole) -> np.ndarray:
     """Bounds along a padded axis, as if the image went on beyond its border."""
-    if sees.shape[axis] == 1:
-        return sees
-    sees = np.moveaxis(sees, axis, 0)
+    if bounds.shape[axis] == 1:
+        return bounds
+    bounds = np.moveaxis(bounds, axis, 0)
     if step > 1:
         # Zeros between the entries see nothing, nor do those beside them.
-        spread = np.full((step * (len(sees) - 1) + 1, *sees.shape[1:]), np.inf, sees.dtype)
-        spread[::step] = sees
-        sees = spread
+        spread = np.full((step * (len(bounds) - 1) + 1, *bounds.shape[1:]), np.inf, bounds.dtype)
+        spread[::step] = bounds
+        bounds = spread
 
     def beyond(edge: np.ndarray, inner: np.ndarray, count: Whole) -> np.ndarray:
         finite = np.isfinite(edge) & np.isfinite(inner)
         change = np.subtract(edge, inner, where=finite, out=np.full_like(edge, np.inf))
         start = np.where(finite, edge, np.inf)
-        steps = np.arange(1, count + 1, dtype=sees.dtype).reshape(-1, *[1] * edge.ndim)
+        steps = np.arange(1, count + 1, dtype=bounds.dtype).reshape(-1, *[1] * edge.ndim)
         return start + steps * change
 
-    before = beyond(sees[0], sees[1], max(low, 0))[::-1]
-    after = beyond(sees[-1], sees[-2], max(high, 0))
-    sees = sees[max(-low, 0) : len(sees) - max(-high, 0)]
-    return np.moveaxis(np.concatenate([before, sees, after]), 0, axis)
+    before = beyond(bounds[0], bounds[1], max(low, 0))[::-1]
+    after = beyond(bounds[-1], bounds[-2], max(high, 0))
+    bounds = bounds[max(-low, 0) : len(bounds) - max(-high, 0)]
+    return np.moveaxis(np.concatenate([before, bounds, after]), 0, axis)
 
 
 def _windows(
-    sees: np.ndarray,
+    bounds: np.ndarray,
     axis: int,
     count: Whole,
     size: Whole,
@@ -101,21 +101,21 @@ def _windows(
     step: Whole = 1,
 ) -> np.ndarray:
     """The hull over the windows along an axis, of which there are `count`."""
-    if sees.shape[axis] == 1:
-        return sees
+    if bounds.shape[axis] == 1:
+        return bounds
     low, high = padding
-    sees = _extended(sees, axis, low, high, step)
+    bounds = _extended(bounds, axis, low, high, step)
     starts, offsets = stride * np.arange(count), dilation * np.arange(size)
-    taken = sees.take(starts[:, None] + offsets, axis)
-    return taken.min(axis + 1)
+    windows = bounds.take(starts[:, None] + offsets, axis)
+    return windows.min(axis + 1)
 
 
 def _pool(options: Options, view: View, before: Shape, after: Shape) -> View | None:
-    sees = view.sees
+    bounds = view.bounds
     names = ("window_dimensions", "window_strides", "window_dilation", "padding", "base_dilation")
     for axis, window in enumerate(zip(*(options[name] for name in names), strict=True)):
-        sees = _windows(sees, axis + 2, after[axis], *window)
-    return made(sees, view.runs, after)
+        bounds = _windows(bounds, axis + 2, after[axis], *window)
+    return compact_view(bounds, view.positions, after)
 
 
 def _convolution(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
@@ -123,30 +123,32 @@ def _convolution(options: Options, inputs: Sequence[Operand], shapes: Sequence[S
     lhs, rhs, out = options["dimension_numbers"]
     if options["batch_group_count"] != 1 or x.view is None:
         return [UNKNOWN]
-    sees = x.view.sees.transpose(0, 1, *(axis + 2 for axis in lhs)).copy()
+    bounds = x.view.bounds.transpose(0, 1, *(axis + 2 for axis in lhs)).copy()
     groups, channels = options["feature_group_count"], shape[out[1]]
     if groups == 1:
-        sees = sees.min(3, keepdims=True)
-    elif sees.shape[3] > 1:
-        sees = sees.reshape(*sees.shape[:3], groups, -1, *sees.shape[4:]).min(4)
-        sees = sees.repeat(channels // groups, 3)
+        bounds = bounds.min(3, keepdims=True)
+    elif bounds.shape[3] > 1:
+        bounds = bounds.reshape(*bounds.shape[:3], groups, -1, *bounds.shape[4:]).min(4)
+        bounds = bounds.repeat(channels // groups, 3)
     names = ("window_strides", "rhs_dilation", "padding", "lhs_dilation")
     for place, window in enumerate(zip(*(options[name] for name in names), strict=True), 2):
         stride, dilation, padding, step = window
         count, size = shape[out[place]], kernel.shape[rhs[place]]
-        sees = _windows(sees, place + 2, count, size, stride, dilation, padding, step)
+        bounds = _windows(bounds, place + 2, count, size, stride, dilation, padding, step)
     if kernel.view is not None:
-        all_of_it = kernel.view.sees.min(tuple(range(2, kernel.view.sees.ndim)))
-        sees = np.minimum(sees, all_of_it.reshape(*sees.shape[:2], *[1] * len(shape)))
-    sees = sees.transpose(0, 1, *(int(axis) + 2 for axis in np.argsort(out)))
+        all_of_it = kernel.view.bounds.min(tuple(range(2, kernel.view.bounds.ndim)))
+        bounds = np.minimum(bounds, all_of_it.reshape(*bounds.shape[:2], *[1] * len(shape)))
+    bounds = bounds.transpose(0, 1, *(int(axis) + 2 for axis in np.argsort(out)))
     # Of a convolution that is depthwise the outputs are channels of the same kind.
     contracted = {lhs[1]} if x.shape[lhs[1]] > groups else set()
     dropped, mixed = _contracted(x, contracted)
-    sees[[*dropped]] = np.inf
+    bounds[[*dropped]] = np.inf
     places = {axis: place for axis, place in zip(lhs, out, strict=True) if axis not in contracted}
-    runs = [frozenset(places[axis] for axis in own if axis in places) for own in x.view.runs]
-    runs = [own | {out[1]} if axis in mixed else own for axis, own in enumerate(runs)]
-    return [made(sees, runs, shape)]
+    positions = [
+        frozenset(places[axis] for axis in own if axis in places) for own in x.view.positions
+    ]
+    positions = [own | {out[1]} if axis in mixed else own for axis, own in enumerate(positions)]
+    return [compact_view(bounds, positions, shape)]
 
 
 def _contracted(operand: Operand, axes: set[int]) -> tuple[set[int], set[int]]:
@@ -157,9 +159,10 @@ def _contracted(operand: Operand, axes: set[int]) -> tuple[set[int], set[int]]:
     """
     view = operand.view
     assert view is not None
-    others = [runs - axes for runs in view.runs]
-    lost = {axis for axis, runs in enumerate(view.runs) if runs and not others[axis]}
-    single = {axis for axis in lost if (finite(view.sees[axis]).sum(0) >= 0).all()}
+    others = [own - axes for own in view.positions]
+    lost = {axis for axis, own in enumerate(view.positions) if own and not others[axis]}
+    # Those of which every entry sees one pixel at most.
+    single = {axis for axis in lost if (finite(view.bounds[axis]).sum(0) >= 0).all()}
     dropped = single if any(others) else set()
     alone = prod(size for axis, size in enumerate(operand.shape) if axis not in axes) == 1
     return dropped, set() if alone else lost - dropped
@@ -173,36 +176,38 @@ def _product(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape
     ]
     batches = len(sides[0][2])
     total = None
-    runs: list[set[int]] = []
+    positions: list[set[int]] = []
     for side, (each, over, batch) in enumerate(sides):
         if each.view is None:
             continue
         other = inputs[1 - side]
-        sees, fixed = each.view.sees, other.view is None and not other.trained
-        if fixed and any(sees.shape[axis + 2] > 1 for axis in over):
+        bounds, fixed = each.view.bounds, other.view is None and not other.of_weights
+        if fixed and any(bounds.shape[axis + 2] > 1 for axis in over):
             # Numbers that nobody trains may be zero: a resizing sees its neighbourhood alone.
             return [UNKNOWN]
         first = batches + (len(free[0]) if side else 0)
         places = {axis: place for place, axis in enumerate(batch)}
         places |= {axis: first + place for place, axis in enumerate(free[side])}
         order = [*batch, *free[side]]
-        kept = sees.transpose(0, 1, *(a + 2 for a in order), *(a + 2 for a in over))
-        kept = kept.min(tuple(range(2 + len(order), kept.ndim))).copy()
+        side_bounds = bounds.transpose(0, 1, *(a + 2 for a in order), *(a + 2 for a in over))
+        side_bounds = side_bounds.min(tuple(range(2 + len(order), side_bounds.ndim))).copy()
         dropped, mixed = _contracted(each, {*over})
-        kept[[*dropped]] = np.inf
+        side_bounds[[*dropped]] = np.inf
         sizes = [1] * len(shape)
-        for axis, size in zip(order, kept.shape[2:], strict=True):
+        for axis, size in zip(order, side_bounds.shape[2:], strict=True):
             sizes[places[axis]] = size
-        kept = kept.reshape(*kept.shape[:2], *sizes)
-        total = kept if total is None else np.minimum(total, kept)
+        side_bounds = side_bounds.reshape(*side_bounds.shape[:2], *sizes)
+        total = side_bounds if total is None else np.minimum(total, side_bounds)
         start = batches + (0 if side else len(free[0]))
         of_other = range(start, start + len(free[1 - side])) if other.view is None else ()
-        moved = [{places[axis] for axis in old if axis in places} for old in each.view.runs]
+        of_side = [{places[axis] for axis in old if axis in places} for old in each.view.positions]
         for axis in mixed:
-            moved[axis] |= {*of_other}
-        runs = [a | b for a, b in zip(runs, moved, strict=True)] if runs else moved
+            of_side[axis] |= {*of_other}
+        positions = (
+            [a | b for a, b in zip(positions, of_side, strict=True)] if positions else of_side
+        )
     assert total is not None
-    return [made(total, [frozenset(axes) for axes in runs], shape)]
+    return [compact_view(total, [frozenset(axes) for axes in positions], shape)]
 
 
 POINTWISE = frozenset[str]() | {
@@ -222,7 +227,7 @@ POINTWISE = frozenset[str]() | {
 REDUCTIONS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
 
 
-RULES: dict[str, Rule] = {
+FIELD_RULES: dict[str, FieldRule] = {
     **MOVES,
     "pad": of_one(_pad),
     "conv_general_dilated": _convolution,

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ntkscore.kernels.joint import ASYMMETRIC, Stack, block, every_kernel
-from ntkscore.measures.declaration import (
+from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
+from ntkscore.measures.registry import (
     MEASURES,
     NOT_GIVEN,
     PLACES,
@@ -16,10 +17,9 @@ from ntkscore.measures.declaration import (
     measures_of,
     quantities,
 )
-from ntkscore.measures.kernel import KERNEL, measure, spectrum_of
 
 
-def read(
+def measurements_of(
     quantity: Quantity, arrays: Any, labels: np.ndarray, symmetric: bool = True
 ) -> dict[str, Measurement]:
     """The measurements of the measures of a quantity.
@@ -33,14 +33,14 @@ def read(
     measures = measures_of(quantity)
     if arrays is None:
         return dict.fromkeys(measures, failed(NOT_GIVEN))
-    found = quantity.read(arrays) if quantity.read else spectrum_of(arrays, labels, symmetric)
+    found = quantity.on_host(arrays) if quantity.on_host else spectrum_of(arrays, labels, symmetric)
     return {name: each(found) for name, each in measures.items()}
 
 
 def measurements(
     stack: Stack, labels: np.ndarray, betas: Sequence[float], own_passes: bool = False
 ) -> Iterator[tuple[str, float | None, str, Measurement]]:
-    """Every measure of a network: kernel, β or None, name, measurement.
+    """Tuples of kernel, β (None where there is none), measure and its measurement, of a network.
 
     Args:
         stack: of one radius, without its axis.
@@ -58,15 +58,17 @@ def measurements(
             if quantity.compute is None:
                 arrays = block(getattr(stack, quantity.name), place, len(labels))
             else:
-                arrays = stack.taken.get(place, {}).get(quantity.name)
-            found[place, quantity.name] = read(quantity, arrays, labels, place not in ASYMMETRIC)
+                arrays = stack.quantities.get(place, {}).get(quantity.name)
+            found[place, quantity.name] = measurements_of(
+                quantity, arrays, labels, place not in ASYMMETRIC
+            )
     # Rows list scores of matrices over the images by kernel, and other measures by measure.
     for kernel in PLACES:
         for quantity in requested:
-            if quantity.read is None and kernel in quantity.at:
+            if quantity.on_host is None and kernel in quantity.at:
                 for name, measurement in found[kernel, quantity.name].items():
                     yield kernel, None, name, measurement
     for name, declared in MEASURES.items():
-        if declared.of in requested and declared.of.read:
+        if declared.of in requested and declared.of.on_host:
             for place in declared.at:
                 yield place, None, name, found[place, declared.of.name][name]

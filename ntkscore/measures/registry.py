@@ -66,18 +66,17 @@ class Quantity:
         name: of the quantity, which no other has.
         at: names of kernels at whose points it is taken, or `network`.
         compute: in JAX, an array or a tree of arrays, from the `Pass` at the points; of an
-            asymmetric kernel from its two passes; None where the network cannot give it. Without
-            a function it is a field of the `Stack`.
-        read: on the host, what its measures are functions of, from the arrays in the precision of
-            the program. Without a function it is a matrix over the images, and they are functions
-            of its `Spectrum`.
+            asymmetric kernel from its two passes; None where the network cannot give it. If left
+            out, `stack` has computed it, as its field of the same name.
+        on_host: what its measures are functions of, from the arrays in the precision of the
+            program. If left out, the array is an n × n matrix, and they take its `Spectrum`.
         own_passes: whether it takes passes beside the kernel's; then it is computed on demand.
     """
 
     name: str
     at: tuple[str, ...]
     compute: Callable[..., Any] | None = None
-    read: Callable[[Any], Any] | None = None
+    on_host: Callable[[Any], Any] | None = None
     own_passes: bool = False
 
 
@@ -91,7 +90,7 @@ class Measure:
             what is measured beside the others and predicts nothing.
         formula: in a line.
         of: the quantity that it is a function of.
-        value: the number, from what `Quantity.read` returns; None where there is none.
+        value: the number, from what `Quantity.on_host` returns; None where there is none.
         source: the paper.
         places: names of kernels that have it, or `network`; those of its quantity if left out.
         inverts: whether it divides by λ_min, which must be above rounding then.
@@ -111,13 +110,13 @@ class Measure:
         """Names of the kernels that have it, or `network`."""
         return self.of.at if self.places is None else self.places
 
-    def __call__(self, read: Any) -> Measurement:
-        """The measurement, from what `Quantity.read` returns, or from a status in its place."""
-        if isinstance(read, str):
-            return failed(read)
-        if self.inverts and read.singular:
+    def __call__(self, found: Any) -> Measurement:
+        """The measurement, from what `Quantity.on_host` returns, or from a status in its place."""
+        if isinstance(found, str):
+            return failed(found)
+        if self.inverts and found.singular:
             return failed(SINGULAR)
-        value = self.value(read)
+        value = self.value(found)
         return finite(None if value is None else float(value))
 
 
@@ -176,8 +175,8 @@ def declare(measure: Measure) -> None:
         InputError: if there is such a measure already, or its name or direction is none.
     """
     name, direction = measure.name, measure.direction
-    taken = {*MEASURES, *(quantity.name for quantity in quantities())}
-    if not name.isidentifier() or name in taken:
+    names_in_use = {*MEASURES, *(quantity.name for quantity in quantities())}
+    if not name.isidentifier() or name in names_in_use:
         raise InputError(
             f"expected a new name of letters, digits and underscores, got {name!r}; there are "
             f"{', '.join(MEASURES)} already, so choose another"
@@ -201,8 +200,8 @@ def add_measure(
     Args:
         name: for rows and for `--by`; letters, digits and underscores.
         compute: in JAX, an array or a tree of arrays from a `Pass`: the network at some points,
-            with their logits and gradients (`ntkscore.measures.forward`). Of the kernels `cross`
-            and `cross_twice` it has two, before and after an attack.
+            with their logits and gradients (`ntkscore.measures.forward_pass`). Of the kernels
+            `cross` and `cross_twice` it has two, before and after an attack.
         direction: +1 if a larger value predicts a better network, −1 if a smaller one does.
         formula: the measure in a line.
         at: the kernels at whose points it is taken: `clean`, `robust`, `twice`, `cross` or

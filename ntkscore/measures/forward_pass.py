@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.measures.cross_entropy import attack_cotangent, cross_entropy, loss_cotangent
-from ntkscore.measures.declaration import Measure, Quantity
-from ntkscore.model import Activations, LayerGradient, Logits, Model, Passes, Points
+from ntkscore.measures.registry import Measure, Quantity
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace.parameters import FIXED, kinds_by_name
 
 LOSS = "loss"
@@ -28,8 +28,8 @@ class Pass:
         one_by_one: maps a function of passes over an array; `lax.map` if left out.
 
     Attributes:
-        logits: of the points.
-        kept: residuals of the forward pass, for the backward passes.
+        logits: (n, o), of the points.
+        residuals: of the forward pass, for the backward passes.
 
     Example:
         >>> from ntkscore.trace.passes import passes_of
@@ -51,25 +51,25 @@ class Pass:
         self.model, self.passes, self.points, self.labels = model, passes, points, labels
         self.noise: Any = noise
         self.one_by_one = one_by_one or lax.map
-        self.logits, self.kept = passes.forward(model.params, points)
+        self.logits, self.residuals = passes.forward(model.params, points)
 
     @cached_property
-    def inside(self) -> Activations | None:
+    def activations(self) -> Activations | None:
         """Inputs of the rectifiers and outputs of the blocks, where there are any."""
-        return self.passes.activations(self.model.params, self.kept)
+        return self.passes.activations(self.model.params, self.residuals)
 
     def pullback(self, cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of the logits."""
-        return self.passes.gradient(self.model.params, self.kept, cotangent)
+        """The gradient in the points (n, …), from the cotangent (n, o) of the logits."""
+        return self.passes.gradient(self.model.params, self.residuals, cotangent)
 
-    def layers(self, cotangent: Logits, visit: Callable[[LayerGradient], PyTree]) -> PyTree:
+    def layers(self, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to the gradients of each layer's weights; layers along the first axis.
 
         Args:
             cotangent: of the logits.
             visit: the function, as for `ntkscore.model.Passes.layers`.
         """
-        return self.passes.layers(self.model.params, self.kept, cotangent, visit)
+        return self.passes.layers(self.model.params, self.residuals, cotangent, visit)
 
     @cached_property
     def loss_cotangent(self) -> Logits:

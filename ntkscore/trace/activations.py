@@ -247,16 +247,16 @@ def channel_axis(program: Program, value: Value) -> int | None:
         before, after = value.shape, output.shape
         value = output
         if axis is not None:
-            moved = _moved(equation, axis, before, after)
+            new_axis = _axis_after(equation, axis, before, after)
             # In groups of channels there is no such axis, until the shape is what it was.
-            grouped = (before, axis) if moved is None and equation.name == "reshape" else None
-            axis = moved
+            grouped = (before, axis) if new_axis is None and equation.name == "reshape" else None
+            axis = new_axis
         elif grouped is not None and equation.name == "reshape" and after == grouped[0]:
             axis = grouped[1]
     return axis
 
 
-def _moved(
+def _axis_after(
     equation: Equation, axis: int, before: tuple[int, ...], after: tuple[int, ...]
 ) -> int | None:
     """The axis that an operation makes of one; None where it leaves none."""

@@ -1,4 +1,4 @@
-"""Contributions of a network's weights to a Gram matrix, leaf by leaf."""
+"""Uses of a network's weights, leaf by leaf, and the terms of the kernel that they give."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -25,14 +25,14 @@ Box = tuple[tuple[int, int], ...]
 """Limits along each axis."""
 
 
-class Part(NamedTuple):
+class LeafSlice(NamedTuple):
     """A weight that is a leaf, or a part of one, times a number.
 
     Attributes:
-        leaf: its place.
-        factor: the number.
-        box: the part lies within these limits along each axis of the leaf.
-        in_place: whether it is all that lies there, in the order of the leaf.
+        leaf: number of the leaf, in the order of `jax.tree.leaves`.
+        factor: the number that it is multiplied by.
+        box: first and last index (exclusive) along each axis of the leaf, between which it lies.
+        in_place: whether it is all entries in the box, in the order of the leaf.
     """
 
     leaf: int
@@ -40,41 +40,41 @@ class Part(NamedTuple):
     box: Box
     in_place: bool = True
 
-    def apart_from(self, other: "Part") -> bool:
+    def apart_from(self, other: "LeafSlice") -> bool:
         """Whether two parts of a leaf have no entry in common."""
         limits = zip(self.box, other.box, strict=True)
         return any(a[1] <= b[0] or b[1] <= a[0] for a, b in limits)
 
 
-def part_of(program: Program, value: Value) -> Part | None:
+def leaf_slice_of(program: Program, value: Value) -> LeafSlice | None:
     """The part of a leaf that a weight is; None where it is computed from leaves otherwise."""
     if not jnp.issubdtype(value.dtype, jnp.floating):
         return None
     if value in program.leaves:
         whole = tuple((0, size) for size in value.shape)
-        return Part(program.leaves.index(value), 1.0, whole)
+        return LeafSlice(program.leaves.index(value), 1.0, whole)
     equation = program.maker(value)
-    if equation is None or len(equation.trained) != 1:
+    if equation is None or len(equation.weights) != 1:
         return None
-    (before,) = equation.trained
-    part = part_of(program, before)
-    if part is None:
+    (before,) = equation.weights
+    leaf_slice = leaf_slice_of(program, before)
+    if leaf_slice is None:
         return None
     if equation.name in ("slice", "split"):
-        if not part.in_place:
-            return part
+        if not leaf_slice.in_place:
+            return leaf_slice
         steps = {*(equation.options.get("strides") or ())} - {1}
-        return part._replace(box=_cut(equation, value, part.box), in_place=not steps)
+        return leaf_slice._replace(box=_cut(equation, value, leaf_slice.box), in_place=not steps)
     same_size = prod(before.shape) == prod(value.shape)
     unchanged = equation.name in UNCHANGED and len(equation.inputs) == 1
     if unchanged or (equation.name == "broadcast_in_dim" and same_size):
-        return part._replace(in_place=False)
+        return leaf_slice._replace(in_place=False)
     if not equation.scales:
         return None
     constants = [each.value for each in equation.inputs if isinstance(each, Constant)]
     number = float(np.asarray(constants[0]).item())  # a number, or an array of one
-    factor = part.factor * number if equation.name == "mul" else part.factor / number
-    return part._replace(factor=factor) if factor else None
+    factor = leaf_slice.factor * number if equation.name == "mul" else leaf_slice.factor / number
+    return leaf_slice._replace(factor=factor) if factor else None
 
 
 def _cut(equation: Equation, value: Value, box: Box) -> Box:
@@ -92,28 +92,30 @@ def _cut(equation: Equation, value: Value, box: Box) -> Box:
     return (*box[:axis], limits, *box[axis + 1 :])
 
 
-class Contribution(NamedTuple):
-    """Sites whose weights come from the same leaves, and with them these leaves' kernel.
+class WeightUses(NamedTuple):
+    """All sites at which some leaves meet the point.
+
+    Their kernel is computed together, because a leaf's gradient is the sum over its uses.
 
     Attributes:
-        leaves: their places.
+        leaves: numbers of the leaves, in the order of `jax.tree.leaves`.
         sites: where they meet the point, first to last.
-        part: the part of a leaf that it is, where the sites are products by one weight that is one;
-            None where leaves are used in several ways, or through a function of their own.
+        leaf_slice: the weight, where the sites are products by one weight, which is a part of a
+            leaf; None where leaves are used in several ways, or through a function of their own.
     """
 
     leaves: tuple[int, ...]
     sites: tuple[Site, ...]
-    part: Part | None
+    leaf_slice: LeafSlice | None
 
     def first_entry(self, program: Program, leaf: int) -> int:
         """The place, in a leaf that is flattened, of the first entry that the sites take."""
         weights = {weight for site in self.sites for weight in site.weights}
-        parts = [part_of(program, weight) for weight in weights]
+        slices = [leaf_slice_of(program, weight) for weight in weights]
         starts = [
-            tuple(start for start, _ in part.box)
-            for part in parts
-            if part is not None and part.leaf == leaf
+            tuple(start for start, _ in each.box)
+            for each in slices
+            if each is not None and each.leaf == leaf
         ]
         shape = program.leaves[leaf].shape
         return int(np.ravel_multi_index(min(starts), shape)) if starts and shape else 0
@@ -121,7 +123,7 @@ class Contribution(NamedTuple):
     @property
     def products(self) -> tuple[Product, ...]:
         """The sites as products, where they are products by one weight."""
-        if self.part is None:
+        if self.leaf_slice is None:
             return ()
         return tuple(site.product for site in self.sites if site.product is not None)
 
@@ -144,9 +146,9 @@ class Contribution(NamedTuple):
             points: values of the points, (m, …).
             cotangents: of the sites' outputs, (m, …).
         """
-        if self.part is not None:
+        if self.leaf_slice is not None:
             # Of networks that compute in fewer bits, the kernel has the weights' own precision.
-            dtype = weights[self.part.leaf].dtype
+            dtype = weights[self.leaf_slice.leaf].dtype
             values = [points[site.points[0]].astype(dtype) for site in self.sites]
             return values, [cotangents[site.outputs[0]].astype(dtype) for site in self.sites]
         totals: dict[Value, Array] = {}
@@ -174,23 +176,23 @@ class Contribution(NamedTuple):
             key: of the leaf's projection.
             size: how many numbers.
         """
-        if self.part is None:
+        if self.leaf_slice is None:
             rows, _ = factors
             keys = jax.random.split(key, len(rows))
             few = [projection(*each, size) for each in zip(rows, keys, strict=True)]
             return dict(zip(self.leaves, few, strict=True))
         few = projected_products(self.products, *factors, key, size)
-        return {self.part.leaf: few * self.part.factor}
+        return {self.leaf_slice.leaf: few * self.leaf_slice.factor}
 
 
-class Share(NamedTuple):
-    """Weights of one kind whose Gram matrix is computed at once.
+class KernelTerm(NamedTuple):
+    """A term of the kernel: weights of one kind whose Gram matrix is computed at once.
 
     Attributes:
         kind: of parameters.
-        products: of the one contribution; none where gradients of leaves are taken.
+        products: of the weight's uses; none where gradients of leaves are taken.
         factor: of the gradients.
-        places: of the contributions, each with the place of a leaf in it.
+        places: numbers of the `WeightUses`, each with that of a leaf among theirs.
     """
 
     kind: str
@@ -199,48 +201,48 @@ class Share(NamedTuple):
     places: tuple[tuple[int, int], ...]
 
     def factors(self, factors: Sequence[Any]) -> Any:
-        """The share's factors, among those of all contributions (`Factors`)."""
+        """The term's factors, among those of all `WeightUses`."""
         if self.products:
             return factors[self.places[0][0]]
         return [factors[place][0][leaf] for place, leaf in self.places], []
 
     def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], groups: int) -> Gram:
-        """The Gram matrices, from the share's factors (`ntkscore.trace.products.gram`)."""
+        """The Gram matrices, from the term's factors (`ntkscore.trace.products.gram`)."""
         return self.factor**2 * gram(self.products, sizes, groups, sets)
 
 
-def shares_of(
-    program: Program, contributions: Sequence[Contribution], kinds: Sequence[str]
-) -> list[Share]:
+def kernel_terms(
+    program: Program, weight_uses: Sequence[WeightUses], kinds: Sequence[str]
+) -> list[KernelTerm]:
     """All weights: those of products and large leaves alone, small leaves together by kind.
 
     Args:
         program: the network.
-        contributions: of all leaves.
+        weight_uses: of all leaves.
         kinds: of all leaves.
     """
-    shares, small = [], dict[str, list[tuple[int, int]]]()
-    for place, each in enumerate(contributions):
-        if each.part is not None:
-            kind, factor = kinds[each.part.leaf], each.part.factor
-            shares.append(Share(kind, each.products, factor, ((place, 0),)))
+    terms, small = [], dict[str, list[tuple[int, int]]]()
+    for place, each in enumerate(weight_uses):
+        if each.leaf_slice is not None:
+            kind, factor = kinds[each.leaf_slice.leaf], each.leaf_slice.factor
+            terms.append(KernelTerm(kind, each.products, factor, ((place, 0),)))
             continue
         for index, leaf in enumerate(each.leaves):
             if prod(program.leaves[leaf].shape) > SMALL:
-                shares.append(Share(kinds[leaf], (), 1.0, ((place, index),)))
+                terms.append(KernelTerm(kinds[leaf], (), 1.0, ((place, index),)))
             else:
                 small.setdefault(kinds[leaf], []).append((place, index))
-    together = [Share(kind, (), 1.0, tuple(places)) for kind, places in small.items()]
-    return shares + together
+    together = [KernelTerm(kind, (), 1.0, tuple(places)) for kind, places in small.items()]
+    return terms + together
 
 
-def contributions_of(program: Program) -> list[Contribution]:
+def weight_uses_of(program: Program) -> list[WeightUses]:
     """All leaves that the logits depend on, those together that are used together."""
     used: dict[Value, list[Site]] = {}
     for site in sites_of(program):
         for weight in site.weights:
             used.setdefault(weight, []).append(site)
-    parts = {weight: part_of(program, weight) for weight in used}
+    slices = {weight: leaf_slice_of(program, weight) for weight in used}
     places = {weight: {site.place for site in sites} for weight, sites in used.items()}
 
     def together(a: Value, b: Value) -> bool:
@@ -248,25 +250,25 @@ def contributions_of(program: Program) -> list[Contribution]:
             return True
         if a.leaves.isdisjoint(b.leaves):
             return False
-        one, other = parts[a], parts[b]
+        one, other = slices[a], slices[b]
         return one is None or other is None or not one.apart_from(other)
 
     groups: list[list[Value]] = []
     for weight in used:
-        joined = [group for group in groups if any(together(weight, each) for each in group)]
-        groups = [group for group in groups if group not in joined]
-        groups.append([*(each for group in joined for each in group), weight])
-    return [_contribution(group, used, parts) for group in groups]
+        linked = [group for group in groups if any(together(weight, each) for each in group)]
+        groups = [group for group in groups if group not in linked]
+        groups.append([*(each for group in linked for each in group), weight])
+    return [_weight_uses(group, used, slices) for group in groups]
 
 
-def _contribution(
+def _weight_uses(
     weights: list[Value],
     used: Mapping[Value, list[Site]],
-    parts: Mapping[Value, Part | None],
-) -> Contribution:
+    slices: Mapping[Value, LeafSlice | None],
+) -> WeightUses:
     leaves = sorted(frozenset[int]().union(*(each.leaves for each in weights)))
     by_place = {site.place: site for weight in weights for site in used[weight]}
     sites = tuple(by_place[place] for place in sorted(by_place))
     alike = {site.product and site.product.order for site in sites}
     simple = len(weights) == len(alike) == 1 and None not in alike
-    return Contribution(tuple(leaves), sites, parts[weights[0]] if simple else None)
+    return WeightUses(tuple(leaves), sites, slices[weights[0]] if simple else None)
