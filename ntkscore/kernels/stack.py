@@ -146,32 +146,10 @@ def stack(
     if isinstance(passes, BlockPasses):
         check_coupling(model, clean.logits, images)
 
-    def attacked(rho: Float[Array, ""]) -> tuple[list[Any], Quantities]:
-        """X_ρ and X_2ρ with their logits and residuals; and the quantities of other measures."""
-        # Every radius has the same key, so that random starts differ by their scale alone.
-        keys = (None, None) if key is None else jax.random.split(key, 2)
-        chain = [clean]
-        for each in keys:
-            chain.append(at(attack(rho)(RaisedLoss(at, chain[-1]), chain[-1].points, each)))
-        where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
-        del where[CLEAN]
-        return [(each.points, each.logits, each.residuals) for each in chain[1:]], _quantities_at(
-            where
-        )
-
-    # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
-    radii = len(rhos)
-    if radii == 1 or isinstance(passes, BlockPasses):
-        # A batch of one radius would batch the network's branches too, and compute all of them.
-        results = [attacked(rho) for rho in rhos]
-        pairs = [pair for passed, _ in results for pair in passed]
-        values = jax.tree.map(lambda *a: jnp.stack(a), *(own for _, own in results))
-    else:
-        together, values = jax.vmap(attacked)(rhos)
-        pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in range(radii) for one in together]
-    once = _quantities_at({CLEAN: [clean], NETWORK: [clean]})
-    values |= jax.tree.map(lambda a: jnp.broadcast_to(a, (radii, *a.shape)), once)
-    sets = [(clean.points, clean.logits, clean.residuals), *pairs]
+    # A batch of one radius would batch the network's branches too, and compute all of them.
+    together = len(rhos) > 1 and not isinstance(passes, BlockPasses)
+    pairs, values = _attacked(at, clean, attack, rhos, key, together)
+    sets = [_set_of(clean), *pairs]
     points, logits, residuals = zip(*sets, strict=True)
     if model.coupled:
         model = _set_by_set(model, len(images))
@@ -182,7 +160,7 @@ def stack(
         output,
         parameters,
         implementation,
-        groups=radii,
+        groups=len(rhos),
         forward=Forward(passes, logits, residuals),
     )
     n, name = len(images), implementation_for(model, implementation)
@@ -194,7 +172,56 @@ def stack(
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them
         back = partial(passes.gradient, model.params)
         input_gradients = jnp.concatenate([*map(back, residuals, map(jnp.ones_like, logits))])
-    return Stack(gram, regroup(correlation(input_gradients), radii), values)
+    return Stack(gram, regroup(correlation(input_gradients), len(rhos)), values)
+
+
+Set = tuple[Images, Logits, Any]
+"""Images with their logits and residuals."""
+
+
+def _set_of(at: Pass) -> Set:
+    return at.points, at.logits, at.residuals
+
+
+def _attacked(
+    at: Callable[[Images], Pass],
+    clean: Pass,
+    attack: Callable[[Array], Attack],
+    rhos: Float[Array, " r"],
+    key: PRNGKeyArray | None,
+    together: bool,
+) -> tuple[list[Set], Quantities]:
+    """X_ρ and X_2ρ of each radius, pair after pair; and the quantities at all kernels' points.
+
+    Args:
+        at: a pass of the network at images.
+        clean: the pass at the clean images.
+        attack, rhos, key: as for `stack`.
+        together: whether all radii are one batch.
+    """
+
+    def of_radius(rho: Float[Array, ""]) -> tuple[list[Set], Quantities]:
+        # Every radius has the same key, so that random starts differ by their scale alone.
+        keys = (None, None) if key is None else jax.random.split(key, 2)
+        chain = [clean]
+        for each in keys:
+            chain.append(at(attack(rho)(RaisedLoss(at, chain[-1]), chain[-1].points, each)))
+        where = {kernel: [chain[k] for k in sorted({*ends})] for kernel, ends in BLOCKS.items()}
+        del where[CLEAN]
+        return [*map(_set_of, chain[1:])], _quantities_at(where)
+
+    # Each radius's pair (X_ρ, X_2ρ) follows the last one's, the order that `per_group` expects.
+    if together:
+        batched, values = jax.vmap(of_radius)(rhos)
+        radii = range(len(rhos))
+        pairs = [jax.tree.map(lambda a, r=r: a[r], one) for r in radii for one in batched]
+    else:
+        results = [of_radius(rho) for rho in rhos]
+        pairs = [pair for each, _ in results for pair in each]
+        values = jax.tree.map(lambda *a: jnp.stack(a), *(own for _, own in results))
+    once = _quantities_at({CLEAN: [clean], NETWORK: [clean]})
+    once = jax.tree.map(lambda a: jnp.broadcast_to(a, (len(rhos), *a.shape)), once)
+    return pairs, values | once
 
 
 def _set_by_set(model: Model, n: int) -> Model:
