@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterator, MutableMapping
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +21,16 @@ def points_of(group: str) -> list[EntryPoint]:
 
     A clone that was not installed, or not since its own changed, has those that it declares.
     """
-    points = [*entry_points(group=group)]
+    points = [*_installed(group)]
     known = {(point.name, point.value) for point in points}
     own = _of_clone().get(group, {}).items()
     return points + [EntryPoint(n, value, group) for n, value in own if (n, value) not in known]
+
+
+@cache
+def _installed(group: str) -> EntryPoints:
+    """The entry points of installed packages, of which all metadata are read for it."""
+    return entry_points(group=group)
 
 
 @cache

@@ -1,6 +1,9 @@
 """Threads of the linear algebra on the host."""
 
+import sys
 from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
 
 
 def one_thread() -> AbstractContextManager[object]:
@@ -14,6 +17,13 @@ def one_thread() -> AbstractContextManager[object]:
         ...     print(np.linalg.eigvalsh(np.eye(3)))
         [1. 1. 1.]
     """
-    from threadpoolctl import threadpool_limits
+    # SciPy brings a library of its own.
+    return _libraries("scipy.linalg" in sys.modules).limit(limits=1)
 
-    return threadpool_limits(1)
+
+@lru_cache
+def _libraries(scipy: bool) -> Any:
+    """The libraries of linear algebra in this process; looking for them takes 10 ms."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -83,7 +83,7 @@ def test_the_librarys_own_are_found_in_the_same_way() -> None:
 
 
 def test_a_clone_that_is_not_installed_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ntkscore.registry.entry_points", lambda group: [])
+    monkeypatch.setattr("ntkscore.registry._installed", lambda group: [])
     assert Registry(ATTACKS.group)["pgd"] is attacks.pgd
     assert Registry(SPACES.group)["residual"] is Residual
 

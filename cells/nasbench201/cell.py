@@ -163,10 +163,10 @@ class Cell:
             1073466
         """
         total = num_classes
-        for _, size, inputs, outputs, normalised in self._layers(
+        for _, size, inputs, outputs, normalised, times in self._layers(
             channels, cells_per_stage, num_classes
         ):
-            total += size * size * inputs * outputs + 2 * outputs * normalised
+            total += times * (size * size * inputs * outputs + 2 * outputs * normalised)
         return total + 2 * 4 * channels  # of the head's normalisation
 
     def flops(
@@ -185,30 +185,31 @@ class Cell:
         height, width = image_side
         areas = [*((height >> stage) * (width >> stage) for stage in range(3)), 1]
         return sum(
-            areas[stage] * size * size * inputs * outputs
-            for stage, size, inputs, outputs, _ in self._layers(
+            times * areas[stage] * size * size * inputs * outputs
+            for stage, size, inputs, outputs, _, times in self._layers(
                 channels, cells_per_stage, num_classes
             )
         )
 
     def _layers(
         self, channels: int, cells_per_stage: int, num_classes: int
-    ) -> Iterator[tuple[int, int, int, int, bool]]:
-        """The stage, kernel size, inputs, outputs and normalisation of each convolution.
+    ) -> Iterator[tuple[int, int, int, int, bool, int]]:
+        """The stage, kernel size, inputs, outputs, normalisation and number of equal convolutions.
 
         The linear layer is a 1×1 convolution of one pixel, in a fourth stage.
         """
-        yield 0, 3, IMAGE_CHANNELS, channels, True
+        operations = self.operations
+        yield 0, 3, IMAGE_CHANNELS, channels, True, 1
         for stage in range(3):
             width = channels << stage
             if stage:
-                yield stage, 3, width // 2, width, True
-                yield stage, 3, width, width, True
-                yield stage, 1, width // 2, width, False
-            for operation in self.operations * cells_per_stage:
-                if operation in KERNEL_SIZES:
-                    yield stage, KERNEL_SIZES[operation], width, width, True
-        yield 3, 1, 4 * channels, num_classes, False
+                yield stage, 3, width // 2, width, True, 1
+                yield stage, 3, width, width, True, 1
+                yield stage, 1, width // 2, width, False, 1
+            for operation, size in KERNEL_SIZES.items():
+                times = cells_per_stage * operations.count(operation)
+                yield stage, size, width, width, True, times
+        yield 3, 1, 4 * channels, num_classes, False, 1
 
 
 def refuse_operations(names: Sequence[Any]) -> None:

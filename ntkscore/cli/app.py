@@ -1,5 +1,6 @@
 """The command `ntkscore`."""
 
+import gc
 import platform
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: of the command; the process's own if left out. Without any it prints the help.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if arguments is None:
+        # What a start makes stays, and by default Python looks through it five hundred times.
+        gc.set_threshold(10_000)
     try:
         with input_errors():
             run = app_for(words)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, all_cells, distinct_cells
-from cells.nasbench201.canonical import canonical, function_key, representatives
+from cells.nasbench201.canonical import canonical, compare_all, function_key, representatives
 from cells.nasbench201.cell import AVG_POOL, KERNEL_SIZES, NONE, SKIP
 from cells.nasbench201.checkpoints import Params, abstract_params
 from cells.nasbench201.network import fresh_variables
@@ -137,6 +137,10 @@ def test_number_of_functions() -> None:
     cells = distinct_cells()
     assert len(cells) == len({function_key(cell) for cell in cells}) == 5_234
     assert list(cells) == sorted(cells)
+
+
+def test_the_file_has_what_comparing_gives() -> None:
+    assert representatives() == compare_all()
 
 
 @pytest.mark.thorough
