@@ -12,14 +12,17 @@ from cells.initializers import INITIALIZERS
 from cells.normalization import NORMALIZATIONS, measure_each
 from ntkscore import program_cache
 from ntkscore.errors import InputError
-from ntkscore.lazy import Array, jax, jnp
+from ntkscore.lazy import Array, Lazy, jax, jnp
 from ntkscore.model import Model, Trainable
 from ntkscore.options import check_choices, check_least, option
 from ntkscore.space import Architecture, Space
 
 if TYPE_CHECKING:
+    from cells import rules
     from cells.passes import CellPasses
     from ntkscore.model import Passes
+else:  # It imports JAX.
+    rules = Lazy("cells.rules")
 
 IMAGE_CHANNELS = 3
 """Colours of the images that networks of cells take."""
@@ -91,6 +94,12 @@ class StagedSpace(Space):
                 f"expected images with sides that 4 divides, since {self.title} halves them "
                 f"twice, got {sides[0]}×{sides[1]}; crop or pad the sides"
             )
+
+    @property
+    def of_layers(self) -> dict[str, Any]:
+        """Fields of `cells.rules.NetworkRules`."""
+        task = self.task
+        return {"init_name": self.init, "bn": self.bn, "mean": task.mean, "std": task.std}
 
     def neighbours(self, architecture: Architecture) -> Sequence[Architecture]:
         """Other networks one step from an architecture, each in its canonical form."""
@@ -176,9 +185,28 @@ class CellSpace(StagedSpace):
     def initial(self, key: Array) -> Variables:
         """Untrained weights and statistics of mean 0 and variance 1, in float32."""
 
+    @property
     @abstractmethod
-    def passes(self, code: Any, variables: Variables, images: Array | None) -> "CellPasses":
+    def passes_class(self) -> "type[CellPasses]":
+        """The forward and backward passes of an encoded cell."""
+
+    @abstractmethod
+    def rules(self, code: Any) -> "rules.NetworkRules":
+        """Computations of an encoded cell's layers."""
+
+    def passes(self, code: Any, variables: Variables, images: Array | None = None) -> "CellPasses":
         """The passes of an encoded cell, with statistics of these images where they are given."""
+        given = variables["params"], variables[STATISTICS], images
+        return self.passes_class(self.rules(code), *given)
+
+    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
+        """Logits of the forward pass."""
+        return self.passes(code, variables).forward(variables["params"], points)[0]
+
+    def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
+        """A known cell's logits and new statistics."""
+        known = self.rules(self.encode(architecture))
+        return partial(rules.trained_logits, self.passes_class.run, known)
 
     def prepared(
         self, code: Any, variables: Variables, images: Array | None

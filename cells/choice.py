@@ -62,21 +62,44 @@ def choose(digit: Place, branches: Sequence[Callable[..., PyTree]], *operands: A
 def scan_edges(
     step: Callable[[Any, Any], tuple[Any, PyTree]], carry: Any, given: Any
 ) -> tuple[Any, PyTree]:
-    """`lax.scan` over a cell's edges, unrolled where the first of `given` is known when traced."""
+    """`lax.scan` over a cell's edges, unrolled where the first of `given` is known when traced.
+
+    Args:
+        step, carry: as for `lax.scan`.
+        given: as there, or lists with an entry for each edge in place of arrays.
+    """
+    entries = lambda pick: jax.tree.map(  # noqa: E731
+        pick, given, is_leaf=lambda each: isinstance(each, list)
+    )
     if not isinstance(given[0], np.ndarray):
-        return lax.scan(step, carry, given)
+        return lax.scan(step, carry, entries(lambda each: _stack(each)))
     outputs = []
     for e in range(len(given[0])):
-        carry, output = step(carry, jax.tree.map(lambda leaf, e=e: leaf[e], given))
+        carry, output = step(carry, entries(lambda each, e=e: each[e]))
         outputs.append(output)
-    return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
+    return carry, _stack(outputs)
 
 
-def at(nodes: Float[Array, "k m h w c"], place: Place) -> Images:
+def _stack(trees: Any) -> Any:
+    """A list of trees as one tree of arrays; arrays as they are."""
+    if not isinstance(trees, list):
+        return trees
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+Nodes = Float[Array, "k m h w c"] | list[Images]
+"""Nodes of a cell; a list, where the architecture is known."""
+
+
+def at(nodes: Nodes, place: Place) -> Images:
     """One node, by its place; `nodes[place]` would also handle places out of range."""
+    if isinstance(nodes, list):
+        return nodes[place]
     return lax.dynamic_index_in_dim(nodes, place, keepdims=False)
 
 
-def add_at(nodes: Float[Array, "k m h w c"], place: Place, y: Images) -> Array:
+def add_at(nodes: Nodes, place: Place, y: Images) -> Any:
     """The nodes with y added to one of them."""
+    if isinstance(nodes, list):
+        return [*nodes[:place], nodes[place] + y, *nodes[place + 1 :]]
     return lax.dynamic_update_index_in_dim(nodes, at(nodes, place) + y, place, 0)

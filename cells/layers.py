@@ -3,7 +3,7 @@
 Arrays are (image, height, width, channel); kernels (height, width, in, out).
 """
 
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -13,9 +13,13 @@ from jaxtyping import Array, Float, PyTree
 
 from ntkscore import convolutions
 from ntkscore.convolutions import Window
-from ntkscore.grams import PRECISION, Images
+from ntkscore.grams import PRECISION, Images, kernel_gradients
+from ntkscore.platforms import platform
 
 EPSILON = 1e-5
+FEW_CHANNELS = 32
+"""Largest number of output channels at which CPUs compute a 3×3 kernel's gradient fastest image by
+image."""
 
 
 class Norm(NamedTuple):
@@ -89,6 +93,43 @@ def convolve(
 ) -> Float[Array, "m h2 w2 d"]:
     """Convolution with the padding that keeps height and width (before the stride)."""
     return convolutions.convolve(x, kernel, Window.square(len(kernel), stride))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def trained_convolve(
+    x: Float[Array, "m h w c"], kernel: Float[Array, "k k c d"], stride: int = 1
+) -> Float[Array, "m h2 w2 d"]:
+    """`convolve`, with gradients that CPUs compute fast; it has no forward derivative."""
+    return convolve(x, kernel, stride)
+
+
+def _pull_convolve(stride: int, given: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+    x, kernel = given
+    if platform() != "cpu":
+        d_kernel = jax.vjp(lambda k: convolve(x, k, stride), kernel)[1](g)[0]
+    elif stride == 1 and len(kernel) == 3 and kernel.shape[-1] <= FEW_CHANNELS:
+        d_kernel = jnp.sum(kernel_gradients(x, g, (3, 3)), 0).transpose(0, 2, 1, 3)
+    else:
+        d_kernel = kernel_gradient(x, g, len(kernel), stride)
+    return transposed_convolve(g, kernel, x, stride), d_kernel
+
+
+def kernel_gradient(
+    x: Images, g: Float[Array, "m h2 w2 d"], size: int, stride: int
+) -> Float[Array, "k k c d"]:
+    """The gradient of a convolution's kernel, as a matrix product for each of its pixels.
+
+    XLA's version is a convolution over images, which CPUs run slowly inside of loops.
+    """
+    flat, channels = g.reshape(-1, g.shape[-1]), x.shape[-1]
+    shifted = (z.reshape(-1, channels) for z in windows(x, size, stride))
+    products = [jnp.matmul(z.T, flat, precision=PRECISION) for z in shifted]
+    return jnp.stack(products).reshape(size, size, channels, -1)
+
+
+trained_convolve.defvjp(
+    lambda x, kernel, stride: (convolve(x, kernel, stride), (x, kernel)), _pull_convolve
+)
 
 
 def transposed_convolve(

@@ -1,7 +1,7 @@
 """Computations of layers, by initialiser and normalisation mode, and their backward passes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -35,16 +35,21 @@ class Rules:
         init_name: a name in `INITIALIZERS`.
         bn: where the normalisation's statistics come from, a name in `NORMALIZATIONS`.
         measure: whether every normalisation's statistics are measured on the images at hand.
+        training: whether normalisations are those of training, whatever `bn` says. Where `measure`
+            is true, the batch's mean and biased variance normalise, and gradients pass through
+            them; the running mean and variance move a tenth of the way towards the batch's mean and
+            unbiased variance. Else the running ones normalise.
     """
 
     init_name: str = "torch"
     bn: str = "calibrated"
     measure: bool = False
+    training: bool = False
 
     @property
     def instance(self) -> bool:
         """Whether each image is normalised by its own statistics."""
-        return NORMALIZATIONS[self.bn].live is measure_each
+        return not self.training and NORMALIZATIONS[self.bn].live is measure_each
 
     def gain(self, kernel: Array) -> float:
         """The factor on a kernel in the forward pass."""
@@ -58,6 +63,8 @@ class Rules:
 
     def normalize(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
         """The normalised images, and the statistics to store."""
+        if self.training:
+            return self._trained(z, weights, statistics)
         live = NORMALIZATIONS[self.bn].live
         if live is not None and not self.instance:
             return Norm(weights["scale"], weights["shift"], *live(z))(z), statistics
@@ -67,14 +74,32 @@ class Rules:
             statistics = {"mean": mean, "var": var}
         return self.norm(weights, statistics)(z), statistics
 
+    def _trained(self, z: Images, weights: Weights, statistics: Any) -> tuple[Images, Any]:
+        if not self.measure:
+            return self.norm(weights, statistics)(z), statistics
+        mean = jnp.mean(z, (0, 1, 2))
+        var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
+        count = z.size // z.shape[-1]
+        measured = {"mean": mean, "var": var * (count / max(count - 1, 1))}
+        follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
+        new = jax.tree.map(follow, statistics, measured)
+        return self.norm(weights, {"mean": mean, "var": var})(z), new
+
     def convolve(self, x: Images, kernel: Array, stride: int = 1) -> Outputs:
         """A convolution by a stored kernel times its gain."""
-        return layers.convolve(x, self.gain(kernel) * kernel, stride)
+        convolve = layers.trained_convolve if self.training else layers.convolve
+        return convolve(x, self.gain(kernel) * kernel, stride)
 
     def conv_norm(
         self, x: Images, weights: Weights, statistics: Any, stride: int = 1
     ) -> tuple[Outputs, Any, Outputs]:
         """Convolution and normalisation; the statistics to store, and the convolution's output."""
+        if self.training and not self.measure:
+            # The known factor multiplies the kernel, which is smaller than the images.
+            norm: Any = self.norm(weights, statistics)
+            shift = norm.shift - norm.mean * norm.factor
+            y = self.convolve(x, weights["kernel"] * norm.factor, stride) + shift
+            return y, statistics, y  # JAX differentiates, so nothing reads the third output.
         z = self.convolve(x, weights["kernel"], stride)
         return *self.normalize(z, weights, statistics), z
 
@@ -100,33 +125,8 @@ class NetworkRules(Rules):
         return jnp.asarray(self.mean, dtype), jnp.asarray(self.std, dtype)
 
 
-class TrainingRules(NetworkRules):
-    """Computations in training: normalised by batch statistics, with running averages of them.
-
-    Where `measure` is true, the batch's mean and biased variance normalise, and gradients pass
-    through them. The running mean and variance move a tenth of the way towards the batch's mean and
-    unbiased variance.
-    """
-
-    def norm(self, weights: Weights, statistics: Any) -> Norm:
-        """A normalisation by stored statistics, whatever the network's mode."""
-        return Norm(weights["scale"], weights["shift"], statistics["mean"], statistics["var"])
-
-    def normalize(self, z: Images, weights: Weights, statistics: Weights) -> tuple[Images, Weights]:
-        if not self.measure:
-            return self.norm(weights, statistics)(z), statistics
-        mean = jnp.mean(z, (0, 1, 2))
-        var = jnp.mean(jnp.square(z - mean), (0, 1, 2))
-        count = z.size // z.shape[-1]
-        measured = {"mean": mean, "var": var * (count / max(count - 1, 1))}
-        follow = lambda old, now: old + MOMENTUM * (lax.stop_gradient(now) - old)  # noqa: E731
-        new = jax.tree.map(follow, statistics, measured)
-        return self.norm(weights, {"mean": mean, "var": var})(z), new
-
-
 def trained_logits(
     run: Callable[..., tuple[Any, ...]],
-    kind: type[TrainingRules],
     rules: NetworkRules,
     params: Weights,
     statistics: Weights,
@@ -138,7 +138,6 @@ def trained_logits(
     Args:
         run: the forward pass, of (rules, params, statistics, images); its first output are the
             logits, its last one the statistics.
-        kind: the network's rules in training.
         rules: of a known architecture's network.
         params, statistics: as in the network's variables.
         images: pixels in [0, 1].
@@ -146,7 +145,8 @@ def trained_logits(
             move the running mean and variance, unbiased, by a tenth towards them; else normalise
             by the running ones, and leave them.
     """
-    logits, *_, new = run(kind(**{**vars(rules), "measure": train}), params, statistics, images)
+    own = replace(rules, training=True, measure=train)
+    logits, *_, new = run(own, params, statistics, images)
     return logits, new
 
 

@@ -31,7 +31,7 @@ from cells.darts.network import (
     factorized_reduce,
     operation,
 )
-from cells.rules import NetworkRules, Outputs, TrainingRules, Weights
+from cells.rules import NetworkRules, Outputs, Weights
 from ntkscore.grams import Images
 
 STEP = INPUTS + NODES
@@ -79,10 +79,6 @@ class CellRules(NetworkRules):
         """ReLU, 1×1 convolution and normalisation."""
         y, statistics, _ = self.conv_norm(jax.nn.relu(x), weights, stored)
         return y, statistics
-
-
-class Training(TrainingRules, CellRules):
-    """Rules in training for a genotype that is known: unused operations are not computed."""
 
 
 def merged(nodes: Places, first: int | Int[Array, ""]) -> Outputs:

@@ -1,8 +1,7 @@
 """DARTS as a `Space`: genotypes as data, one program for all of a size."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,14 +23,12 @@ from ntkscore.lazy import Array, Lazy
 from ntkscore.options import option
 
 if TYPE_CHECKING:
-    from cells import rules
     from cells.darts import drawing, forward, network, passes
 else:  # These import JAX.
     drawing = Lazy("cells.darts.drawing")
     forward = Lazy("cells.darts.forward")
     network = Lazy("cells.darts.network")
     passes = Lazy("cells.darts.passes")
-    rules = Lazy("cells.rules")
 
 # Estimated from these, memory is 1.0 to 1.5 times what XLA allots on a CPU (`CompiledMemoryStats`,
 # tests/run/test_devices.py).
@@ -164,27 +161,11 @@ class Darts(CellSpace):
         params, statistics = network.draw(self.sizes, self.init, key)
         return {"params": params, STATISTICS: statistics}
 
+    @property
+    def passes_class(self) -> "type[passes.Passes]":
+        """Forward and backward passes."""
+        return passes.Passes
+
     def rules(self, code: Any) -> "forward.CellRules":
         """Computations of an encoded genotype's layers."""
-        task = self.task
-        return forward.CellRules(
-            shape=self.sizes,
-            code=code,
-            mean=task.mean,
-            std=task.std,
-            init_name=self.init,
-            bn=self.bn,
-        )
-
-    def passes(self, code: Any, variables: Variables, images: Array | None) -> "passes.Passes":
-        """The passes of a genotype, with statistics of these images where they are given."""
-        return passes.Passes(self.rules(code), variables["params"], variables[STATISTICS], images)
-
-    def logits(self, variables: Variables, code: Any, points: Array) -> Array:
-        """Logits of the forward pass."""
-        return forward.run(self.rules(code), variables["params"], variables[STATISTICS], points)[0]
-
-    def training(self, architecture: Genotype) -> Callable[..., tuple[Array, Any]]:
-        """A known genotype's logits and new statistics."""
-        known = self.rules(self.encode(architecture))
-        return partial(rules.trained_logits, forward.run, forward.Training, known)
+        return forward.CellRules(shape=self.sizes, code=code, **self.of_layers)

@@ -15,14 +15,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from cells import layers
 from cells.choice import add_at, at, choose
-from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
+from cells.nasbench201.cell import KERNEL_SIZES, NONE, OPERATIONS, SKIP
 from cells.nasbench201.forward import (
+    NAMES,
     NODES,
     SOURCES,
     TARGETS,
     CellRules,
     Residuals,
-    by_edge,
 )
 from cells.rules import (
     Outputs,
@@ -177,12 +177,13 @@ def cell_pullback(
         (cotangents, total), visited = lax.scan(step, (cotangents, total), edges, reverse=True)
         return (cotangents[0], total), visited
 
-    cells = rules.cells_per_stage
-    leaves = jax.tree.map(
-        lambda leaf: leaf.reshape(cells, len(EDGES), *leaf.shape[1:]),
-        (by_edge(weights), by_edge(stored), [z for _, z in stage if z is not None]),
+    cells = len(stage[0][0]) // NODES
+    by_edge = (
+        jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *(layers[name] for name in NAMES))
+        for layers in (weights, stored)
     )
-    return pull, (NODES * np.arange(cells, dtype=np.int32), leaves)
+    convolved = [z.reshape(cells, -1, *z.shape[1:]) for _, z in stage if z is not None]
+    return pull, (NODES * np.arange(cells, dtype=np.int32), (*by_edge, convolved))
 
 
 def back_head(

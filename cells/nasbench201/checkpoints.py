@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cells.nasbench201.cell import EDGES, KERNEL_SIZES, OPERATIONS, Cell, CellError
-from cells.nasbench201.network import STATISTICS, Network, abstract_variables, fresh_variables
+from cells.nasbench201.network import STATISTICS, Shape, abstract_variables, fresh_variables
 from ntkscore.errors import UNREADABLE, InputError
 
 Params = dict[str, Any]
@@ -83,13 +83,13 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose((3, 2, 0, 1)) if array.ndim == 4 else array.T
 
 
-def abstract_params(network: Network) -> Params:
-    """The network's parameters as shapes only."""
-    return abstract_variables(network)["params"]  # type: ignore[arg-type]
+def abstract_params(shape: Shape) -> Params:
+    """A network's parameters as shapes only."""
+    return abstract_variables(shape)["params"]
 
 
 def read_state_dict(
-    state: Mapping[str, Any], cell: Cell, network: Network, running: bool = False
+    state: Mapping[str, Any], cell: Cell, shape: Shape, running: bool = False
 ) -> dict[str, Params]:
     """Parameters of the network for this cell, from a NAS-Bench-201 state dict.
 
@@ -98,11 +98,11 @@ def read_state_dict(
     Args:
         state: arrays (anything that numpy takes) under torch names.
         cell: the architecture that the weights belong to.
-        network: of the same width, depth and number of classes.
+        shape: width, depth and number of classes of the network.
         running: whether running statistics are read too, as an evaluation needs them.
 
     Returns:
-        Parameters and statistics (running ones, or mean 0 and variance 1), as the network's `apply`
+        Parameters and statistics (running ones, or mean 0 and variance 1), as a space's `model`
         takes them.
 
     Raises:
@@ -110,18 +110,18 @@ def read_state_dict(
     """
     entire = {name.removeprefix("module."): value for name, value in state.items()}
     weights = {name: value for name, value in entire.items() if not name.endswith(IGNORED)}
-    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), abstract_params(network))
-    _fill(params, weights, entries(cell, network.cells_per_stage), cell)
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), abstract_params(shape))
+    _fill(params, weights, entries(cell, shape.cells_per_stage), cell)
     if weights:
         raise CellError(
             f"expected only the entries of cell {cell.digits}, got also {sorted(weights)[0]!r} "
             f"({len(weights)} left over); check the cell and the number of cells per stage"
         )
-    variables = fresh_variables(jax.tree.map(jnp.asarray, params), network)
+    variables = fresh_variables(jax.tree.map(jnp.asarray, params))
     if not running:
         return variables
     statistics = jax.tree.map(np.array, variables[STATISTICS])
-    _fill(statistics, entire, running_entries(cell, network.cells_per_stage), cell)
+    _fill(statistics, entire, running_entries(cell, shape.cells_per_stage), cell)
     return {**variables, STATISTICS: jax.tree.map(jnp.asarray, statistics)}
 
 
@@ -145,12 +145,12 @@ def _fill(target: Params, state: dict[str, Any], places: Iterable[Any], cell: Ce
 
 
 def write_state_dict(
-    variables: Mapping[str, Any], cell: Cell, network: Network, running: bool = False
+    variables: Mapping[str, Any], cell: Cell, shape: Shape, running: bool = False
 ) -> dict[str, np.ndarray]:
     """The NAS-Bench-201 state dict of this cell's own network; the inverse of `read_state_dict`."""
-    wanted = [("params", entries(cell, network.cells_per_stage))]
+    wanted = [("params", entries(cell, shape.cells_per_stage))]
     if running:
-        wanted.append((STATISTICS, running_entries(cell, network.cells_per_stage)))
+        wanted.append((STATISTICS, running_entries(cell, shape.cells_per_stage)))
     state = {}
     for collection, places in wanted:
         for name, path, place in places:

@@ -1,31 +1,32 @@
 """NAS-Bench-201's forward pass, which also returns what the backward pass needs.
 
-A stage is one array of nodes: cell t has the nodes 3t … 3t + 3, its last is the next cell's first,
-and a loop over the stage's edges adds the output of each edge to the node in which it ends. The
-edge's digit selects the operation, so that one compiled program serves every cell.
-
-The network itself is `cells.nasbench201.network`; the tests compare these passes with it.
+In each cell a loop over the edges adds the output of each edge to the node in which it ends. The
+edge's digit selects the operation, so that one compiled program serves every cell; where a cell is
+known when it is traced, the loop is unrolled, and nothing else is computed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from cells import layers
-from cells.choice import add_at, at, choose
-from cells.nasbench201.cell import EDGES, OPERATIONS
-from cells.nasbench201.network import Network, operation
-from cells.rules import NetworkRules, Outputs, Weights
+from cells.choice import add_at, at, choose, scan_edges
+from cells.nasbench201.cell import EDGES, KERNEL_SIZES, NONE, OPERATIONS, SKIP
+from cells.rules import NetworkRules, Outputs, Rules, Weights
 from ntkscore.grams import Images
 
 SOURCES, TARGETS = np.array(EDGES, np.int32).T
 NODES = int(TARGETS.max())
 """Nodes of a cell beside its input."""
+NAMES = tuple(f"edge_{e}" for e in range(len(EDGES)))
+"""The edges in the weights and statistics."""
 
 
 class Residuals(NamedTuple):
@@ -33,7 +34,8 @@ class Residuals(NamedTuple):
 
     Attributes:
         images: normalised, (m, h, w, 3).
-        nodes: of each stage, (node, m, h, w, c).
+        nodes: of each stage, (node, m, h, w, c); cell t has the nodes 3t … 3t + 3, its last is the
+            next cell's first.
         middles: of each reduction block, between its two convolutions.
         features: the means over the pixels that the linear layer reads, (m, c).
         convolved: of each stage, the outputs of its edges' convolutions before normalisation,
@@ -47,18 +49,24 @@ class Residuals(NamedTuple):
     convolved: list[Float[Array, "e m h w c"] | None]
 
 
-def by_edge(stage: Weights) -> Any:
-    """Stack the leaves (cells, …) of the six edges to (6 · cells, …), in the order of use."""
-    edges = [stage[f"edge_{e}"] for e in range(len(EDGES))]
-    return jax.tree.map(
-        lambda *leaves: jnp.stack(leaves, 1).reshape(-1, *leaves[0].shape[1:]), *edges
-    )
+def operation(rules: Rules, index: int) -> Callable[..., tuple[Images, Any, Images | None]]:
+    """An edge's operation as a function of (x, weights, statistics).
 
+    It returns the output, the statistics to store, and a convolution's output before
+    normalisation, where the backward pass needs it (else None).
+    """
 
-def by_cell(leaves: PyTree) -> Weights:
-    """The inverse of `by_edge`."""
-    pick = lambda e: jax.tree.map(lambda leaf: leaf[e :: len(EDGES)], leaves)  # noqa: E731
-    return {f"edge_{e}": pick(e) for e in range(len(EDGES))}
+    def operate(x: Images, weights: Weights, statistics: Any) -> Any:
+        unused = jnp.zeros_like(x) if rules.instance else None
+        if index in KERNEL_SIZES:
+            of_conv = weights[OPERATIONS[index]]
+            y, statistics, z = rules.conv_norm(jax.nn.relu(x), of_conv, statistics)
+            return y, statistics, z if rules.instance else None
+        if index == NONE:
+            return jnp.zeros_like(x), statistics, unused
+        return (x if index == SKIP else layers.average_pool_3x3(x)), statistics, unused
+
+    return operate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,26 +75,9 @@ class CellRules(NetworkRules):
 
     Attributes:
         digits: the cell.
-        cells_per_stage: N, cells in each stage.
     """
 
     digits: Int[Array, "6"] | np.ndarray
-    cells_per_stage: int
-
-    @classmethod
-    def of(
-        cls, network: Network, digits: Int[Array, "6"] | np.ndarray, measure: bool = False
-    ) -> "CellRules":
-        """The rules of a network for a cell."""
-        return cls(
-            network.init_name,
-            network.bn,
-            measure,
-            digits=digits,
-            cells_per_stage=network.cells_per_stage,
-            mean=network.mean,
-            std=network.std,
-        )
 
     def reduce(
         self, x: Images, weights: Weights, stored: Any
@@ -101,7 +92,10 @@ class CellRules(NetworkRules):
     def stage(
         self, x: Images, weights: Weights, stored: Weights
     ) -> tuple[Float[Array, "k m h w c"], Weights, Float[Array, "e m h w c"] | None]:
-        """All nodes of a stage, its statistics, and its convolutions' outputs if needed."""
+        """All nodes of a stage, its statistics, and its convolutions' outputs if needed.
+
+        In training, which JAX differentiates, the last node alone.
+        """
 
         def branch(index: int) -> Any:
             operate = operation(self, index)
@@ -109,18 +103,27 @@ class CellRules(NetworkRules):
 
         branches = [branch(index) for index in range(len(OPERATIONS))]
 
-        def step(nodes: Array, edge: Any) -> tuple[Array, Any]:
-            source, target, digit, *layer = edge
+        def edge(nodes: Any, given: Any) -> tuple[Any, Any]:
+            digit, source, target, *layer = given
             y, *outputs = choose(digit, branches, nodes, source, *layer)
             return add_at(nodes, target, y), tuple(outputs)
 
-        first = NODES * np.arange(self.cells_per_stage, dtype=np.int32)[:, None]
-        sources, targets = ((first + ends).ravel() for ends in (SOURCES, TARGETS))
-        digits = jnp.tile(self.digits, self.cells_per_stage)
-        edges = sources, targets, digits, by_edge(weights), by_edge(stored)
-        nodes = jnp.zeros((NODES * self.cells_per_stage + 1, *x.shape), x.dtype).at[0].set(x)
-        nodes, (statistics, convolved) = lax.scan(step, nodes, edges)
-        return nodes, by_cell(statistics), convolved
+        def cell(x: Images, layers: tuple[Weights, Weights]) -> tuple[Images, Any]:
+            nodes: Any = [x] + [jnp.zeros_like(x)] * NODES
+            nodes = nodes if isinstance(self.digits, np.ndarray) else jnp.stack(nodes)
+            edges = ([layer[name] for name in NAMES] for layer in layers)
+            nodes, (new, convolved) = scan_edges(
+                edge, nodes, (self.digits, SOURCES, TARGETS, *edges)
+            )
+            new = {name: jax.tree.map(itemgetter(e), new) for e, name in enumerate(NAMES)}
+            kept = None if self.training else (jnp.asarray(nodes[:-1]), convolved)
+            return nodes[-1], (new, kept)
+
+        x, (new, kept) = lax.scan(cell, x, (weights, stored))
+        if kept is None:
+            return x[None], new, None
+        before, convolved = jax.tree.map(lambda leaf: leaf.reshape(-1, *x.shape), kept)
+        return jnp.concatenate([before, x[None]]), new, convolved
 
 
 def run(

@@ -74,7 +74,7 @@ class Reference(reference.Reference):
             for name, value in arrays.items()
             if name.startswith("state_dict/")
         }
-        variables = read_state_dict(state, cell, space(**sizes_of(arrays)).flax_network)
+        variables = read_state_dict(state, cell, space(**sizes_of(arrays)).sizes)
         cast = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), variables)
         return cls(arrays, dtype, space, cell, cast)
 

@@ -33,8 +33,7 @@ from ntkscore.names import names_of
 from ntkscore.options import option
 
 if TYPE_CHECKING:
-    from cells import rules
-    from cells.nasbench201 import checkpoints, drawing, forward, network, parity, passes, training
+    from cells.nasbench201 import checkpoints, drawing, forward, network, parity, passes
 else:  # These import JAX and flax.
     checkpoints = Lazy("cells.nasbench201.checkpoints")
     drawing = Lazy("cells.nasbench201.drawing")
@@ -42,8 +41,6 @@ else:  # These import JAX and flax.
     network = Lazy("cells.nasbench201.network")
     parity = Lazy("cells.nasbench201.parity")
     passes = Lazy("cells.nasbench201.passes")
-    rules = Lazy("cells.rules")
-    training = Lazy("cells.nasbench201.training")
 
 # Activations of the first stage's size. Estimated from them, memory is 1.1 to 2.5 times what XLA
 # allots on a CPU, in groups or not (`CompiledMemoryStats`, tests/run/test_devices.py).
@@ -149,41 +146,33 @@ class NASBench201(CellSpace):
         )
 
     @property
-    def flax_network(self) -> "network.Network":
-        """The flax network, whose normaliser (pixel scale [0, 1]) is built in."""
-        task, shape = self.task, (self.channels, self.cells_per_stage)
-        return network.Network(*shape, task.num_classes, task.mean, task.std, self.init, self.bn)
+    def sizes(self) -> "network.Shape":
+        """Sizes of the network."""
+        return network.Shape(self.channels, self.cells_per_stage, self.task.num_classes)
 
     def initial(self, key: Array) -> Variables:
-        """The flax network's variables, in float32."""
-        return self.flax_network.init(key, *network.blank_inputs())
+        """Weights of all cells, and statistics of mean 0 and variance 1, in float32."""
+        return network.draw(self.sizes, self.init, key)
 
-    def passes(self, code: Any, variables: Variables, images: Array | None) -> "passes.Passes":
-        """The passes of a cell, with statistics of these images where they are given."""
-        rules = forward.CellRules.of(self.flax_network, code)
-        return passes.Passes(rules, variables["params"], variables[STATISTICS], images)
+    @property
+    def passes_class(self) -> "type[passes.Passes]":
+        """Forward and backward passes."""
+        return passes.Passes
 
-    def logits(self, variables: Variables, code: Any, points: Array) -> Any:
-        """Logits of the flax network."""
-        return self.flax_network.apply(variables, points, code)
-
-    def training(self, architecture: Cell) -> Callable[..., tuple[Array, Any]]:
-        """A known cell's logits and new statistics."""
-        known = forward.CellRules.of(self.flax_network, self.encode(architecture))
-        return partial(rules.trained_logits, forward.run, training.Training, known)
+    def rules(self, code: Any) -> "forward.CellRules":
+        """Computations of an encoded cell's layers."""
+        return forward.CellRules(digits=code, **self.of_layers)
 
     def read_weights(self, path: Path, architecture: Cell) -> tuple[Any, Any]:
         """Trained weights and running statistics from a state dict (.npz, .pth)."""
-        state, network = checkpoints.load_state_dict(path), self.flax_network
-        variables = checkpoints.read_state_dict(state, architecture, network, running=True)
+        state = checkpoints.load_state_dict(path)
+        variables = checkpoints.read_state_dict(state, architecture, self.sizes, running=True)
         return variables["params"], variables[STATISTICS]
 
     def write_weights(self, path: Path, architecture: Cell, params: Any, statistics: Any) -> None:
         """Write weights and running statistics under the benchmark's names in PyTorch (.npz)."""
         variables = {"params": params, STATISTICS: statistics}
-        state: Any = checkpoints.write_state_dict(
-            variables, architecture, self.flax_network, running=True
-        )
+        state: Any = checkpoints.write_state_dict(variables, architecture, self.sizes, running=True)
         np.savez(path, **state)
 
     @classmethod

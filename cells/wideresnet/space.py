@@ -108,8 +108,7 @@ class WideResNet(StagedSpace):
     @property
     def rules(self) -> "rules.NetworkRules":
         """Computations of the layers."""
-        mean, std = self.task.mean, self.task.std
-        return rules.NetworkRules(init_name=self.init, bn=self.bn, mean=mean, std=std)
+        return rules.NetworkRules(**self.of_layers)
 
     def logits(self, variables: Variables, code: Any, points: Array) -> Array:
         """Logits of the forward pass."""
@@ -126,4 +125,4 @@ class WideResNet(StagedSpace):
 
     def training(self, architecture: Stages) -> Callable[..., tuple[Array, Any]]:
         """A network's logits and new statistics."""
-        return partial(rules.trained_logits, network.run, rules.TrainingRules, self.rules)
+        return partial(rules.trained_logits, network.run, self.rules)

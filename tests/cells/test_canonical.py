@@ -23,7 +23,7 @@ from ntkscore.data.tables import load_table
 from ntkscore.kernels import gram
 
 SPACE = NASBench201(task=Task(num_classes=3), channels=4, cells_per_stage=1, bn="init")
-NETWORK = SPACE.flax_network
+NETWORK = SPACE.sizes
 CONSTANT = 0
 
 Evaluate = Callable[[Params, Cell], tuple[np.ndarray, np.ndarray]]
@@ -39,7 +39,7 @@ def evaluate() -> Evaluate:
     @jax.jit
     @chex.assert_max_traces(n=1)
     def run(params: Params, digits: jax.Array) -> tuple[jax.Array, jax.Array]:
-        model = SPACE.model((), fresh_variables(params, NETWORK), digits, images)
+        model = SPACE.model((), fresh_variables(params), digits, images)
         kernel, logits, _ = gram.evaluate(model, images, jnp.zeros(3, jnp.int32))
         return logits, kernel[0]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cells.nasbench201 import EDGES, OPERATIONS, SIZE, Cell, CellError, all_cells
 from cells.nasbench201.checkpoints import abstract_params, write_state_dict
-from cells.nasbench201.network import Network
+from cells.nasbench201.network import Shape
 from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
 from ntkscore.data.benchmarks import load_operations
@@ -238,7 +238,7 @@ def test_multiply_adds_of_the_best_cell() -> None:
 def test_parameters_are_those_of_the_written_state_dict(
     channels: int, cells_per_stage: int, classes: int
 ) -> None:
-    network = Network(channels, cells_per_stage, classes)
+    network = Shape(channels, cells_per_stage, classes)
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.int8), abstract_params(network))
     for index in random.Random(1).sample(range(SIZE), 10):
         state = write_state_dict({"params": params}, Cell(index), network)

@@ -21,7 +21,7 @@ from cells.nasbench201.checkpoints import (
     read_state_dict,
     write_state_dict,
 )
-from cells.nasbench201.network import Network
+from cells.nasbench201.network import Shape
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
 
@@ -32,7 +32,7 @@ CIFAR10 = Task(
     std=tuple(value / 255 for value in (63.0, 62.1, 66.7)),
 )
 BN_MODES = ("calibrated", "init", "batch")
-SMALL = Network(channels=2, cells_per_stage=2, num_classes=3)
+SMALL = Shape(channels=2, cells_per_stage=2, num_classes=3)
 State = dict[str, np.ndarray]
 small_params = cache(lambda: abstract_params(SMALL))
 
@@ -134,7 +134,7 @@ def test_a_missing_entry_is_refused() -> None:
         "state dict without it; check the cell and the number of cells per stage$",
     ):
         read_state_dict(state, Cell.from_digits("300000"), SMALL)
-    deeper = Network(channels=2, cells_per_stage=3, num_classes=3)
+    deeper = Shape(channels=2, cells_per_stage=3, num_classes=3)
     with pytest.raises(
         CellError, match=r"^expected the entry 'cells\.2\.layers\.0\.op\.1\.weight'"
     ):
@@ -165,7 +165,7 @@ def test_another_shape_is_refused() -> None:
     ):
         read_state_dict(state, cell, SMALL)
     with pytest.raises(CellError, match=r"^expected shape \(3, 3, 3, 4\) for 'stem\.0\.weight'"):
-        read_state_dict(random_state(cell), cell, Network(channels=4, cells_per_stage=2))
+        read_state_dict(random_state(cell), cell, Shape(channels=4, cells_per_stage=2))
     other_kernel = random_state(Cell.from_digits("200000"))
     with pytest.raises(CellError, match=r"^expected shape \(3, 3, 2, 2\) for 'cells\.0\.layers\.0"):
         read_state_dict(other_kernel, Cell.from_digits("300000"), SMALL)
@@ -206,7 +206,7 @@ def test_counts_are_those_of_the_reference(name: str, parity: Callable[[str], Pa
 @pytest.mark.parametrize("name", ALL_FILES)
 def test_the_references_files_round_trip(name: str, parity: Callable[[str], Parity]) -> None:
     file = parity(name)
-    network = Network(*file.shape)
+    network = Shape(*file.shape)
     read = read_state_dict(file.state, file.cell, network)
     assert_equal_states(write_state_dict(read, file.cell, network), file.state)
 
@@ -238,7 +238,7 @@ def test_logits_are_those_of_the_reference(
     name: str, bn: str, parity: Callable[[str], Parity], logits: dict[str, Logits]
 ) -> None:
     file = parity(name)
-    variables = read_state_dict(file.state, file.cell, Network(*file.shape))
+    variables = read_state_dict(file.state, file.cell, Shape(*file.shape))
     images = jnp.asarray(file.arrays["images"].astype(np.float32) / np.float32(255))
     actual = logits[bn](variables, images, jnp.asarray(file.cell.operations, jnp.int32))
     expected = file.arrays[f"logits_bn_{bn}"]

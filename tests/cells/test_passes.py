@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax_nasbench201 import Network
 from networks import CLASSES, EXACT, SIZE, digits, error, points
 
 from cells.nasbench201.network import STATISTICS, abstract_variables
@@ -41,9 +42,7 @@ def variables(depth: int = DEPTH) -> Any:
         spread = rng.uniform(-0.6, 0.6, leaf.shape)
         return jnp.asarray(centre.get(name, 0.0) + spread)
 
-    drawn = jax.tree_util.tree_map_with_path(
-        draw, abstract_variables(space(depth=depth).flax_network)
-    )
+    drawn = jax.tree_util.tree_map_with_path(draw, abstract_variables(space(depth=depth).sizes))
     scale = drawn["params"]["reduction_1"]["conv_b"]["conv"]["scale"]
     drawn["params"]["reduction_1"]["conv_b"]["conv"]["scale"] = scale.at[1].set(0)
     return drawn
@@ -52,7 +51,7 @@ def variables(depth: int = DEPTH) -> Any:
 @lru_cache
 def programs(bn: str) -> Any:
     """Compiled: what the passes say, and what differentiating the network says."""
-    space_of, network = space(bn), space(bn).flax_network
+    space_of, network = space(bn), Network(space(bn))
 
     @jax.jit
     def ours(variables: Any, clean: Array, moved: Array, digits: Array, cotangent: Array) -> Any:

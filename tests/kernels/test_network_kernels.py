@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import naive
 import numpy as np
 import pytest
+from flax_nasbench201 import Network
 from networks import CLASSES, EXACT, SIZE, digits, error, points
 
 from cells.initializers import INITIALIZERS, bias_init, gain
@@ -44,7 +45,7 @@ def per_image(z: Array) -> tuple[Array, Array]:
 def programs(init: str = "torch", bn: str = "calibrated") -> SimpleNamespace:
     """The compiled functions of a network; schemes with the same forward pass can share them."""
     space = NASBench201(task=TASK, channels=4, cells_per_stage=1, init=init, bn=bn)
-    network = space.flax_network
+    network = Network(space)
 
     def parts(variables: Any, images: Array, labels: Array, digits: Array) -> list[dict]:
         model = space.model((), variables, digits, images)
@@ -94,7 +95,7 @@ def variables(init: str) -> dict[str, Any]:
         spread = 0.0 if path[0].key == STATISTICS else 0.5
         return jnp.asarray(centre + spread * rng.normal(size=leaf.shape))
 
-    return jax.tree_util.tree_map_with_path(draw, abstract_variables(programs().space.flax_network))
+    return jax.tree_util.tree_map_with_path(draw, abstract_variables(programs().space.sizes))
 
 
 def factors(init: str) -> Any:
@@ -104,7 +105,7 @@ def factors(init: str) -> Any:
         shape = leaf.shape[1:] if leaf.ndim in (2, 5) and path[0].key != "head" else leaf.shape
         return jnp.asarray(gain(init, shape) if path[-1].key == "kernel" else 1.0)
 
-    params = abstract_variables(programs().space.flax_network)["params"]
+    params = abstract_variables(programs().space.sizes)["params"]
     return jax.tree_util.tree_map_with_path(factor, params)
 
 

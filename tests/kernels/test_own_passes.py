@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax_nasbench201 import CellBlock, Head, Network, Reduction
 
 from attacks import fgsm, uniform_in_ball
-from cells.nasbench201.network import STATISTICS, CellBlock, Head, Reduction
+from cells.cell_space import STATISTICS
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
 from ntkscore.kernels.joint import POINTS
@@ -296,7 +297,7 @@ def test_zen_is_that_of_the_network_standardised_by_its_own_batch(
     assert abs(np.std(taken["x"]) - 1) < 0.1
     assert np.std(taken["other"] - taken["x"]) == pytest.approx(NOISE, rel=0.1)
 
-    plain, ends = SPACE.flax_network.clone(mean=(0.0,) * 3, std=(1.0,) * 3), []
+    plain, ends = Network(SPACE.on(Task((8, 8, 3), CLASSES))), []
 
     def look(next_fun: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if isinstance(context.module, Head) and context.method_name == "__call__":

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax_nasbench201 import CellBlock, Network, Reduction, Stem
 
 from attacks import fgsm
-from cells.nasbench201.network import STATISTICS, CellBlock, Reduction, Stem
+from cells.cell_space import STATISTICS
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore import Task
@@ -75,7 +76,7 @@ def seen(cell: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[An
     with monkeypatch.context() as patched, jax.disable_jit(), nn.intercept_methods(watch):
         for module in (nn, jax.nn):
             patched.setattr(module, "relu", spied)
-        SPACE.flax_network.apply(given, x, digits)
+        Network(SPACE).apply(given, x, digits)
     return inputs, outputs, model
 
 
@@ -121,7 +122,7 @@ def test_synflow_is_the_sum_over_the_weights_of_weight_times_slope(cell: str) ->
 
     def flow(params: Any) -> Array:
         given = {"params": params, STATISTICS: statistics}
-        return jnp.sum(network.flax_network.apply(given, jnp.ones((1, 8, 8, 3)), digits))
+        return jnp.sum(Network(network).apply(given, jnp.ones((1, 8, 8, 3)), digits))
 
     slopes = jax.tree_util.tree_leaves_with_path(jax.grad(flow)(params))
     weights = jax.tree.leaves(params)

@@ -34,7 +34,7 @@ def given() -> tuple[Any, Any, Any]:
     digits = jnp.asarray([3, 2, 4, 1, 3, 2], jnp.int32)
     variables = jax.tree.map(
         lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, leaf.shape), jnp.float32),
-        abstract_variables(space.flax_network),
+        abstract_variables(space.sizes),
     )
     return space.model((), variables, digits, images), images, labels
 

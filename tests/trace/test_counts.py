@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from cells.nasbench201.network import STATISTICS, blank_inputs
+from cells.nasbench201.network import STATISTICS, abstract_variables
 from cells.nasbench201.paths import structure
 from cells.nasbench201.space import NASBench201
 from ntkscore.trace.counts import counts
@@ -149,7 +149,7 @@ def test_resnet_18() -> None:
 def count_cell(space: NASBench201, digits: str) -> dict[str, float]:
     """Of a cell's network as it is trained, of which no weights are drawn."""
     run = space.training(space.parse(digits))
-    shapes = jax.eval_shape(space.flax_network.init, jax.random.key(0), *blank_inputs())
+    shapes = abstract_variables(space.sizes)
     fixed = jax.tree.map(lambda each: np.ones(each.shape, each.dtype), shapes[STATISTICS])
 
     def apply(params: Any, x: Array) -> Array:

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax_nasbench201 import Network
 from tiny import printed_on_devices
 
+from cells.layers import convolve, kernel_gradient, trained_convolve
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.checkpoints import read_state_dict, write_state_dict
 from cells.nasbench201.network import STATISTICS
 from cells.nasbench201.space import NASBench201
-from cells.nasbench201.training import by_shifts, convolve
 from cells.residual import Residual
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
@@ -60,7 +61,7 @@ def test_training_is_the_flax_network_by_batch_and_by_stored_statistics(cell: st
             ("batch", logits),
             ("init", jax.jit(network.evaluate)(params, statistics, pixels)),
         ):
-            flax = replace(SPACE, bn=mode).flax_network
+            flax = Network(replace(SPACE, bn=mode))
             np.testing.assert_allclose(found, flax.apply(variables, pixels, code), atol=1e-9)
         # Statistics of what the cell does not use stay.
         unused = [e for e, o in enumerate(parsed.operations) if o not in (2, 3)]
@@ -71,19 +72,17 @@ def test_training_is_the_flax_network_by_batch_and_by_stored_statistics(cell: st
 
 @pytest.mark.parametrize(("size", "stride", "width"), [(3, 1, 4), (1, 1, 4), (3, 2, 4), (3, 1, 40)])
 def test_gradients_of_a_convolution_are_jaxs_own(size: int, stride: int, width: int) -> None:
-    from cells import layers
-
     keys = jax.random.split(jax.random.key(0), 3)
     x, kernel = (
         jax.random.normal(keys[0], (3, 8, 8, 5)),
         jax.random.normal(keys[1], (size, size, 5, width)),
     )
     g = jax.random.normal(keys[2], (3, 8 // stride, 8 // stride, width))
-    ours = jax.vjp(lambda x, k: convolve(x, k, stride), x, kernel)[1](g)
-    theirs = jax.vjp(lambda x, k: layers.convolve(x, k, stride), x, kernel)[1](g)
+    ours = jax.vjp(lambda x, k: trained_convolve(x, k, stride), x, kernel)[1](g)
+    theirs = jax.vjp(lambda x, k: convolve(x, k, stride), x, kernel)[1](g)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-4)
-    np.testing.assert_allclose(by_shifts(x, g, size, stride), theirs[1], atol=2e-4)
+    np.testing.assert_allclose(kernel_gradient(x, g, size, stride), theirs[1], atol=2e-4)
 
 
 def test_augmented_images_are_moved_and_flipped() -> None:
@@ -127,7 +126,7 @@ def test_five_steps_are_pytorchs(cell: str, beta: float, torch: ModuleType) -> N
 
         def dict_of(state: State) -> dict[str, np.ndarray]:
             variables = {"params": state.params, STATISTICS: state.statistics}
-            return write_state_dict(variables, SPACE.parse(cell), SPACE.flax_network, running=True)
+            return write_state_dict(variables, SPACE.parse(cell), SPACE.sizes, running=True)
 
         theirs = torch_network(dict_of(state), cell, torch)
         sgd = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, weight_decay=recipe.decay)
@@ -330,7 +329,7 @@ def test_trained_weights_are_scored_by_their_running_statistics() -> None:
     np.testing.assert_allclose(model.logits(x), plain, atol=1e-4)
     assert model.passes is not None
     again = read_state_dict(
-        trained.state_dict(), trained.architecture, trained.space.flax_network, running=True
+        trained.state_dict(), trained.architecture, trained.space.sizes, running=True
     )
     np.testing.assert_array_equal(again[STATISTICS]["head"]["var"], state.statistics["head"]["var"])
     assert float(mean_loss(plain, jnp.asarray(images.labels[:4]))) > 0
