@@ -117,7 +117,10 @@ def fresh_variables(params: Weights) -> Variables:
         scale = layer["scale"]
         return {"mean": jnp.zeros_like(scale), "var": jnp.ones_like(scale)}
 
-    statistics = {"stem": unmeasured(params["stem"]["conv"]), "head": unmeasured(params["head"])}
+    statistics: dict[str, Any] = {
+        "stem": unmeasured(params["stem"]["conv"]),
+        "head": unmeasured(params["head"]),
+    }
     for name, layers in params.items():
         if name.startswith("stage"):
             statistics[name] = {edge: unmeasured(of[OPERATIONS[2]]) for edge, of in layers.items()}

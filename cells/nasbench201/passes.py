@@ -32,7 +32,7 @@ class Passes(CellPasses[Residuals]):
         of_cell = (
             jnp.zeros(NODES + 1, jnp.int32).at[SOURCES].add(is_convolution[self._rules.digits])
         )
-        counts = jnp.tile(of_cell[:NODES], len(kept.nodes[0]) // NODES)
+        counts = jnp.tile(of_cell[:NODES], len(residuals.nodes[0]) // NODES)
         rectified = []
         for stage, nodes in enumerate(residuals.nodes):
             # A stage's last node is the input of a reduction block, or of the head's normalisation.
