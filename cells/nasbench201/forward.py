@@ -108,22 +108,28 @@ class CellRules(NetworkRules):
             y, *outputs = choose(digit, branches, nodes, source, *layer)
             return add_at(nodes, target, y), tuple(outputs)
 
-        def cell(x: Images, layers: tuple[Weights, Weights]) -> tuple[Images, Any]:
-            nodes: Any = [x] + [jnp.zeros_like(x)] * NODES
-            nodes = nodes if isinstance(self.digits, np.ndarray) else jnp.stack(nodes)
+        def through(nodes: Any, first: Any, layers: tuple[Weights, Weights]) -> tuple[Any, Any]:
+            """A cell's edges, whose input is the first of its nodes."""
+            places = self.digits, first + SOURCES, first + TARGETS
             edges = ([layer[name] for name in NAMES] for layer in layers)
-            nodes, (new, convolved) = scan_edges(
-                edge, nodes, (self.digits, SOURCES, TARGETS, *edges)
-            )
+            nodes, (new, convolved) = scan_edges(edge, nodes, (*places, *edges))
             new = {name: jax.tree.map(itemgetter(e), new) for e, name in enumerate(NAMES)}
-            kept = None if self.training else (jnp.asarray(nodes[:-1]), convolved)
-            return nodes[-1], (new, kept)
+            return nodes, (new, convolved)
 
-        x, (new, kept) = lax.scan(cell, x, (weights, stored))
-        if kept is None:
+        def cell(x: Images, layers: tuple[Weights, Weights]) -> tuple[Images, Weights]:
+            nodes, (new, _) = through([x] + [jnp.zeros_like(x)] * NODES, 0, layers)
+            return nodes[-1], new
+
+        if self.training:
+            x, new = lax.scan(cell, x, (weights, stored))
             return x[None], new, None
-        before, convolved = jax.tree.map(lambda leaf: leaf.reshape(-1, *x.shape), kept)
-        return jnp.concatenate([before, x[None]]), new, convolved
+        # All nodes are one array, which the loops fill where it stands.
+        firsts = NODES * np.arange(len(jax.tree.leaves(weights)[0]), dtype=np.int32)
+        nodes = jnp.zeros((NODES * len(firsts) + 1, *x.shape), x.dtype).at[0].set(x)
+        nodes, (new, convolved) = lax.scan(
+            lambda nodes, given: through(nodes, *given), nodes, (firsts, (weights, stored))
+        )
+        return nodes, new, jax.tree.map(lambda leaf: leaf.reshape(-1, *x.shape), convolved)
 
 
 def run(
