@@ -33,6 +33,7 @@ FLOORS = (
     ("ntkscore.measures",),
     ("ntkscore.kernels", "ntkscore.data"),
     ("ntkscore.bridges", "ntkscore.config", "ntkscore.results"),
+    ("ntkscore.candidates",),
     ("ntkscore.analysis", "ntkscore.spaces"),
     ("ntkscore.run",),
     ("ntkscore.verify", "ntkscore.api", "ntkscore.training", "ntkscore.explore"),
