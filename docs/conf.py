@@ -50,6 +50,7 @@ GENERATED = DOCS / "generated"
 PAGES = {
     "experiments/RESULTS.md": "results",
     "experiments/frozen/README.md": "frozen",
+    "experiments/frozen/targets/targets.md": "targets-run",
     "ntkscore/recorded/README.md": "recorded",
     "CHANGELOG.md": "changes",
 }
