@@ -104,7 +104,7 @@ def parse(text: str) -> Reading:
         ...   %a = f32[2,3]{1,0} parameter(0)
         ...   ROOT %sum = f32[2]{0} fusion(%a), kind=kInput, calls=%fused
         ... }'''
-        >>> read(text).work
+        >>> parse(text).work
         Work(launches=1, moved=32, choices=0)
     """
     computations, entry = _parsed(text)

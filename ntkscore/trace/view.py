@@ -48,7 +48,7 @@ def point_view(shape: Shape) -> View:
     """The point itself: each entry sees its own pixel.
 
     Example:
-        >>> width(whole((32, 32, 3))), width(whole(()))
+        >>> width(point_view((32, 32, 3))), width(point_view(()))
         (1.0, 0.0)
     """
     places = np.indices(shape, np.float32)
