@@ -67,6 +67,17 @@ class Candidates(Space):
             for name, each in given.items()
         }
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """A digest of each network's weights."""
+        from ntkscore.results.checkpoints import fingerprint
+
+        found = {}
+        for name, model in self.models.items():
+            leaves, tree = jax.tree.flatten(model.params)
+            found[name] = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
+        return found
+
     def parse(self, text: Any) -> str:
         """A network's name."""
         if str(text) not in self.models:
@@ -77,11 +88,7 @@ class Candidates(Space):
 
     def identity(self, architecture: str) -> dict[str, str | int]:
         """The name, and a digest of the weights."""
-        from ntkscore.results.checkpoints import fingerprint
-
-        leaves, tree = jax.tree.flatten(self.models[architecture].params)
-        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])
-        return {"network": architecture, WEIGHTS: digest[:16]}
+        return {"network": architecture, WEIGHTS: self.digests[architecture]}
 
     def names(self, architecture: str) -> dict[str, str | int]:
         """The name."""

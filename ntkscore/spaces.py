@@ -37,7 +37,8 @@ def space_class(name: str) -> type[Space]:
 
     Args:
         name: of `SPACES`, or `FILE.py`, or `FILE.py:CLASS` where the file defines several. A file
-            with a function `networks(images)` is the space of the networks that it returns by name.
+            without any, but with a function `networks(images)`, is the space of the networks that
+            this returns by name.
 
     Raises:
         InputError: if there is no such space.
@@ -61,10 +62,10 @@ def space_class(name: str) -> type[Space]:
             f"defines one, got {name!r}; choose one of these"
         )
     module = _executed(path.resolve(), path.stat().st_mtime_ns)
-    if callable(networks := getattr(module, "networks", None)) and not wanted:
-        return type("Networks", (Candidates,), {"made": staticmethod(networks)})
     own = [cls for cls in vars(module).values() if _is_space_of(cls, module)]
     classes = {cls.__name__: cls for cls in own if not inspect.isabstract(cls)}
+    if not own and not wanted and callable(networks := getattr(module, "networks", None)):
+        return type("Networks", (Candidates,), {"made": staticmethod(networks)})
     if not wanted and len(classes) == 1:
         (wanted,) = classes
     if wanted not in classes:

@@ -54,7 +54,8 @@ def rank(
         data: images to draw from, or their name.
         out: the result directory, or a URL of object storage such as `s3://bucket/run`.
         config: how to score; `Config()` if left out.
-        space: where the architectures come from; NAS-Bench-201 if left out.
+        space: where the architectures come from; NAS-Bench-201 if left out. None beside networks
+            of your own.
         seeds: how many, counted from 0, or which; each draws its own images and weights.
         by: a score, or several joined by `+`; the default sum if left out. Of several radii the
             config's first counts.
@@ -81,6 +82,11 @@ def rank(
         2
     """
     if isinstance(architectures, Mapping):
+        if space is not None:
+            raise InputError(
+                "expected no space beside networks of your own, which are one, got "
+                f"{space.name}; leave it out"
+            )
         space, architectures = Candidates(networks=architectures), "all"
     job = Job.of(data, config, space=space, seeds=seeds)
     chosen = job.select(architectures, table)

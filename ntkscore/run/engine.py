@@ -323,10 +323,8 @@ def _refuse_other_weights(
         return
     stored = dict(results.known(results.identity[0], WEIGHTS))
     for architecture in architectures:
-        if stored.get(key := space.key(architecture)) not in (
-            None,
-            space.identity(architecture)[WEIGHTS],
-        ):
+        key, weights = space.key(architecture), space.identity(architecture)[WEIGHTS]
+        if stored.get(key, weights) != weights:
             raise InputError(
                 f"expected {key} at the weights that {results.directory} has scores of, got "
                 "others; give it another name, or choose another folder"

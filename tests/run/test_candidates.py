@@ -11,6 +11,7 @@ from tiny import invoke, refused
 import ntkscore
 from ntkscore import Config, InputError, Model
 from ntkscore.candidates import Candidates
+from ntkscore.spaces import space_class
 
 CONFIG = Config(samples=4)
 FILE = """
@@ -75,6 +76,17 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
     assert again.stdout == printed.stdout
     other = ("--cells", "m3", "--out", str(tmp_path / "other"))
     refused("expected one of the networks m2, m4, got 'm3'; choose one", "rank", *options, *other)
+
+
+def test_a_space_beside_networks_and_a_space_with_such_a_function_are_no_candidates(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match="expected no space beside networks of your own"):
+        ntkscore.rank({"a": network(4)}, "synthetic", tmp_path, CONFIG, space=Candidates())
+    own = Path(__file__).with_name("own_space.py").read_text()
+    file = tmp_path / "own.py"
+    file.write_text(f"{own}\n\ndef networks(count):\n    return count\n")
+    assert space_class(str(file)).name == "one_hidden"
 
 
 @pytest.mark.oracle
