@@ -201,7 +201,8 @@ class CellSpace(StagedSpace):
 
     def logits(self, variables: Variables, code: Any, points: Array) -> Array:
         """Logits of the forward pass."""
-        return self.passes(code, variables).forward(variables["params"], points)[0]
+        own = replace(self.rules(code), with_residuals=False)
+        return self.passes_class.run(own, variables["params"], variables[STATISTICS], points)[0]
 
     def training(self, architecture: Architecture) -> Callable[..., tuple[Array, Any]]:
         """A known cell's logits and new statistics."""

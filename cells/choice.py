@@ -62,16 +62,17 @@ def choose(digit: Place, branches: Sequence[Callable[..., PyTree]], *operands: A
 def scan_edges(
     step: Callable[[Any, Any], tuple[Any, PyTree]], carry: Any, given: Any
 ) -> tuple[Any, PyTree]:
-    """`lax.scan` over a cell's edges, unrolled where the first of `given` is known when traced.
+    """`lax.scan` over a cell's edges, unrolled over known ones, and over a list of nodes.
 
     Args:
         step, carry: as for `lax.scan`.
-        given: as there, or lists with an entry for each edge in place of arrays.
+        given: as there, or lists with an entry for each edge in place of arrays; the first, of
+            NumPy, says that the edges are known.
     """
     entries = lambda pick: jax.tree.map(  # noqa: E731
         pick, given, is_leaf=lambda each: isinstance(each, list)
     )
-    if not isinstance(given[0], np.ndarray):
+    if not isinstance(given[0], np.ndarray) and not isinstance(carry, list):
         return lax.scan(step, carry, entries(lambda each: _stack(each)))
     outputs = []
     for e in range(len(given[0])):
@@ -88,13 +89,11 @@ def _stack(trees: Any) -> Any:
 
 
 Nodes = Float[Array, "k m h w c"] | list[Images]
-"""Nodes of a cell; a list, where the architecture is known."""
+"""Nodes of a cell; in a list, which JAX differentiates faster, their places are known."""
 
 
-def at(nodes: Nodes, place: Place) -> Images:
+def at(nodes: Float[Array, "k m h w c"], place: Place) -> Images:
     """One node, by its place; `nodes[place]` would also handle places out of range."""
-    if isinstance(nodes, list):
-        return nodes[place]
     return lax.dynamic_index_in_dim(nodes, place, keepdims=False)
 
 

@@ -39,12 +39,15 @@ class Rules:
             is true, the batch's mean and biased variance normalise, and gradients pass through
             them; the running mean and variance move a tenth of the way towards the batch's mean and
             unbiased variance. Else the running ones normalise.
+        with_residuals: whether a backward pass of ours follows; else JAX may differentiate, for
+            which nothing is gathered.
     """
 
     init_name: str = "torch"
     bn: str = "calibrated"
     measure: bool = False
     training: bool = False
+    with_residuals: bool = True
 
     @property
     def instance(self) -> bool:
@@ -145,7 +148,7 @@ def trained_logits(
             move the running mean and variance, unbiased, by a tenth towards them; else normalise
             by the running ones, and leave them.
     """
-    own = replace(rules, training=True, measure=train)
+    own = replace(rules, training=True, measure=train, with_residuals=False)
     logits, *_, new = run(own, params, statistics, images)
     return logits, new
 

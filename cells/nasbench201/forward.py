@@ -94,18 +94,20 @@ class CellRules(NetworkRules):
     ) -> tuple[Float[Array, "k m h w c"], Weights, Float[Array, "e m h w c"] | None]:
         """All nodes of a stage, its statistics, and its convolutions' outputs if needed.
 
-        In training, which JAX differentiates, the last node alone.
+        Without residuals the last node alone.
         """
 
-        def branch(index: int) -> Any:
-            operate = operation(self, index)
-            return lambda nodes, source, *layer: operate(at(nodes, source), *layer)
+        branches = [operation(self, index) for index in range(len(OPERATIONS))]
 
-        branches = [branch(index) for index in range(len(OPERATIONS))]
+        def from_place(operate: Any) -> Any:
+            return lambda nodes, source, *layer: operate(at(nodes, source), *layer)
 
         def edge(nodes: Any, given: Any) -> tuple[Any, Any]:
             digit, source, target, *layer = given
-            y, *outputs = choose(digit, branches, nodes, source, *layer)
+            if isinstance(nodes, list):
+                y, *outputs = choose(digit, branches, nodes[source], *layer)
+            else:  # Each branch reads the node by itself, so that `none` copies nothing.
+                y, *outputs = choose(digit, [*map(from_place, branches)], nodes, source, *layer)
             return add_at(nodes, target, y), tuple(outputs)
 
         def through(nodes: Any, first: Any, layers: tuple[Weights, Weights]) -> tuple[Any, Any]:
@@ -120,7 +122,7 @@ class CellRules(NetworkRules):
             nodes, (new, _) = through([x] + [jnp.zeros_like(x)] * NODES, 0, layers)
             return nodes[-1], new
 
-        if self.training:
+        if not self.with_residuals:
             x, new = lax.scan(cell, x, (weights, stored))
             return x[None], new, None
         # All nodes are one array, which the loops fill where it stands.
@@ -154,5 +156,5 @@ def run(
     head = params["head"]
     y, new["head"] = rules.normalize(x, head, stored["head"])
     features = jnp.mean(jax.nn.relu(y), (1, 2))
-    kept = Residuals(normalised, nodes, middles, features, convolved)
-    return rules.dense(features, head), kept, new
+    residuals = Residuals(normalised, nodes, middles, features, convolved)
+    return rules.dense(features, head), residuals, new

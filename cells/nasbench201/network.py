@@ -17,7 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from cells.cell_space import IMAGE_CHANNELS, STATISTICS, Variables
 from cells.initializers import INITIALIZERS, bias_init
-from cells.nasbench201.cell import EDGES, KERNEL_SIZES, OPERATIONS
+from cells.nasbench201.cell import CONV_1X1, EDGES, KERNEL_SIZES, OPERATIONS
 from cells.rules import Weights
 
 DTYPE = jnp.float32
@@ -123,7 +123,9 @@ def fresh_variables(params: Weights) -> Variables:
     }
     for name, layers in params.items():
         if name.startswith("stage"):
-            statistics[name] = {edge: unmeasured(of[OPERATIONS[2]]) for edge, of in layers.items()}
+            statistics[name] = {
+                edge: unmeasured(of[OPERATIONS[CONV_1X1]]) for edge, of in layers.items()
+            }
         elif name.startswith("reduction"):
             blocks = ("conv_a", "conv_b")
             statistics[name] = {block: unmeasured(layers[block]["conv"]) for block in blocks}
