@@ -60,7 +60,7 @@ def section(name: str, study: Study, frame: pd.DataFrame, figure: str, data: str
         name, study, frame: the study, and what it measured.
         figure, data: paths of its files, from the page; "" for none.
     """
-    picture = f"![{study.title}]({figure})\n" if figure else ""
+    picture = f"![{study.title}]({figure}) " if figure else ""
     source = f"`python -m experiments {name}`" + (f" · [data]({data})" if data else "")
     yield f"## {study.title}\n\n{picture}{source}"
     if claims := [*map(claim_row, study.claims(frame))]:
@@ -76,14 +76,14 @@ def sections_of(page: Path) -> dict[str, str]:
     """The sections of a page by name; none where there is no page yet."""
     if not page.exists():
         return {}
-    _, *parts = re.split(r"^<!-- ([\w-]+) -->\n", page.read_text(encoding="utf-8"), flags=re.M)
-    names, texts = parts[::2], parts[1::2]
-    return {name: text.strip() for name, text in zip(names, texts, strict=True)}
+    _, *texts = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.M)
+    names = [re.search(r"`python -m experiments ([\w-]+)`", text) for text in texts]
+    return {str(name and name[1]): text.strip() for name, text in zip(names, texts, strict=True)}
 
 
 def write_page(page: Path, order: Iterable[str], sections: Mapping[str, str]) -> None:
     """Write the page whole: its head, and the sections that there are, in order."""
-    there = [f"<!-- {name} -->\n{sections[name]}" for name in order if name in sections]
+    there = [sections[name] for name in order if name in sections]
     page.write_text("\n\n".join([HEAD, *there]) + "\n", encoding="utf-8")
 
 

@@ -84,12 +84,6 @@ def figure(frame: pd.DataFrame) -> Figure:
     return drawn
 
 
-def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means over the seeds: a row for each attack, a column for each β."""
-    means = frame.pivot_table(index=["attack", "radius"], columns="beta", values="accuracy")
-    return means.rename(columns=lambda beta: f"β = {beta:g}").reset_index()
-
-
 STUDY = Study(
     "Clean and robust accuracy of a small cell over β (R2)",
     measure,
@@ -106,7 +100,6 @@ STUDY = Study(
     },
     claims=claims,
     figure=figure,
-    table=table,
     note="Trainings this small show a sign, not the benchmark's accuracies. Intervals are the "
     "range of the seeds, in the figure 95 % of draws of seeds. Masked gradients are looked for in "
     "the networks of the largest β.",

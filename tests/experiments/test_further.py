@@ -67,7 +67,6 @@ def test_accuracies_by_beta_decide_six_claims(
     assert verdicts(study, trained({})) == expected
     found = verdicts(study, trained(changed))
     assert found[place] == verdict
-    assert study.table is not None and len(study.table(trained({}))) == len(SOUND)
     assert study.figure is not None and len(study.figure(trained({})).axes) == 2
 
 
