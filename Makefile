@@ -18,9 +18,10 @@ QUICK = tests/analysis tests/cli tests/data tests/results tests/test_config.py t
 
 .PHONY: rank quick test thorough check oracles fits accelerator site dist clean
 
-# Rank 64 random cells on the embedded images, at small fidelity.
+# Score 64 random cells on the embedded images, at small fidelity, and rank them.
 rank: $(VENV)/.installed
-	$(BIN)/ntkscore rank --cells random:64 --channels 8 --cells-per-stage 1 --samples 16 --out runs/first
+	$(BIN)/ntkscore score random:64 --channels 8 --cells-per-stage 1 --samples 16 --out runs/first
+	$(BIN)/ntkscore rank runs/first
 
 # The tests of what is read, kept, compared and printed, which compile little: 940 of 2,700, four
 # minutes of CPU.
@@ -70,7 +71,8 @@ dist: $(VENV)/.installed
 	folder=$$(mktemp -d) && wheel=$$(ls $$PWD/dist/*.whl) && $(PYTHON) -m venv $$folder/env && \
 	$$folder/env/bin/python -m pip install --quiet $$wheel && cd $$folder && \
 	env/bin/ntkscore --version && env/bin/ntkscore explore recorded --out page.html && \
-	env/bin/ntkscore rank --cells random:4 --channels 4 --cells-per-stage 1 --samples 4 --out runs/first
+	env/bin/ntkscore score random:4 --channels 4 --cells-per-stage 1 --samples 4 --out runs/first && \
+	env/bin/ntkscore rank runs/first
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

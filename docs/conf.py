@@ -84,7 +84,7 @@ def commands() -> str:
         "",
         "`ntkscore --version` prints versions and devices. The options of a space other",
     ]
-    parts += ["than NAS-Bench-201 are in the help: `ntkscore rank --space residual --help`.", ""]
+    parts += ["than NAS-Bench-201 are in the help: `ntkscore score --space residual --help`.", ""]
     group: Any = typer.main.get_command(app(SPACES["nasbench201"]))
     for name, command in sorted(group.commands.items()):
         subcommands = getattr(command, "commands", None)

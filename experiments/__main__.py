@@ -65,7 +65,7 @@ def _register(name: str, study: Study) -> None:
         ] = None,
         results: Annotated[
             list[Path] | None,
-            typer.Option(help="A folder that `ntkscore rank` wrote, in place of our recordings."),
+            typer.Option(help="A folder that `ntkscore score` wrote, in place of our recordings."),
         ] = None,
         out: Annotated[Path, typer.Option(help="Folder for figure, data and record.")] = page.CASES,
         data_dir: DataDir = None,
@@ -129,7 +129,7 @@ def make_recordings(
 
 @app.command("ship")
 def ship() -> None:
-    """Put the recorded scores of all cells into the package, for `ntkscore.recorded_scores`."""
+    """Put the recorded scores of all cells into the package, which `open_run` opens."""
     typer.echo(recordings.ship())
 
 

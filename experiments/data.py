@@ -106,7 +106,7 @@ class Data:
                 way = f"run `ntkscore fetch {name}`"
                 if name not in DATASETS and name not in TABLES:
                     way = (
-                        "give a folder that `ntkscore rank` wrote, or, of a recording, run "
+                        "give a folder that `ntkscore score` wrote, or, of a recording, run "
                         f"`python -m experiments record {name}`"
                     )
                 ways.append(f"no {self.folder(name)}: {way}")

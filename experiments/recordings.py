@@ -30,8 +30,8 @@ from ntkscore.options import options
 from ntkscore.paths import RECORDED as IN_PACKAGE
 from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
-from ntkscore.run import devices
-from ntkscore.run.job import Job
+from ntkscore.run import devices, engine
+from ntkscore.run.scoring import Scoring
 from ntkscore.run.selection import select
 from ntkscore.space import Space
 
@@ -297,11 +297,18 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     if recording.best:
         first = best_of(*recording.best)
         cells = tuple(cell for cell in cells if space.key(cell) in first)
-    job = Job.of(images, recording.config, space=space, seeds=recording.seeds)
+    job = Scoring.of(images, recording.config, space=space, seeds=recording.seeds)
     out = SHIPPED if name == REFERENCE else out
+    told: list[engine.Progress] = []
     with progress_display() as report:
         folder = work / ("proxies" if name in PROXIES else name)
-        full, progress = job.score(cells, folder, report=report)
+
+        def tell(progress: engine.Progress) -> None:
+            told.append(progress)
+            report(progress)
+
+        full = engine.run(job, cells, folder, report=tell)
+    progress = told[-1]
     rate = progress.rate
     session = provenance(
         {

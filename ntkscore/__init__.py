@@ -20,6 +20,16 @@ _PLACES = {
     if isinstance(place, ast.ImportFrom)
     for name in place.names
 }
+_TODAY = {
+    "rank": "score(networks, images, out=…).rank()",
+    "rank_results": "open_run(directory).rank()",
+    "recorded_scores": "open_run().rows",
+    "open_results": "open_run(directory)",
+    "score_network": "score(model, (images, labels)).rows",
+    "percentiles": "open_run(directory).rank(among=…)",
+    "Job": "score or search",
+}
+"""What is written today for a name of before version 0.4."""
 __all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -42,7 +52,8 @@ def _moved(name: str) -> Any:
             now = f"from {point.module} import {name}"
             warnings.warn(f"{name} has moved; write {now}", DeprecationWarning, stacklevel=3)
             return point.load()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = f"; write {_TODAY[name]}" if name in _TODAY else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

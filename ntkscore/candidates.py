@@ -50,7 +50,7 @@ class Candidates(Space):
     def models(self) -> dict[str, "Model"]:
         """The networks on the space's images."""
         from ntkscore.bridges import from_torch
-        from ntkscore.model import Model
+        from ntkscore.kernels.checks import checked_model
 
         rng = np.random.default_rng(0)
         images = rng.uniform(size=(POINTS, *self.task.image_shape)).astype(np.float32)
@@ -63,7 +63,7 @@ class Candidates(Space):
                 "; give a dict with a text without commas for each model or PyTorch module"
             )
         return {
-            name: each if isinstance(each, Model) else from_torch(each, images)
+            name: from_torch(each, images) if hasattr(each, "state_dict") else checked_model(each)
             for name, each in given.items()
         }
 
@@ -86,9 +86,26 @@ class Candidates(Space):
             )
         return str(text)
 
+    @cached_property
+    def statistics(self) -> dict[str, str]:
+        """Which statistics each network's normalisations use.
+
+        `own` ones, `init` for the mean 0 and variance 1 of new ones, those of the `batch`, or
+        `none`.
+        """
+        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
+
+        points = jax.numpy.zeros((2, *self.task.image_shape))
+        found = {}
+        for name, model in self.models.items():
+            now, _ = as_it_is_now(checked_model(model, points.dtype), points)
+            found[name] = normalisation_of(now, points)
+        return found
+
     def identity(self, architecture: str) -> dict[str, str | int]:
-        """The name, and a digest of the weights."""
-        return {"network": architecture, WEIGHTS: self.digests[architecture]}
+        """The name, a digest of the weights, and `statistics`."""
+        digest, bn = self.digests[architecture], self.statistics[architecture]
+        return {"network": architecture, WEIGHTS: digest, "bn": bn}
 
     def names(self, architecture: str) -> dict[str, str | int]:
         """The name."""

@@ -23,7 +23,7 @@ class Config(Named):
     """Settings of a scoring; every field is an option of the command line as well.
 
     Attributes:
-        samples: N, images drawn from the data set; `score` takes all that it is given.
+        samples: N, images drawn from the data set; those of `ImageSet.of` or a pair are all taken.
         balanced: whether the classes are drawn equally often.
         output: the reading of the logits: `sum`, `trace`, `label` or `loss`.
         parameters: which parameters count: `all`, `weights` or `conv_linear`.

@@ -5,6 +5,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -157,6 +158,23 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
         if "num_classes" in session:
             task = Task(tuple(session["image_shape"]), session["num_classes"])
     return found if task is None else found.on(task)
+
+
+def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:
+    """The space of a result directory, with its options; None where there is no run.
+
+    Args:
+        source: a result directory, or anything else that scores can be read from.
+        cls: the space's class, for one of your own.
+
+    Raises:
+        InputError: if the run's space is not known.
+    """
+    from ntkscore.results.result_set import ResultSet
+
+    if run := ResultSet.find(source):
+        return known_space(run, cls)
+    return cls() if cls else None
 
 
 Choices = TypeVar("Choices")

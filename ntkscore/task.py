@@ -65,3 +65,26 @@ def _by_colour(name: str, values: Any) -> tuple[float, ...]:
             "divide what is in grey levels by 255"
         )
     return numbers
+
+
+def check_labels(labels: np.ndarray, count: int, classes: int) -> None:
+    """Refuse labels that are not `count` whole numbers from 0 to `classes` − 1."""
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"expected {count} labels, whole numbers, got {labels.dtype} of shape "
+            f"{labels.shape}; give one class per image"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise InputError(
+            f"expected {count} labels from 0 to {classes - 1}, got {labels.min()} to "
+            f"{labels.max()}; correct them, or give the network an output for each class"
+        )
+
+
+def check_classes(classes: int) -> None:
+    """Refuse a network of one class."""
+    if classes < 2:
+        raise InputError(
+            "expected logits of at least two classes, since attacks raise the cross-entropy, got "
+            "one; give the network an output for each class"
+        )

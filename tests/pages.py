@@ -13,7 +13,7 @@ from ntkscore import Table
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
 from ntkscore.results import ResultSet
-from ntkscore.run.job import Job
+from ntkscore.run.scoring import Scoring
 
 KERNELS = ("clean", "robust", "joint_clean", "joint_robust")
 SCORES = ("frobenius", "trace", "lambda_min", "lambda_min_normalized")
@@ -26,7 +26,7 @@ def run_of(
     data = load_images("synthetic")
     space, rng = space.on(data.task), np.random.default_rng(seed)
     architectures = [space.parse(name) for name in names]
-    configuration = Job.of(data, config, space=space).configuration
+    configuration = Scoring.of(data, config, space=space).configuration
     identity = tuple(space.identity(architectures[0]))
     results = ResultSet.create_or_resume(directory, configuration, {}, identity)
     rows = []

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import RESIDUAL, SPACE
+from tiny import RESIDUAL, SPACE, scored
 
 import cells
 import ntkscore
@@ -124,7 +124,7 @@ def test_scores_are_the_same_to_the_last_bit(folder: Path, monkeypatch: pytest.M
 
     def rows() -> np.ndarray:
         forget()
-        frame = ntkscore.score(
+        frame = scored(
             "323133",
             images,
             labels,

@@ -11,12 +11,17 @@ NAMES = sorted(ntkscore.__all__)
 
 def test_the_public_names_are_all_that_is_shown() -> None:
     assert dir(ntkscore) == NAMES
-    assert {"score", "rank", "Model", "Config", "load_images", "fgsm", "Space"} <= set(NAMES)
+    assert {"score", "open_run", "Model", "Config", "load_images", "fgsm", "Space"} <= set(NAMES)
 
 
 def test_another_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="scores"):
         ntkscore.scores  # noqa: B018
+
+
+def test_a_name_of_before_says_what_to_write() -> None:
+    with pytest.raises(AttributeError, match=r"write score\(networks, images, out=…\)\.rank\(\)"):
+        ntkscore.rank  # noqa: B018
 
 
 @pytest.mark.parametrize("name", ["Cell", "NASBench201", "Residual"])

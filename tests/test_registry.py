@@ -58,9 +58,9 @@ def test_a_strangers_space_and_attack_rank_from_the_command_line(
 
     out = str(tmp_path / "run")
     sizes = ["--space", "one_hidden", "--scale", "2", "--samples", "4", "--format", "json"]
-    rank = ["rank", "--cells", "8xtanh,16xrelu", "--attack", "twisted", *sizes, "--out", out]
-    ranked = json.loads(run(*rank))
-    assert {row["network"] for row in ranked} == {"8xtanh", "16xrelu"}
+    score = ["score", "8xtanh,16xrelu", "--attack", "twisted", *sizes, "--out", out]
+    rows = json.loads(run(*score))
+    assert {row["network"] for row in rows} == {"8xtanh", "16xrelu"}
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]
     assert (recorded["space"], recorded["scale"], recorded["attack"]) == (
         "one_hidden",
@@ -69,7 +69,7 @@ def test_a_strangers_space_and_attack_rank_from_the_command_line(
     )
     assert {recorded["functions"][name] for name in ("space", "attack")} == {"built in"}
     # It goes on where it was, and is known without being named.
-    assert json.loads(run(*rank)) == ranked
+    assert json.loads(run(*score)) == rows
     assert {row["network"] for row in json.loads(run("rank", out, "--format", "json"))} == {
         "8xtanh",
         "16xrelu",

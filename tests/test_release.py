@@ -35,7 +35,7 @@ def test_version_names_versions_and_devices() -> None:
 
 
 def test_recorded_scores_are_the_recordings_at_one_beta() -> None:
-    rows = ntkscore.recorded_scores()
+    rows = ntkscore.open_run("recorded").rows
     recorded = [
         ResultSet.open(ROOT / "experiments" / "results" / name).read() for name in RECORDINGS
     ]

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ import pandas as pd
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
+from ntkscore import ImageSet, score
 from ntkscore.cli import main
 from ntkscore.config import Config
 from ntkscore.results import ResultSet
@@ -104,6 +105,21 @@ def finish(process: subprocess.Popen) -> str:
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return errors
+
+
+def scored(
+    networks: Any,
+    images: Any,
+    labels: Any,
+    config: Config | None = None,
+    *,
+    space: Any = None,
+    seed: int = 0,
+    **of_set: Any,
+) -> pd.DataFrame:
+    """The rows of networks on these images, as they are; what else is given says more of them."""
+    data = ImageSet.of(images, labels, **of_set) if of_set else (images, labels)
+    return score(networks, data, config, space=space, seeds=[seed]).rows
 
 
 def rows_in(directory: str | Path) -> pd.DataFrame:

@@ -16,5 +16,5 @@ set -eu
 OUT=${OUT:-/shared/runs/space}
 
 # `exec` lets the signal before the time limit reach the command itself.
-exec ntkscore rank --cells distinct --data cifar10 --out "$OUT" \
+exec ntkscore score distinct --data cifar10 --out "$OUT" \
     --processes "$SLURM_ARRAY_TASK_COUNT" --process "$SLURM_ARRAY_TASK_ID"

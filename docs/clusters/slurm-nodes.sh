@@ -17,5 +17,5 @@ export OUT=${OUT:-/shared/runs/space}
 # A lost node ends its own process alone. Each task has a number of its own, so it is read there.
 # shellcheck disable=SC2016
 exec srun --no-kill --kill-on-bad-exit=0 bash -c '
-exec ntkscore rank --cells distinct --data cifar10 --out "$OUT" \
+exec ntkscore score distinct --data cifar10 --out "$OUT" \
     --processes "$SLURM_NTASKS" --process "$SLURM_PROCID"'

@@ -16,4 +16,4 @@ test -d ntkscore-env || python3 -m venv ntkscore-env
 . ntkscore-env/bin/activate
 python -m pip install --quiet \"\$(ls ./ntkscore-*.whl)[tpu,cloud]\" gcsfs
 ntkscore fetch cifar10
-exec ntkscore rank --cells distinct --data cifar10 --out '$OUT' --distributed"
+exec ntkscore score distinct --data cifar10 --out '$OUT' --distributed"

@@ -38,7 +38,7 @@ CLAIMS = {
 
 
 def options(configuration: dict[str, Any], usual: dict[str, Any]) -> str:
-    """A convention as the options of `ntkscore rank` that differ from the default's."""
+    """A convention as the options of `ntkscore score` that differ from the default's."""
     different = [name for name in CHOICES if configuration[name] != usual[name]]
     return " ".join(f"--{name} {configuration[name]}" for name in different) or "default"
 

@@ -1,6 +1,6 @@
 """Correlation of kernel scores with accuracies (Figures 5 and 6), and the paper's three findings.
 
-`--results RUN`, once for each run, takes folders that `ntkscore rank` wrote in place of our
+`--results RUN`, once for each run, takes folders that `ntkscore score` wrote in place of our
 recordings: a panel for each convention and fidelity, FGSM beside PGD where there are both.
 """
 

@@ -1,7 +1,7 @@
 """Joint kernels over β and ρ: how far their correlation moves from the clean kernel's.
 
 K̃_all (equation 5) stands beside a robust accuracy, K_all (equation 4) beside the clean one. Any own
-run will do: `ntkscore rank --beta 0 --beta 1 --rho 8/255 …`, then `--results RUN`.
+run will do: `ntkscore score distinct --beta 0 --beta 1 --rho 8/255 …`, then `--results RUN`.
 """
 
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ from experiments.data import BENCHMARK, DATASET, METRIC
 from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, SMALL, Recording
 from experiments.tools.clock import peak_bytes
-from ntkscore import InputError, correlate, load_images, load_table, open_results, rank
+from ntkscore import InputError, correlate, load_images, load_table, open_run, score
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import duration, progress_display
@@ -138,10 +138,10 @@ def whole_space(size: str, folder: Path) -> None:
             write_json(pace, {**earlier, begun: state})
 
         config, space = SIZES[size].config, SIZES[size].space
-        ranking = rank(
-            cells, images, folder / "space", config, space=space, table=table, report=report
+        run = score(
+            cells, images, config, space=space, out=folder / "space", table=table, report=report
         )
-    typer.echo(ranking.to_csv(index=False), nl=False)
+    typer.echo(run.rank().to_csv(index=False), nl=False)
 
 
 def shown(rows: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
@@ -172,7 +172,7 @@ def correctness(folder: Path) -> Iterator[dict[str, Any]]:
 
 def scores(folder: Path, data: Path) -> Iterator[str]:
     """Numbers of scores by status, and their agreement with the table where there is one."""
-    rows = open_results(folder).read()
+    rows = open_run(folder).rows
     counts = ", ".join(f"{n:,} are {of}" for of, n in rows["status"].value_counts().items() if n)
     yield f"Of the rows {counts}. The images are of {rows['dataset'].iloc[0]}."
     try:

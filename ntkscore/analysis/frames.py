@@ -30,8 +30,8 @@ def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
     if not matching:
         raise InputError(
             f"expected one of the radii {', '.join(map(format_rho, present))}, "
-            f"got {'none' if rho is None else format_rho(rho)}; choose with --rho, or --score-rho "
-            "in `choose` and `explore`"
+            f"got {'none' if rho is None else format_rho(rho)}; choose one with --at-rho (in "
+            "Python, rho=)"
         )
     return rows[rows["rho"] == matching[0]]
 

@@ -63,7 +63,7 @@ class Population(NamedTuple):
 
 
 def population(
-    reference: str | PathLike[str],
+    reference: ResultSet | str | PathLike[str],
     configuration: Mapping[str, object],
     seeds: Sequence[int],
     rho: float,
@@ -73,8 +73,8 @@ def population(
     """The networks of a run, for others that are scored in the same way.
 
     Args:
-        reference: the run's result directory.
-        configuration: what decides the others' scores (`ntkscore.run.job.Job.configuration`).
+        reference: the run's results, or their directory.
+        configuration: what decides the others' scores (`Scoring.configuration` in `ntkscore.run`).
         seeds: theirs, over which scores are averaged.
         rho: the radius that counts.
         by: the score, or the sum of several; None for the default.
@@ -85,12 +85,12 @@ def population(
             score.
         InputError: if it is damaged.
     """
-    results = ResultSet.open(reference)
+    results = reference if isinstance(reference, ResultSet) else ResultSet.open(reference)
 
     def refuse(difference: str) -> OtherwiseScored:
         return OtherwiseScored(
-            f"expected scores made like those of {reference}, got {difference}; score alike, or "
-            "leave the reference out"
+            f"expected scores made like those of {results.directory}, got {difference}; score "
+            "alike, or leave the reference out"
         )
 
     asked = json.loads(json.dumps(configuration))
@@ -124,7 +124,7 @@ def population(
     scores = network_table(rows, space)
     if absent := [term for term in by.terms if term not in scores]:
         raise refuse(f"{absent[0]}, which it does not have")
-    return Population(scores, by, f"{len(scores):,} networks in {reference}")
+    return Population(scores, by, f"{len(scores):,} networks in {results.directory}")
 
 
 def shipped_population(

@@ -11,14 +11,13 @@ from ntkscore.analysis.comparison import in_keys_of, keys_of, scores_of, trained
 from ntkscore.analysis.correlation import FEWEST
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.score_names import default_sum
-from ntkscore.api.runs import space_in
 from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.datasets import dataset_name
 from ntkscore.data.tables import Table
 from ntkscore.errors import InputError
 from ntkscore.measures.registry import direction_of
 from ntkscore.space import Architecture, Space
-from ntkscore.spaces import default_space
+from ntkscore.spaces import default_space, space_in
 
 
 def correlate(

@@ -23,8 +23,8 @@ from ntkscore.run.fits import (
     no_room,
     trace_network,
 )
-from ntkscore.run.job import Job
 from ntkscore.run.scorer import dtype_of, precision
+from ntkscore.run.scoring import Scoring
 from ntkscore.run.targets import GIB, devices_of, target_named
 from ntkscore.space import Architecture, Space
 from ntkscore.trace.arithmetic import program_multiply_adds
@@ -40,14 +40,14 @@ def fits(
     seeds: int | Sequence[int] = 1,
     batch: int | None = None,
 ) -> pd.DataFrame:
-    """Compile what `rank` would run for a GPU or TPU, and say what it needs; nothing is run.
+    """Compile what `score` would run for a GPU or TPU, and say what it needs; nothing is run.
 
     The program is that of the most expensive architecture's shape, in the largest group that has
     room. Needs the target's compiler: `pip install 'ntkscore[targets]'`.
 
     Args:
         target: `a100`, `h100`, `h200`, `v4`, `v5e` or `v6e`.
-        architectures, data, config, space, seeds, batch: as for `rank`.
+        architectures, data, config, space, seeds, batch: as for `score`.
 
     Returns:
         One row: `target`; `fits`; `networks`, times seeds; `group`, networks side by side;
@@ -69,7 +69,7 @@ def fits(
     """
     device = target_named(target)
     devices_of(device)
-    job = Job.of(data, config, space=space, seeds=seeds)
+    job = Scoring.of(data, config, space=space, seeds=seeds)
     chosen = job.select(architectures, None)
     dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))
     found = fit(job.space, job.config, dearest, device, batch=batch)
@@ -82,11 +82,11 @@ def fits(
 def fits_network(
     target: str, model: Model, images: np.ndarray, config: Config | None = None
 ) -> pd.DataFrame:
-    """Compile what `score_network` would run for a GPU or TPU as one program; nothing is run.
+    """Compile the scoring of a network of your own for a GPU or TPU as one program; nothing is run.
 
     Args:
         target: as for `fits`.
-        model: as for `score_network`.
+        model: a network of your own.
         images: (N, …), pixels in [0, 1], of which the shape alone counts.
         config: how to score; `Config()` if left out.
 

@@ -2,6 +2,7 @@
 
 import gc
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -11,18 +12,25 @@ import typer
 
 from ntkscore.cli.display import input_errors
 from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
-from ntkscore.cli.options import registered
-from ntkscore.cli.ranking import rank, search
+from ntkscore.cli.options import is_file_of_networks, registered
+from ntkscore.cli.ranking import fits, rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, evaluate, train
+from ntkscore.errors import InputError
 from ntkscore.space import Space
 from ntkscore.spaces import DEFAULT, space_class
 
 COMMANDS = (
-    *(score, rank, search, correlate, predict, lookup),
-    *(verify, fetch, explore, train, evaluate, choose),
+    *(score, rank, search, correlate, predict, explore, lookup),
+    *(train, evaluate, choose, fits, fetch, verify),
 )
 """In the order in which help lists them."""
+
+
+SCORED = {"--cells", "--out", "--target"}
+"""Options that `rank` had when it also scored."""
+TAKE_A_FILE = ("score", "fits")
+"""Commands that take a file of networks of one's own, which is a space too."""
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
@@ -32,10 +40,39 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
         InputError: if there is no such space.
     """
     named = None
-    for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+    command, *words = arguments
+    if command == "rank" and SCORED.intersection(word.partition("=")[0] for word in words):
+        raise InputError(_said_today(words))
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
+        elif named is None and command in TAKE_A_FILE and is_file_of_networks(word):
+            named = word
     return app(space_class(named or DEFAULT))
+
+
+def _said_today(words: Sequence[str]) -> str:
+    """What is said of a `rank` that would score, as it did before version 0.4."""
+    scored, ranked, networks, out = [], [], "distinct", "FOLDER"
+    left = iter(words)
+    for word in left:
+        flag, equals, value = word.partition("=")
+        takes_none = not equals and (flag.startswith("--no-") or flag in ("--proxies", "--x64"))
+        pair = [word] if takes_none or equals else [word, value := next(left, "")]
+        if flag == "--cells":
+            networks = value
+        elif flag == "--target":
+            return f"expected `rank` of a run, got --target; run: ntkscore fits {value} {networks}"
+        elif flag in ("--by", "--reference", "--top", "--plot"):
+            ranked += pair
+        else:
+            out = value if flag == "--out" else out
+            scored += pair
+    first = shlex.join(["ntkscore", "score", networks, *scored])
+    then = shlex.join(["ntkscore", "rank", out, *ranked]).replace("--reference", "--among")
+    return (
+        f"expected `rank` of a run that `score` made, got options of both; run: {first} && {then}"
+    )
 
 
 def app(space: type[Space]) -> typer.Typer:

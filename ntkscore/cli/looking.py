@@ -15,7 +15,7 @@ from ntkscore.cli.display import Format, print_frame, stderr
 from ntkscore.cli.sheets import AGAINST, compact_agreement, strongest_first
 from ntkscore.data.downloads import SOURCES
 from ntkscore.errors import InputError
-from ntkscore.paths import data_home, results_path
+from ntkscore.paths import data_home
 from ntkscore.run import devices
 from ntkscore.spaces import DEFAULT, default_space, space_class
 
@@ -37,7 +37,7 @@ def correlate(
             help="Accuracy to correlate with: clean, fgsm3, pgd8, autoattack, or a table's name."
         ),
     ] = "val_pgd_8_acc",
-    rho: o.Rho = None,
+    at_rho: o.AtRho = None,
     top: o.Top = None,
     plot: o.Plot = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
@@ -46,8 +46,8 @@ def correlate(
 ) -> None:
     """Correlate scores with measured accuracy, beside the parameter count and the FLOPs."""
     from ntkscore.analysis import comparison
-    from ntkscore.api.runs import space_in
     from ntkscore.explore.pictures import agreement_picture, check_picture
+    from ntkscore.spaces import space_in
 
     check_picture(plot)
     if table is None:
@@ -55,7 +55,7 @@ def correlate(
             "expected a table of accuracies, got none; name one with --table, such as the folder "
             "that `ntkscore fetch nas-robbench-201` prints, or a .csv file of your own"
         )
-    scores, source = comparison.scores_in(directory, dataset, o.radius_of(rho))
+    scores, source = comparison.scores_in(directory, dataset, o.radius_of(at_rho))
     where = space_in(directory, space_class(space) if space else None) or default_space()
     accuracies = comparison.in_keys_of(where, table, dataset)
     frame = ntkscore.correlate(
@@ -113,7 +113,7 @@ def predict(
     suggest: Annotated[
         int, typer.Option(help="How many networks to train next to print, instead of all.")
     ] = 0,
-    rho: o.Rho = None,
+    at_rho: o.AtRho = None,
     top: o.Top = None,
     plot: o.Plot = None,
     space: o.SpaceName = None,
@@ -121,8 +121,8 @@ def predict(
 ) -> None:
     """Predict every network's accuracy from those of a few, and say which to train next."""
     from ntkscore.api.prediction import Campaign
-    from ntkscore.api.runs import space_in
     from ntkscore.explore.pictures import check_picture, prediction_picture
+    from ntkscore.spaces import space_in
 
     check_picture(plot)
     campaign = Campaign.of(
@@ -132,7 +132,7 @@ def predict(
         dataset=dataset,
         minimise=minimise,
         space=space_in(directory, space_class(space)) if space else None,
-        rho=o.radius_of(rho),
+        rho=o.radius_of(at_rho),
     )
     if top is None and format is Format.table and not suggest:
         top = 20
@@ -253,9 +253,7 @@ def explore(
         str | None,
         typer.Option(help="Column of --predict-from; not needed where there is one."),
     ] = None,
-    score_rho: Annotated[
-        str | None, typer.Option(help="Radius to predict from, for runs with several.")
-    ] = None,
+    at_rho: o.AtRho = None,
     title: Annotated[
         str | None, typer.Option(help="Its heading; the folders' names if left out.")
     ] = None,
@@ -265,20 +263,18 @@ def explore(
     from ntkscore.explore import write_page
 
     accuracies = ntkscore.load_table(table, dataset) if table else None
-    places = [results_path(each) for each in directories]
     cls = space_class(space) if space else None
+    runs = [ntkscore.open_run(each, cls) for each in directories]
     predicted = None
     if predict_from is not None:
         from ntkscore.api.prediction import Campaign
-        from ntkscore.api.runs import space_in
 
-        where = space_in(places[0], cls) if cls else None
-        how = {"dataset": dataset, "space": where, "rho": o.radius_of(score_rho)}
-        campaign = Campaign.of(places[0], predict_from, metric, **how)
+        how = {"dataset": dataset, "space": runs[0].space, "rho": o.radius_of(at_rho)}
+        campaign = Campaign.of(directories[0], predict_from, metric, **how)
         predicted = campaign.predictor.predict()
-    elif metric is not None or score_rho is not None:
-        beside = "--score-rho" if metric is None else "--metric"
+    elif metric is not None or at_rho is not None:
+        beside = "--at-rho" if metric is None else "--metric"
         raise InputError(f"expected --predict-from beside {beside}, got none; name the file")
-    write_page(places, out, accuracies, title=title, space=cls, predicted=predicted)
+    write_page(runs, out, accuracies, title=title, predicted=predicted)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

@@ -5,11 +5,11 @@ each of its fields. Which fields a space has is known when `--space` has been re
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -19,13 +19,13 @@ from ntkscore.config import Config
 from ntkscore.data.datasets import DATASETS
 from ntkscore.options import option, options
 from ntkscore.paths import local
-from ntkscore.space import Space
+from ntkscore.space import Architecture, Space
 from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho, parse_fraction
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from ntkscore.run.job import Job
+    from ntkscore.run.scoring import Scoring
 
 SCORING = "How networks are scored"
 TRAINING = "How networks are trained"
@@ -36,8 +36,37 @@ _NAMES = (
     "of NAS-Bench-201 by index (2581), six digits (323133) or genotype string; of darts by "
     "published name (AdvRush), digits or the string that papers print."
 )
+RUN = "Result directory, or a URL of object storage such as s3://bucket/run"
+PLACE = "DIR|URL"
+"""How help shows the place of results. What is a `Path` is on this machine: a URL is refused."""
 Cell = Annotated[str, typer.Argument(help=f"Architecture; {_NAMES}", show_default=False)]
 Cells = Annotated[list[str], typer.Argument(help=f"Architectures; {_NAMES}", show_default=False)]
+Networks = Annotated[
+    list[str],
+    typer.Argument(
+        help="Networks: a set, such as random:64, distinct (no two compute the same), all, table "
+        f"or table:64, of darts also published; a text file with one a line; names {_NAMES} Or a "
+        "Python file with a function networks(images), which returns your own networks by name.",
+        show_default=False,
+    ),
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="Score to rank by: KERNEL.SCORE, KERNEL@β.SCORE, params, flops; A+B adds up "
+        f"log-ranks. {DEFAULT} if left out.",
+        show_default=False,
+    ),
+]
+Among = Annotated[
+    str | None,
+    typer.Option(
+        help="A run over a whole space with the same settings: networks get a percentile among its "
+        "networks. If left out, one of the package, where the settings match.",
+        show_default=False,
+        metavar=PLACE,
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
 _TABLE: Any = typer.Option(
     "--table", help="A benchmark table, the folder with it, or a .csv of accuracies."
@@ -49,13 +78,12 @@ _DATA = f"Images: {', '.join(DATASETS)}, or an .npz file; synthetic ones need no
 _DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
 Data = Annotated[str, typer.Option(help=_DATA)]
 DataDir = Annotated[Path | None, typer.Option(help=_DATA_DIR)]
-RUN = "Result directory, or a URL of object storage such as s3://bucket/run"
-PLACE = "DIR|URL"
-"""How help shows the place of results. What is a `Path` is on this machine: a URL is refused."""
 Plot = Annotated[
     Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .pdf file.")
 ]
-Rho = Annotated[str | None, typer.Option(help="Radius, for runs with several.")]
+AtRho = Annotated[
+    str | None, typer.Option(help="Radius of the scores that count, for runs with several.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed of weights, order and attacks.")]
 Top = Annotated[
     int | None,
@@ -77,45 +105,27 @@ SpaceName = Annotated[
     typer.Option(
         "--space",
         help=f"Search space: {', '.join(SPACES)}, or a Python file that defines one; if left out, "
-        "that of the run, else nasbench201. `rank --space darts --help` shows DARTS' options.",
+        "that of the run, else nasbench201. `score --space darts --help` shows DARTS' options.",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """The images and the seed that networks are scored on, and the networks to compare with."""
-
-    seeds: ClassVar[int] = 1
+    """The images and seeds that networks are scored on."""
 
     data: str = option("synthetic", _DATA)
     data_dir: Path | None = option(None, _DATA_DIR)
-    seed: int = option(0, "Random seed for images, weights and the choice of cells.")
-    reference: str | None = option(
-        None,
-        "A finished run with the same settings: networks get a percentile among its networks. If "
-        "left out, the package's own, where the settings match.",
-    )
+    seed: int = option(0, "Random seed for images, weights and the choice of networks.")
+    seeds: int = option(1, "How many seeds to score with, from --seed on.")
 
-    def job(self, config: Config, space: Space) -> "Job":
-        """The job, in the default order."""
+    def scoring(self, config: Config, space: Space) -> "Scoring":
+        """What is scored."""
         from ntkscore.data.images import load_images
-        from ntkscore.run.job import Job
+        from ntkscore.run.scoring import Scoring
 
         seeds = range(self.seed, self.seed + self.seeds)
-        return Job.of(load_images(self.data, self.data_dir), config, space=space, seeds=seeds)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ordered(Drawn):
-    """What networks are scored on, and the order in which they are ranked."""
-
-    seeds: int = option(1, "How many seeds to score with, from --seed on.")
-    by: str | None = option(
-        None,
-        "Score to rank by: KERNEL.SCORE, KERNEL@β.SCORE, params, flops; A+B adds up log-ranks. "
-        f"{DEFAULT} if left out.",
-    )
+        return Scoring.of(load_images(self.data, self.data_dir), config, space=space, seeds=seeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,19 +134,40 @@ class Processes:
 
     distributed: bool = option(False, "Join the processes that JAX detects (SLURM, TPU…).")
     coordinator: str | None = option(None, "HOST:PORT of the first process, optional.")
-    processes: int | None = option(None, "How many processes share the cells.")
+    processes: int | None = option(None, "How many processes share the networks.")
     process: int | None = option(None, "Number of this process, from 0.")
 
 
 PANELS: dict[Any, str] = {
     Config: SCORING,
     Drawn: SCORING,
-    Ordered: SCORING,
     Recipe: TRAINING,
     Processes: MACHINE,
     Space: NETWORKS,
 }
 """Types of parameters that stand for their fields, and the section of the help for these."""
+
+
+def select(
+    scoring: "Scoring", networks: Sequence[str], table: Path | None, seed: int
+) -> tuple[Architecture, ...]:
+    """The networks that a command line names, perhaps by a table.
+
+    Args:
+        scoring: of the space.
+        networks: the words of the command line; a Python file stands for all of its networks.
+        table, seed: for `table`, `table:K` and `random:K`.
+    """
+    from ntkscore.data.tables import load_table
+
+    accuracies = None if table is None else load_table(table, scoring.data.name)
+    named = ["all" if is_file_of_networks(word) else word for word in networks]
+    return scoring.select(",".join(named), accuracies, seed)
+
+
+def is_file_of_networks(word: str) -> bool:
+    """Whether a word names a Python file."""
+    return word.endswith(".py")
 
 
 def radius_of(text: str | None) -> float | None:
@@ -167,14 +198,6 @@ def flags_of(value: Any) -> list[str]:
         for each in entry if isinstance(entry, tuple) else (entry,):
             words += [f"--{name}", _text(each) if isinstance(each, float) else str(each)]
     return words
-
-
-GIVEN = "given"
-"""The name of a command's parameter of the type `Given`."""
-
-
-class Given(frozenset[str]):
-    """Names of the parameters that stand on the command line, also with their default's value."""
 
 
 def _kind(hint: Any) -> Any:
@@ -237,9 +260,6 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
     made, parameters = {}, []
     for parameter in inspect.signature(function).parameters.values():
         kind = parameter.annotation
-        if kind is Given:
-            parameters.append(parameter.replace(annotation=typer.Context))
-            continue
         if kind not in PANELS:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
@@ -255,10 +275,6 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
                     if isinstance(path, Path):
                         local(path)
             arguments: dict[str, Any] = {}
-            if context := values.pop(GIVEN, None):
-                sources = {name: context.get_parameter_source(name) for name in values}
-                on_line = [n for n, source in sources.items() if source.name == "COMMANDLINE"]
-                arguments[GIVEN] = Given(on_line)
             for name, (cls, hints) in made.items():
                 choices = {field: _value(hint, values.pop(field)) for field, hint in hints.items()}
                 arguments[name] = cls(**choices)

@@ -4,6 +4,9 @@ A command imports what it needs when it runs, so that help is quick, and what co
 input is checked, so that errors are quick.
 """
 
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,75 +14,136 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, print_frame, stderr
-from ntkscore.cli.options import Drawn
+from ntkscore.cli.display import (
+    Format,
+    interruptible,
+    print_frame,
+    progress_display,
+    stderr,
+    units,
+)
+from ntkscore.cli.options import Drawn, Processes
+from ntkscore.cli.ranking import on_disk
 from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
 from ntkscore.config import Config
+from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.run import devices
-from ntkscore.space import Space
+from ntkscore.space import Architecture, Space
+from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ntkscore.run.scoring import Scoring
+
 
 def score(
-    cells: o.Cells,
+    networks: o.Networks,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{o.RUN}; continued if it exists. Printed and not kept if left out.",
+            show_default=False,
+            metavar=o.PLACE,
+        ),
+    ] = None,
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="Trained weights of the one architecture: a folder that `train` left, or a "
+            help="Trained weights of the one network: a folder that `train` left, or a "
             "NAS-Bench-201 state dict (.pth, .npz). Untrained if left out."
         ),
     ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Benchmark table, for the networks table.")
+    ] = None,
+    batch: o.BatchSize = None,
     *,
+    processes: Processes,
     drawn: Drawn,
     config: Config,
     space_name: o.SpaceName = None,
     space: Space,
     format: o.OutputFormat = Format.table,
 ) -> None:
-    """Print every score of every kernel of the given architectures."""
+    """Score networks without training. With --out, the same command again goes on."""
     if weights is not None:
-        _score_trained(cells, weights, drawn, config, space, format)
+        _score_trained(networks, weights, drawn, config, space, format)
         return
-    job = drawn.job(config, space)
-    chosen, images, space = job.select(cells), job.data, job.space
-    titles = {space.key(architecture): title_of(space, architecture) for architecture in chosen}
-    pixels, labels = job.draws[drawn.seed]
+    from ntkscore.analysis.ranking import PERCENTILE
 
-    from ntkscore.analysis.frames import network_table
-
-    among = None
-    if drawn.reference is not None or format is Format.table:
-        among = job.ranked_by(None, drawn.reference, chosen[0]).among
-    devices.keep_compiled(alone=True)
-    with stderr.status("compiling, then scoring"):
-        frame = ntkscore.score(
-            list(titles),
-            pixels,
-            labels,
-            config,
-            space=space,
-            seed=drawn.seed,
-            mean=images.mean,
-            std=images.std,
-            num_classes=images.num_classes,
-            dataset=images.name,
+    scoring = drawn.scoring(config, space)
+    chosen = o.select(scoring, networks, table, drawn.seed)
+    if out is not None:
+        own = space_name if space_name not in SPACES else None
+        own = next(filter(o.is_file_of_networks, networks), own)
+        _score_into(out, scoring, chosen, batch, processes, networks, own, format)
+        return
+    if processes != Processes():
+        raise InputError(
+            "expected a folder that the processes share, got none; name it with --out, or leave "
+            "out what is said of processes"
         )
+    _ = scoring.draws  # Too few images are an error before anything is compiled.
+    devices.keep_compiled(alone=True)
+    how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
+    keys = [scoring.space.key(each) for each in chosen]
+    with stderr.status("compiling, then scoring"):
+        run = ntkscore.score(keys, scoring.data, config, **how)
     if format is not Format.table:
-        print_frame(frame, format)
+        print_frame(run.rows, format)
         return
-    by_radius = frame.groupby([frame.columns[0], "rho"], sort=False)
-    for (key, radius), rows in by_radius:
+    first = config.rhos[0]
+    ranking = run.ranking(rho=first)
+    key = run.results.identity[0]
+    for (name, seed, radius), rows in run.rows.groupby([key, "seed", "rho"], sort=False):
         percentile = ""
-        if among is not None and radius == config.rhos[0]:
-            (place,) = among.percentiles(network_table(rows, space))
-            percentile = f"Better than {place:.1f} % of {among.source}, by {among.by}."
-        scored = {**config.to_dict(), "dataset": images.name}
-        choices = describe_choices(scored, space, radius)
-        _print_sheet(rows, titles[key], choices, percentile)
+        if ranking.among is not None and radius == first and seed == scoring.seeds[0]:
+            place = ranking.frame.set_index(key).loc[name, PERCENTILE]
+            percentile = f"Better than {place:.1f} % of {ranking.among.source}, by {ranking.by}."
+        title = title_of(scoring.space, scoring.space.parse(name))
+        title += f", seed {seed}" if len(scoring.seeds) > 1 else ""
+        choices = describe_choices(run.results.configuration, scoring.space, radius)
+        _print_sheet(rows, title, choices, percentile)
+
+
+def _score_into(
+    out: str,
+    scoring: "Scoring",
+    chosen: Sequence[Architecture],
+    batch: int | None,
+    processes: Processes,
+    networks: Sequence[str],
+    own: str | None,
+    format: Format,
+) -> None:
+    """Score into a result directory, and say what to do with it."""
+    from ntkscore.run import engine
+    from ntkscore.run.processes import join, wait_for_others
+
+    engine.check(scoring, out, batch)
+    share = join(**asdict(processes))
+    devices.keep_compiled(alone=True)
+    with interruptible(lambda: on_disk(out)), progress_display() as report:
+        session = {"networks": ",".join(networks)}
+        how = {"batch": batch, "report": report, "session": session, "share": share}
+        results = engine.run(scoring, chosen, out, **how)
+        wait_for_others()
+    wanted = {(scoring.space.key(each), seed) for each in chosen for seed in scoring.seeds}
+    if missing := len(wanted - results.finished()):
+        stderr.print(
+            f"{units(missing, len(scoring.seeds))} are left to other processes; when all have "
+            "ended, the same command says so, or computes what one of them has lost"
+        )
+        return
+    if format is Format.table:
+        count = units(len(wanted), len(scoring.seeds))
+        words = ["ntkscore", "rank", out, *([] if own is None else ["--space", own])]
+        stderr.print(f"{count} are scored; `{shlex.join(words)}` ranks them", soft_wrap=True)
+    else:
+        print_frame(results.read(), format)
 
 
 def _print_sheet(rows: "pd.DataFrame", title: str, choices: str, percentile: str = "") -> None:
@@ -96,15 +160,8 @@ def _score_trained(
 
     from ntkscore.training.sources import trained_networks
 
-    if drawn.reference is not None:
-        raise InputError(
-            "expected no --reference beside --weights, whose network is trained, got "
-            f"{drawn.reference}; leave one of the two out"
-        )
     if len(cells) != 1:
-        raise InputError(
-            f"expected one architecture with --weights, got {len(cells)}; name the one"
-        )
+        raise InputError(f"expected one network with --weights, got {len(cells)}; name the one")
     images, seed = ntkscore.load_images(drawn.data, drawn.data_dir), drawn.seed
     networks = trained_networks(weights, cells[0], space, lambda: images)
     if images.task.image_shape != networks.space.task.image_shape:
@@ -113,13 +170,12 @@ def _score_trained(
             f"trained on, got {images.task.image_shape}; choose others with --data"
         )
     pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
+    same = ImageSet.of(pixels, labels, name=images.name)
     devices.keep_compiled(alone=True)
     frames = []
     for columns, model in networks.pairs:
         with stderr.status("compiling, then scoring"):
-            rows = ntkscore.score_network(
-                model, pixels, labels, config, name=cells[0], seed=seed, dataset=images.name
-            )
+            rows = ntkscore.score({cells[0]: model}, same, config, seeds=[seed]).rows
         frames.append(rows.assign(trained_seed=columns["seed"], epochs=columns["epochs"]))
         if format is Format.table:
             for radius, part in rows.groupby("rho", sort=False):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ntkscore.config import Config
 from ntkscore.measures import MEASURES
-from ntkscore.measures.registry import STATUSES, direction_of
+from ntkscore.measures.registry import PLACES, STATUSES, direction_of
 from ntkscore.space import Architecture, Space
 from ntkscore.text import format_rho
 
@@ -56,6 +56,7 @@ def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
     Args:
         rows: of one network, seed and radius.
     """
+    rows = rows.sort_values("kernel", key=lambda kernels: kernels.map(PLACES.index), kind="stable")
     beta = rows["beta"].map(" β={:g}".format, na_action="ignore").fillna("")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
     scores = set(rows["score"])

@@ -104,9 +104,7 @@ def choose(
     entry: Annotated[
         int | None, typer.Option(help="Train only this entry of the queue, from 0.")
     ] = None,
-    score_rho: Annotated[
-        str | None, typer.Option(help="Radius of the scores, for runs with several.")
-    ] = None,
+    at_rho: o.AtRho = None,
     data: o.Data = "cifar10",
     data_dir: o.DataDir = None,
     seed: o.Seed = 0,
@@ -118,7 +116,7 @@ def choose(
 ) -> None:
     """Train networks of a run one by one, each chosen by the results so far. Resumes."""
     from ntkscore.api.prediction import Campaign
-    from ntkscore.api.runs import space_in
+    from ntkscore.spaces import space_in
     from ntkscore.training.few import (
         CHOOSES,
         DIVERGED,
@@ -135,7 +133,7 @@ def choose(
             f"expected no --entry beside --commands, got {entry}; leave one of them out"
         )
     where = space_in(run, type(space)) if space_name else None
-    scored = Campaign.of(run, None, space=where, rho=o.radius_of(score_rho))
+    scored = Campaign.of(run, None, space=where, rho=o.radius_of(at_rho))
     if type(space) is not type(scored.space):
         if space != type(space)():
             raise InputError(
@@ -155,7 +153,7 @@ def choose(
         name = space.name if own is None else str(Path(own).expanduser().resolve())
         flags += ["--space", name, *o.flags_of(space)]
         flags += [] if data_dir is None else ["--data-dir", str(data_dir.resolve())]
-        flags += [] if score_rho is None else ["--score-rho", score_rho]
+        flags += [] if at_rho is None else ["--at-rho", at_rho]
         source = run if is_url(run) or not Path(run).exists() else str(Path(run).resolve())
         for each in few.next():
             place = ["--out", str(out.resolve()), "--entry", each.folder.name]

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ntkscore.data.datasets import DATASETS, Colour, dataset_name
 from ntkscore.data.image_formats import Labelled, read_npz
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
-from ntkscore.task import Task
+from ntkscore.task import Task, check_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,7 @@ class ImageSet:
         mean: per channel, in pixels in [0, 1].
         std: per channel, in pixels in [0, 1].
         checksum: SHA-256 of images and labels, and of what a file says beside them, in hexadecimal.
+        whole: whether the set is scored as it is, in its order, and nothing is drawn from it.
 
     Raises:
         InputError: if the normaliser is not of these images, or not on the scale of pixels in
@@ -41,6 +42,49 @@ class ImageSet:
     mean: Colour
     std: Colour
     checksum: str
+    whole: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        images: np.ndarray,
+        labels: np.ndarray,
+        *,
+        mean: Colour | None = None,
+        std: Colour | None = None,
+        num_classes: int | None = None,
+        name: str = "images",
+    ) -> "ImageSet":
+        """Images of your own, which are scored as they are: all, in their order.
+
+        Args:
+            images: (N, height, width, colours), floats in [0, 1]; for networks of your own also
+                points of another shape.
+            labels: (N,) classes.
+            mean, std: the normaliser by colour, pixel scale [0, 1], so 125.3 is 125.3/255; 0.5 and
+                0.25 if left out. It is the first layer of a search space's networks.
+            num_classes: number of logits; the largest label plus one if left out.
+            name: for the rows.
+
+        Raises:
+            InputError: if images and labels do not fit, or the normaliser is not of these images.
+
+        Example:
+            >>> x, y = np.zeros((4, 8, 8, 3)), np.array([0, 1, 0, 1])
+            >>> ImageSet.of(x, y).task.num_classes
+            2
+        """
+        images, labels = np.asarray(images), np.asarray(labels)
+        if images.dtype == np.uint8:
+            images = as_pixels(images)
+        numbers = labels if labels.dtype.kind in "iu" else np.zeros(0, int)
+        count = int(numbers.max(initial=-1)) + 1 if num_classes is None else num_classes
+        check_labels(labels, len(images), count)
+        colours = images.shape[-1]
+        mean = tuple([0.5] * colours) if mean is None else mean
+        std = tuple([0.25] * colours) if std is None else std
+        made = _image_set(name, images, labels, count, mean, std)
+        return replace(made, whole=True)
 
     def __post_init__(self) -> None:
         if len(self.task.mean) != (colours := self.images.shape[-1]):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -19,7 +19,6 @@ from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.registry import NOT_GIVEN, direction_of
 from ntkscore.results import ResultSet
 from ntkscore.space import Space
-from ntkscore.spaces import known_space
 from ntkscore.text import format_rho
 
 METRIC = "val_pgd_8_acc"
@@ -83,17 +82,15 @@ class Content:
 
 
 def content_of(
-    directories: Sequence[str | PathLike[str]],
+    runs: Sequence[Any],
     table: Table | None = None,
-    space: type[Space] | None = None,
     predicted: pd.DataFrame | None = None,
 ) -> Content:
     """Read the content of a page: results, beside costs, counts and accuracies.
 
     Args:
-        directories: result directories of one space; of several, the scores lie side by side.
+        runs: each a `ntkscore.Run`, of one space; of several, the scores lie side by side.
         table: accuracies of the same architectures.
-        space: the class of a person's own space.
         predicted: `mean`, `low` and `high` of predicted accuracies, by key.
 
     Returns:
@@ -101,19 +98,21 @@ def content_of(
         count and accuracy.
 
     Raises:
-        InputError: if a directory has no rows, the spaces differ, or the table has no results for
+        InputError: if a run has no rows, the spaces differ, or the table has no results for
             any of the networks.
     """
-    runs = {_name_of(path, directories): ResultSet.open(path) for path in directories}
-    where = _space_of(list(runs.values()), space)
+    places = [str(run.results.directory) for run in runs]
+    named = {_name_of(place, places): run for place, run in zip(places, runs, strict=True)}
+    where = _space_of(runs)
     columns: list[Column] = []
     about = []
-    for name, run in runs.items():
-        rows = run.read()
+    for name, run in named.items():
+        rows = run.rows
         if rows.empty:
-            raise InputError(f"expected networks in {run.directory}, got none; score some first")
-        columns += _scores(rows, name if len(runs) > 1 else "")
-        about.append(f"{name}: {_described(run, rows)}")
+            empty = run.results.directory
+            raise InputError(f"expected networks in {empty}, got none; score some first")
+        columns += _scores(rows, name if len(named) > 1 else "")
+        about.append(f"{name}: {_described(run.results, rows)}")
     keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
     columns = [replace(column, values=column.values.reindex(keys)) for column in columns]
     architectures = [where.parse(key) for key in keys]
@@ -158,9 +157,9 @@ def content_of(
     )
 
 
-def _space_of(runs: Sequence[ResultSet], cls: type[Space] | None) -> Space:
-    """The space of all runs; refuses several, and one that is not known."""
-    spaces = [known_space(run, cls) for run in runs]
+def _space_of(runs: Sequence[Any]) -> Space:
+    """The space of all runs; refuses several."""
+    spaces = [run.space for run in runs]
     if other := next((each for each in spaces if each.name != spaces[0].name), None):
         raise InputError(
             f"expected runs of one space, got {spaces[0].name} and {other.name}; make a page of "
@@ -169,7 +168,7 @@ def _space_of(runs: Sequence[ResultSet], cls: type[Space] | None) -> Space:
     return spaces[0]
 
 
-def _name_of(path: str | PathLike[str], among: Sequence[str | PathLike[str]]) -> str:
+def _name_of(path: str, among: Sequence[str]) -> str:
     """The folder's name, preceded by parents of it where others have the same."""
     parts, others = Path(path).resolve().parts, [Path(p).resolve().parts for p in among]
     length = 1

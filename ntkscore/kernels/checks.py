@@ -14,6 +14,8 @@ from jaxtyping import Array, Float, PyTree
 from ntkscore.errors import InputError
 from ntkscore.kernels.plain import wrong_leaves
 from ntkscore.model import Logits, Model, Passes, Points
+from ntkscore.task import check_classes as check_classes
+from ntkscore.task import check_labels as check_labels
 from ntkscore.trace.blocks import SHOWN, BlockPasses, passes_in_blocks
 from ntkscore.trace.content import traced
 from ntkscore.trace.parameters import is_floating
@@ -132,29 +134,6 @@ def _first_not_finite(rows: np.ndarray) -> int | None:
     if np.isfinite(rows).all():
         return None
     return int(np.flatnonzero(~np.isfinite(rows.reshape(len(rows), -1)).all(1))[0])
-
-
-def check_labels(labels: np.ndarray, count: int, classes: int) -> None:
-    """Refuse labels that are not `count` whole numbers from 0 to `classes` − 1."""
-    if labels.shape != (count,) or labels.dtype.kind not in "iu":
-        raise InputError(
-            f"expected {count} labels, whole numbers, got {labels.dtype} of shape "
-            f"{labels.shape}; give one class per image"
-        )
-    if labels.min() < 0 or labels.max() >= classes:
-        raise InputError(
-            f"expected {count} labels from 0 to {classes - 1}, got {labels.min()} to "
-            f"{labels.max()}; correct them, or give the network an output for each class"
-        )
-
-
-def check_classes(classes: int) -> None:
-    """Refuse a network of one class."""
-    if classes < 2:
-        raise InputError(
-            "expected logits of at least two classes, since attacks raise the cross-entropy, got "
-            "one; give the network an output for each class"
-        )
 
 
 def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:

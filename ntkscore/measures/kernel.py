@@ -205,7 +205,7 @@ def measure(
 def add_score(
     name: str, value: Callable[[Spectrum], float], *, direction: int, formula: str
 ) -> None:
-    """Add a score of your own: from then on `score` and `rank` measure it with the others.
+    """Add a score of your own: from then on `score` measures it with the others.
 
     Args:
         name: for rows and for `--by`; letters, digits and underscores.

@@ -195,7 +195,7 @@ def add_measure(
     at: Sequence[str] = POINTS,
     value: Callable[[Any], float] = float,
 ) -> None:
-    """Add a measure of your own: from then on `score` and `rank` take it with the others.
+    """Add a measure of your own: from then on `score` takes it with the others.
 
     Args:
         name: for rows and for `--by`; letters, digits and underscores.

@@ -47,8 +47,9 @@ def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
         whole = pd.api.types.is_integer_dtype(column)
         type_ = types.get(name, pa.int64() if whole else pa.string())
         try:
-            # In `value` NaN means failed and must stay NaN; elsewhere it means absent.
-            array = pa.array(column.to_numpy("float64") if name == "value" else column, type=type_)
+            # NaN is a value that failed, or the step of an attack that has none; else it is absent.
+            stays = name in ("value", "step_size")
+            array = pa.array(column.to_numpy("float64") if stays else column, type=type_)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"column {name} must hold {type_}, but holds something else "

@@ -22,7 +22,7 @@ from ntkscore.paths import place, results_path
 from ntkscore.results.atomic import LOCK, is_temporary, refuse_file
 from ntkscore.results.parquet import merge, one_table, read_part, to_bytes, to_table
 from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_constants
-from ntkscore.results.store import Bucket, Folder, store_at
+from ntkscore.results.store import Bucket, Folder, Memory, store_at
 
 RUN = "run.json"
 SESSION = "session-"
@@ -67,14 +67,14 @@ class ResultSet:
     rows share is joined from the configuration when they are read.
 
     Attributes:
-        directory: its folder, or its URL as a text.
+        directory: its folder, its URL as a text, or the memory that has it.
         configuration: all that decides the numbers, as JSON types.
         sessions: the time, platform and versions of every session that computed rows.
         identity: names of the columns that identify a row's network, its key first.
         kept: parts by name that stay in memory once they are read; None where none do.
     """
 
-    directory: Path | str
+    directory: Path | str | Memory
     configuration: dict[str, Any]
     sessions: tuple[dict[str, Any], ...]
     identity: tuple[str, ...] = CELL
@@ -83,7 +83,7 @@ class ResultSet:
     @classmethod
     def create_or_resume(
         cls,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | Memory,
         configuration: Mapping[str, object],
         provenance: Mapping[str, object],
         identity: Sequence[str] = CELL,
@@ -100,11 +100,11 @@ class ResultSet:
         Raises:
             InputError: the directory is of another configuration, not ours or not writable.
         """
-        store, configuration = store_at(place(directory)), _as_json(configuration)
+        store, configuration = store_at(directory), _as_json(configuration)
         new, session = cls(store.place, configuration, (), tuple(identity)), _as_json(provenance)
         _refuse_other_files(store)
         # However often a process comes back, its session is recorded once.
-        mark = os.path.abspath(store.place), json.dumps({**session, "time": None})
+        mark = os.path.abspath(str(store.place)), json.dumps({**session, "time": None})
         if isinstance(store, Bucket):
             # Whoever writes it first, the same configuration is the same content.
             store.create(RUN, new._run())
@@ -128,13 +128,15 @@ class ResultSet:
         return found
 
     @staticmethod
-    def check(directory: str | os.PathLike[str], configuration: Mapping[str, object]) -> None:
+    def check(
+        directory: str | os.PathLike[str] | Memory, configuration: Mapping[str, object]
+    ) -> None:
         """Refuse a directory that `create_or_resume` would refuse, and write nothing.
 
         Raises:
             InputError: the directory is of another configuration or not ours.
         """
-        store = store_at(place(directory))
+        store = store_at(directory)
         if RUN in (names := _refuse_other_files(store)):
             _refuse_difference(_load_run(store, names), _as_json(configuration))
 

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ntkscore.errors import InputError
+from ntkscore.paths import place
 from ntkscore.results.atomic import locked, publish, remove_stale, writing_to
 from ntkscore.text import one_line
 
@@ -174,11 +175,50 @@ class Bucket:
             ) from error
 
 
-def store_at(place: Path | str) -> Folder | Bucket:
-    """The files at a place (`ntkscore.paths.place`).
+@dataclass(frozen=True, eq=False, repr=False)
+class Memory(Bucket):
+    """The files of a run that is kept in memory; another of these is another place."""
+
+    place: Any = None
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Whoever opens this place again, opens these files.
+        object.__setattr__(self, "place", self)
+
+    def __str__(self) -> str:
+        return "memory"
+
+    def names(self) -> list[str]:
+        """The names of its files."""
+        return list(self.files)
+
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The content of files by name; raises as `Folder.read` does, but for a missing one."""
+        return {name: self.files[name] for name in names}
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep a file, in place of one with its name."""
+        self.files[name] = content
+
+    def create(self, name: str, content: bytes) -> None:
+        """Keep a file unless there is one with its name."""
+        self.files.setdefault(name, content)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Forget files."""
+        for name in names:
+            self.files.pop(name, None)
+
+
+def store_at(directory: "str | os.PathLike[str] | Memory") -> Folder | Bucket:
+    """The files of a folder, below a URL, or in memory.
 
     Example:
-        >>> store_at(Path("runs/mine")).place.as_posix()
+        >>> store_at("runs/mine").place.as_posix()
         'runs/mine'
     """
-    return Bucket(place) if isinstance(place, str) else Folder(place)
+    if isinstance(directory, Memory):
+        return directory
+    chosen = place(directory)
+    return Bucket(chosen) if isinstance(chosen, str) else Folder(chosen)

@@ -16,6 +16,7 @@ from ntkscore.lazy import jax
 from ntkscore.memory import usable_memory
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
+from ntkscore.results.store import Memory
 from ntkscore.run import devices
 from ntkscore.run.devices import Plan
 from ntkscore.run.processes import Share
@@ -131,17 +132,27 @@ class Computed(NamedTuple):
 
 
 def compute(
-    job: Scoring, architectures: Sequence[Architecture], done: set[tuple], plan: Plan
+    job: Scoring,
+    architectures: Sequence[Architecture],
+    done: set[tuple],
+    plan: Plan,
+    layout_independent: bool = True,
 ) -> Iterator[Computed]:
     """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
 
     The next networks are handed to the devices before the last ones' scores are measured. Where
     the devices' memory is exhausted, the plan is halved and the same networks are tried again.
+
+    Args:
+        job, architectures: what is scored.
+        done: units that are not computed again, as (key, seed).
+        plan: the layout to begin with.
+        layout_independent: as for `Scorer`.
     """
     from ntkscore.run.scorer import Scorer
 
     space = job.space
-    make = partial(Scorer, space, job.config, layout_independent=True)
+    make = partial(Scorer, space, job.config, layout_independent=layout_independent)
     scorer, known = make(plan), set()
     for seed in job.seeds:
         missing = [a for a in architectures if (space.key(a), seed) not in done]
@@ -230,25 +241,21 @@ def plan_for(
     return devices.plan(largest, batch, networks=most)
 
 
-class Run(NamedTuple):
-    """A run that has ended: its result directory and its progress."""
-
-    results: ResultSet
-    progress: Progress
-
-
 def run(
     job: Scoring,
     architectures: Sequence[Architecture],
-    out: str | PathLike[str],
+    out: str | PathLike[str] | Memory,
     *,
     session: Mapping[str, object] | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
     batch: int | None = None,
     share: Share | None = None,
     kept: dict[str, Any] | None = None,
-) -> Run:
+) -> ResultSet:
     """Score architectures into a result directory, leaving out what is already there.
+
+    If JAX has not computed anything yet, each core of a CPU becomes a device, unless the scores
+    stay in memory.
 
     However the run ends, every finished network is on disk: parts are written every two seconds,
     and once more at the end.
@@ -267,11 +274,16 @@ def run(
     Raises:
         InputError: if something does not fit; nothing is written then.
     """
+    if not architectures:
+        raise InputError("expected at least one architecture to score, got none; name some")
+    check(job, out, batch)
+    # What stays in memory is compared with no other layout's rows, so all cores may be one device.
+    stays = isinstance(out, Memory)
+    if not stays:
+        devices.prepare()
     from ntkscore.run.scorer import Scorer  # and with it JAX
 
     space, config, seeds = job.space, job.config, job.seeds
-    if not architectures:
-        raise InputError("expected at least one architecture to score, got none; name some")
     # Refuses what the space cannot take before anything is written.
     images, _ = job.draws[seeds[0]]
     Scorer(space, config).check(architectures[0], images)
@@ -298,7 +310,7 @@ def run(
     pending: Rows = []
     flushed = time.monotonic()
     try:
-        for computed in compute(job, shared, done, plan):
+        for computed in compute(job, shared, done, plan, not stays):
             progress.plan = computed.plan
             for rows in computed.rows_by_network:
                 pending += rows
@@ -312,7 +324,22 @@ def run(
         if pending:
             results.append(pending)
     results.compact(1 if kept is None else MANY_PARTS)
-    return Run(results, progress)
+    return results
+
+
+def check(job: Scoring, out: str | PathLike[str] | Memory, batch: int | None = None) -> None:
+    """Refuse what does not fit, as far as that shows without JAX.
+
+    Args:
+        job: what is scored.
+        out, batch: as for `run`.
+
+    Raises:
+        InputError: if there are too few images, or the folder holds something else.
+    """
+    devices.check_batch(batch)
+    _ = job.draws
+    ResultSet.check(out, job.configuration)
 
 
 def _refuse_other_weights(

@@ -1,6 +1,7 @@
 """One compiled program for all architectures of a shape: encodings in, scores out."""
 
 import json
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -28,10 +29,13 @@ from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
 from ntkscore.run.fingerprints import functions_of
-from ntkscore.space import SIDE_BY_SIDE, Architecture, Space
+from ntkscore.space import SIDE_BY_SIDE, WEIGHTS, Architecture, Space
 from ntkscore.threads import one_thread
 from ntkscore.trace.blocks import forget_passes, passes_in_blocks
 
+ALIKE = 1e-3
+"""Relative spread of a kernel over the images, up to which they hardly differ."""
+log = logging.getLogger("ntkscore")
 AXIS = "networks"
 Program = Any
 """What `jax.jit` gives: a function of a shape, encodings, weights and the other arrays."""
@@ -161,6 +165,21 @@ class Batch:
     key: Array
 
 
+def _tell_alike(network: Mapping[str, str | int], kernel: np.ndarray) -> None:
+    """Warn where a network's clean kernel hardly differs between the images.
+
+    Scores of such a kernel are `constant`, or say more about rounding than about the network.
+    """
+    spread = np.ptp(kernel, axis=0).max() / max(np.abs(kernel).max(), np.finfo(float).tiny)
+    if spread <= ALIKE:
+        log.warning(
+            "the kernel of %s hardly differs between the images (relative spread %.0e): "
+            "normalisations with fresh statistics (mean 0, variance 1) do this in a deep network, "
+            "so give them those of images; and weights do that act alike on all images",
+            *(next(iter(network.values())), spread),
+        )
+
+
 @dataclass(frozen=True)
 class Pending:
     """Networks that are being computed.
@@ -184,6 +203,9 @@ class Pending:
         rows_by_network = []
         # The stacks may be longer, since a call always has its full number of networks.
         for k, network in enumerate(self.networks):
+            if WEIGHTS in network:
+                own = jax.tree.map(lambda a, k=k: a[k], stacks)
+                _tell_alike(network, own.kernel("clean"))
             rows: Rows = []
             for i, (rho, attack) in enumerate(zip(self.config.rhos, attacks, strict=True)):
                 columns = {

@@ -1,17 +1,21 @@
 """What is scored: networks of a space, on images, with the seeds and choices that decide scores."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from ntkscore.config import Config
-from ntkscore.data.images import ImageSet, draw_images
+from ntkscore.data.images import ImageSet, draw_images, load_images
+from ntkscore.data.tables import Table
+from ntkscore.errors import InputError
 from ntkscore.results.rows import FUNCTIONS
 from ntkscore.run.fingerprints import functions_of
-from ntkscore.space import Space
+from ntkscore.run.selection import select
+from ntkscore.space import Architecture, Space
 from ntkscore.spaces import default_space
 
 
@@ -31,6 +35,56 @@ class Scoring:
     space: Space = field(default_factory=default_space)
     seeds: Sequence[int] = (0,)
 
+    @classmethod
+    def of(
+        cls,
+        data: ImageSet | str | PathLike[str],
+        config: Config | None = None,
+        *,
+        space: Space | None = None,
+        seeds: int | Sequence[int] = 1,
+    ) -> "Scoring":
+        """Networks of a space on these images.
+
+        Args:
+            data: images to draw from, or their name or file; or a whole set (`ImageSet.of`).
+            config: how to score; `Config()` if left out.
+            space: where the networks come from; NAS-Bench-201 if left out.
+            seeds: how many, counted from 0, or which.
+
+        Raises:
+            InputError: if there is no seed, or the space cannot take the images.
+        """
+        data = data if isinstance(data, ImageSet) else load_images(data)
+        chosen = tuple(range(seeds) if isinstance(seeds, int) else dict.fromkeys(seeds))
+        if not chosen:
+            raise InputError("expected at least one seed, got none; give one")
+        config = config or Config()
+        if data.whole:
+            config = replace(config, samples=len(data.labels))
+        space = (space or default_space()).on(data.task)
+        return cls(data=data, config=config, space=space, seeds=chosen)
+
+    def select(
+        self,
+        networks: str | Sequence[Architecture],
+        table: Table | None = None,
+        seed: int = 0,
+    ) -> tuple[Architecture, ...]:
+        """Networks of the space.
+
+        Args:
+            networks: a list, or a specification (`ntkscore.run.selection.select`).
+            table, seed: for a specification.
+
+        Raises:
+            InputError: if there are none, or one is none of the space.
+        """
+        chosen = select(networks, self.space, table, seed)
+        if not chosen:
+            raise InputError("expected at least one network to score, got none; name some")
+        return chosen
+
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """The choices that must be equal for two runs to share a directory, as plain values."""
@@ -45,6 +99,8 @@ class Scoring:
         Raises:
             InputError: if there are not so many images.
         """
+        if self.data.whole:
+            return dict.fromkeys(self.seeds, (self.data.images, self.data.labels))
         config = self.config
         return {s: draw_images(self.data, config.samples, s, config.balanced) for s in self.seeds}
 

@@ -149,7 +149,7 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
         if "configuration" in described:
             raise InputError(
-                f"expected a folder that `ntkscore train` left, got the scores of a run of `rank` "
+                f"expected a folder that `ntkscore train` left, got the scores of a run "
                 f"in {folder}; train one of its networks"
             )
         recipe = Recipe(**described["recipe"])

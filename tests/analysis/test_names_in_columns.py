@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tiny import scored
 
 import ntkscore
 from cells.nasbench201 import Cell
@@ -193,7 +194,7 @@ def test_six_operations_are_no_six_cells(names: Any, unchecked: None) -> None:
         select(names, SPACE)
     images = np.random.default_rng(0).uniform(size=(2, 8, 8, 3))
     with pytest.raises(InputError, match=message):
-        ntkscore.score(names, images, np.array([0, 1]))
+        scored(names, images, np.array([0, 1]))
 
 
 def test_six_numbers_of_which_one_is_no_operation_are_six_cells() -> None:

@@ -25,30 +25,16 @@ BY = "params+shortcuts+clean.trace"
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over all sixteen networks with two seeds."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    ntkscore.rank("all", "synthetic", out, CONFIG, space=RESIDUAL, seeds=2)
+    ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=out)
     return out
 
 
-def scored(names: list[str], seed: int) -> pd.DataFrame:
-    data = ntkscore.load_images("synthetic")
-    images, labels = ntkscore.draw_images(data, CONFIG.samples, seed, CONFIG.balanced)
-    return ntkscore.score(
-        names,
-        images,
-        labels,
-        CONFIG,
-        space=RESIDUAL,
-        seed=seed,
-        mean=data.mean,
-        std=data.std,
-        num_classes=data.num_classes,
-        dataset=data.name,
-    )
+def scored(names: list[str], seed: int, config: Config = CONFIG) -> ntkscore.Run:
+    return ntkscore.score(names, "synthetic", config, space=RESIDUAL, seeds=[seed])
 
 
-def places(rows: pd.DataFrame, whole: Path, by: str | None = BY) -> pd.Series:
-    data = ntkscore.load_images("synthetic")
-    return ntkscore.percentiles(rows, data, CONFIG, space=RESIDUAL, by=by, reference=whole)
+def places(run: ntkscore.Run, whole: Path, by: str | None = BY) -> pd.Series:
+    return run.rank(by, among=whole).set_index("skips")["percentile"]
 
 
 MORE = ("robust.frobenius", "clean.condition")
@@ -59,21 +45,21 @@ MORE = ("robust.frobenius", "clean.condition")
     [BY, None, *(pytest.param(by, marks=pytest.mark.thorough) for by in MORE)],
 )
 def test_a_network_lies_where_it_does_in_the_whole_space(whole: Path, by: str | None) -> None:
-    rows = ntkscore.open_results(whole).read()
-    one_seed = rows[rows["seed"] == 1]
-    among_all = places(one_seed, whole, by)
+    run = ntkscore.open_run(whole)
+    rows = run.rows
+    among_all = places(replace(run, seeds=(1,)), whole, by)
     assert len(among_all) == 16
     assert among_all.mean() == pytest.approx(50)
     for names in (["0110"], ["1111", "0000", "0110"]):
         few = places(scored(names, 1), whole, by)
         # Runs and `score` round differently, which moves a network past at most one other here.
         np.testing.assert_allclose(few[names], among_all[names], atol=100 / 16 + 1e-9)
-    both = places(rows, whole, by)
+    both = places(run, whole, by)
     assert len(both) == 16
     if by == "robust.frobenius":  # Here a percentile is a rank, and two seeds are a mean of two.
         table = rows[(rows["kernel"] == "robust") & (rows["score"] == "frobenius")]
         ranks = table.groupby("skips")["value"].mean().rank()
-        np.testing.assert_allclose(both, (ranks - 0.5) / 16 * 100)
+        np.testing.assert_allclose(both[ranks.index], (ranks - 0.5) / 16 * 100)
 
 
 def test_a_sum_ranks_among_the_population() -> None:
@@ -100,60 +86,28 @@ def test_a_sum_ranks_among_the_population() -> None:
 def test_scores_made_otherwise_are_refused(
     whole: Path, choices: dict[str, object], message: str
 ) -> None:
-    data = ntkscore.load_images("synthetic")
-    config = replace(CONFIG, **choices)
-    job = ntkscore.Job.of(data, config, space=RESIDUAL)
+    run = scored(["0"], 0, replace(CONFIG, **choices))
     with pytest.raises(InputError, match=message):
-        job.ranked_by("clean.trace", whole, RESIDUAL.parse("0"))
+        run.rank("clean.trace", among=whole)
 
 
 def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:
     other = replace(ntkscore.load_images("synthetic"), checksum="0")
-    rows = scored(["0110"], 1)
+    run = ntkscore.score("0110", other, CONFIG, space=RESIDUAL)
     with pytest.raises(InputError, match="got data_checksum: stored"):
-        ntkscore.percentiles(rows, other, CONFIG, space=RESIDUAL, reference=whole)
+        run.rank(among=whole)
     with pytest.raises(InputError, match="got seed 7, of which it has 0, 1; score alike"):
         places(scored(["0110"], 7), whole)
     with pytest.raises(InputError, match=r"got joint_robust@0\.25\.trace, which it does not have"):
         percentiles.population(
             whole,
-            ntkscore.open_results(whole).configuration,
+            ntkscore.open_run(whole).results.configuration,
             [0],
             CONFIG.rhos[0],
             ScoreSum(("joint_robust@0.25.trace",)),
             RESIDUAL,
         )
-    with pytest.raises(InputError, match="a reference in the package, got 4 images of synthetic"):
-        ntkscore.percentiles(rows, ntkscore.load_images("synthetic"), CONFIG, space=RESIDUAL)
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("samples", 50),
-        ("width", 16),
-        ("attack", "pgd"),
-        ("dataset", "cifar10"),
-        ("space", "nasbench201"),
-        ("steps", 7),
-        ("step_size", 2 / 255),
-        ("random_start", True),
-        ("num_classes", 100),
-        ("mean", "[0.1, 0.1, 0.1]"),
-    ],
-)
-def test_rows_that_say_themselves_that_they_were_scored_otherwise_are_refused(
-    whole: Path, column: str, value: object
-) -> None:
-    """Not the arguments alone count, which may be those of the reference; nor one row alone."""
-    rows = ntkscore.open_results(whole).read().assign(num_classes=10, mean="[0.5, 0.5, 0.5]")
-    data = ntkscore.load_images("synthetic")
-    rows["mean"] = str(list(data.mean))
-    places(rows, whole, "clean.trace")
-    other = rows.astype({column: object})
-    other.loc[rows["skips"] == "1111", column] = value
-    with pytest.raises(InputError, match=f"expected rows scored with {column} .*, got {column}"):
-        places(other, whole, "clean.trace")
+    assert "percentile" not in run.rank()
 
 
 def test_of_the_packages_references_one_that_differs_is_passed_over_and_a_damaged_one_told(
@@ -167,33 +121,25 @@ def test_of_the_packages_references_one_that_differs_is_passed_over_and_a_damage
         percentiles.shipped_population(*asked)
 
 
-def test_commands_rank_among_a_reference(whole: Path, tmp_path: Path) -> None:
-    options = [*RESIDUAL_OPTIONS, "--reference", whole]
-    sheet = " ".join(invoke("score", "0110", "--seed", 1, *options).stdout.split())
-    expected = places(scored(["0110"], 1), whole, None)["0110"]
-    assert f"Better than {expected:.1f} % of 16 networks in" in sheet
+def test_the_command_ranks_among_another_run(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "few"
-    table = invoke("rank", "--cells", "0110,1111", "--out", out, "--seeds", 2, *options).stdout
+    invoke("score", "0110,1111", "--out", out, "--seeds", 2, *RESIDUAL_OPTIONS)
+    table = invoke("rank", out, "--among", whole).stdout
     assert "percentile" in table and "Percentiles are among 16 networks" in " ".join(table.split())
-    message = "expected scores made like those of"
-    refused(message, "score", "0110", *RESIDUAL_OPTIONS, "--reference", whole, "--samples", 5)
-    few = [*RESIDUAL_OPTIONS, "--reference", whole, "--seeds", 3]
-    refused("got seed 2, of which it has 0, 1", "rank", "--out", tmp_path / "more", *few)
-    refused(
-        "expected a results directory", "score", "0", *RESIDUAL_OPTIONS, "--reference", out.parent
-    )
+    five = tmp_path / "five"
+    invoke("score", "0110", "--out", five, *RESIDUAL_OPTIONS, "--samples", 5)
+    refused("expected scores made like those of", "rank", five, "--among", whole)
+    refused("expected a results directory", "rank", out, "--among", out.parent)
 
 
 @pytest.mark.thorough
-def test_the_package_has_a_reference_for_the_first_steps(tmp_path: Path) -> None:
+def test_the_package_has_a_reference_for_the_first_steps() -> None:
     """Two cells scored alone lie where they do in the whole space that came with the package."""
     config, space = Config(samples=16), NASBench201(channels=8, cells_per_stage=1)
-    rows = ntkscore.open_results(percentiles.SHIPPED / "small-synthetic").read()
-    data = ntkscore.load_images("synthetic")
-    whole = ntkscore.percentiles(rows[rows["seed"] == 1], data, config, space=space)
+    run = ntkscore.open_run(percentiles.SHIPPED / "small-synthetic")
+    whole = replace(run, seeds=(1,)).rank().set_index("cell")["percentile"]
     assert len(whole) == 5_234
     assert whole.mean() == pytest.approx(50)
-    out = tmp_path / "run"
     cells = ["312323", "303223"]
-    found = ntkscore.rank(cells, "synthetic", out, config, space=space, seeds=[1])
+    found = ntkscore.score(cells, "synthetic", config, space=space, seeds=[1]).rank()
     np.testing.assert_allclose(found["percentile"], whole[found["cell"]], atol=0.05)

@@ -296,7 +296,9 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
     assert set(frame["measured"].dropna()) >= {0.48, 0.47, 0.46}
     asked = ntkscore.predict("recorded", file, suggest=2)
     assert asked["measured"].isna().all() and len(asked) == 2
-    scores = ntkscore.recorded_scores().query("kernel == 'clean' and cell in [2581, 1462, 10, 0]")
+    scores = ntkscore.open_run("recorded").rows.query(
+        "kernel == 'clean' and cell in [2581, 1462, 10, 0]"
+    )
     # Names of the scores may be any that the space knows.
     worse = scores.pivot_table(index="cell", columns="score", values="value")
     worse = worse.rename(index=lambda cell: Cell(cell).digits)

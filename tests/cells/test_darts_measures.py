@@ -6,10 +6,11 @@ import numpy as np
 import plain_darts
 import pytest
 from plain_darts import unstacked
+from tiny import scored
 
 from cells.darts import Darts, Genotype
 from cells.darts.forward import NODES, STEP, merged
-from ntkscore import Config, Model, Task, score, score_network
+from ntkscore import Config, Model, Task
 from ntkscore.measures.activations import equal_states
 from ntkscore.measures.forward_pass import Pass
 from ntkscore.space import SIDE_BY_SIDE
@@ -134,7 +135,7 @@ def test_every_measure_is_that_of_the_plain_network(bn, monkeypatch):
     images, labels = given()
     space = Darts(task=SPACE.task, channels=2, layers=6, bn=bn)
     config = Config(x64=True, proxies=bn != "batch")
-    own = score(GENOTYPE, images, labels, config, space=space, mean=MEAN, std=STD, num_classes=4)
+    own = scored(GENOTYPE, images, labels, config, space=space, mean=MEAN, std=STD, num_classes=4)
     model = model_of(space, GENOTYPE, images)
     stats = space.draw((), 0, np.float64)["batch_stats"]
     apply, params = plain(model, model.passes.statistics if model.passes else stats)
@@ -153,7 +154,7 @@ def test_every_measure_is_that_of_the_plain_network(bn, monkeypatch):
 
     coupled = bn == "batch"
     network = Model(by_batches if coupled else apply, params, coupled=coupled)
-    other = score_network(network, images, labels, config)
+    other = scored(network, images, labels, config)
     index = ["kernel", "beta", "score"]
     both = own.merge(other, on=index, suffixes=("", "_plain"), validate="1:1")
     assert len(both) == len(own) == len(other)

@@ -302,10 +302,11 @@ def test_a_table_of_ones_own_from_rank_to_the_page(tmp_path: Path) -> None:
     table.write_text(OWN)
     space = ("--space", "wideresnet", "--table", table)
     options = ("--channels", "1", "--samples", "4", "--data", "synthetic")
-    ranked = invoke("rank", "--cells", "table", *space, *options, "--out", out, "--format", "json")
+    invoke("score", "table", *space, *options, "--out", out)
+    ranked = invoke("rank", out, "--format", "json")
     names = {"1-1-1x1-1-1", "2-1-1x1-2-1", "1-1-1x1-1-2"}
     assert {row["stages"] for row in json.loads(ranked.stdout)} == names
-    described = invoke("rank", "--cells", "table", *space, *options, "--out", out).stdout
+    described = invoke("rank", out).stdout
     assert "networks that would be trained: channels 16" in " ".join(described.split())
     with_table = (out, "--table", table, "--metric", "pgd20")
     correlated = invoke("correlate", *with_table, "--format", "json").stdout

@@ -24,7 +24,7 @@ COUPLED = [*OPTIONS, "--bn", "batch", "--implementation", "layerwise"]
 @pytest.fixture(scope="module")
 def ranked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("ranked") / "run"
-    invoke("rank", "--cells", "random:6", "--out", out, *OPTIONS)
+    invoke("score", "random:6", "--out", out, *OPTIONS)
     return out
 
 
@@ -67,7 +67,7 @@ def test_score_prints_a_sheet_of_the_network_that_it_scored() -> None:
 @pytest.mark.slow
 def test_rank_prints_every_cell_and_its_parameters(ranked: Path) -> None:
     by = ("--by", "robust.trace", "--format", "csv")
-    text = invoke("rank", "--cells", "random:6", "--out", ranked, *OPTIONS, *by).stdout
+    text = invoke("rank", ranked, "--networks", "random:6", *by).stdout
     frame = pd.read_csv(StringIO(text))
     assert len(frame) == 6
     assert frame["robust.trace"].is_monotonic_decreasing
@@ -79,34 +79,35 @@ def test_rank_prints_the_parameters_of_the_benchmarks_network_for_these_classes(
     tmp_path: Path,
 ) -> None:
     data = images_file(tmp_path / "mine.npz", 100)
-    options = ("--data", data, "--out", tmp_path / "run", "--format", "json")
-    text = invoke("rank", "--cells", "323133", *OPTIONS, *options).stdout
+    invoke("score", "323133", *OPTIONS, "--data", data, "--out", tmp_path / "run")
+    text = invoke("rank", tmp_path / "run", "--format", "json").stdout
     (row,) = json.loads(text)
     assert row["params"] == Cell(2581).params(num_classes=100)
     assert row["params"] == Cell(2581).params() + 90 * 65
 
 
 @pytest.mark.slow
-def test_rank_goes_on_with_more_cells(ranked: Path) -> None:
-    result = invoke(
-        "rank", "--cells", "random:8", "--out", ranked, *OPTIONS, "--by", "clean.condition"
-    )
+def test_a_run_goes_on_with_more_cells(ranked: Path) -> None:
+    result = invoke("score", "random:8", "--out", ranked, *OPTIONS)
     assert "6 from an earlier run" in result.stderr
-    assert "Ranked by clean.condition, best first" in result.stdout
+    assert f"8 networks are scored; `ntkscore rank {ranked}` ranks them" in result.stderr
+    assert result.stdout == ""
+    table = invoke("rank", ranked, "--by", "clean.condition").stdout
+    assert "Ranked by clean.condition, best first" in table and "8 networks" in table
     provenance = json.loads((ranked / "run.json").read_text())
     assert provenance["configuration"]["data_checksum"]
-    assert provenance["sessions"][-1]["cells"] == "random:8"
+    assert provenance["sessions"][-1]["networks"] == "random:8"
 
 
 @pytest.mark.slow
-def test_rank_refuses_another_configuration(ranked: Path) -> None:
+def test_score_refuses_another_configuration(ranked: Path) -> None:
     refused(
         "channels: stored 4, asked 8",
-        *("rank", "--cells", "random:6", "--out", ranked, *OPTIONS, "--channels", "8"),
+        *("score", "random:6", "--out", ranked, *OPTIONS, "--channels", "8"),
     )
     refused(
         "space: stored nasbench201, asked residual",
-        *("rank", "--cells", "0", "--out", ranked, *RESIDUAL_OPTIONS),
+        *("score", "0", "--out", ranked, *RESIDUAL_OPTIONS),
     )
 
 
@@ -117,7 +118,8 @@ def test_rank_refuses_a_damaged_part(ranked: Path, tmp_path: Path) -> None:
     for path in ranked.iterdir():
         content = path.read_bytes()
         (copy / path.name).write_bytes(content[:100] if path.suffix == ".parquet" else content)
-    refused("delete", "rank", "--cells", "random:6", "--out", copy, *OPTIONS)
+    refused("delete", "score", "random:6", "--out", copy, *OPTIONS)
+    refused("delete", "rank", copy)
 
 
 @pytest.mark.parametrize(
@@ -144,26 +146,29 @@ def test_rank_refuses_a_damaged_part(ranked: Path, tmp_path: Path) -> None:
         ),
         (
             "expected every beta once, got 0.5 again; leave it out",
-            ["rank", "--out", "x", "--beta", "0.5", "--beta", "1/2"],
+            ["score", "0", "--out", "x", "--beta", "0.5", "--beta", "1/2"],
         ),
         ("expected a number or a fraction such as 8/255", ["score", "0", "--rho", "eight"]),
         ("1001", ["score", "0", "--samples", "1001"]),
-        ("1001", ["rank", "--out", "x", "--cells", "0", "--samples", "1001"]),
+        ("1001", ["score", "0", "--out", "x", "--samples", "1001"]),
         (
             "expected at least one seed, got none",
-            ["rank", "--out", "x", "--cells", "0", "--seeds", "0"],
+            ["score", "0", "--out", "x", "--seeds", "0"],
         ),
         ("ntkscore fetch cifar10", ["score", "0", "--data", "cifar10", "--data-dir", "nowhere"]),
-        ("expected KERNEL.SCORE", ["rank", "--out", "x", "--cells", "0", "--by", "robust.norm"]),
-        ("or params, flops, shortcuts", ["rank", "--out", "x", "--by", "x", *RESIDUAL_OPTIONS]),
-        ("expected a table for the cells 'table'", ["rank", "--out", "x", "--cells", "table"]),
+        ("expected KERNEL.SCORE", ["search", "--out", "x", "--by", "robust.norm"]),
+        ("or params, flops, shortcuts", ["search", "--out", "x", "--by", "x", *RESIDUAL_OPTIONS]),
+        ("expected a table for the cells 'table'", ["score", "table", "--out", "x"]),
         pytest.param(
             "implementation",
-            ["rank", "--out", "x", "--cells", "0", *COUPLED],
+            ["score", "0", "--out", "x", *COUPLED],
             marks=pytest.mark.slow,
         ),
         pytest.param("implementation", ["score", "0", *COUPLED], marks=pytest.mark.slow),
-        ("expected norm to be one of linf, l2, got 'l3'", ["rank", "--out", "x", "--norm", "l3"]),
+        (
+            "expected norm to be one of linf, l2, got 'l3'",
+            ["score", "0", "--out", "x", "--norm", "l3"],
+        ),
     ],
 )
 def test_bad_input(
@@ -179,7 +184,7 @@ def test_labels_outside_the_classes(tmp_path: Path) -> None:
     refused("label", "score", "0", "--data", path, *OPTIONS)
 
 
-@pytest.mark.parametrize("command", [("score", "0"), ("rank", "--cells", "0", "--out", "x")])
+@pytest.mark.parametrize("command", [("score", "0"), ("score", "0", "--out", "x")])
 def test_images_whose_sides_4_does_not_divide(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +203,7 @@ def test_images_of_any_sides_fit_residual_networks(tmp_path: Path) -> None:
 def test_an_unwritable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "x"
-    refused(str(tmp_path / "file"), "rank", "--cells", "0", "--out", out, *OPTIONS)
+    refused(str(tmp_path / "file"), "score", "0", "--out", out, *OPTIONS)
 
 
 @pytest.mark.thorough
@@ -230,18 +235,19 @@ def accuracies(tmp_path: Path) -> Path:
 @pytest.mark.thorough
 def test_residual_networks_from_score_to_correlation(tmp_path: Path, accuracies: Path) -> None:
     """Networks of several depths in one list, from the command line alone."""
-    out, cells = tmp_path / "run", ("--cells", "0,01,0110")
+    out = tmp_path / "run"
     sheets = invoke("score", "0", "01", "0110", *RESIDUAL_OPTIONS).stdout
     for pattern, params in (("0", "24,720"), ("01", "24,784"), ("0110", "24,912")):
         assert f"skips {pattern}, {params} parameters" in sheets
-    first = invoke("rank", "--cells", "0,01", "--out", out, *RESIDUAL_OPTIONS)
+    invoke("score", "0,01", "--out", out, *RESIDUAL_OPTIONS)
+    first = invoke("rank", out)
     # Two of the four images are alike to the rectifiers of `0`, which leaves it without NASWOT.
     assert "2 networks, 1 without this score" in " ".join(first.stdout.split())
-    again = invoke("rank", *cells, "--out", out, *RESIDUAL_OPTIONS, "--format", "json")
+    again = invoke("score", "0,01,0110", "--out", out, *RESIDUAL_OPTIONS, "--format", "json")
     assert "2 from an earlier run" in again.stderr
     assert {row["skips"] for row in json.loads(again.stdout)} == {"0", "01", "0110"}
     by = ("--by", "params+shortcuts", "--format", "json")
-    ranked = json.loads(invoke("rank", *cells, "--out", out, *RESIDUAL_OPTIONS, *by).stdout)
+    ranked = json.loads(invoke("rank", out, *by).stdout)
     assert [row["skips"] for row in ranked] == ["0110", "01", "0"]
     assert [row["shortcuts"] for row in ranked] == [2, 1, 0]
     assert ResultSet.open(out).finished() == {("0", 0), ("01", 0), ("0110", 0)}

@@ -16,16 +16,15 @@ from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, ResidualConvolutional
 from cells.wideresnet import WideResNet
-from ntkscore.api.runs import space_in
 from ntkscore.cli.app import app
-from ntkscore.cli.options import Ordered, flag_of, flags_of, registered
+from ntkscore.cli.options import Drawn, flag_of, flags_of, registered
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.measures import MEASURES
 from ntkscore.options import option, options
 from ntkscore.results import ResultSet
 from ntkscore.space import Space
-from ntkscore.spaces import SPACES, space_class
+from ntkscore.spaces import SPACES, space_class, space_in
 from ntkscore.training.recipe import Recipe
 
 OWN = Path(__file__).parents[1] / "run" / "own_space.py"
@@ -34,7 +33,7 @@ COMMANDS = get_command(app(NASBench201)).commands  # type: ignore[attr-defined]
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize(
-    ("name", "cls"), [("score", Config), ("rank", Config), ("rank", Ordered), ("train", Recipe)]
+    ("name", "cls"), [("score", Config), ("fits", Config), ("score", Drawn), ("train", Recipe)]
 )
 def test_every_field_is_an_option(name: str, cls: type, space: type[Space]) -> None:
     command = get_command(app(space)).commands[name]  # type: ignore[attr-defined]
@@ -182,12 +181,12 @@ def test_a_file_with_ones_own_space_is_an_argument(tmp_path: Path) -> None:
     sheet = invoke("score", "8xtanh", *own, "--scale", "2", "--centred").stdout
     assert "network 8xtanh, 24,656 parameters" in sheet
     assert "scale 2.0, centred True" in " ".join(sheet.split())
-    rank = ("rank", "--out", out, *own, "--scale", "2")
-    invoke(*rank, "--cells", "8xtanh,16xrelu")
-    result = invoke(*rank, "--by", "params")
-    assert "2 from an earlier run" in result.stderr
-    assert "12 networks, 0 without this score" in " ".join(result.stdout.split())
-    refused("scale: stored 2.0, asked 1.0", "rank", "--out", out, *own)
+    into = ("--out", out, *own, "--scale", "2")
+    invoke("score", "8xtanh,16xrelu", *into)
+    assert "2 from an earlier run" in invoke("score", "distinct", *into).stderr
+    table = invoke("rank", out, "--space", OWN, "--by", "params").stdout
+    assert "12 networks, 0 without this score" in " ".join(table.split())
+    refused("scale: stored 2.0, asked 1.0", "score", "distinct", "--out", out, *own)
     refused("expected WIDTHxACTIVATION, got '9xtanh'; try 24xtanh", "score", "9xtanh", *own)
 
     table = tmp_path / "mine.csv"

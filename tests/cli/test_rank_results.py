@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import RESIDUAL_OPTIONS, invoke, refused
+from tiny import invoke, refused
 
 import ntkscore
 from cells import Residual
 from cells.darts import Darts
 from cells.nasbench201 import Cell, canonical
-from ntkscore import InputError, Table, rank_results
+from ntkscore import InputError, Table, open_run
 from ntkscore.analysis.agreement import agreement
 from ntkscore.config import Config
 from ntkscore.paths import RECORDED
@@ -28,8 +28,8 @@ def printed(*arguments: object) -> pd.DataFrame:
 
 @pytest.mark.thorough
 def test_the_order_is_that_of_the_means_over_the_seeds() -> None:
-    ranked = rank_results(by="clean.trace")
-    rows = ntkscore.recorded_scores().query("kernel == 'clean' and score == 'trace'")
+    ranked = open_run("recorded").rank("clean.trace")
+    rows = open_run("recorded").rows.query("kernel == 'clean' and score == 'trace'")
     means = rows.groupby("cell")["value"].mean()
     assert list(ranked["rank"]) == list(range(1, 6467))
     assert ranked["clean.trace"].dropna().is_monotonic_decreasing
@@ -43,9 +43,9 @@ def test_the_order_is_that_of_the_means_over_the_seeds() -> None:
 def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     plot = tmp_path / "ranking.svg"
     by = ("--by", "clean.trace+params")
-    frame = printed("recorded", "--cells", "323133,333333,000000", *by, "--plot", plot)
+    frame = printed("recorded", "--networks", "323133,333333,000000", *by, "--plot", plot)
     assert list(frame["cell"]) == [1462, 2581]  # the table has no row of its own for the third
-    expected = rank_results("recorded", ["333333", 2581], by="clean.trace+params")
+    expected = open_run("recorded").of(["333333", 2581]).rank("clean.trace+params")
     pd.testing.assert_frame_equal(
         frame, expected, check_dtype=False, check_exact=False, check_names=False
     )
@@ -59,19 +59,22 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_is_ranked_as_it_ranked_itself(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    options = ("--cells", "0,01,0110", *RESIDUAL_OPTIONS, "--seeds", "2", "--rho", "0.1")
-    first = printed("--out", out, *options, "--rho", "0.2")
-    pd.testing.assert_frame_equal(first, printed(out, "--rho", "0.1"))
-    by = ("--by", "robust.trace")
+def test_a_run_that_is_opened_is_the_run_that_was_scored(tmp_path: Path) -> None:
+    config = Config(samples=4, rhos=(0.1, 0.2))
+    how = {"space": Residual(width=8), "seeds": 2}
+    run = ntkscore.score(["0", "01", "0110"], "synthetic", config, out=tmp_path / "run", **how)
+    again = open_run(tmp_path / "run")
+    pd.testing.assert_frame_equal(run.rows, again.rows)
+    in_memory = ntkscore.score(["0", "01", "0110"], "synthetic", config, **how)
+    pd.testing.assert_frame_equal(run.rows, in_memory.rows, rtol=1e-4)
+    first = run.rank(rho=0.1)
+    pd.testing.assert_frame_equal(first, again.rank(rho=0.1))
     pd.testing.assert_frame_equal(
-        printed("--out", out, *options, "--rho", "0.2", *by), printed(out, "--rho", "0.1", *by)
+        first, printed(tmp_path / "run", "--at-rho", "0.1"), check_dtype=False, check_names=False
     )
-    assert list(rank_results(out, ["01"], rho=0.1)["skips"]) == ["01"]
-    assert rank_results(out, space=Residual, rho=0.1).columns.tolist() == first.columns.tolist()
+    assert list(again.of(["01"]).rank(rho=0.1)["skips"]) == ["01"]
     with pytest.raises(InputError, match=r"got 'clean.zico'; choose one of clean"):
-        rank_results(out, by="clean.zico", rho=0.1)
+        again.rank("clean.zico", rho=0.1)
 
 
 @pytest.mark.slow
@@ -79,9 +82,11 @@ def test_costs_are_those_of_the_runs_classes(tmp_path: Path) -> None:
     data = tmp_path / "mine.npz"
     images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     np.savez(data, images=images, labels=np.arange(4), num_classes=4)
-    options = ("--cells", "0,01", "--data", data, *RESIDUAL_OPTIONS)
-    first = printed("--out", tmp_path / "run", *options)
-    pd.testing.assert_frame_equal(first, printed(tmp_path / "run"))
+    space, config = Residual(width=8), Config(samples=4)
+    out = tmp_path / "run"
+    run = ntkscore.score(["0", "01"], ntkscore.load_images(data), config, space=space, out=out)
+    pd.testing.assert_frame_equal(run.rank(), open_run(out).rank())
+    assert open_run(out).space.task.num_classes == 4
 
 
 @pytest.fixture
@@ -103,17 +108,15 @@ def test_a_run_of_several_radii_is_ranked_by_the_one_that_is_named(radii: Path) 
     """Also where it is the default's; its attack is read, and need not be known here."""
     by = ("--by", "robust.trace")
     for rho, best in (("8/255", "00"), ("1/255", "11")):
-        found = printed(radii, *by, "--rho", rho)
+        found = printed(radii, *by, "--at-rho", rho)
         assert f"{found['skips'][0]:02}" == best
-        assert rank_results(radii, by=by[1], rho=parse_fraction(rho))["skips"][0] == best
-        table = " ".join(invoke("rank", radii, *by, "--rho", rho).stdout.split())
+        assert open_run(radii).rank(by[1], rho=parse_fraction(rho))["skips"][0] == best
+        table = " ".join(invoke("rank", radii, *by, "--at-rho", rho).stdout.split())
         assert f"output own, parameters all, strong, ρ = {rho}" in table
     refused("expected one of the radii 1/255, 8/255, got none; choose", "rank", radii, *by)
-    refused("expected one of the radii 1/255, 8/255, got 3/255", "rank", radii, "--rho", "3/255")
-    twice = ("--rho", "1/255", "--rho", "8/255")
-    refused("expected one --rho to rank a finished run by, got 2", "rank", radii, *twice)
-    with pytest.raises(InputError, match="got none; choose with --rho"):
-        rank_results(radii, by=by[1])
+    refused("expected one of the radii 1/255, 8/255, got 3/255", "rank", radii, "--at-rho", "3/255")
+    with pytest.raises(InputError, match="got none; choose one with --at-rho"):
+        open_run(radii).rank(by[1])
 
 
 def test_networks_that_lack_a_term_come_last_and_the_note_says_what_orders_them(
@@ -134,7 +137,7 @@ def test_networks_that_lack_a_term_come_last_and_the_note_says_what_orders_them(
     assert "Ranked by params+clean.naswot, best first" in lines
     note = "4 networks, 2 without this score (they come last: they lack clean.naswot; --by params "
     assert f"{note}orders them too)" in lines
-    assert list(rank_results(radii)["skips"])[2:] == ["10", "11"]
+    assert list(open_run(radii).rank()["skips"])[2:] == ["10", "11"]
     alone = " ".join(invoke("rank", radii, "--by", "clean.naswot").stdout.split())
     assert "2 without this score (they come last), synthetic" in alone
 
@@ -168,20 +171,20 @@ def test_an_agreement_against_the_declared_direction_is_marked(tmp_path: Path) -
     assert "!" not in alone
 
 
-def test_an_option_that_does_nothing_is_refused_also_with_its_default(radii: Path) -> None:
-    for option in (("--samples", 50), ("--data", "synthetic"), ("--seeds", 1), ("--beta", 0.5)):
-        message = f"expected no {option[0]} beside a finished run"
-        refused(message, "rank", radii, "--rho", "8/255", *option)
+def test_the_command_of_before_is_refused_with_those_of_today(tmp_path: Path) -> None:
+    before = ("rank", "--cells", "random:64", "--channels", 8, "--out", tmp_path / "run")
+    now = f"ntkscore score random:64 --channels 8 --out {tmp_path / 'run'}"
+    then = f"ntkscore rank {tmp_path / 'run'} --by params --top=3"
+    refused(f"{now} && {then}", *before, "--by", "params", "--top=3")
+    refused("ntkscore fits h100 all", "rank", "--cells=all", "--target", "h100")
+    assert not (tmp_path / "run").exists()
 
 
 def test_refusals(tmp_path: Path) -> None:
-    refused("expected a folder for the results, got none", "rank")
-    for given in (("--channels", 8), ("--out", tmp_path / "x"), ("--samples", 8), ("--seed", 1)):
-        refused(f"expected no {given[0]} beside a finished run", "rank", "recorded", *given)
     refused("expected a results directory with a run.json", "rank", tmp_path)
-    refused("none of them; choose others", "rank", "recorded", "--cells", "000000")
+    refused("none of them; choose others", "rank", "recorded", "--networks", "000000")
     refused("got 'robust.vkdnw'; choose one of clean", "rank", "recorded", "--by", "robust.vkdnw")
-    refused("expected a table for the cells", "rank", "recorded", "--cells", "table")
+    refused("expected a table for the cells", "rank", "recorded", "--networks", "table")
 
 
 def test_a_space_that_the_package_does_not_have_is_named(tmp_path: Path) -> None:
@@ -199,7 +202,7 @@ def test_a_space_is_the_runs() -> None:
 
 
 def test_recorded_is_a_run_wherever_one_is_read() -> None:
-    assert ntkscore.open_results("recorded").directory == ResultSet.open(RECORDED).directory
+    assert open_run("recorded").results.directory == ResultSet.open(RECORDED).directory
     accuracies = pd.DataFrame({"pgd8": [0.48, 0.47, 0.30]}, index=[2581, 1462, 0])
     frame = ntkscore.correlate("recorded", Table.from_frame(accuracies, dataset="cifar10"))
     assert set(frame["n"] + frame["excluded"]) == {3}
@@ -223,7 +226,7 @@ def test_copies_of_one_function_are_drawn_together() -> None:
 
 
 def test_programs_get_as_many_rows_as_they_ask_for() -> None:
-    by = ("recorded", "--cells", "323133,333333,421211", "--by", "clean.trace")
+    by = ("recorded", "--networks", "323133,333333,421211", "--by", "clean.trace")
     every = printed(*by)
     assert len(every) == 3
     pd.testing.assert_frame_equal(printed(*by, "--top", "2"), every.head(2))
@@ -231,7 +234,7 @@ def test_programs_get_as_many_rows_as_they_ask_for() -> None:
 
 
 def test_correlations_for_programs_are_the_strongest_that_they_ask_for(tmp_path: Path) -> None:
-    accuracies = ntkscore.recorded_scores().query("seed == 0 and kernel == 'clean'")
+    accuracies = open_run("recorded").rows.query("seed == 0 and kernel == 'clean'")
     traces = accuracies.query("score == 'trace'").head(40)
     table = tmp_path / "mine.csv"
     table.write_text(

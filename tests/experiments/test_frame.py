@@ -191,6 +191,6 @@ def test_what_is_missing_is_named_before_anything_runs(tmp_path: Path) -> None:
     for way in (
         "`ntkscore fetch nas-robbench-201`",
         "`ntkscore fetch cifar10`",
-        "no runs/none: give a folder that `ntkscore rank` wrote",
+        "no runs/none: give a folder that `ntkscore score` wrote",
     ):
         assert way in str(error.value)

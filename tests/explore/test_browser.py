@@ -25,6 +25,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from cells.darts import Darts, Genotype
 from cells.nasbench201 import Cell
 from cells.nasbench201.space import NASBench201
+from ntkscore import open_run
 from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.score_names import DEFAULT
@@ -72,7 +73,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all different cells."""
     page = tmp_path_factory.mktemp("pages") / "whole.html"
     keys = ResultSet.open(RUN).read()["cell"].unique()
-    write_page([RUN], page, own_table(keys))
+    write_page([open_run(RUN)], page, own_table(keys))
     return page
 
 
@@ -469,7 +470,7 @@ def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
 def test_a_run_of_one_cell_and_one_of_another_space(browser: Any, tmp_path: Path) -> None:
     one = run_of(tmp_path / "one", NASBench201(), (2581,), Config())
     for run, networks in ((one, 1), (residual_run(tmp_path / "two"), 2)):
-        write_page([run], tmp_path / "page.html")
+        write_page([open_run(run)], tmp_path / "page.html")
         with Page(browser, tmp_path / "page.html") as page:
             assert page.run("return N") == networks
             assert "too few to correlate" in page.text("#agreement")
@@ -485,7 +486,7 @@ def test_joint_kernels_have_a_map_and_two_runs_two_plots(browser: Any, tmp_path:
         small_run(tmp_path / "a", rhos=radii, betas=(0.0, 0.5, 1.0)),
         small_run(tmp_path / "b", seed=1),
     ]
-    write_page(runs, tmp_path / "page.html", own_table(range(0, 6400, 100)))
+    write_page([*map(open_run, runs)], tmp_path / "page.html", own_table(range(0, 6400, 100)))
     with Page(browser, tmp_path / "page.html") as page:
         assert page.find("#plot-2").is_displayed()
         label = page.find("#map").get_attribute("aria-label")

@@ -14,7 +14,7 @@ from tiny import invoke
 
 from cells.nasbench201 import EDGES, NASBench201
 from cells.nasbench201.drawing import LABELS
-from ntkscore import Table, load_table, open_results
+from ntkscore import Table, load_table, open_run
 from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS
@@ -38,9 +38,9 @@ def decoded(page: str) -> tuple[dict, np.ndarray]:
 
 
 def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> None:
-    rows = open_results(RUN).read()
+    rows = open_run(RUN).rows
     table = own_table(rows["cell"].unique())
-    found = content_of([RUN], table)
+    found = content_of([open_run(RUN)], table)
     content, values = decoded(document(found, "All of them"))
     scores = score_table(rows)
     names = [column["id"] for column in content["columns"]]
@@ -61,20 +61,20 @@ def test_a_page_holds_every_score_cost_count_and_accuracy(tmp_path: Path) -> Non
 
 
 def test_predictions_stand_beside_what_was_measured() -> None:
-    keys = open_results(RUN).read()["cell"].unique()
+    keys = open_run(RUN).rows["cell"].unique()
     means = pd.Series(np.arange(len(keys)) / len(keys), keys)
     predicted = pd.DataFrame({"mean": means, "low": means - 1, "high": means + 1})
     predicted["measured"] = means.where(means < 0.1)
-    found = content_of([RUN], own_table(keys), predicted=predicted)
+    found = content_of([open_run(RUN)], own_table(keys), predicted=predicted)
     assert (found.x, found.y) == ("predicted mean", "cifar10 val_pgd_8_acc")
     by_id = {column.id: column.values for column in found.columns}
     assert by_id["predicted low"].equals(by_id["predicted mean"] - 1)
     assert f"predicted from {predicted['measured'].notna().sum()}" in found.about
-    assert content_of([RUN], predicted=predicted).y == "predicted mean"
+    assert content_of([open_run(RUN)], predicted=predicted).y == "predicted mean"
 
 
 def test_a_page_begins_with_the_default_sum_and_its_directions() -> None:
-    found = content_of([RUN])
+    found = content_of([open_run(RUN)])
     space = NASBench201()
     default = default_sum(cost_names(space, space.parse(0)))
     assert tuple(found.terms) == default.terms and found.x == LOG_RANKS
@@ -86,7 +86,7 @@ def test_a_page_begins_with_the_default_sum_and_its_directions() -> None:
 def test_several_radii_and_runs_lie_side_by_side(tmp_path: Path) -> None:
     first = small_run(tmp_path / "one", rhos=(4 / 255, 8 / 255), betas=(0.0, 0.5))
     second = small_run(tmp_path / "two", seed=3)
-    found = content_of([first, second])
+    found = content_of([open_run(first), open_run(second)])
     ids = [column.id for column in found.columns]
     assert "robust.frobenius, ρ = 4/255 (one)" in ids and "robust.frobenius (two)" in ids
     # What no attack has touched is there once.
@@ -99,27 +99,27 @@ def test_several_radii_and_runs_lie_side_by_side(tmp_path: Path) -> None:
 
 def test_runs_of_different_networks_leave_gaps(tmp_path: Path) -> None:
     few, more = small_run(tmp_path / "few", count=3), small_run(tmp_path / "more", count=8)
-    content, values = decoded(document(content_of([few, more]), "Both"))
+    content, values = decoded(document(content_of([open_run(few), open_run(more)]), "Both"))
     by_id = {column["id"]: row for column, row in zip(content["columns"], values, strict=True)}
     assert np.isfinite(by_id["robust.frobenius (more)"]).sum() == 8
     assert np.isfinite(by_id["robust.frobenius (few)"]).sum() == 3
 
 
 def test_networks_of_another_space_have_no_graph(tmp_path: Path) -> None:
-    content, values = decoded(document(content_of([residual_run(tmp_path / "r")]), "R"))
+    content, values = decoded(document(content_of([open_run(residual_run(tmp_path / "r"))]), "R"))
     assert content["graphs"] is None and len(content["names"]) == values.shape[1] == 2
 
 
 def test_a_network_that_failed_is_counted_and_has_no_value(tmp_path: Path) -> None:
     path = small_run(tmp_path / "run")
-    rows = open_results(path).read()
+    rows = open_run(path).rows
     one = rows["cell"].iloc[0]
     broken = (rows["cell"] == one) & (rows["kernel"] == "clean") & (rows["score"] == "trace")
     rows.loc[broken, ["value", "status"]] = [np.nan, "not_finite"]
     run = ResultSet.open(path)
     again = ResultSet.create_or_resume(tmp_path / "again", run.configuration, {}, run.identity)
     again.append(rows)
-    found = content_of([again.directory])
+    found = content_of([open_run(again.directory)])
     assert "1 networks with a score that failed" in found.about
     (trace,) = (column.values for column in found.columns if column.id == "clean.trace")
     assert trace.isna().sum() == 1
@@ -128,7 +128,7 @@ def test_a_network_that_failed_is_counted_and_has_no_value(tmp_path: Path) -> No
 def test_a_large_page_leaves_out_joint_kernels_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = content_of([small_run(tmp_path / "run", betas=(0.0, 0.5, 1.0))])
+    found = content_of([open_run(small_run(tmp_path / "run", betas=(0.0, 0.5, 1.0)))])
     whole = document(found, "A")
     assert len(whole.encode()) < LIMIT
     monkeypatch.setattr("ntkscore.explore.markup.LIMIT", len(whole.encode()) - 1)
@@ -140,7 +140,7 @@ def test_a_large_page_leaves_out_joint_kernels_and_says_so(
 @pytest.mark.thorough
 def test_two_pages_of_one_run_are_equal(tmp_path: Path) -> None:
     for name in ("a.html", "b.html"):
-        write_page([RUN], tmp_path / name)
+        write_page([open_run(RUN)], tmp_path / name)
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
     # Nothing is asked for: no source, sheet or picture outside the page.
@@ -179,10 +179,10 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a page that ends in \.html, got page\.txt"):
-        write_page([RUN], tmp_path / "page.txt")
+        write_page([open_run(RUN)], tmp_path / "page.txt")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"expected a directory .* is a file; name another"):
-        write_page([RUN], tmp_path / "file" / "page.html")
+        write_page([open_run(RUN)], tmp_path / "file" / "page.html")
     out = tmp_path / "deep" / "page.html"
     result = invoke("explore", RUN, "--out", out, "--title", "<b>&")
     assert "MB; open it in a browser" in result.stderr
@@ -192,7 +192,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_table_of_the_benchmark_is_found(data_dir: Path) -> None:
-    found = content_of([RUN], load_table(data_dir / "nas-robbench-201"))
+    found = content_of([open_run(RUN)], load_table(data_dir / "nas-robbench-201"))
     assert found.y == "cifar10 val_pgd_8_acc"
     groups = {column.group for column in found.columns if column.group.startswith("Accuracy")}
     assert groups == {"Accuracy on CIFAR-10", "Accuracy on CIFAR-100", "Accuracy on ImageNet16-120"}
@@ -200,13 +200,15 @@ def test_the_table_of_the_benchmark_is_found(data_dir: Path) -> None:
 
 def test_names_of_folders_that_are_alike_have_their_parents(tmp_path: Path) -> None:
     paths = [small_run(tmp_path / parent / "run") for parent in ("a", "b")]
-    groups = {column.group for column in content_of(paths).columns if column.score}
+    groups = {
+        column.group for column in content_of([*map(open_run, paths)]).columns if column.score
+    }
     assert groups == {"Scores of a/run", "Scores of b/run"}
 
 
 def test_a_table_that_lacks_some_networks_leaves_gaps() -> None:
-    keys = open_results(RUN).read()["cell"].unique()[:50]
+    keys = open_run(RUN).rows["cell"].unique()[:50]
     frame = pd.DataFrame({"clean": np.linspace(0.1, 0.9, 50)}, index=keys)
-    found = content_of([RUN], Table.from_frame(frame, dataset="cifar10"))
+    found = content_of([open_run(RUN)], Table.from_frame(frame, dataset="cifar10"))
     assert found.columns[-1].values.notna().sum() == 50
     assert "accuracies of 50 networks" in found.about

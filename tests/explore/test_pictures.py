@@ -15,7 +15,7 @@ from cells.darts import Darts, Genotype, Genotypes
 from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
-from ntkscore import recorded_scores
+from ntkscore import open_run
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS, Ranking
 from ntkscore.analysis.score_names import DEFAULT
@@ -112,13 +112,12 @@ def test_files_that_cannot_be_drawn_are_refused_first(
 ) -> None:
     with pytest.raises(InputError, match=message):
         check_picture(tmp_path / name)
-    given = ["rank", "--cells", "random:2", "--out", str(tmp_path / "run"), "--plot"]
-    invoke(*given, tmp_path / name, code=2)
+    invoke("search", "--out", tmp_path / "run", "--plot", tmp_path / name, code=2)
     assert not (tmp_path / "run").exists()
 
 
 def test_correlate_draws_the_recorded_scores(tmp_path: Path) -> None:
-    cells = recorded_scores()["cell"].unique()[:40]
+    cells = open_run("recorded").rows["cell"].unique()[:40]
     costs = [NASBench201().costs(NASBench201().parse(cell))["params"] for cell in cells]
     table = pd.DataFrame({"cell": cells, "clean": np.array(costs) / 2e6})
     table.to_csv(tmp_path / "mine.csv", index=False)

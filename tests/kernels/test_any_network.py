@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax import lax
+from tiny import scored
 
 import ntkscore
 from ntkscore import InputError, Model, ntk
@@ -326,7 +327,7 @@ def test_a_network_that_takes_no_batch_of_one_is_computed_as_a_batch(caplog: Any
     plainly = lambda w, x: jnp.tanh(x @ w[0]) @ w[1]  # noqa: E731
     close(ntk(Model(apply, [A, B]), X), jacobian_kernel(plainly, [A, B], X))
     assert "a batch of one point" in caplog.text
-    rows = ntkscore.score_network(Model(apply, [A, B]), np.asarray(X), np.arange(5) % 3)
+    rows = scored(Model(apply, [A, B]), np.asarray(X), np.arange(5) % 3)
     assert rows.query("score == 'frobenius' and kernel == 'robust'")["status"].eq("ok").all()
     with pytest.raises(InputError, match="a batch of one point"):
         ntk(Model(apply, [A, B]), X, implementation="contraction")
@@ -409,7 +410,7 @@ def test_new_normalisations_are_named(caplog: Any) -> None:
     variables = Net().init(jax.random.key(0), X)
     ntk(Model(Net().apply, variables), X)
     assert "mean 0 and variance 1" in caplog.text
-    rows = ntkscore.score_network(Model(Net().apply, variables), np.asarray(X), np.arange(5) % 3)
+    rows = scored(Model(Net().apply, variables), np.asarray(X), np.arange(5) % 3)
     assert set(rows["bn"]) == {"init"}
     caplog.clear()
     moved = jax.tree.map(lambda a: a + 0.5, variables["batch_stats"])

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from plain_darts import unstacked
+from tiny import scored
 
 import ntkscore
 from cells.darts import Darts, Genotype, Genotypes
@@ -261,7 +262,7 @@ def test_the_module_scores_as_our_network_of_the_same_weights(
     kernels = [ntkscore.ntk(model, images) for model in (theirs, ours)]
     np.testing.assert_allclose(*kernels, rtol=1e-9)
     config, labels = ntkscore.Config(x64=True), np.arange(N)
-    rows = [ntkscore.score_network(model, images, labels, config) for model in (theirs, ours)]
+    rows = [scored(model, images, labels, config) for model in (theirs, ours)]
     values = [each.set_index(["kernel", "score"])["value"] for each in rows]
     # A trace counts a rectifier once however many edges read it, and ends blocks at nodes.
     inside = values[0].index.isin(["naswot", "flips", "expressivity", "progressivity"], level=1)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tiny import scored
 
 import ntkscore
 from attacks.core import direction
@@ -94,7 +95,7 @@ def test_a_kernel_that_meets_an_image_and_its_patches() -> None:
 def test_a_weight_times_zero_gives_every_measure_a_number() -> None:
     apply, params = CASES["times zero"]
     pixels, config = RNG.uniform(size=(4, 6)), ntkscore.Config(proxies=True)
-    rows = ntkscore.score_network(Model(apply, params), pixels, np.array([0, 1, 2, 0]), config)
+    rows = scored(Model(apply, params), pixels, np.array([0, 1, 2, 0]), config)
     assert "not_finite" not in set(rows["status"])
 
 
@@ -148,7 +149,7 @@ def test_what_does_not_exist_is_refused() -> None:
     with pytest.raises(InputError, match="expected one of joint_clean, joint_robust, got 'clean'"):
         ntkscore.joint_kernel(np.asarray(found.gram[0]), "clean", 0.5, 4)
     with pytest.raises(InputError, match="expected logits of at least two classes"):
-        ntkscore.score("323133", np.asarray(IMAGES), np.zeros(3, int))
+        scored("323133", np.asarray(IMAGES), np.zeros(3, int))
 
 
 def test_a_direction_of_the_smallest_gradients_has_length_one() -> None:

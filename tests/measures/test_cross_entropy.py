@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import scored
 
 import ntkscore
 from attacks import fgsm, pgd, twice
@@ -119,7 +120,7 @@ def test_a_sure_network_is_attacked_like_an_unsure_one(name: str, norm: str) -> 
 def test_single_precision_attacks_the_same_points(scale: float) -> None:
     rows = {}
     for x64 in (False, True):
-        frame = ntkscore.score_network(network(scale), X, Y, Config(x64=x64))
+        frame = scored(network(scale), X, Y, Config(x64=x64))
         rows[x64] = frame.query("score == 'lambda_min'").set_index("kernel")["value"]
     for kernel in ("clean", "robust", "twice"):
         assert rows[False][kernel] == pytest.approx(rows[True][kernel], rel=1e-3)
@@ -165,7 +166,7 @@ def test_an_attack_is_a_function_of_a_gradient_images_and_a_key() -> None:
     np.testing.assert_array_equal(by_own, by_fgsm)
     ATTACKS["own"] = own
     try:
-        rows = ntkscore.score_network(network(1.0), X, Y, Config(attack="own", rhos=(0.1,)))
+        rows = scored(network(1.0), X, Y, Config(attack="own", rhos=(0.1,)))
         with pytest.raises(ntkscore.InputError, match="expected a radius in linf from 0 to 1"):
             Config(attack="own", rhos=(8.0,))
     finally:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from tiny import scored
 
 import cells
 import ntkscore
@@ -32,9 +33,9 @@ def as_before() -> Iterator[None]:
     MEASURES.update(before)
 
 
-def scored() -> pd.DataFrame:
+def measured_rows() -> pd.DataFrame:
     model = Model(lambda w, x: x @ w, jnp.asarray(W))
-    return ntkscore.score_network(model, X, Y, Config(rhos=RHOS, x64=True))
+    return scored(model, X, Y, Config(rhos=RHOS, x64=True))
 
 
 def value(rows: pd.DataFrame, kernel: str, name: str, rho: float = RHOS[0]) -> float:
@@ -47,7 +48,7 @@ def moved(before: Pass, after: Pass) -> dict[str, jnp.ndarray]:
 
 
 def test_a_measure_of_ones_own_is_in_rows_names_and_sheets() -> None:
-    before = scored()
+    before = measured_rows()
     ntkscore.add_score("log_trace", lambda s: np.log(s.values.sum()), direction=+1, formula="ln Σ")
     ntkscore.add_measure(
         "spread",
@@ -64,7 +65,7 @@ def test_a_measure_of_ones_own_is_in_rows_names_and_sheets() -> None:
         at=["cross"],
         value=lambda found: found["largest"],
     )
-    rows = scored()
+    rows = measured_rows()
     own = rows["score"].isin(["log_trace", "spread", "moved"])
     pd.testing.assert_frame_equal(rows[~own].reset_index(drop=True), before)
     assert value(rows, "clean", "spread") == pytest.approx(np.std(X @ W))
@@ -84,7 +85,7 @@ def test_a_measure_of_ones_own_is_in_rows_names_and_sheets() -> None:
 def test_a_program_that_was_compiled_before_learns_of_it() -> None:
     images = np.random.default_rng(0).uniform(size=(2, 5))
     space = cells.Residual(width=4)
-    measured = lambda: ntkscore.score("0110", images, Y[:2], space=space)  # noqa: E731
+    measured = lambda: scored("0110", images, Y[:2], space=space)  # noqa: E731
     assert "largest" not in set(measured()["score"])
     ntkscore.add_measure(
         "largest", lambda at: jnp.max(at.logits), direction=+1, formula="max f", at=["network"]

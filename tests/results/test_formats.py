@@ -17,7 +17,7 @@ from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
-from ntkscore.run.job import Job
+from ntkscore.run.scoring import Scoring
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "results"
 CONFIG = Config(samples=4)
@@ -31,7 +31,7 @@ def data() -> ImageSet:
 
 @pytest.fixture(scope="module")
 def configuration(data: ImageSet) -> dict[str, object]:
-    return Job.of(data, CONFIG, space=SPACE).configuration
+    return Scoring.of(data, CONFIG, space=SPACE).configuration
 
 
 def rows_of(identity: dict[str, str | int], seed: int = 0) -> pd.DataFrame:
@@ -120,7 +120,7 @@ def test_rows_as_they_were_read_can_be_appended_again(new: Path, tmp_path: Path)
 
 
 def test_networks_may_be_known_by_a_text(tmp_path: Path, data: ImageSet) -> None:
-    configuration = Job.of(data, CONFIG, space=RESIDUAL).configuration
+    configuration = Scoring.of(data, CONFIG, space=RESIDUAL).configuration
     results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ("skips",))
     for pattern in ("0110", "01"):
         results.append(rows_of({"skips": pattern}, seed=1))

@@ -224,7 +224,7 @@ def test_commands_read_a_url(tmp_path: Path) -> None:
 
 def test_what_is_no_result_refuses_a_url(tmp_path: Path) -> None:
     url, page = "s3://bucket/run", tmp_path / "page.html"
-    message = f"expected a path on this machine, got the URL {url}; only the results of rank and"
+    message = f"expected a path on this machine, got the URL {url}; only the results of score"
     refused(message, "train", "323133", "--out", url)
     refused(message, "choose", "recorded", "--out", url)
     refused(message, "explore", "recorded", "--out", url)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import invoke, refused
+from tiny import invoke, refused, scored
 
 import ntkscore
 from ntkscore import Config, InputError, Model
@@ -39,13 +39,15 @@ def network(width: int, seed: int = 0) -> Model:
 
 def test_networks_are_ranked_and_scored_as_alone(tmp_path: Path) -> None:
     mine = {"narrow": network(4), "wide": network(8)}
-    ranked = ntkscore.rank(mine, "synthetic", tmp_path, CONFIG, by="params")
+    run = ntkscore.score(mine, "synthetic", CONFIG, out=tmp_path)
+    ranked = run.rank("params")
     assert list(ranked["network"]) == ["wide", "narrow"]
     assert list(ranked["params"]) == [3072 * 8 + 80, 3072 * 4 + 40]
-    rows = ntkscore.open_results(tmp_path).read()
+    rows = run.rows
+    assert set(rows["bn"]) == {"none"}
     pixels, labels = ntkscore.draw_images(ntkscore.load_images("synthetic"), 4, 0, False)
     for name, model in mine.items():
-        alone = ntkscore.score_network(model, pixels, labels, CONFIG)
+        alone = scored(model, pixels, labels, CONFIG)
         both = rows[rows["network"] == name].merge(alone, on=["kernel", "score", "beta"])
         assert len(both) == len(alone)
         np.testing.assert_allclose(both["value_x"], both["value_y"], rtol=1e-4, atol=1e-6)
@@ -53,11 +55,12 @@ def test_networks_are_ranked_and_scored_as_alone(tmp_path: Path) -> None:
 
 def test_a_new_network_joins_and_an_old_one_with_other_weights_is_refused(tmp_path: Path) -> None:
     first = {"a": network(4)}
-    ntkscore.rank(first, "synthetic", tmp_path, CONFIG)
-    ranked = ntkscore.rank(first | {"b": network(8)}, "synthetic", tmp_path, CONFIG, by="params")
+    ntkscore.score(first, "synthetic", CONFIG, out=tmp_path)
+    both = first | {"b": network(8)}
+    ranked = ntkscore.score(both, "synthetic", CONFIG, out=tmp_path).rank("params")
     assert list(ranked["network"]) == ["b", "a"]
     with pytest.raises(InputError, match=r"expected a at the weights that .* got others; give it"):
-        ntkscore.rank({"a": network(4, seed=1)}, "synthetic", tmp_path, CONFIG)
+        ntkscore.score({"a": network(4, seed=1)}, "synthetic", CONFIG, out=tmp_path)
 
 
 @pytest.mark.parametrize("networks", [{}, {"a,b": network(2)}])
@@ -70,19 +73,24 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
     file, out = tmp_path / "mine.py", str(tmp_path / "run")
     file.write_text(FILE)
     options = ("--space", str(file), "--format", "csv")
-    printed = invoke("rank", *options, "--samples", "4", "--by", "params", "--out", out)
+    told = invoke("score", file, "--samples", "4", "--out", out).stderr
+    assert f"2 networks are scored; `ntkscore rank {out} --space {file}` ranks them" in told
+    printed = invoke("rank", out, *options, "--by", "params")
     assert [line.split(",")[1] for line in printed.stdout.splitlines()] == ["network", "m4", "m2"]
-    again = invoke("rank", out, *options, "--by", "params")
-    assert again.stdout == printed.stdout
-    other = ("--cells", "m3", "--out", str(tmp_path / "other"))
-    refused("expected one of the networks m2, m4, got 'm3'; choose one", "rank", *options, *other)
+    alone = invoke("score", "m4", *options, "--samples", "4").stdout
+    assert {line.split(",")[0] for line in alone.splitlines()} == {"network", "m4"}
+    other = ("--out", str(tmp_path / "other"))
+    refused(
+        "expected one of the networks m2, m4, got 'm3'; choose", "score", "m3", *options, *other
+    )
+    refused("expected a known space in", "rank", out)
 
 
 def test_a_space_beside_networks_and_a_space_with_such_a_function_are_no_candidates(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(InputError, match="expected no space beside networks of your own"):
-        ntkscore.rank({"a": network(4)}, "synthetic", tmp_path, CONFIG, space=Candidates())
+        ntkscore.score({"a": network(4)}, "synthetic", CONFIG, space=Candidates())
     own = Path(__file__).with_name("own_space.py").read_text()
     file = tmp_path / "own.py"
     file.write_text(f"{own}\n\ndef networks(count):\n    return count\n")
@@ -96,6 +104,11 @@ def test_pytorch_modules_are_ranked(tmp_path: Path) -> None:
         f"m{m}": nn.Sequential(nn.Flatten(), nn.Linear(3072, m), nn.ReLU(), nn.Linear(m, 10))
         for m in (2, 4)
     }
-    ranked = ntkscore.rank(modules, "synthetic", tmp_path, CONFIG, by="params")
+    run = ntkscore.score(modules, "synthetic", CONFIG, out=tmp_path)
+    ranked = run.rank("params")
     assert list(ranked["network"]) == ["m4", "m2"]
+    pixels, labels = ntkscore.draw_images(ntkscore.load_images("synthetic"), 4, 0, False)
+    alone = scored(modules["m4"], pixels, labels, CONFIG)
+    there = run.of("m4").rows
+    np.testing.assert_allclose(alone["value"], there["value"], rtol=1e-4, atol=1e-6)
     assert jnp.isfinite(ranked["params"].to_numpy(float)).all()

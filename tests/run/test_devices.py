@@ -42,8 +42,8 @@ from ntkscore.results.result_set import ResultSet
 from ntkscore.run import devices, engine, processes
 from ntkscore.run.devices import Plan
 from ntkscore.run.engine import in_order
-from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
+from ntkscore.run.scoring import Scoring
 from ntkscore.space import Space
 
 CELLS = tuple(map(Cell, (2581, 1462, 7, 100, 5000)))
@@ -56,7 +56,7 @@ def rows_by(
     architectures: Sequence[object] = NETWORKS,
     space: Space = RESIDUAL,
 ) -> pd.DataFrame:
-    job = Job.of("synthetic", config, space=space)
+    job = Scoring.of("synthetic", config, space=space)
     computed = engine.compute(job, architectures, set(), plan)
     rows = [row for call in computed for rows in call.rows_by_network for row in rows]
     key = next(iter(rows[0]))
@@ -251,8 +251,10 @@ def test_few_networks_take_small_calls(tmp_path: Path) -> None:
         for few, many in ((one, group), (3 * one, 3 * group)):
             small, large = (devices.plan(devices=few, networks=many + more) for more in (0, 1))
             assert (small.group, small.batch, large.batch) == (group, group, 64)
-    job = Job.of(load_images("synthetic"), CONFIG, space=RESIDUAL, seeds=2)
-    progress = job.score(NETWORKS[:1], tmp_path).progress
+    job = Scoring.of(load_images("synthetic"), CONFIG, space=RESIDUAL, seeds=2)
+    told: list[engine.Progress] = []
+    engine.run(job, NETWORKS[:1], tmp_path, report=told.append)
+    progress = told[-1]
     assert (progress.done, progress.plan.batch) == (2, 1)
 
 
@@ -301,7 +303,7 @@ def test_shares_divide_the_networks() -> None:
 
 
 def rank(out: Path, cells: str, *options: object, **environment: str) -> subprocess.Popen:
-    command = ("rank", "--out", out, "--cells", cells, *options)
+    command = ("score", cells, "--out", out, *options)
     return start_command(*command, **environment)
 
 
@@ -380,7 +382,7 @@ import ntkscore
 from cells import NASBench201
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
-from ntkscore.run.job import Job
+from ntkscore.run.scoring import Scoring
 from ntkscore.run.scorer import Scorer
 data = ntkscore.load_images("synthetic")
 space, config = NASBench201(cells_per_stage=1).on(data.task), ntkscore.Config(samples=50)

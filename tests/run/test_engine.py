@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, start
+from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, rows_in, scored, start
 
 import ntkscore
 import ntkscore.run.scorer as scorer_module
@@ -27,8 +27,8 @@ from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
 from ntkscore.run import engine
 from ntkscore.run.devices import Plan
-from ntkscore.run.job import Job
 from ntkscore.run.scorer import Batch, Scorer, one_device
+from ntkscore.run.scoring import Scoring
 from ntkscore.run.selection import select
 from ntkscore.verify.checks import relative_error
 
@@ -89,9 +89,7 @@ def test_three_calls_of_score_compile_once(data: ImageSet, monkeypatch: pytest.M
     for seed, cell in enumerate(CELLS[:3]):
         images, labels = draw_images(data, 4, seed, False)
         task = {"mean": data.mean, "std": data.std, "num_classes": data.num_classes}
-        rows[cell] = ntkscore.score(
-            cell.digits, images, labels, config, space=SPACE, seed=seed, **task
-        )
+        rows[cell] = scored(cell.digits, images, labels, config, space=SPACE, seed=seed, **task)
     chosen = config = replace(config, samples=4)
     for seed, cell in enumerate(CELLS[:3]):
         own = Scorer(SPACE.on(data.task), chosen)
@@ -129,7 +127,7 @@ def test_a_score_does_not_depend_on_its_company(
     data: ImageSet, scorer: Scorer, batch: Batch
 ) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
-    job = Job.of(data, CONFIG, space=SPACE)
+    job = Scoring.of(data, CONFIG, space=SPACE)
     calls = engine.compute(job, CELLS[::-1], set(), scorer.plan)
     together = {
         rows[0]["cell"]: pd.DataFrame(rows) for call in calls for rows in call.rows_by_network
@@ -141,46 +139,46 @@ def test_the_library_call_agrees_with_the_engine(
     data: ImageSet, scorer: Scorer, batch: Batch, tmp_path: Path
 ) -> None:
     images, labels = draw_images(data, CONFIG.samples, 0, False)
-    task = {"mean": data.mean, "std": data.std, "num_classes": 10, "dataset": data.name}
-    rows = ntkscore.score("323133", images, labels, CONFIG, space=SPACE, **task)
+    task = {"mean": data.mean, "std": data.std, "num_classes": 10, "name": data.name}
+    rows = scored("323133", images, labels, CONFIG, space=SPACE, **task)
     expected = rows_of(scorer, batch, Cell(2581))
-    pd.testing.assert_frame_equal(rows[list(expected)], expected)
-    ended = Job.of(data, CONFIG, space=SPACE).score([Cell(2581)], tmp_path / "run")
-    assert (ended.progress.total, ended.progress.done) == (1, 1)
-    recorded = ended.results.read()
-    of_the_task = ["num_classes", "mean", "std"]
-    assert list(recorded.columns) == [each for each in rows if each not in of_the_task]
-    rows = rows.drop(columns=of_the_task)
     keys = ["kernel", "rho", "beta", "score"]
-    pd.testing.assert_frame_equal(
-        rows.sort_values(keys, ignore_index=True), recorded, check_dtype=False
+    found = rows[list(expected)].sort_values(keys, ignore_index=True)
+    expected = expected.sort_values(keys, ignore_index=True)
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    told: list[engine.Progress] = []
+    ended = ntkscore.score(
+        Cell(2581), data, CONFIG, space=SPACE, out=tmp_path / "run", report=told.append
     )
+    assert (told[-1].total, told[-1].done) == (1, 1)
+    pd.testing.assert_frame_equal(ended.rows, rows, rtol=1e-4)
+    pd.testing.assert_frame_equal(ended.rows, rows_in(tmp_path / "run"))
 
 
 def test_zero_radius_makes_all_kernels_equal(data: ImageSet) -> None:
     images, labels = draw_images(data, 4, 0, False)
     still = Config(rhos=(0.0,))
     task = {"mean": data.mean, "std": data.std, "num_classes": 10}
-    rows = ntkscore.score(2581, images, labels, still, space=SPACE, **task)
+    rows = scored(2581, images, labels, still, space=SPACE, **task)
     traces = rows[rows["score"] == "trace"].set_index("kernel")["value"]
     np.testing.assert_allclose(traces, traces["clean"], rtol=1e-5)
 
 
 def test_a_network_or_seed_that_is_named_twice_is_computed_once(tmp_path: Path) -> None:
-    ranking = ntkscore.rank(
-        ["2581", "323133", Cell(2581)], "synthetic", tmp_path, CONFIG, space=SPACE, seeds=[0, 0]
-    )
-    assert ranking["cell"].tolist() == [2581]
-    job = ntkscore.Job.of("synthetic", CONFIG, space=SPACE)
-    assert job.score([Cell(7), Cell(7)], tmp_path).progress.total == 1
-    assert set(ntkscore.rank_results(tmp_path, space=type(SPACE))["cell"]) == {2581, 7}
+    named = ["2581", "323133", Cell(2581)]
+    how = {"space": SPACE, "out": tmp_path}
+    run = ntkscore.score(named, "synthetic", CONFIG, seeds=[0, 0], **how)
+    assert run.rank()["cell"].tolist() == [2581]
+    run = ntkscore.score([Cell(7), Cell(7)], "synthetic", CONFIG, **how)
+    assert run.rank()["cell"].tolist() == [7]
+    assert set(ntkscore.open_run(tmp_path).rank()["cell"]) == {2581, 7}
 
 
 @pytest.mark.thorough
 def test_batch_mode_runs_through(data: ImageSet) -> None:
     images, labels = draw_images(data, 4, 0, False)
     coupled = replace(SPACE, bn="batch")
-    rows = ntkscore.score(2581, images, labels, space=coupled, num_classes=10)
+    rows = scored(2581, images, labels, space=coupled, num_classes=10)
     # Nobody looks inside a network whose images are coupled.
     inside = ["naswot", "expressivity", "progressivity", "flips", "synflow"]
     inner = rows["score"].isin(inside)
@@ -192,21 +190,22 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(
     data: ImageSet, space: ntkscore.Space, tmp_path: Path
 ) -> None:
     chosen = CELLS if space is SPACE else tuple(map(space.parse, ("0", "01", "0110", "1001")))
-    job = Job.of(data, CONFIG, space=space, seeds=2)
-    whole = job.score(chosen, tmp_path / "whole").results
+    job = Scoring.of(data, CONFIG, space=space, seeds=2)
+    whole = engine.run(job, chosen, tmp_path / "whole")
 
     def interrupt(progress: engine.Progress) -> None:
         if progress.done == 2:
             raise KeyboardInterrupt
 
-    def go_on(report=lambda progress: None) -> engine.Run:
-        return job.score(chosen, tmp_path / "broken", report=report, batch=1)
+    def go_on(report=lambda progress: None) -> ResultSet:
+        return engine.run(job, chosen, tmp_path / "broken", report=report, batch=1)
 
     with pytest.raises(KeyboardInterrupt):
         go_on(interrupt)
     broken = ResultSet.open(tmp_path / "broken")
     assert len(broken.finished()) == 2
-    results, progress = go_on()
+    told: list[engine.Progress] = []
+    results, progress = go_on(told.append), told[-1]
     assert (progress.resumed, progress.done, progress.total) == (2, 6, 8)
     assert results == replace(ResultSet.open(tmp_path / "broken"), directory=results.directory)
     pd.testing.assert_frame_equal(broken.read(), whole.read())
@@ -224,7 +223,7 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(
 )
 def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start("rank", "--cells", "random:3000", "--out", out, *OPTIONS)
+    process = start("score", "random:3000", "--out", out, *OPTIONS)
     deadline = time.monotonic() + 300
     while not list(out.glob("*.parquet")):
         assert process.poll() is None and time.monotonic() < deadline
@@ -261,5 +260,5 @@ def test_a_config_that_does_not_fit_is_refused_before_anything_is_written(
 ) -> None:
     coupled, layerwise = replace(SPACE, bn="batch"), Config(samples=4, implementation="layerwise")
     with pytest.raises(InputError, match="implementation"):
-        Job.of(data, layerwise, space=coupled).score(CELLS, tmp_path / "run")
+        engine.run(Scoring.of(data, layerwise, space=coupled), CELLS, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -32,7 +32,7 @@ from ntkscore.results.store import Bucket, Folder, store_at
 from ntkscore.run import engine
 
 SCRIPTS = REPOSITORY / "docs" / "clusters"
-FEW = ["--cells", "random:6", *OPTIONS]
+FEW = ["random:6", *OPTIONS]
 SRUN = """
 for i in 0 1; do SLURM_NTASKS=2 SLURM_PROCID=$i SLURM_LOCALID=$i "$@" & done
 for job in $(jobs -p); do wait $job || exit; done
@@ -44,7 +44,7 @@ for job in $(jobs -p); do wait $job || exit; done
 def expected(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """The rows of six networks, computed by one process into a folder."""
     out = tmp_path_factory.mktemp("alone") / "run"
-    finish(start("rank", "--out", out, *FEW))
+    finish(start("score", "--out", out, *FEW))
     return rows_in(out)
 
 
@@ -54,9 +54,9 @@ def parts(out: str | Path) -> list[str]:
 
 @pytest.mark.thorough
 def test_two_processes_share_a_bucket_and_one_is_killed(s3: str, tmp_path: Path) -> None:
-    cells = ["--cells", "random:60", *OPTIONS]
-    finish(start("rank", "--out", tmp_path / "alone", *cells))
-    shares = [["rank", "--out", s3, *cells, "--processes", 2, "--process", i] for i in range(2)]
+    cells = ["random:60", *OPTIONS]
+    finish(start("score", "--out", tmp_path / "alone", *cells))
+    shares = [["score", "--out", s3, *cells, "--processes", 2, "--process", i] for i in range(2)]
     both = [start(*share) for share in shares]
     deadline = time.monotonic() + 300
     while not parts(s3):
@@ -75,7 +75,7 @@ def test_two_processes_share_a_bucket_and_one_is_killed(s3: str, tmp_path: Path)
 @pytest.mark.thorough
 def test_a_process_that_is_told_to_stop_writes_what_it_has(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start("rank", "--out", out, "--cells", "random:500", *OPTIONS)
+    process = start("score", "random:500", "--out", out, *OPTIONS)
     deadline = time.monotonic() + 300
     while not (out.is_dir() and parts(out)):
         assert time.monotonic() < deadline and process.poll() is None
@@ -94,7 +94,7 @@ def test_slurm_numbers_the_processes_that_jax_joins(tmp_path: Path, expected: pd
         {**job, "SLURM_NTASKS": "2", "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)}
         for i in range(2)
     ]
-    both = [start("rank", "--out", out, *FEW, "--distributed", **task) for task in tasks]
+    both = [start("score", "--out", out, *FEW, "--distributed", **task) for task in tasks]
     for process in both:
         finish(process)
     same_rows(rows_in(out), expected)
@@ -119,9 +119,9 @@ wait_for_others()
 
 @pytest.mark.thorough
 def test_without_the_first_process_jax_ends_the_others(tmp_path: Path) -> None:
-    out, cells = tmp_path / "run", ["--cells", "random:60", *OPTIONS]
+    out, cells = tmp_path / "run", ["random:60", *OPTIONS]
     joined = [*cells, "--coordinator", f"127.0.0.1:{free_port()}", "--processes", 2]
-    both = [start("rank", "--out", out, *joined, "--process", i) for i in range(2)]
+    both = [start("score", "--out", out, *joined, "--process", i) for i in range(2)]
     deadline = time.monotonic() + 300
     while not (out.is_dir() and parts(out)):
         assert time.monotonic() < deadline and both[0].poll() is None
@@ -131,7 +131,7 @@ def test_without_the_first_process_jax_ends_the_others(tmp_path: Path) -> None:
         process.communicate(timeout=60)
         assert process.returncode != 0
     assert 0 < len(ResultSet.open(out).finished()) < 60
-    finish(start("rank", "--out", out, *cells))
+    finish(start("score", "--out", out, *cells))
     assert len(ResultSet.open(out).finished()) == 60
 
 
@@ -142,8 +142,8 @@ def test_a_store_may_be_full_or_slow(
 ) -> None:
     """A write that fails ends the run, which goes on later; one that takes long is waited for."""
     monkeypatch.setattr(engine, "FLUSH_SECONDS", 0.0)
-    networks = ["--cells", "all", *RESIDUAL_OPTIONS, "--batch", "1"]
-    invoke("rank", "--out", tmp_path / "alone", *networks)
+    networks = ["all", *RESIDUAL_OPTIONS, "--batch", "1"]
+    invoke("score", "--out", tmp_path / "alone", *networks)
     out = str(tmp_path / "run") if kind == "folder" else f"memory://{tmp_path.name}/run"
     store = type(store_at(place(out)))
     write, written = store.write, []
@@ -161,12 +161,12 @@ def test_a_store_may_be_full_or_slow(
         write(self, name, content)
 
     monkeypatch.setattr(store, "write", full)
-    told = invoke("rank", "--out", out, *networks, code=2).stderr
+    told = invoke("score", "--out", out, *networks, code=2).stderr
     assert f"but {out} cannot be" in told and "No space left on device" in told
     total = len(ResultSet.open(tmp_path / "alone").finished())
     assert 0 < len(ResultSet.open(out).finished()) < total
     monkeypatch.setattr(store, "write", slow)
-    invoke("rank", "--out", out, *networks)
+    invoke("score", "--out", out, *networks)
     same_rows(rows_in(out), rows_in(tmp_path / "alone"))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny import scored
 from typer.testing import CliRunner
 
 import ntkscore
@@ -51,14 +52,14 @@ def refused(*words: object) -> str:
         ({"std": (np.inf, 0.5, 0.5)}, r"^expected std in pixels, above 0 to 1, got inf"),
         ({"mean": (0.5, 0.5)}, r"^expected a mean and a std for each colour, got 2 and 3"),
         ({"mean": 0.5}, r"^expected mean with one number for each colour, got 0\.5; write \(0\.5"),
-        ({"mean": None}, r"^expected mean with one number for each colour, got None"),
+        ({"mean": "a"}, r"^expected mean with one number for each colour, got 'a'"),
         ({"std": [[0.2, 0.2, 0.2]]}, r"^expected std with one number for each colour"),
         ({"mean": (), "std": ()}, r"^expected mean in pixels"),
     ],
 )
 def test_a_normaliser_is_on_the_scale_of_pixels(normaliser: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ntkscore.score("323133", X, Y, space=SPACE, **normaliser)
+        scored("323133", X, Y, space=SPACE, **normaliser)
     whole = {"mean": FIRST, "std": (0.25,) * 3} | normaliser
     with pytest.raises(InputError, match=message):
         Task((8, 8, 3), 2, **whole)
@@ -68,9 +69,9 @@ def test_a_normaliser_is_on_the_scale_of_pixels(normaliser: dict[str, Any], mess
 
 def test_a_normaliser_has_as_many_colours_as_the_images() -> None:
     with pytest.raises(
-        InputError, match=r"expected a normaliser of 3 colours, .* got 1; give a mean"
+        InputError, match=r"a mean and a std for each of 3 colours in images, got 1;"
     ):
-        ntkscore.score("323133", X, Y, space=SPACE, mean=(0.5,), std=(0.25,))
+        scored("323133", X, Y, space=SPACE, mean=(0.5,), std=(0.25,))
     with pytest.raises(InputError, match=r"a mean and a std for each of 3 colours in mine, got 1;"):
         ImageSet("mine", X, Y, 2, (0.5,), (0.25,), "")
     # Networks that do not use it may have any.
@@ -107,27 +108,27 @@ def test_images_to_draw_from_have_a_name_or_a_file(data: Any, tmp_path: Path) ->
     with pytest.raises(
         InputError, match=r"^expected an ImageSet, the name of one or a path that .*;"
     ):
-        ntkscore.rank("random:4", data, tmp_path / "out")
+        ntkscore.score("random:4", data, out=tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_radii_in_l2_are_those_of_the_images() -> None:
     """√192 is the distance of black from white in 8·8·3 numbers."""
     config = Config(attack="pgd", norm="l2", rhos=(3.0,), steps=2, step_size=1.5)
-    rows = ntkscore.score("01", X, Y, config, space=Residual(width=8))
+    rows = scored("01", X, Y, config, space=Residual(width=8))
     assert set(rows["rho"]) == {3.0} and set(rows["step_size"]) == {1.5}
     far = Config(norm="l2", rhos=(0.5, 14.0))
     with pytest.raises(
         InputError, match=r"^expected a radius in l2 from 0 to 13\.8564, .* got 14;"
     ):
-        ntkscore.score("01", X, Y, far, space=Residual(width=8))
+        scored("01", X, Y, far, space=Residual(width=8))
     model = ntkscore.Model(
         lambda w, x: x.reshape(len(x), -1) @ w, np.random.default_rng(0).normal(size=(192, 2))
     )
     with pytest.raises(
         InputError, match=r"^expected a radius in l2 from 0 to 13\.8564, .* got 14;"
     ):
-        ntkscore.score_network(model, X, Y, far)
+        scored(model, X, Y, far)
     with pytest.raises(InputError, match=r"^expected a radius in linf from 0 to 1 on the pixel sc"):
         ntkscore.stack(model, X, Y, "fgsm", [3.0])
 
@@ -167,9 +168,9 @@ def test_commands_name_what_was_given_in_place_of_what_is_meant(tmp_path: Path) 
     assert f"got the run {run}; name the run first and the table second (--table)" in said
     assert "`ntkscore fetch nas-robbench-201`" in refused("correlate", "recorded")
     said = refused("evaluate", run, "--data", "synthetic")
-    assert f"got the scores of a run of `rank` in {run}; train one of its networks" in said
+    assert f"got the scores of a run in {run}; train one of its networks" in said
     for out in (table, table / "below"):
-        said = refused("rank", "--out", out, "--cells", "random:2", "--samples", 4)
+        said = refused("score", "random:2", "--out", out, "--samples", 4)
         assert f"results at {out}, but {table} is a file; name another" in said
 
 
@@ -186,4 +187,4 @@ def test_a_module_of_pytorch_is_told_of_the_bridge() -> None:
     with pytest.raises(
         InputError, match=r"got ResNet; write ntkscore\.from_torch\(module, images\)$"
     ):
-        ntkscore.score_network(kind(), X, Y)  # type: ignore[arg-type]
+        ntkscore.ntk(kind(), X)  # type: ignore[arg-type]

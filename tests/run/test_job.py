@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 from tiny import RESIDUAL
 
 import ntkscore
 from attacks import Attack, pgd
 from cells.residual import Residual
+from ntkscore.api.runs import Run
 from ntkscore.cli.display import describe, input_errors
-from ntkscore.cli.ranking import _on_disk
+from ntkscore.cli.ranking import on_disk
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
@@ -31,15 +31,17 @@ from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
 from ntkscore.run import engine, fingerprints
 from ntkscore.run.devices import Plan
-from ntkscore.run.job import Job
 from ntkscore.run.scorer import Scorer
+from ntkscore.run.scoring import Scoring
 from ntkscore.space import Space
 
 SPACE = replace(RESIDUAL, depth=9)
 NETWORKS = SPACE.architectures("all")
 
 
-def counted(job: Job, architectures: Any, done: set, plan: Plan) -> Iterator[engine.Computed]:
+def counted(
+    job: Scoring, architectures: Any, done: set, plan: Plan, *_: object
+) -> Iterator[engine.Computed]:
     """For each network one row, with the number of its skips."""
     for seed in job.seeds:
         for network in architectures:
@@ -57,39 +59,33 @@ def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scorer, "check", lambda self, architecture, images: None)
 
 
-def job(space: ntkscore.Space = SPACE, seeds: int = 1, **choices: Any) -> Job:
-    config = Config(samples=4, **choices)
-    made = Job.of("synthetic", config, space=space, seeds=seeds)
-    return made.ranked_by("clean.trace", None, NETWORKS[0])
+def job(space: ntkscore.Space = SPACE, seeds: int = 1, **choices: Any) -> Scoring:
+    return Scoring.of("synthetic", Config(samples=4, **choices), space=space, seeds=seeds)
+
+
+def score(networks: Any, out: Path, made: Scoring | None = None, **how: Any) -> Run:
+    """A run of these networks at their configuration."""
+    made = made or job()
+    return Run(engine.run(made, networks, out, **how), made.space)
 
 
 def test_every_call_has_all_of_its_networks_where_jax_has_joined_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a caller that shares a run with others leaves some to them."""
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    assert len(job().rank(NETWORKS[:10], tmp_path / "rank").frame) == 10
-    values = job().evaluate(NETWORKS[:10], tmp_path / "evaluate")
-    assert len(values) == 10 and np.isfinite(values).all()
-    assert len(job().search(tmp_path / "search", budget=30).frame) == 30
-    config = Config(samples=4)
-    how = {"space": SPACE, "by": "clean.trace"}
-    assert len(ntkscore.rank("random:7", "synthetic", tmp_path / "7", config, **how)) == 7
-    found = ntkscore.search("synthetic", tmp_path / "9", config, budget=9, **how)
-    assert len(found) == 9
+    run = ntkscore.score(NETWORKS[:10], "synthetic", Config(samples=4), space=SPACE)
+    assert len(run.rank("clean.trace")) == 10
+    assert len(searched(tmp_path / "search", budget=30)) == 30
 
 
 def test_a_process_records_its_session_once(tmp_path: Path) -> None:
-    driven = job()
     for count in range(1, 5):
-        driven.evaluate(NETWORKS[:count], tmp_path / "evaluate")
-        job().rank(NETWORKS[:count], tmp_path / "rank")
-    job().search(tmp_path / "search", budget=20)
-    for name in ("evaluate", "rank", "search"):
+        score(NETWORKS[:count], tmp_path / "rank")
+    searched(tmp_path / "search", budget=20)
+    for name in ("rank", "search"):
         assert len(ResultSet.open(tmp_path / name).sessions) == 1
-    assert len(driven.evaluate(NETWORKS[:9], tmp_path / "evaluate")) == 9
-    job().score(NETWORKS[:9], tmp_path / "rank", session={"cells": "nine"})
+    score(NETWORKS[:9], tmp_path / "rank", session={"cells": "nine"})
     assert len(ResultSet.open(tmp_path / "rank").sessions) == 2
 
 
@@ -111,27 +107,19 @@ def test_calls_that_follow_each_other_read_each_part_once(
     monkeypatch.setattr(store.Folder, "read", reading)
     monkeypatch.setattr(store.Folder, "write", writing)
     monkeypatch.setattr(engine, "MANY_PARTS", 8)
-    driven = job()
-    for count in range(1, 41):
-        values = driven.evaluate(NETWORKS[:count], tmp_path / "out")
-        assert len(values) == count
-    assert len(read) == len(set(read))
+    found = searched(tmp_path / "out", method="evolution", budget=40)
+    assert len(found) == 40
+    assert max(Counter(read).values()) <= 2  # at the end once more
     merged = [name for name in written if name.startswith(result_set.MERGED)]
     assert len(written) <= 50 and 1 <= len(merged) <= 4
-    fresh = job().evaluate(NETWORKS[:40], tmp_path / "out")
-    assert fresh.to_dict() == values.to_dict()
-    read.clear()
-    driven.search(tmp_path / "search", "evolution", budget=30)
-    assert max(Counter(read).values()) <= 2  # at the end once more
-    assert len([*(tmp_path / "search").glob("part-*")]) == 1
+    assert len([*(tmp_path / "out").glob("part-*")]) == 1
 
 
 def test_no_network_is_a_sentence_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for call in (job().score, job().evaluate, job().rank):
-        with pytest.raises(InputError, match="at least one architecture to score, got none; name"):
-            call([], out)
-        assert not out.exists()
+    with pytest.raises(InputError, match="at least one architecture to score, got none; name"):
+        score([], out)
+    assert not out.exists()
 
 
 def test_progress_says_that_it_counts_each_seed(tmp_path: Path) -> None:
@@ -139,9 +127,15 @@ def test_progress_says_that_it_counts_each_seed(tmp_path: Path) -> None:
         told: list[str] = []
         each = job(seeds=seeds)
         out = tmp_path / str(seeds)
-        each.score(NETWORKS[:4], out, report=lambda p, told=told: told.append(describe(p)))
+        score(NETWORKS[:4], out, each, report=lambda p, told=told: told.append(describe(p)))
         assert told[-1].split(", ")[0] == expected
-        assert _on_disk(str(out)) == f"{expected.partition(' of ')[2]} are on disk"
+        assert on_disk(str(out)) == f"{expected.partition(' of ')[2]} are on disk"
+
+
+def searched(out: Path, **how: Any) -> Any:
+    config = Config(samples=4)
+    run = ntkscore.search("synthetic", out, config, space=SPACE, by="clean.trace", **how)
+    return run.rank("clean.trace")
 
 
 def of_steps(steps: int) -> Any:
@@ -183,11 +177,11 @@ def test_a_run_does_not_go_on_with_another_attack_of_the_same_name(
         monkeypatch.setitem(ATTACKS, "strong", ATTACKS_OF_MY_OWN[kind](steps))
         mine = job(attack="strong")
         if steps == 20:
-            mine.score(NETWORKS[:4], tmp_path / "out")
+            score(NETWORKS[:4], tmp_path / "out", mine)
     with pytest.raises(InputError, match=r"another configuration \(functions.attack: stored \w+"):
-        mine.score(NETWORKS[:5], tmp_path / "out")
+        score(NETWORKS[:5], tmp_path / "out", mine)
     with pytest.raises(InputError, match=r"\(functions.attack: stored"):
-        mine.check(tmp_path / "out")
+        engine.check(mine, tmp_path / "out")
 
 
 def test_a_program_is_of_what_an_attack_refers_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,16 +198,16 @@ def test_an_attack_without_a_hash_is_a_sentence(
     monkeypatch.setitem(ATTACKS, "strong", type("Weak", (Strong,), {})(2))
     monkeypatch.setattr(type(ATTACKS["strong"]), "__hash__", None)
     with pytest.raises(InputError, match=r"that can be hashed, .* got Weak; give a function"):
-        job(attack="strong").score(NETWORKS[:4], tmp_path / "out")
+        score(NETWORKS[:4], tmp_path / "out", job(attack="strong"))
 
 
 def test_a_run_does_not_go_on_where_a_name_of_ours_was_given_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job(attack="fgsm").score(NETWORKS[:4], tmp_path / "attack")
+    score(NETWORKS[:4], tmp_path / "attack", job(attack="fgsm"))
     monkeypatch.setitem(ATTACKS, "fgsm", of_steps(2))
     with pytest.raises(InputError, match=r"functions\.attack: stored built in, asked"):
-        job(attack="fgsm").check(tmp_path / "attack")
+        engine.check(job(attack="fgsm"), tmp_path / "attack")
 
 
 def test_a_run_does_not_go_on_with_another_reading_or_network_of_the_same_name(
@@ -241,65 +235,66 @@ def test_a_run_does_not_go_on_with_another_reading_or_network_of_the_same_name(
 
         return Mine(width=8, depth=9)
 
-    job(space(2.0)).score(NETWORKS[:4], tmp_path / "space")
-    job(space(2.0, "what it prints decides no number")).score(NETWORKS[:5], tmp_path / "space")
+    score(NETWORKS[:4], tmp_path / "space", job(space(2.0)))
+    score(NETWORKS[:5], tmp_path / "space", job(space(2.0, "what it prints decides no number")))
     with pytest.raises(InputError, match=r"\(functions.space: stored"):
-        job(space(3.0)).score(NETWORKS[:4], tmp_path / "space")
+        score(NETWORKS[:4], tmp_path / "space", job(space(3.0)))
 
 
 def test_a_run_goes_on_with_the_same_measures_alone(tmp_path: Path) -> None:
-    job().score(NETWORKS[:4], tmp_path / "out")
+    score(NETWORKS[:4], tmp_path / "out")
     try:
         ntkscore.add_score("top", lambda s: s.values[-1], direction=+1, formula="top")
         with pytest.raises(InputError, match=r"functions\.measures\.top: stored nothing, asked "):
-            job().score(NETWORKS[:5], tmp_path / "out")
-        job().score(NETWORKS[:4], tmp_path / "top")
+            score(NETWORKS[:5], tmp_path / "out")
+        score(NETWORKS[:4], tmp_path / "top")
         del MEASURES["top"]
         ntkscore.add_score("top", lambda s: s.values[0], direction=+1, formula="top")
         with pytest.raises(InputError, match=r"functions\.measures\.top: stored .* in Python 3"):
-            job().score(NETWORKS[:5], tmp_path / "top")
+            score(NETWORKS[:5], tmp_path / "top")
         # A reference that lacks it ranks by its own measures all the same.
-        job().ranked_by("clean.trace", tmp_path / "out", NETWORKS[0])
+        other = score(NETWORKS[:4], tmp_path / "other")
+        other.rank("clean.trace", among=tmp_path / "out")
         with pytest.raises(
             InputError, match=r"expected scores made like .* functions\.measures\.top"
         ):
-            job().ranked_by("clean.trace", tmp_path / "top", NETWORKS[0])
+            other.rank("clean.trace", among=tmp_path / "top")
     finally:
         del MEASURES["top"]
     with pytest.raises(InputError, match=r"functions\.measures\.top: stored .*, asked nothing"):
-        job().score(NETWORKS[:5], tmp_path / "top")
-    job().score(NETWORKS[:5], tmp_path / "out")
+        score(NETWORKS[:5], tmp_path / "top")
+    score(NETWORKS[:5], tmp_path / "out")
 
 
 def test_a_run_from_before_functions_were_recorded_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job().score(NETWORKS[:4], out)
+    score(NETWORKS[:4], out)
     content = json.loads((out / "run.json").read_text())
     del content["configuration"]["functions"]
     content["sessions"] = []
     (out / "run.json").write_text(json.dumps(content))
-    assert len(job().rank(NETWORKS[:6], out).frame) == 6
+    assert len(score(NETWORKS[:6], out).rank("clean.trace")) == 6
     # What made its older rows is not known.
     assert "functions" not in json.loads((out / "run.json").read_text())["configuration"]
     assert "functions" not in ResultSet.open(out).read()
-    job().ranked_by("clean.trace", out, NETWORKS[0])
+    score(NETWORKS[:6], tmp_path / "new").rank("clean.trace", among=out)
 
 
 def test_a_run_that_another_version_began_says_so_when_it_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    job().score(NETWORKS[:4], out)
+    score(NETWORKS[:4], out)
     content = json.loads((out / "run.json").read_text())
     content["sessions"][0]["packages"]["ntkscore"] = "0.1.0"
     (out / "run.json").write_text(json.dumps(content))
-    job().score(NETWORKS[:4], out)  # nothing is computed
+    score(NETWORKS[:4], out)  # nothing is computed
     with pytest.warns(UserWarning, match=r"has rows of ntkscore 0\.1\.0, and ntkscore .* goes on"):
-        job().score(NETWORKS[:5], out)
+        score(NETWORKS[:5], out)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         with input_errors():
-            job().score(NETWORKS[:6], out)
+            score(NETWORKS[:6], out)
     told = capsys.readouterr().err
     assert told.startswith("warning: ") and told.count("\n") == 1
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import RESIDUAL, SPACE, invoke
+from tiny import RESIDUAL, SPACE, invoke, rows_in, scored
 
 import cells
 import ntkscore
@@ -25,20 +25,17 @@ PLAIN = OWN.with_name("plain_space.py")
 
 
 def score(architectures: object, space: ntkscore.Space = RESIDUAL, **choices: Any) -> pd.DataFrame:
-    return ntkscore.score(architectures, IMAGES, LABELS, space=space, **choices)
+    return scored(architectures, IMAGES, LABELS, space=space, **choices)
 
 
 @pytest.mark.thorough
-def test_a_list_keeps_its_order_and_its_duplicates() -> None:
+def test_a_network_of_a_list_has_the_rows_that_it_has_alone() -> None:
     names = ["0110", "0", "01", "0", "1"]
     rows = score(names)
-    assert len(rows) == 73 * len(names)
-    assert rows["skips"].tolist()[::73] == names
-    for i, name in enumerate(names):
-        part = rows.iloc[73 * i : 73 * (i + 1)].reset_index(drop=True)
-        alone = score(name)
-        assert set(alone["skips"]) == {name}
-        pd.testing.assert_frame_equal(part, alone)
+    assert len(rows) == 73 * 4
+    for name in names:
+        part = rows[rows["skips"] == name].reset_index(drop=True)
+        pd.testing.assert_frame_equal(part, score(name))
     pd.testing.assert_frame_equal(score(tuple(map(RESIDUAL.parse, names))), rows)
 
 
@@ -58,8 +55,7 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
 def test_rows_have_every_choice_of_space_and_config() -> None:
     rows = score(["01"], seed=3, num_classes=5)
     assert list(rows.columns) == [
-        *("skips", "seed", "dataset", "num_classes", "mean", "std"),
-        *("space", "depth", "width", "activation"),
+        *("skips", "seed", "dataset", "space", "depth", "width", "activation"),
         *("activation_scaling", "output_scale", "samples"),
         *("balanced", "output", "parameters", "attack", "random_start", "norm", "x64", "rho"),
         *("steps", "step_size", "beta", "kernel", "score", "value", "status"),
@@ -94,12 +90,12 @@ def test_rows_have_every_choice_of_space_and_config() -> None:
 )
 def test_bad_images_are_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ntkscore.score(0, images, labels, space=SPACE, num_classes=2)
+        scored(0, images, labels, space=SPACE, num_classes=2)
 
 
 @pytest.mark.parametrize("none", [[], ()])
 def test_an_empty_list_is_refused(none: list | tuple) -> None:
-    with pytest.raises(InputError, match="at least one architecture, got an empty list; name one"):
+    with pytest.raises(InputError, match="at least one network to score, got none; name some"):
         score(none)
 
 
@@ -111,16 +107,18 @@ def test_a_name_that_is_none_is_refused() -> None:
 @pytest.mark.slow
 def test_ranking_and_correlating_residual_networks(tmp_path: Path) -> None:
     names, config = ["0", "01", "0110"], Config(samples=4)
-    ranked = ntkscore.rank(names, "synthetic", tmp_path / "run", config, space=RESIDUAL)
+    run = ntkscore.score(names, "synthetic", config, space=RESIDUAL, out=tmp_path / "run")
+    ranked = run.rank()
     assert set(ranked["skips"]) == set(names)
     assert {"params", "clean.naswot"} < set(ranked)
-    by_size = ntkscore.rank(
-        names, "synthetic", tmp_path / "run", config, space=RESIDUAL, by="params+shortcuts"
-    )
+    by_size = run.rank("params+shortcuts")
     assert list(by_size["skips"]) == ["0110", "01", "0"]
     accuracies = pd.DataFrame({"pgd8": [0.2, 0.3, 0.4]}, index=names)
     table = ntkscore.Table.from_frame(accuracies, dataset="cifar10")
-    frame = ntkscore.correlate(tmp_path / "run", table).set_index("score")
+    frame = run.correlate(table).set_index("score")
+    pd.testing.assert_frame_equal(
+        frame, ntkscore.correlate(tmp_path / "run", table).set_index("score")
+    )
     assert frame.loc["shortcuts", "spearman"] == frame.loc["params", "spearman"] == 1
     assert frame.loc["params", "best_cell"] == "0110"
     found = ntkscore.lookup(names, table, space=RESIDUAL)
@@ -148,9 +146,10 @@ def test_a_space_is_counted_by_the_traces_of_its_networks() -> None:
 
 @pytest.mark.slow
 def test_a_space_without_costs_is_ranked_by_the_default(tmp_path: Path) -> None:
-    options = ["--space", PLAIN, "--cells", "8x1x1,8x3x5,8x5x3,8x5x5"]
-    options += ["--samples", "4", "--out", tmp_path / "run"]
-    first, *rows = invoke("rank", *options, "--format", "csv").stdout.splitlines()
+    options = ["--space", PLAIN, "--samples", "4", "--out", tmp_path / "run"]
+    invoke("score", "8x1x1,8x3x5,8x5x3,8x5x5", *options)
+    ranked = invoke("rank", tmp_path / "run", "--space", PLAIN, "--format", "csv").stdout
+    first, *rows = ranked.splitlines()
     terms = ["field", "clean.naswot", "params", "flops"]
     assert first.split(",") == ["rank", "network", "sum of log-ranks", *terms]
     assert [row.split(",")[1] for row in rows][-1] == "8x1x1"
@@ -161,8 +160,8 @@ def test_a_space_of_ones_own_is_scored_ranked_and_resumed(tmp_path: Path) -> Non
     space = space_class(str(OWN))(scale=2.0)
     names = ["8xtanh", "32xrelu", "8xtanh"]
     rows = score(names, space)
-    assert rows["network"].tolist()[::73] == names
-    assert rows["width"].tolist()[::73] == [8, 32, 8]
+    assert rows["network"].tolist()[::73] == ["32xrelu", "8xtanh"]
+    assert rows["width"].tolist()[::73] == [32, 8]
     assert set(rows["scale"]) == {2.0} and set(rows["space"]) == {"one_hidden"}
     config, seen = Config(samples=4), []
 
@@ -173,17 +172,16 @@ def test_a_space_of_ones_own_is_scored_ranked_and_resumed(tmp_path: Path) -> Non
 
     def rank(out: str, report=lambda progress: None) -> pd.DataFrame:
         out_dir = tmp_path / out
-        return ntkscore.rank(
-            "all", "synthetic", out_dir, config, space=space, report=report, batch=1
-        )
+        how = {"report": report, "batch": 1, "out": out_dir}
+        return ntkscore.score("all", "synthetic", config, space=space, **how).rank()
 
     whole = rank("whole")
     assert len(whole) == 12 and whole["network"].is_unique
     with pytest.raises(KeyboardInterrupt):
         rank("broken", interrupt)
-    assert 0 < len(ntkscore.open_results(tmp_path / "broken").finished()) < 12
+    assert 0 < len(ntkscore.open_run(tmp_path / "broken", type(space)).results.finished()) < 12
     pd.testing.assert_frame_equal(rank("broken"), whole)
-    broken, expected = (ntkscore.open_results(tmp_path / d).read() for d in ("broken", "whole"))
+    broken, expected = (rows_in(tmp_path / d) for d in ("broken", "whole"))
     pd.testing.assert_frame_equal(broken, expected)
 
 
@@ -207,7 +205,7 @@ def test_depths_do_not_mix_weights() -> None:
 )
 def test_what_is_no_model_is_refused(model: ntkscore.Model, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
-        ntkscore.score_network(model, np.full((4, 6), 0.5), np.array([0, 1, 0, 1]))
+        scored(model, np.full((4, 6), 0.5), np.array([0, 1, 0, 1]))
 
 
 def test_logits_that_are_not_finite_are_traced_to_where_they_come_from() -> None:
@@ -221,7 +219,7 @@ def test_logits_that_are_not_finite_are_traced_to_where_they_come_from() -> None
     images, labels = np.full((4, 6), 0.5), np.array([0, 1, 0, 1])
     model = ntkscore.Model(by_a_root, weights)
     with pytest.raises(InputError, match=r"logits, got \[nan, nan\].* sqrt on weights: mend"):
-        ntkscore.score_network(model, images, labels)
+        scored(model, images, labels)
     weights = {"kernel": np.eye(6)[:, :2], "scale": np.ones(2)}
     for compute in (ntkscore.ntk, lambda *given: ntkscore.stack(*given, "fgsm", [0.1])):
         with pytest.raises(
@@ -240,23 +238,23 @@ def test_weights_that_the_logits_do_not_depend_on_are_named(caplog) -> None:
 @pytest.mark.parametrize(
     ("apply", "alike"),
     [
-        (lambda w, x: (1e-9 * x.mean((1, 2)) @ w[0] + 1) @ w[1], "nor do its logits"),
-        (lambda w, x: x.mean((1, 2)) @ jnp.eye(3) + w[1][0], "though its logits do"),
-        (lambda w, x: x.mean((1, 2)) @ w[0] @ w[1], None),
+        (lambda w, x: (1e-9 * x.mean((1, 2)) @ w[0] + 1) @ w[1], True),
+        (lambda w, x: x.mean((1, 2)) @ jnp.eye(3) + w[1][0], True),
+        (lambda w, x: x.mean((1, 2)) @ w[0] @ w[1], False),
     ],
     ids=["logits", "gradients", "neither"],
 )
 def test_a_network_that_hardly_tells_the_images_apart_is_a_warning(
-    caplog: pytest.LogCaptureFixture, apply: Any, alike: str | None
+    caplog: pytest.LogCaptureFixture, apply: Any, alike: bool
 ) -> None:
     keys = jax.random.split(jax.random.key(0), 2)
     weights = [jax.random.normal(key, (3, 3)) for key in keys]
-    rows = ntkscore.score_network(ntkscore.Model(apply, weights), IMAGES, LABELS, name="mine")
+    rows = scored(ntkscore.Model(apply, weights), IMAGES, LABELS)
     of_kernel = rows.query("kernel == 'clean' and score == 'lambda_max'")["status"]
-    said = [m for m in caplog.messages if "hardly differ between the images" in m]
+    said = [m for m in caplog.messages if "the kernel of network hardly differs between" in m]
     assert list(of_kernel) == (["constant"] if alike else ["ok"])
-    assert [alike in m and "kernels of mine" in m for m in said] == ([True] if alike else [])
-    assert ("give them calibrated ones" in caplog.text) is (alike == "nor do its logits")
+    assert len(said) == alike
+    assert ("give them those of images" in caplog.text) is alike
 
 
 def test_whole_numbers_among_the_weights_are_constants() -> None:
@@ -271,7 +269,7 @@ def test_whole_numbers_among_the_weights_are_constants() -> None:
     closed = lambda weights, images: apply({**weights, "order": order}, images)  # noqa: E731
     config = Config(proxies=True)
     both = (ntkscore.Model(apply, {**weights, "order": order}), ntkscore.Model(closed, weights))
-    given, expected = (ntkscore.score_network(each, IMAGES, LABELS, config) for each in both)
+    given, expected = (scored(each, IMAGES, LABELS, config) for each in both)
     assert given.set_index("score").loc["synflow", "status"] == "ok"
     named = ["kernel", "score", "status"]
     pd.testing.assert_frame_equal(given[named], expected[named])
@@ -288,8 +286,8 @@ def test_a_dependence_on_the_batch_must_be_declared() -> None:
     with pytest.raises(
         InputError, match=r"^expected logits of an image .*, or declare it with Model"
     ):
-        ntkscore.score_network(ntkscore.Model(apply, weights), images, labels)
-    rows = ntkscore.score_network(ntkscore.Model(apply, weights, coupled=True), images, labels)
+        scored(ntkscore.Model(apply, weights), images, labels)
+    rows = scored(ntkscore.Model(apply, weights, coupled=True), images, labels)
     assert np.isfinite(rows.loc[rows["score"] == "frobenius", "value"]).all()
 
 
@@ -317,7 +315,7 @@ def test_a_network_keeps_its_own_passes() -> None:
     variables = space.draw((), 0, np.float32)
     code, images = jnp.asarray(space.encode(cell)), jnp.zeros((1, *task.image_shape))
     model = space.model((), variables, code, images)
-    given = ntkscore.score_network(model, IMAGES, LABELS, config)
+    given = scored(model, IMAGES, LABELS, config)
     alone = score(cell, space, config=config, mean=task.mean, std=task.std, num_classes=3)
     np.testing.assert_allclose(given["value"], alone["value"], rtol=1e-3)
 

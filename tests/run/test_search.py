@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, finish, invoke, refused, rows_in, start
 
@@ -12,8 +14,9 @@ from ntkscore.errors import InputError
 pytestmark = pytest.mark.slow
 
 
-def searched(out: Path, **choices: object) -> object:
-    return ntkscore.search("synthetic", out, CONFIG, space=RESIDUAL, **choices)
+def searched(out: Path, **choices: Any) -> pd.DataFrame:
+    run = ntkscore.search("synthetic", out, CONFIG, space=RESIDUAL, **choices)
+    return run.rank(choices["by"])
 
 
 @pytest.mark.parametrize("method", ["local", "evolution"])
@@ -40,16 +43,14 @@ def test_a_search_scores_what_it_visits_and_ranks_it(tmp_path: Path, method: str
 
 
 def test_the_best_of_a_whole_space_is_found(tmp_path: Path) -> None:
-    whole = ntkscore.rank(
-        "all", "synthetic", tmp_path / "whole", CONFIG, space=RESIDUAL, by="clean.trace"
-    )
+    whole = ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL).rank("clean.trace")
     found = searched(tmp_path / "run", budget=16, by="clean.trace")
     assert list(found["skips"]) == list(whole["skips"])
 
 
 def test_a_search_of_ones_own_asks_and_is_told(tmp_path: Path) -> None:
     """As Optuna or pymoo would: whoever drives scores what it likes, and is given numbers."""
-    space = ntkscore.Job.of("synthetic", CONFIG, space=RESIDUAL).space
+    space = RESIDUAL
     networks = list(space.architectures("all"))
     told: list[int] = []
 
@@ -67,13 +68,6 @@ def test_a_search_of_ones_own_asks_and_is_told(tmp_path: Path) -> None:
         6,
         8,
     ]
-    job = ntkscore.Job.of("synthetic", CONFIG, space=RESIDUAL)
-    job = job.ranked_by("clean.trace", None, networks[0])
-    values = job.evaluate(networks[:8], tmp_path / "driven")
-    assert list(values.sort_values(ascending=False).index) == list(found["skips"])
-    assert list(job.evaluate(networks[6:10], tmp_path / "driven").index) == sorted(
-        map(space.key, networks[6:10])
-    )
 
 
 def test_a_search_of_ones_own_may_end(tmp_path: Path) -> None:

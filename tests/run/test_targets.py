@@ -52,7 +52,7 @@ def ranked(space: Space, name: str, group: int = 1, **choices: Any) -> Callable[
 
 
 def own() -> Any:
-    """The trace of what `score_network` computes of a network."""
+    """The trace of what `score` computes of a network of one's own."""
 
     def apply(params: Any, x: jax.Array) -> jax.Array:
         y = lax.conv_general_dilated(
@@ -284,31 +284,7 @@ def test_a_program_that_a_compiler_refuses_is_halved(monkeypatch: pytest.MonkeyP
 def test_unknown_targets_are_refused() -> None:
     with pytest.raises(InputError, match="expected a target of a100, h100"):
         target_named("h1000")
-    refused("expected a target of a100", "rank", "--target", "h1000", *OPTIONS)
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("run to rank", ["recorded"]),
-        *(
-            (flag, [flag, given])
-            for flag, given in (
-                ("--out", "x"),
-                ("--top", "0"),
-                ("--plot", "x.svg"),
-                ("--by", "params"),
-                ("--reference", "recorded"),
-                ("--coordinator", "localhost:1"),
-                ("--processes", "2"),
-                ("--process", "0"),
-            )
-        ),
-    ],
-)
-def test_a_target_takes_no_option_of_a_run(name: str, given: list[str]) -> None:
-    message = f"expected no {name} beside --target, which only compiles, got {given[-1]}; leave"
-    refused(message, "rank", *given, "--target", "h100")
+    refused("expected a target of a100", "fits", "h1000", "all", *OPTIONS)
 
 
 def test_a_missing_compiler_is_named() -> None:
@@ -316,7 +292,7 @@ def test_a_missing_compiler_is_named() -> None:
         devices_of(TARGETS["h100"])
     except InputError as error:
         assert "pip install 'ntkscore[targets]'" in str(error)
-        refused("expected the compiler for h100", "rank", "--target", "h100", *OPTIONS)
+        refused("expected the compiler for h100", "fits", "h100", "all", *OPTIONS)
     else:
         pytest.skip("the compiler is installed here")
 
@@ -387,11 +363,9 @@ def test_a_program_fits_on_a_tpu() -> None:
 
 
 @pytest.mark.target
-def test_rank_says_what_fits() -> None:
+def test_fits_says_what_fits() -> None:
     here("h100")
-    printed = invoke(
-        "rank", "--target", "h100", "--cells", "random:64", *OPTIONS, "--format", "csv"
-    )
+    printed = invoke("fits", "h100", "random:64", *OPTIONS, "--format", "csv")
     (row,) = pd.read_csv(StringIO(printed.stdout)).to_dict("records")
     assert row["fits"] and row["networks"] == 64 and row["group"] == 16
     assert 0 < row["needs_gib"] < row["has_gib"]

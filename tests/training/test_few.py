@@ -234,7 +234,7 @@ TRAINING = ("--data", "synthetic", "--epochs", 1, "--batch-size", 50, "--attack-
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("scored") / "run"
-    invoke("rank", "--cells", "all", "--depth", 5, "--out", out, *RESIDUAL_OPTIONS)
+    invoke("score", "all", "--depth", 5, "--out", out, *RESIDUAL_OPTIONS)
     return out
 
 

@@ -1,0 +1,116 @@
+"""Searches that score only the networks that they visit."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ntkscore.analysis.frames import pick_rho
+from ntkscore.analysis.percentiles import population, shipped_population
+from ntkscore.analysis.ranking import values_of
+from ntkscore.analysis.score_names import sum_asked
+from ntkscore.api.runs import Run
+from ntkscore.config import Config
+from ntkscore.data.images import ImageSet
+from ntkscore.results import ResultSet
+from ntkscore.run import devices, engine
+from ntkscore.run.scoring import Scoring
+from ntkscore.run.search import Method, check, visit
+from ntkscore.space import Architecture, Space
+
+
+class Step(NamedTuple):
+    """How far a search has come.
+
+    Attributes:
+        visited: networks so far.
+        budget: networks in all.
+        best: the best of them.
+    """
+
+    visited: int
+    budget: int
+    best: Architecture
+
+
+def search(
+    images: ImageSet | str,
+    out: str | PathLike[str],
+    config: Config | None = None,
+    *,
+    space: Space | None = None,
+    method: str | Method = "local",
+    budget: int = 200,
+    seed: int = 0,
+    seeds: int = 1,
+    by: str | None = None,
+    at_most: Mapping[str, float] | None = None,
+    among: Run | str | PathLike[str] | None = None,
+    batch: int | None = None,
+    report: Callable[[Step], None] = lambda step: None,
+) -> Run:
+    """Search a space for the network with the best score, and compute only those that it visits.
+
+    Networks are compared by their ranks among those visited so far, or among those of another run.
+    However the search ends, finished networks are on disk, and the same call resumes it.
+
+    Args:
+        images: to draw from, or their name.
+        out: the result directory, or a URL of object storage such as `s3://bucket/run`.
+        config: how to score; `Config()` if left out. Of several radii the first counts.
+        space: what is searched; NAS-Bench-201 if left out.
+        method: `local`, which moves to the best neighbour and restarts where none is better, or
+            `evolution`, regularised; or a search of your own (`ntkscore.run.search.visit`).
+        budget: networks to visit.
+        seed: of the search, and the first one of images and weights.
+        seeds: how many seeds a network is scored with.
+        by: a score, or several joined by `+`; the default sum if left out.
+        at_most: bounds on costs and counts of the networks that the space trains, by name, such as
+            `{"params": 300_000}`.
+        among: a run over a whole space that was scored in the same way; if left out, one that
+            comes with the package, where one fits.
+        batch: networks per device and call; chosen from the free memory if left out.
+        report: called after every step.
+
+    Returns:
+        A run of the visited networks, in the order of the visits; `rank` it by the same score.
+
+    Raises:
+        InputError: if something does not fit; nothing is written then.
+
+    Example:
+        >>> import tempfile
+        >>> from cells import Residual
+        >>> space, config = Residual(depth=5, width=8), Config(samples=4)
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     ranked = search("synthetic", out, config, space=space, budget=6).rank()
+        >>> len(ranked)
+        6
+    """
+    scoring = Scoring.of(images, config, space=space, seeds=range(seed, seed + seeds))
+    space, rho = scoring.space, scoring.config.rhos[0]
+    first = check(method, budget, space, at_most)
+    score = sum_asked(by, space, first, scoring.config)
+    scored = scoring.configuration, scoring.seeds, rho, score, space
+    if among is None:
+        reference = shipped_population(*scored)
+    else:
+        reference = population(among.results if isinstance(among, Run) else among, *scored)
+    devices.keep_compiled()
+    visited: dict[Hashable, Architecture] = {}
+    parts: dict[str, Any] = {}
+
+    def evaluate(new: Sequence[Architecture]) -> dict[Hashable, float]:
+        visited.update({space.key(each): each for each in new})
+        # Ranks among the visited ones need the scores of all; parts that were read stay in memory.
+        results = engine.run(scoring, [*visited.values()], out, batch=batch, kept=parts)
+        run = Run(results, space, tuple(visited), tuple(scoring.seeds))
+        values = values_of(pick_rho(run.rows, rho), score, space, reference)
+        report(Step(len(visited), budget, space.parse(values.idxmax())))
+        return values.to_dict()
+
+    visit(method, space, evaluate, budget, np.random.default_rng(seed), at_most)
+    results = ResultSet.open(out)
+    results.compact()
+    return Run(results, space, tuple(visited), tuple(scoring.seeds))
