@@ -87,11 +87,10 @@ def _records(frame: "pd.DataFrame") -> list[dict[Hashable, Any]]:
 def _cell_text(value: Any) -> str:
     if value is None:
         return "–"
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.4g}"
-    if isinstance(value, float | int) and abs(value) >= 100_000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        counted = value.is_integer() and 10_000 <= abs(value) < 1e12
+        return f"{value:,.0f}" if counted else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 100_000 else str(value)
 
 
 def print_frame(
