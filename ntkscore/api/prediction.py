@@ -1,6 +1,5 @@
 """Accuracies of a run's networks, predicted from those of a few that were trained."""
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -12,7 +11,7 @@ from ntkscore.analysis import comparison
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
 from ntkscore.data.benchmarks import metric_name
-from ntkscore.data.tables import Table
+from ntkscore.data.tables import Accuracies, Table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.space import Space
@@ -20,7 +19,6 @@ from ntkscore.spaces import default_space, known_space
 
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
-Accuracies = Table | str | PathLike[str] | Mapping[Hashable, float] | pd.Series
 
 
 @dataclass(frozen=True, eq=False)

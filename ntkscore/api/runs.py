@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -12,10 +13,8 @@ from ntkscore.analysis.frames import network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
 from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import ScoreSum, cost_names
-from ntkscore.api import accuracies as by_accuracy
-from ntkscore.api import prediction
 from ntkscore.config import Config
-from ntkscore.data.tables import Table
+from ntkscore.data.tables import Accuracies, Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.run.selection import select
@@ -136,7 +135,9 @@ class Run:
         """The ranking with what it is by; arguments as for `rank`."""
         rows = pick_rho(self.rows, rho)
         score = self._sum(by, rows)
-        return Ranking.of(rows, score, self.space, self._population(rows, score, among))
+        seeds = sorted(set(rows["seed"].tolist()))
+        scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, self.space
+        return Ranking.of(rows, score, self.space, population_of(among, *scored))
 
     def correlate(
         self,
@@ -148,14 +149,14 @@ class Run:
         resamples: int = 1000,
     ) -> pd.DataFrame:
         """Correlate scores with measured accuracies; see `ntkscore.correlate`."""
+        from ntkscore.api.accuracies import correlate
+
         scores = score_table(pick_rho(self.rows, rho))
-        return by_accuracy.correlate(
-            scores, table, dataset, metric, space=self.space, resamples=resamples
-        )
+        return correlate(scores, table, dataset, metric, space=self.space, resamples=resamples)
 
     def predict(
         self,
-        accuracies: prediction.Accuracies,
+        accuracies: Accuracies,
         metric: str | None = None,
         dataset: str | None = None,
         *,
@@ -164,7 +165,9 @@ class Run:
         suggest: int = 0,
     ) -> pd.DataFrame:
         """Predict accuracies from those of a few; see `ntkscore.predict`."""
-        return prediction.predict(
+        from ntkscore.api.prediction import predict
+
+        return predict(
             score_table(pick_rho(self.rows, rho)),
             accuracies,
             metric,
@@ -193,7 +196,6 @@ class Run:
         Raises:
             InputError: if there is nothing to show, or the file cannot be written.
         """
-        from ntkscore.data.tables import load_table
         from ntkscore.explore import write_page
 
         if table is not None and not isinstance(table, Table):
@@ -215,18 +217,17 @@ class Run:
             )
         return score
 
-    def _population(
-        self,
-        rows: pd.DataFrame,
-        score: ScoreSum | None,
-        among: "Run | str | PathLike[str] | None",
-    ) -> Population | None:
-        """The networks to rank among."""
-        seeds = sorted(set(rows["seed"].tolist()))
-        scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, self.space
-        if among is None:
-            return shipped_population(*scored)
-        return population(among.results if isinstance(among, Run) else among, *scored)
+
+def population_of(among: Run | str | PathLike[str] | None, *scored: Any) -> Population | None:
+    """The networks to rank among: those of a run, or of one of the package where one fits.
+
+    Args:
+        among: the run or its place; None for one of the package.
+        scored: how the others were scored, as for `ntkscore.analysis.percentiles.population`.
+    """
+    if among is None:
+        return shipped_population(*scored)
+    return population(among.results if isinstance(among, Run) else among, *scored)
 
 
 def open_run(directory: str | PathLike[str] = "recorded", space: type[Space] | None = None) -> Run:

@@ -14,7 +14,7 @@ from ntkscore.kernels.checks import check_pixels
 from ntkscore.model import Model
 from ntkscore.names import names_of
 from ntkscore.results.store import Memory
-from ntkscore.run import devices, engine
+from ntkscore.run import engine
 from ntkscore.run.engine import Progress
 from ntkscore.run.scoring import Scoring
 from ntkscore.space import Architecture, Space
@@ -98,7 +98,6 @@ def score(
     scoring = Scoring.of(data, config, space=space, seeds=seeds)
     named = networks if isinstance(networks, str) else names_of(networks)
     chosen = scoring.select(named, table)
-    devices.keep_compiled()
     place = Memory() if out is None else out
     results = engine.run(scoring, chosen, place, batch=batch, report=report)
     keys = tuple(dict.fromkeys(map(scoring.space.key, chosen)))

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ntkscore.analysis.frames import pick_rho
-from ntkscore.analysis.percentiles import population, shipped_population
 from ntkscore.analysis.ranking import values_of
 from ntkscore.analysis.score_names import sum_asked
-from ntkscore.api.runs import Run
+from ntkscore.api.runs import Run, population_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.results import ResultSet
-from ntkscore.run import devices, engine
+from ntkscore.run import engine
 from ntkscore.run.scoring import Scoring
 from ntkscore.run.search import Method, check, visit
 from ntkscore.space import Architecture, Space
@@ -92,12 +91,7 @@ def search(
     space, rho = scoring.space, scoring.config.rhos[0]
     first = check(method, budget, space, at_most)
     score = sum_asked(by, space, first, scoring.config)
-    scored = scoring.configuration, scoring.seeds, rho, score, space
-    if among is None:
-        reference = shipped_population(*scored)
-    else:
-        reference = population(among.results if isinstance(among, Run) else among, *scored)
-    devices.keep_compiled()
+    reference = population_of(among, scoring.configuration, scoring.seeds, rho, score, space)
     visited: dict[Hashable, Architecture] = {}
     parts: dict[str, Any] = {}
 

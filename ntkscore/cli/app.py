@@ -17,6 +17,7 @@ from ntkscore.cli.ranking import fits, rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, evaluate, train
 from ntkscore.errors import InputError
+from ntkscore.run import devices
 from ntkscore.space import Space
 from ntkscore.spaces import DEFAULT, space_class
 
@@ -29,6 +30,10 @@ COMMANDS = (
 
 SCORED = {"--cells", "--out", "--target"}
 """Options that `rank` had when it also scored."""
+OF_A_RANKING = ("--by", "--reference", "--top", "--plot")
+"""Those that `rank` has kept."""
+RENAMED = {"--cells": "--networks", "--reference": "--among", "--rho": "--at-rho"}
+"""Names of before, of options to look at a run with."""
 TAKE_A_FILE = ("score", "fits")
 """Commands that take a file of networks of one's own, which is a space too."""
 
@@ -43,36 +48,55 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     command, *words = arguments
     if command == "rank" and SCORED.intersection(word.partition("=")[0] for word in words):
         raise InputError(_said_today(words))
+    file = None
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-        elif named is None and command in TAKE_A_FILE and is_file_of_networks(word):
-            named = word
-    return app(space_class(named or DEFAULT))
+        elif command in TAKE_A_FILE and is_file_of_networks(word):
+            file = word
+    if file is not None and named not in (None, file):
+        raise InputError(
+            f"expected no --space beside {file}, whose networks are one, got {named}; leave one of "
+            "them out"
+        )
+    return app(space_class(named or file or DEFAULT))
 
 
 def _said_today(words: Sequence[str]) -> str:
-    """What is said of a `rank` that would score, as it did before version 0.4."""
-    scored, ranked, networks, out = [], [], "distinct", "FOLDER"
-    left = iter(words)
-    for word in left:
-        flag, equals, value = word.partition("=")
-        takes_none = not equals and (flag.startswith("--no-") or flag in ("--proxies", "--x64"))
-        pair = [word] if takes_none or equals else [word, value := next(left, "")]
-        if flag == "--cells":
-            networks = value
-        elif flag == "--target":
-            return f"expected `rank` of a run, got --target; run: ntkscore fits {value} {networks}"
-        elif flag in ("--by", "--reference", "--top", "--plot"):
-            ranked += pair
+    """The refusal of a `rank` as it was before version 0.4, with what is written today."""
+    options: list[list[str]] = []
+    """Each as it was written: its flag, perhaps its value."""
+    directory = None
+    for word in words:
+        if word.startswith("--"):
+            options.append([word])
+        elif options and len(options[-1]) == 1 and "=" not in options[-1][0]:
+            options[-1].append(word)
         else:
-            out = value if flag == "--out" else out
-            scored += pair
-    first = shlex.join(["ntkscore", "score", networks, *scored])
-    then = shlex.join(["ntkscore", "rank", out, *ranked]).replace("--reference", "--among")
-    return (
-        f"expected `rank` of a run that `score` made, got options of both; run: {first} && {then}"
-    )
+            directory = word
+    values = {_flag(each): each[-1].removeprefix(f"{_flag(each)}=") for each in options}
+    score = [values.get("--cells", "distinct")]
+    rank, looks = [directory or values.get("--out", "FOLDER")], []
+    for flag, *value in options:
+        name = _flag([flag])
+        today = [flag.replace(name, RENAMED.get(name, name), 1), *value]
+        looks += today
+        if name in OF_A_RANKING:
+            rank += today
+        elif name not in ("--cells", "--target"):
+            score += [flag, *value]
+    commands = [["score", *score], ["rank", *rank]]
+    if directory is not None:
+        commands = [["rank", directory, *looks]]
+    elif "--target" in values:
+        commands = [["fits", values["--target"], *score]]
+    run = " && ".join(shlex.join(["ntkscore", *each]) for each in commands)
+    return f"expected `rank` of a run that `score` made, got options of before; run: {run}"
+
+
+def _flag(option: Sequence[str]) -> str:
+    """The flag of an option as it was written."""
+    return option[0].partition("=")[0]
 
 
 def app(space: type[Space]) -> typer.Typer:
@@ -91,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: of the command; the process's own if left out. Without any it prints the help.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    devices.run_alone()
     if arguments is None:
         # What a start makes stays, and by default Python looks through it five hundred times.
         gc.set_threshold(10_000)

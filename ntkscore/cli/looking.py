@@ -186,7 +186,7 @@ def verify(
 
     from ntkscore.verify.checks import verify as verify_file
 
-    devices.keep_compiled(alone=True)
+    devices.keep_compiled()
     failed, found = 0, []
     for path, reference in zip(files, references, strict=True):
         with stderr.status(f"checking {path}"):

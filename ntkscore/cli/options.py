@@ -50,6 +50,9 @@ Networks = Annotated[
         show_default=False,
     ),
 ]
+NetworksTable = Annotated[
+    Path | None, typer.Option("--table", help="Benchmark table, for the networks `table`.")
+]
 By = Annotated[
     str | None,
     typer.Option(

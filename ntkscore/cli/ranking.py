@@ -17,7 +17,6 @@ from ntkscore.cli.options import Drawn
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.run import devices
 from ntkscore.run.search import METHODS
 from ntkscore.space import WEIGHTS, Space
 
@@ -41,9 +40,7 @@ def rank(
         str | None,
         typer.Option(help="Which of its networks, as for `score`; all if left out."),
     ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="Benchmark table, for --networks table.")
-    ] = None,
+    table: o.NetworksTable = None,
     at_rho: o.AtRho = None,
     top: o.Top = None,
     plot: o.Plot = None,
@@ -59,8 +56,9 @@ def rank(
     if networks is not None:
         images = run.results.configuration["dataset"]
         run = run.of(networks, None if table is None else ntkscore.load_table(table, images))
-    ranking = run.ranking(by, among, o.radius_of(at_rho))
-    rho = o.radius_of(at_rho) or run.results.configuration["rhos"][0]
+    rho = o.radius_of(at_rho)
+    ranking = run.ranking(by, among, rho)
+    rho = run.results.configuration["rhos"][0] if rho is None else rho
     _print_ranking(ranking, run.results, rho, format, 20, top, plot)
 
 
@@ -70,9 +68,7 @@ def fits(
         typer.Argument(help="Device: a100, h100, h200, v4, v5e or v6e.", show_default=False),
     ],
     networks: o.Networks,
-    table: Annotated[
-        Path | None, typer.Option(help="Benchmark table, for the networks table.")
-    ] = None,
+    table: o.NetworksTable = None,
     batch: o.BatchSize = None,
     *,
     drawn: Drawn,
@@ -128,7 +124,6 @@ def search(
     from ntkscore.explore.pictures import check_picture
 
     check_picture(plot)
-    devices.keep_compiled(alone=True)
     images = ntkscore.load_images(drawn.data, drawn.data_dir)
     with interruptible(lambda: on_disk(out)), stderr.status("compiling") as status:
         run = ntkscore.search(

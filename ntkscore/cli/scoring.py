@@ -28,7 +28,6 @@ from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, titl
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
-from ntkscore.run import devices
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import SPACES
 from ntkscore.text import format_rho
@@ -56,9 +55,7 @@ def score(
             "NAS-Bench-201 state dict (.pth, .npz). Untrained if left out."
         ),
     ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="Benchmark table, for the networks table.")
-    ] = None,
+    table: o.NetworksTable = None,
     batch: o.BatchSize = None,
     *,
     processes: Processes,
@@ -86,8 +83,7 @@ def score(
             "expected a folder that the processes share, got none; name it with --out, or leave "
             "out what is said of processes"
         )
-    _ = scoring.draws  # Too few images are an error before anything is compiled.
-    devices.keep_compiled(alone=True)
+    _ = scoring.draws  # Too few images are an error before JAX is imported.
     how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
     keys = [scoring.space.key(each) for each in chosen]
     with stderr.status("compiling, then scoring"):
@@ -125,7 +121,6 @@ def _score_into(
 
     engine.check(scoring, out, batch)
     share = join(**asdict(processes))
-    devices.keep_compiled(alone=True)
     with interruptible(lambda: on_disk(out)), progress_display() as report:
         session = {"networks": ",".join(networks)}
         how = {"batch": batch, "report": report, "session": session, "share": share}
@@ -171,7 +166,6 @@ def _score_trained(
         )
     pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
     same = ImageSet.of(pixels, labels, name=images.name)
-    devices.keep_compiled(alone=True)
     frames = []
     for columns, model in networks.pairs:
         with stderr.status("compiling, then scoring"):

@@ -47,7 +47,7 @@ def train(
     from ntkscore.training.runs import train as run
 
     images = ntkscore.load_images(data, data_dir)
-    devices.keep_compiled(alone=True)
+    devices.keep_compiled()
     with interruptible(lambda: "whole epochs are on disk"), stderr.status("compiling") as status:
         try:
             trained = run(
@@ -159,7 +159,7 @@ def choose(
             place = ["--out", str(out.resolve()), "--entry", each.folder.name]
             print(shlex.join(["ntkscore", "choose", source, *place, *flags]))
         return
-    devices.keep_compiled(alone=True)
+    devices.keep_compiled()
     with interruptible(lambda: f"the trainings are in {out}"), stderr.status("compiling") as status:
 
         def report(each: Entry, at: Moment) -> None:
@@ -239,7 +239,7 @@ def evaluate(
         raise InputError(
             f"expected a name that ends in .npz after --export, got {export}; name one"
         )
-    devices.keep_compiled(alone=True)
+    devices.keep_compiled()
     networks = trained_networks(
         source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
     )

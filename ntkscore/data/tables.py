@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Number
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -329,3 +330,7 @@ def key_of(architecture: Hashable) -> Hashable:
     # As `isinstance(…, SupportsIndex)`, which takes twenty times as long.
     has_index = hasattr(architecture, "__index__")
     return operator.index(architecture) if has_index else architecture  # type: ignore[arg-type]
+
+
+Accuracies = Table | str | PathLike[str] | Mapping[Hashable, float] | pd.Series
+"""What is known of networks' accuracies: a table or its path, or numbers by name."""

@@ -14,8 +14,6 @@ from jaxtyping import Array, Float, PyTree
 from ntkscore.errors import InputError
 from ntkscore.kernels.plain import wrong_leaves
 from ntkscore.model import Logits, Model, Passes, Points
-from ntkscore.task import check_classes as check_classes
-from ntkscore.task import check_labels as check_labels
 from ntkscore.trace.blocks import SHOWN, BlockPasses, passes_in_blocks
 from ntkscore.trace.content import traced
 from ntkscore.trace.parameters import is_floating

@@ -19,7 +19,6 @@ from ntkscore.kernels.checks import (
     as_it_is_now,
     check_coupling,
     check_kernel,
-    check_labels,
     check_points,
     checked_model,
     passes_for,
@@ -34,6 +33,7 @@ from ntkscore.kernels.implementations import (
 )
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.model import Logits, Model, Points
+from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses, have_values
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 

@@ -16,10 +16,8 @@ from ntkscore.grams import in_full_precision, regroup
 from ntkscore.kernels.attacks import ATTACKS, check_attack
 from ntkscore.kernels.checks import (
     as_it_is_now,
-    check_classes,
     check_coupling,
     check_kernel,
-    check_labels,
     check_pixels,
     checked_model,
     passes_for,
@@ -31,6 +29,7 @@ from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Logits, Model
+from ntkscore.task import check_classes, check_labels
 from ntkscore.trace.blocks import BlockPasses, have_values
 from ntkscore.trace.passes import passes_of
 

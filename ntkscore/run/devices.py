@@ -111,21 +111,27 @@ def prepare() -> None:
     keep_compiled()
 
 
-def keep_compiled(alone: bool = False) -> None:
+_alone = False
+
+
+def run_alone() -> None:
+    """Say that this process runs only our code, as the command line does."""
+    global _alone
+    _alone = True
+
+
+def keep_compiled() -> None:
     """Keep compiled programs between starts: only a shape's first run waits for the compiler.
 
-    A cache directory that the user has set for JAX stays.
-
-    Args:
-        alone: this process runs only our code: keep small programs as well, and traced ones
-            (`ntkscore.program_cache`).
+    A cache directory that the user has set for JAX stays. A process that runs only our code
+    (`run_alone`) keeps small programs as well, and traced ones (`ntkscore.program_cache`).
     """
     if not jax.config.values["jax_compilation_cache_dir"]:
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
-        if alone:
+        if _alone:
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     folder = jax.config.values["jax_compilation_cache_dir"]
-    if alone and "://" not in folder:
+    if _alone and "://" not in folder:
         keep_traced(Path(folder) / "traced")
 
 

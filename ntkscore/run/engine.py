@@ -279,8 +279,7 @@ def run(
     check(job, out, batch)
     # What stays in memory is compared with no other layout's rows, so all cores may be one device.
     stays = isinstance(out, Memory)
-    if not stays:
-        devices.prepare()
+    (devices.keep_compiled if stays else devices.prepare)()
     from ntkscore.run.scorer import Scorer  # and with it JAX
 
     space, config, seeds = job.space, job.config, job.seeds

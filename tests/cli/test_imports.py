@@ -85,6 +85,7 @@ def test_refusing_imports_no_jax(tmp_path: Path) -> None:
         [*score, "--batch", "0"],
         ["score", "random:0", "--out", out],
         ["rank", "--out", out, "--cells", "random:4"],
+        ["search", "--out", out, "--by", "robust.norm"],
         ["correlate", out, "--table", "nowhere.csv"],
         ["lookup", "323133", "--table", "nowhere.json"],
         ["verify", "nowhere.npz"],
