@@ -101,17 +101,15 @@ def content_of(
         InputError: if a run has no rows, the spaces differ, or the table has no results for
             any of the networks.
     """
-    places = [str(run.results.directory) for run in runs]
-    named = {_name_of(place, places): run for place, run in zip(places, runs, strict=True)}
     where = _space_of(runs)
     columns: list[Column] = []
     about = []
-    for name, run in named.items():
+    for name, run in zip(_names_of(runs), runs, strict=True):
         rows = run.rows
         if rows.empty:
             empty = run.results.directory
             raise InputError(f"expected networks in {empty}, got none; score some first")
-        columns += _scores(rows, name if len(named) > 1 else "")
+        columns += _scores(rows, name if len(runs) > 1 else "")
         about.append(f"{name}: {_described(run.results, rows)}")
     keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
     columns = [replace(column, values=column.values.reindex(keys)) for column in columns]
@@ -166,6 +164,16 @@ def _space_of(runs: Sequence[Any]) -> Space:
             "each"
         )
     return spaces[0]
+
+
+def _names_of(runs: Sequence[Any]) -> list[str]:
+    """The names of the runs' folders; runs of one place, such as memory, are numbered."""
+    places = [str(run.results.directory) for run in runs]
+    names = [_name_of(place, [*dict.fromkeys(places)]) for place in places]
+    return [
+        name if names.count(name) == 1 else f"{name} {names[: i + 1].count(name)}"
+        for i, name in enumerate(names)
+    ]
 
 
 def _name_of(path: str, among: Sequence[str]) -> str:

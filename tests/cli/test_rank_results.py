@@ -177,6 +177,16 @@ def test_the_command_of_before_is_refused_with_those_of_today(tmp_path: Path) ->
     then = f"ntkscore rank {tmp_path / 'run'} --by params --top=3"
     refused(f"{now} && {then}", *before, "--by", "params", "--top=3")
     refused("ntkscore fits h100 all", "rank", "--cells=all", "--target", "h100")
+    # Options without a value, in any place; and those to look at a run.
+    flags = ("--balanced", "--proxies", "--out", "x", "--samples", 8)
+    refused(
+        "ntkscore score distinct --balanced --proxies --out x --samples 8 && ntkscore rank x",
+        *("rank", *flags),
+    )
+    refused("ntkscore fits v4 distinct --samples 8", "rank", "--target", "v4", "--samples", 8)
+    now = "ntkscore rank recorded --networks 323133 --at-rho=8/255 --among r"
+    before = ("rank", "recorded", "--cells", "323133", "--rho=8/255", "--reference", "r")
+    refused(now, *before)
     assert not (tmp_path / "run").exists()
 
 

@@ -199,11 +199,11 @@ def test_the_table_of_the_benchmark_is_found(data_dir: Path) -> None:
 
 
 def test_names_of_folders_that_are_alike_have_their_parents(tmp_path: Path) -> None:
-    paths = [small_run(tmp_path / parent / "run") for parent in ("a", "b")]
-    groups = {
-        column.group for column in content_of([*map(open_run, paths)]).columns if column.score
-    }
+    runs = [open_run(small_run(tmp_path / parent / "run")) for parent in ("a", "b")]
+    groups = {column.group for column in content_of(runs).columns if column.score}
     assert groups == {"Scores of a/run", "Scores of b/run"}
+    twice = {column.group for column in content_of([runs[0], runs[0]]).columns if column.score}
+    assert twice == {"Scores of run 1", "Scores of run 2"}
 
 
 def test_a_table_that_lacks_some_networks_leaves_gaps() -> None:

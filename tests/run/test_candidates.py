@@ -84,6 +84,8 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
         "expected one of the networks m2, m4, got 'm3'; choose", "score", "m3", *options, *other
     )
     refused("expected a known space in", "rank", out)
+    message = f"expected no --space beside {file}, whose networks are one, got darts"
+    refused(message, "score", file, "--space", "darts", "--samples", "4")
 
 
 def test_a_space_beside_networks_and_a_space_with_such_a_function_are_no_candidates(
