@@ -9,9 +9,9 @@ EXTRAS ?= dev
 SIZE ?= full
 MINUTES ?= 10
 OUT ?= runs/accelerator
-# Files of tests side by side, in the order of their names: those with few tests take long too, and
-# would come last. Each process compiles, and takes up to 3 GB.
-PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Each process has a part of the tests in their order, and takes from another when it has none left.
+# Each compiles, and takes up to 3 GB.
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist worksteal
 
 QUICK = tests/analysis tests/cli tests/data tests/results tests/test_config.py tests/test_docs.py \
 	tests/test_house.py tests/test_public.py
@@ -37,7 +37,7 @@ test: $(VENV)/.installed
 thorough: $(VENV)/.installed $(ORACLES)/.installed $(TARGETS)/.installed
 	$(BIN)/python -m pytest $(PARALLEL) -m "thorough and not oracle and not target"
 	$(ORACLES)/bin/python -m pytest $(PARALLEL) -m "thorough and oracle"
-	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) --dist load -m "thorough and target"
+	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) -m "thorough and target"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
@@ -52,7 +52,7 @@ oracles: $(ORACLES)/.installed
 # The tests that compile for GPUs and TPUs that are not at hand; their compilers have an environment
 # of their own.
 fits: $(TARGETS)/.installed
-	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) --dist load -m "target and not thorough"
+	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest $(PARALLEL) -m "target and not thorough"
 
 # Arithmetic and speed of this machine's devices, and the whole space ranked on them.
 accelerator: $(VENV)/.installed

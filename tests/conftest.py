@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -49,19 +48,21 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def strict_jax() -> Iterator[None]:
-    """No silent change of dtype; and one compilation of each program for the whole session."""
-    with tempfile.TemporaryDirectory() as compiled:
-        jax.config.update("jax_numpy_dtype_promotion", "strict")
-        jax.config.update("jax_compilation_cache_dir", compiled)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-        # Tests replace what a kept trace would not notice.
-        keep, devices.keep_traced = devices.keep_traced, lambda folder: None
-        # Kernels have oracles of their own here; compiling a Jacobian for each would take longer.
-        largest, checks.LARGEST = checks.LARGEST, 0
-        yield
-        devices.keep_traced, checks.LARGEST = keep, largest
-        jax.config.update("jax_compilation_cache_dir", None)
+def strict_jax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No silent change of dtype; and one compilation of each program for all processes."""
+    folder = tmp_path_factory.getbasetemp()
+    # Tests side by side have a folder each, in one that is the run's.
+    compiled = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "compiled"
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_compilation_cache_dir", str(compiled))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # Tests replace what a kept trace would not notice.
+    keep, devices.keep_traced = devices.keep_traced, lambda folder: None
+    # Kernels have oracles of their own here; compiling a Jacobian for each would take longer.
+    largest, checks.LARGEST = checks.LARGEST, 0
+    yield
+    devices.keep_traced, checks.LARGEST = keep, largest
+    jax.config.update("jax_compilation_cache_dir", None)
 
 
 @pytest.fixture(autouse=True)
