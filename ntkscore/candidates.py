@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ntkscore.model import Model
 
 POINTS = 8
-"""Random images that PyTorch modules become models at."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,15 +45,19 @@ class Candidates(Space):
     made: ClassVar[Callable[[np.ndarray], Mapping[str, Any]] | None] = None
     networks: Mapping[str, Any] | None = None
 
+    @property
+    def points(self) -> np.ndarray:
+        """Random images that PyTorch modules become models at."""
+        shape = (POINTS, *self.task.image_shape)
+        return np.random.default_rng(0).uniform(size=shape).astype(np.float32)
+
     @cached_property
-    def models(self) -> dict[str, "Model"]:
+    def models(self) -> Mapping[str, "Model"]:
         """The networks on the space's images."""
         from ntkscore.bridges import from_torch
         from ntkscore.kernels.checks import checked_model
 
-        rng = np.random.default_rng(0)
-        images = rng.uniform(size=(POINTS, *self.task.image_shape)).astype(np.float32)
-        make = type(self).made
+        make, images = type(self).made, self.points
         given: Any = self.networks if make is None else make(images)
         if not isinstance(given, Mapping) or not given or not all(map(_is_name, given)):
             raise InputError(
@@ -67,17 +70,6 @@ class Candidates(Space):
             for name, each in given.items()
         }
 
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        """A digest of each network's weights."""
-        from ntkscore.results.checkpoints import fingerprint
-
-        found = {}
-        for name, model in self.models.items():
-            leaves, tree = jax.tree.flatten(model.params)
-            found[name] = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
-        return found
-
     def parse(self, text: Any) -> str:
         """A network's name."""
         if str(text) not in self.models:
@@ -86,26 +78,29 @@ class Candidates(Space):
             )
         return str(text)
 
-    @cached_property
-    def statistics(self) -> dict[str, str]:
-        """Which statistics each network's normalisations use.
-
-        `own` ones, `init` for the mean 0 and variance 1 of new ones, those of the `batch`, or
-        `none`.
-        """
-        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
-
-        points = jax.numpy.zeros((2, *self.task.image_shape))
-        found = {}
-        for name, model in self.models.items():
-            now, _ = as_it_is_now(checked_model(model, points.dtype), points)
-            found[name] = normalisation_of(now, points)
-        return found
-
     def identity(self, architecture: str) -> dict[str, str | int]:
-        """The name, a digest of the weights, and `statistics`."""
-        digest, bn = self.digests[architecture], self.statistics[architecture]
-        return {"network": architecture, WEIGHTS: digest, "bn": bn}
+        """The name, a digest of the weights, and which statistics its normalisations use.
+
+        These are `own` ones, `init` for the mean 0 and variance 1 of new ones, those of the
+        `batch`, or `none`.
+        """
+        if architecture not in self._identities:
+            self._identities[architecture] = self._identity(architecture)
+        return self._identities[architecture]
+
+    @cached_property
+    def _identities(self) -> dict[str, dict[str, str | int]]:
+        return {}
+
+    def _identity(self, name: str) -> dict[str, str | int]:
+        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
+        from ntkscore.results.checkpoints import fingerprint
+
+        leaves, tree = jax.tree.flatten(self.models[name].params)
+        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
+        points = jax.numpy.zeros((2, *self.task.image_shape))
+        now, _ = as_it_is_now(checked_model(self.models[name], points.dtype), points)
+        return {"network": name, WEIGHTS: digest, "bn": normalisation_of(now, points)}
 
     def names(self, architecture: str) -> dict[str, str | int]:
         """The name."""

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, ResidualConvolutional
+from cells.timm import Timm
 from cells.wideresnet import WideResNet
 from ntkscore.cli.app import app
 from ntkscore.cli.options import Drawn, flag_of, flags_of, registered
@@ -38,12 +39,12 @@ COMMANDS = get_command(app(NASBench201)).commands  # type: ignore[attr-defined]
 def test_every_field_is_an_option(name: str, cls: type, space: type[Space]) -> None:
     command = get_command(app(space)).commands[name]  # type: ignore[attr-defined]
     flags = {flag.lstrip("-") for parameter in command.params for flag in parameter.opts}
-    assert options(cls) and options(space)
+    assert options(cls) and (options(space) or space is Timm)
     assert {flag_of(field) for field in (*options(cls), *options(space))} <= flags
 
 
 def test_the_packages_of_cells_declare_the_spaces_that_have_names() -> None:
-    ours = {Darts, NASBench201, Residual, ResidualConvolutional, WideResNet}
+    ours = {Darts, NASBench201, Residual, ResidualConvolutional, Timm, WideResNet}
     assert set(SPACES.values()) == ours == {SPACES[space.name] for space in ours}
 
 
@@ -164,7 +165,7 @@ def test_a_file_that_defines_a_space_is_executed_once(tmp_path: Path) -> None:
         first = space_class(str(path))
         assert space_class(str(path)) is space_class(f"{path}:OneHidden") is first
         refused("expected a results directory", "rank", tmp_path, "--space", path)
-        given = ("--space", path, "--accuracies", "x")
+        given = ("--space", path, "--table", "x")
         refused("expected a readable file at x", "predict", tmp_path, *given)
     finally:
         MEASURES.pop("top", None)
@@ -202,9 +203,9 @@ def test_a_recorded_space_keeps_its_fields(tmp_path: Path) -> None:
     own, out = space_class(str(OWN)), tmp_path / "run"
     assert space_in(tmp_path) is None
     assert space_in(tmp_path, own) == own()
-    ResultSet.create_or_resume(out, own(scale=3.0).columns, {}, ("network",))
+    ResultSet.create_or_resume(out, own(scale=3.0).columns, ("network",))
     with pytest.raises(InputError, match="expected a known space in"):
         space_in(out)
     assert space_in(out, own) == own(scale=3.0)
-    ResultSet.create_or_resume(tmp_path / "residual", Residual(width=8).columns, {}, ("skips",))
+    ResultSet.create_or_resume(tmp_path / "residual", Residual(width=8).columns, ("skips",))
     assert space_in(tmp_path / "residual") == Residual(width=8)
