@@ -48,7 +48,7 @@ def bn_option() -> Any:
     """The field of the normalisation's mode."""
     return option(
         "calibrated",
-        "Source of the normalisation's statistics",
+        "Source of the normalisation's statistics.",
         choices=lambda: tuple(NORMALIZATIONS),
     )
 

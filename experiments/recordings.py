@@ -28,7 +28,6 @@ from ntkscore.measures.kernel import KERNEL
 from ntkscore.measures.registry import measures_of
 from ntkscore.options import options
 from ntkscore.paths import RECORDED as IN_PACKAGE
-from ntkscore.results.atomic import LOCK
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.run import devices, engine
 from ntkscore.run.scoring import Scoring
@@ -315,7 +314,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
             "command": f"python -m experiments record {name}",
             "cells": recording.cells,
             "seeds": recording.seeds,
-            "devices": [device.device_kind for device in progress.plan.devices],
+            "devices": progress.plan.kinds,
             "seconds_per_cell": round(1 / rate, 4) if rate else None,
         }
     )
@@ -332,9 +331,8 @@ def replaced(folder: Path, like: ResultSet, session: dict[str, Any], rows: pd.Da
     """Write a result directory anew, of the configuration of another."""
     for old in folder.glob("*"):
         old.unlink()
-    kept = ResultSet.create_or_resume(folder, like.configuration, session, like.identity)
-    kept.append(rows)
-    (folder / LOCK).unlink(missing_ok=True)
+    kept = ResultSet.create_or_resume(folder, like.configuration, like.identity)
+    kept.record(session).append(rows)
     return folder
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, MutableMapping
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ntkscore.errors import InputError
 
@@ -16,9 +16,10 @@ CLONE = Path(__file__).parents[1] / "pyproject.toml"
 T = TypeVar("T")
 
 
-def points_of(group: str) -> list[EntryPoint]:
+def points_of(group: str) -> list[Any]:
     """The entry points of a group, of all installed packages.
 
+    They are `importlib.metadata`'s, or of the package importlib_metadata where it is imported.
     A clone that was not installed, or not since its own changed, has those that it declares.
     """
     points = [*_installed(group)]
@@ -62,8 +63,8 @@ class Registry(MutableMapping[str, T]):
         self._added: dict[str, T] = {}
 
     @cached_property
-    def _declared(self) -> dict[str, list[EntryPoint]]:
-        declared: dict[str, list[EntryPoint]] = {}
+    def _declared(self) -> dict[str, list[Any]]:
+        declared: dict[str, list[Any]] = {}
         for point in points_of(self.group):
             declared.setdefault(point.name, []).append(point)
         return declared

@@ -28,7 +28,7 @@ def run_of(
     architectures = [space.parse(name) for name in names]
     configuration = Scoring.of(data, config, space=space).configuration
     identity = tuple(space.identity(architectures[0]))
-    results = ResultSet.create_or_resume(directory, configuration, {}, identity)
+    results = ResultSet.create_or_resume(directory, configuration, identity)
     rows = []
     for architecture in architectures:
         for one in range(2):

@@ -216,22 +216,26 @@ def script(path: Path) -> str:
 
 
 def pod(path: Path) -> dict[str, Any]:
-    """The container of a Kubernetes Job."""
+    """The container of a Dask job that runs the command."""
     job = yaml.safe_load(path.read_text(encoding="utf-8"))
-    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (container,) = job["spec"]["job"]["spec"]["containers"]
     return container
 
 
 def test_a_job_of_kubernetes_has_the_fields_that_it_needs() -> None:
     (path,) = (path for path in SCRIPTS if path.suffix == ".yaml")
     job = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
-    spec, container = job["spec"], pod(path)
-    # Only an Indexed Job numbers its pods, and a Job refuses pods that always restart.
-    assert spec["completionMode"] == "Indexed"
-    assert spec["template"]["spec"]["restartPolicy"] in ("Never", "OnFailure")
-    assert f"--processes {spec['completions']} --process" in script(path)
-    assert job["metadata"]["name"] and container["name"] and container["image"]
+    assert (job["apiVersion"], job["kind"]) == ("kubernetes.dask.org/v1", "DaskJob")
+    cluster = job["spec"]["cluster"]["spec"]
+    (worker,) = cluster["worker"]["spec"]["containers"]
+    (scheduler,) = cluster["scheduler"]["spec"]["containers"]
+    # Rows are the same where the packages are.
+    assert pod(path)["image"] == worker["image"] == scheduler["image"]
+    # The service finds the scheduler by the job's name, and its ports by theirs.
+    service = cluster["scheduler"]["service"]
+    assert service["selector"]["dask.org/cluster-name"] == job["metadata"]["name"]
+    named = {port["name"]: port["containerPort"] for port in scheduler["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == named
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -132,7 +132,7 @@ def whole_space(size: str, folder: Path) -> None:
                 "seconds": time.monotonic() - begin,
                 "first_call": progress.started - begin,
                 "per_second": progress.rate,
-                "peak_bytes": max(map(peak_bytes, progress.plan.devices)),
+                "peak_bytes": max(map(peak_bytes, jax.local_devices())),
                 "plan": str(progress.plan),
             }
             write_json(pace, {**earlier, begun: state})

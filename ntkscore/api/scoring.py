@@ -1,6 +1,7 @@
 """Scores of architectures, or of networks of your own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from os import PathLike
 from typing import Any
 
@@ -33,9 +34,10 @@ def score(
     out: str | PathLike[str] | None = None,
     table: Table | None = None,
     batch: int | None = None,
+    executor: Executor | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Run:
-    """Score networks without training them, on all local devices.
+    """Score networks without training them, on all local devices or by an executor's workers.
 
     With `out` finished networks are on disk however the run ends, and the same call resumes it;
     each core of a CPU is a device then, if JAX has not computed anything yet. Compiled programs are
@@ -57,6 +59,9 @@ def score(
             if left out.
         table: for the specifications `table` and `table:K`.
         batch: networks per device and call; chosen from the free memory if left out.
+        executor: whose workers compute, such as a process pool or
+            `dask.distributed.Client(…).get_executor(retries=3)`; only this process writes. The
+            local devices if left out.
         report: called with the progress after every call to the devices.
 
     Returns:
@@ -99,6 +104,6 @@ def score(
     named = networks if isinstance(networks, str) else names_of(networks)
     chosen = scoring.select(named, table)
     place = Memory() if out is None else out
-    results = engine.run(scoring, chosen, place, batch=batch, report=report)
+    results = engine.run(scoring, chosen, place, batch=batch, executor=executor, report=report)
     keys = tuple(dict.fromkeys(map(scoring.space.key, chosen)))
     return Run(results, scoring.space, keys, tuple(scoring.seeds))

@@ -1,6 +1,7 @@
 """Searches that score only the networks that they visit."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Executor
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ def search(
     at_most: Mapping[str, float] | None = None,
     among: Run | str | PathLike[str] | None = None,
     batch: int | None = None,
+    executor: Executor | None = None,
     report: Callable[[Step], None] = lambda step: None,
 ) -> Run:
     """Search a space for the network with the best score, and compute only those that it visits.
@@ -70,6 +72,7 @@ def search(
         among: a run over a whole space that was scored in the same way; if left out, one that
             comes with the package, where one fits.
         batch: networks per device and call; chosen from the free memory if left out.
+        executor: as for `score`.
         report: called after every step.
 
     Returns:
@@ -98,7 +101,8 @@ def search(
     def evaluate(new: Sequence[Architecture]) -> dict[Hashable, float]:
         visited.update({space.key(each): each for each in new})
         # Ranks among the visited ones need the scores of all; parts that were read stay in memory.
-        results = engine.run(scoring, [*visited.values()], out, batch=batch, kept=parts)
+        how = {"batch": batch, "executor": executor, "kept": parts}
+        results = engine.run(scoring, [*visited.values()], out, **how)
         run = Run(results, space, tuple(visited), tuple(scoring.seeds))
         values = values_of(pick_rho(run.rows, rho), score, space, reference)
         report(Step(len(visited), budget, space.parse(values.idxmax())))

@@ -22,6 +22,7 @@ from ntkscore.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ntkscore.run.calls import Workers
     from ntkscore.run.devices import Plan
     from ntkscore.run.engine import Progress as RunProgress
 
@@ -180,7 +181,7 @@ def progress_display() -> Iterator[Callable[["RunProgress"], None]]:
 
     The plan is printed when it is made, and again when it had to change.
     """
-    announced: Plan | None = None
+    announced: Plan | Workers | None = None
     last_line = -math.inf
     bar = Progress(BarColumn(30), TextColumn("{task.description}"), console=stderr)
     task = bar.add_task("starting", total=None)

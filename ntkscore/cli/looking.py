@@ -93,7 +93,7 @@ def predict(
         str,
         typer.Argument(help=f"{o.RUN}, or `recorded` for the package's own.", metavar=o.PLACE),
     ],
-    accuracies: Annotated[
+    table: Annotated[
         Path,
         typer.Option(
             help="Accuracies of some of its networks, as fractions: a .csv file whose first column "
@@ -127,7 +127,7 @@ def predict(
     check_picture(plot)
     campaign = Campaign.of(
         directory,
-        accuracies,
+        table,
         metric,
         dataset=dataset,
         minimise=minimise,
@@ -240,18 +240,20 @@ def explore(
         typer.Option(help="A benchmark table, the folder with it, or a .csv of accuracies."),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Data set of a .csv that does not name it.")
+        str | None,
+        typer.Option(help="Data set of a .csv that does not name it; the run's if left out."),
     ] = None,
-    predict_from: Annotated[
-        Path | None,
+    predict: Annotated[
+        bool,
         typer.Option(
-            help="Also show accuracies predicted from those in this file, as `predict` does, from "
-            "the first directory's scores."
+            "--predict",
+            help="Also show accuracies predicted from those of --table, as `predict` does, from "
+            "the first directory's scores.",
         ),
-    ] = None,
+    ] = False,
     metric: Annotated[
         str | None,
-        typer.Option(help="Column of --predict-from; not needed where there is one."),
+        typer.Option(help="Column of the accuracies for --predict; not needed where there is one."),
     ] = None,
     at_rho: o.AtRho = None,
     title: Annotated[
@@ -262,19 +264,22 @@ def explore(
     """Make one page to look at results in a browser: scatter, filters, ranking."""
     from ntkscore.explore import write_page
 
-    accuracies = ntkscore.load_table(table, dataset) if table else None
+    if predict and table is None:
+        raise InputError("expected --table beside --predict, got none; name the accuracies")
     cls = space_class(space) if space else None
     runs = [ntkscore.open_run(each, cls) for each in directories]
+    dataset = dataset or str(runs[0].results.configuration["dataset"])
+    accuracies = ntkscore.load_table(table, dataset) if table else None
     predicted = None
-    if predict_from is not None:
+    if predict:
         from ntkscore.api.prediction import Campaign
 
         how = {"dataset": dataset, "space": runs[0].space, "rho": o.radius_of(at_rho)}
-        campaign = Campaign.of(directories[0], predict_from, metric, **how)
+        campaign = Campaign.of(directories[0], table, metric, **how)
         predicted = campaign.predictor.predict()
     elif metric is not None or at_rho is not None:
         beside = "--at-rho" if metric is None else "--metric"
-        raise InputError(f"expected --predict-from beside {beside}, got none; name the file")
+        raise InputError(f"expected --predict beside {beside}, got none; add it")
     write_page(runs, out, accuracies, title=title, predicted=predicted)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

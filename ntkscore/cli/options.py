@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SCORING = "How networks are scored"
 TRAINING = "How networks are trained"
 NETWORKS = "Search space"
-MACHINE = "Devices and processes"
+MACHINE = "Devices and machines"
 
 _NAMES = (
     "of NAS-Bench-201 by index (2581), six digits (323133) or genotype string; of darts by "
@@ -103,6 +103,15 @@ BatchSize = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Dask scheduler, such as tcp://host:8786, whose workers compute; the "
+        "devices of this machine if left out.",
+        rich_help_panel=MACHINE,
+        show_default=False,
+    ),
+]
 SpaceName = Annotated[
     str | None,
     typer.Option(
@@ -131,21 +140,10 @@ class Drawn:
         return Scoring.of(load_images(self.data, self.data_dir), config, space=space, seeds=seeds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Processes:
-    """The processes that share a run."""
-
-    distributed: bool = option(False, "Join the processes that JAX detects (SLURM, TPU…).")
-    coordinator: str | None = option(None, "HOST:PORT of the first process, optional.")
-    processes: int | None = option(None, "How many processes share the networks.")
-    process: int | None = option(None, "Number of this process, from 0.")
-
-
 PANELS: dict[Any, str] = {
     Config: SCORING,
     Drawn: SCORING,
     Recipe: TRAINING,
-    Processes: MACHINE,
     Space: NETWORKS,
 }
 """Types of parameters that stand for their fields, and the section of the help for these."""
@@ -220,18 +218,15 @@ def _parameter(field: Field, hint: Any, panel: str) -> inspect.Parameter:
     """The parameter of a command that stands for a field; numbers are text, such as 8/255."""
     kind, help = _kind(hint), field.metadata["help"]
     default: Any = field.default
-    if field.metadata["choices"]:
-        *others, last = field.metadata["choices"]()
-        help = f"{help.rstrip('.')}: {', '.join(others)} or {last}."
     if kind is float and default is not None:
         default = list(map(_text, default)) if get_origin(hint) is tuple else _text(default)
-    flag = flag_of(field)
+    flag, choices = flag_of(field), field.metadata["choices"]
     declared = typer.Option(
         f"--{flag}/--no-{flag}" if default is True else f"--{flag}",
         help=help,
         rich_help_panel=panel,
         show_default=default is not None,
-        metavar="NUMBER" if kind is float else None,
+        metavar="|".join(choices()) if choices else "NUMBER" if kind is float else None,
     )
     kind = str if kind is float else kind
     kind = list[kind] if get_origin(hint) is tuple else kind | None if default is None else kind

@@ -98,7 +98,7 @@ def fits(
 def search(
     out: Annotated[str, typer.Option(help=f"{o.RUN}; continued if it exists.", metavar=o.PLACE)],
     method: Annotated[
-        str, typer.Option(help=f"How to go on from network to network: {' or '.join(METHODS)}.")
+        str, typer.Option(help="How to go on from network to network.", metavar="|".join(METHODS))
     ] = "local",
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
     at_most: Annotated[
@@ -111,6 +111,7 @@ def search(
     top: o.Top = None,
     plot: o.Plot = None,
     batch: o.BatchSize = None,
+    scheduler: o.Scheduler = None,
     by: o.By = None,
     among: o.Among = None,
     *,
@@ -122,10 +123,12 @@ def search(
 ) -> None:
     """Search for the best-scored architecture, and score only those on the way. Resumes, too."""
     from ntkscore.explore.pictures import check_picture
+    from ntkscore.run.cluster import connected
 
     check_picture(plot)
     images = ntkscore.load_images(drawn.data, drawn.data_dir)
-    with interruptible(lambda: on_disk(out)), stderr.status("compiling") as status:
+    stop = interruptible(lambda: on_disk(out))
+    with stop, connected(scheduler) as executor, stderr.status("compiling") as status:
         run = ntkscore.search(
             images,
             out,
@@ -139,6 +142,7 @@ def search(
             at_most=_bounds(at_most or []),
             among=among,
             batch=batch,
+            executor=executor,
             report=lambda step: status.update(
                 f"{step.visited} of {step.budget} networks, the best "
                 f"{' '.join(map(str, space.names(step.best).values()))}"

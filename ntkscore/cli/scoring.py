@@ -6,7 +6,6 @@ input is checked, so that errors are quick.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,7 @@ from ntkscore.cli.display import (
     stderr,
     units,
 )
-from ntkscore.cli.options import Drawn, Processes
+from ntkscore.cli.options import Drawn
 from ntkscore.cli.ranking import on_disk
 from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
 from ntkscore.config import Config
@@ -57,8 +56,8 @@ def score(
     ] = None,
     table: o.NetworksTable = None,
     batch: o.BatchSize = None,
+    scheduler: o.Scheduler = None,
     *,
-    processes: Processes,
     drawn: Drawn,
     config: Config,
     space_name: o.SpaceName = None,
@@ -76,12 +75,12 @@ def score(
     if out is not None:
         own = space_name if space_name not in SPACES else None
         own = next(filter(o.is_file_of_networks, networks), own)
-        _score_into(out, scoring, chosen, batch, processes, networks, own, format)
+        _score_into(out, scoring, chosen, batch, scheduler, networks, own, format)
         return
-    if processes != Processes():
+    if scheduler is not None:
         raise InputError(
-            "expected a folder that the processes share, got none; name it with --out, or leave "
-            "out what is said of processes"
+            f"expected a folder for what the workers of {scheduler} compute, got none; name it "
+            "with --out"
         )
     _ = scoring.draws  # Too few images are an error before JAX is imported.
     how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
@@ -110,30 +109,23 @@ def _score_into(
     scoring: "Scoring",
     chosen: Sequence[Architecture],
     batch: int | None,
-    processes: Processes,
+    scheduler: str | None,
     networks: Sequence[str],
     own: str | None,
     format: Format,
 ) -> None:
     """Score into a result directory, and say what to do with it."""
     from ntkscore.run import engine
-    from ntkscore.run.processes import join, wait_for_others
+    from ntkscore.run.cluster import connected
 
     engine.check(scoring, out, batch)
-    share = join(**asdict(processes))
-    with interruptible(lambda: on_disk(out)), progress_display() as report:
+    stop = interruptible(lambda: on_disk(out))
+    with stop, connected(scheduler) as executor, progress_display() as report:
         session = {"networks": ",".join(networks)}
-        how = {"batch": batch, "report": report, "session": session, "share": share}
+        how = {"batch": batch, "executor": executor, "report": report, "session": session}
         results = engine.run(scoring, chosen, out, **how)
-        wait_for_others()
-    wanted = {(scoring.space.key(each), seed) for each in chosen for seed in scoring.seeds}
-    if missing := len(wanted - results.finished()):
-        stderr.print(
-            f"{units(missing, len(scoring.seeds))} are left to other processes; when all have "
-            "ended, the same command says so, or computes what one of them has lost"
-        )
-        return
     if format is Format.table:
+        wanted = {(scoring.space.key(each), seed) for each in chosen for seed in scoring.seeds}
         count = units(len(wanted), len(scoring.seeds))
         words = ["ntkscore", "rank", out, *([] if own is None else ["--space", own])]
         stderr.print(f"{count} are scored; `{shlex.join(words)}` ranks them", soft_wrap=True)

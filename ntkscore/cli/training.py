@@ -1,8 +1,8 @@
 """The commands that train a network and evaluate it."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +15,8 @@ from ntkscore.cli.display import Format, duration, interruptible, print_frame, s
 from ntkscore.data.datasets import DATASETS
 from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
-from ntkscore.paths import is_url
 from ntkscore.run import devices
 from ntkscore.space import Space
-from ntkscore.spaces import SPACES
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -93,17 +91,7 @@ def choose(
     suggest: Annotated[
         int, typer.Option(help="How many to choose at a time, before their accuracies are known.")
     ] = 1,
-    commands: Annotated[
-        bool,
-        typer.Option(
-            "--commands",
-            help="Train nothing: print a command for each network that comes next, for other "
-            "machines. When these have ended, the same command prints the next ones.",
-        ),
-    ] = False,
-    entry: Annotated[
-        int | None, typer.Option(help="Train only this entry of the queue, from 0.")
-    ] = None,
+    scheduler: o.Scheduler = None,
     at_rho: o.AtRho = None,
     data: o.Data = "cifar10",
     data_dir: o.DataDir = None,
@@ -116,6 +104,7 @@ def choose(
 ) -> None:
     """Train networks of a run one by one, each chosen by the results so far. Resumes."""
     from ntkscore.api.prediction import Campaign
+    from ntkscore.run.cluster import connected
     from ntkscore.spaces import space_in
     from ntkscore.training.few import (
         CHOOSES,
@@ -124,14 +113,9 @@ def choose(
         Entry,
         FewTrainings,
         train_few,
-        train_one,
     )
     from ntkscore.training.fit import Moment
 
-    if commands and entry is not None:
-        raise InputError(
-            f"expected no --entry beside --commands, got {entry}; leave one of them out"
-        )
     where = space_in(run, type(space)) if space_name else None
     scored = Campaign.of(run, None, space=where, rho=o.radius_of(at_rho))
     if type(space) is not type(scored.space):
@@ -145,37 +129,16 @@ def choose(
         out=out, space=space, predictor=scored.predictor, budget=budget, batch=suggest
     )
     images = ntkscore.load_images(data, data_dir)
-    few.begin(images, recipe, seed)
-    if commands:
-        named = str(Path(data).expanduser().resolve()) if data.endswith(".npz") else data
-        flags = [*o.flags_of(recipe), "--seed", str(seed), "--data", named]
-        own = None if space_name in SPACES else space_name
-        name = space.name if own is None else str(Path(own).expanduser().resolve())
-        flags += ["--space", name, *o.flags_of(space)]
-        flags += [] if data_dir is None else ["--data-dir", str(data_dir.resolve())]
-        flags += [] if at_rho is None else ["--at-rho", at_rho]
-        source = run if is_url(run) or not Path(run).exists() else str(Path(run).resolve())
-        for each in few.next():
-            place = ["--out", str(out.resolve()), "--entry", each.folder.name]
-            print(shlex.join(["ntkscore", "choose", source, *place, *flags]))
-        return
     devices.keep_compiled()
-    with interruptible(lambda: f"the trainings are in {out}"), stderr.status("compiling") as status:
+    load = partial(load_images, data, data_dir)
+    stop = interruptible(lambda: f"the trainings are in {out}")
+    with stop, connected(scheduler) as executor, stderr.status("compiling") as status:
 
         def report(each: Entry, at: Moment) -> None:
             status.update(f"{each.key}: epoch {at.epoch} of {at.epochs}, loss {at.loss:.3f}")
 
-        if entry is None:
-            ended = train_few(few, images, recipe, seed=seed, report=report)
-        else:
-            queue = few.entries()
-            if not 0 <= entry < len(queue):
-                raise InputError(
-                    f"expected an entry of the queue in {out}, which has {len(queue)}, got "
-                    f"{entry}; --commands prints those that come next"
-                )
-            ended = iter([train_one(few, queue[entry], images, recipe, seed, report)])
-        for each in ended:
+        how = {"seed": seed, "report": report, "executor": executor, "load": load}
+        for each in train_few(few, images, recipe, **how):
             others = each.status == PENDING
             text = "another process trains it; nothing else is left here until it ends"
             stderr.print(f"{each.key}: {text if others else each.status}", soft_wrap=True)
@@ -190,7 +153,7 @@ def choose(
         format,
         "Trained, best first",
         f"accuracies on the {recipe.held_out} images held out of training; `ntkscore predict {run} "
-        f"--accuracies {out / 'accuracies.csv'} --metric {CHOOSES}` predicts the others",
+        f"--table {out / 'accuracies.csv'} --metric {CHOOSES}` predicts the others",
     )
 
 

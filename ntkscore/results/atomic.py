@@ -33,6 +33,22 @@ def publish(path: Path, content: bytes) -> None:
         raise
 
 
+def create(path: Path, content: bytes) -> None:
+    """Make a file appear whole, unless there is one with its name."""
+    if path.exists():
+        return
+    whole = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    publish(whole, content)
+    try:
+        os.link(whole, path)
+    except FileExistsError:
+        pass
+    except OSError:  # Some file systems have no links; there the last of two writers counts.
+        os.replace(whole, path)
+    finally:
+        whole.unlink(missing_ok=True)
+
+
 def is_temporary(name: str) -> bool:
     """Tell whether a name is that of a file which a killed `publish` left behind."""
     return name.startswith(".") and name.endswith(".tmp")

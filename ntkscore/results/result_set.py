@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from ntkscore.errors import InputError
 from ntkscore.paths import place, results_path
-from ntkscore.results.atomic import LOCK, is_temporary, refuse_file
+from ntkscore.results.atomic import is_temporary, refuse_file
 from ntkscore.results.parquet import merge, one_table, read_part, to_bytes, to_table
 from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_constants
 from ntkscore.results.store import Bucket, Folder, Memory, store_at
 
 RUN = "run.json"
 SESSION = "session-"
-"""How the name of a session's own file begins, where no lock guards the sessions in `run.json`."""
+"""How the name of a session's file begins; older folders have their sessions in `run.json`."""
 # Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
 # compaction is still deleting what it merged.
 MERGED = "part-0-"
@@ -69,7 +69,7 @@ class ResultSet:
     Attributes:
         directory: its folder, its URL as a text, or the memory that has it.
         configuration: all that decides the numbers, as JSON types.
-        sessions: the time, platform and versions of every session that computed rows.
+        sessions: the time, platform, devices and versions of every session that wrote rows.
         identity: names of the columns that identify a row's network, its key first.
         kept: parts by name that stay in memory once they are read; None where none do.
     """
@@ -85,7 +85,6 @@ class ResultSet:
         cls,
         directory: str | os.PathLike[str] | Memory,
         configuration: Mapping[str, object],
-        provenance: Mapping[str, object],
         identity: Sequence[str] = CELL,
     ) -> "ResultSet":
         """Start a result set, or go on with the one that has the same configuration.
@@ -94,38 +93,41 @@ class ResultSet:
             directory: a new or empty directory, or that of an earlier run.
             configuration: all that decides the numbers, the data checksum included, as JSON
                 types.
-            provenance: what may differ between sessions (versions, platform, time); recorded.
             identity: names of the columns that identify a row's network, its key first.
 
         Raises:
             InputError: the directory is of another configuration, not ours or not writable.
         """
         store, configuration = store_at(directory), _as_json(configuration)
-        new, session = cls(store.place, configuration, (), tuple(identity)), _as_json(provenance)
         _refuse_other_files(store)
-        # However often a process comes back, its session is recorded once.
+        run = {"configuration": configuration, "identity": tuple(identity)}
+        # Whoever writes it first, the same configuration is the same content.
+        store.create(RUN, json.dumps(run, indent=2).encode())
+        found = _load_run(store, store.names())
+        _refuse_difference(found, configuration, tuple(identity))
+        # Equal to the stored configuration, but in today's order.
+        return replace(found, configuration=_known_to(found, configuration))
+
+    def record(self, session: Mapping[str, object]) -> "ResultSet":
+        """Record who writes rows; once, however often a process comes back.
+
+        Args:
+            session: as from `provenance`.
+
+        Returns:
+            The result set with that session.
+
+        Raises:
+            InputError: the directory cannot be written.
+        """
+        store, session = store_at(self.directory), _as_json(session)
         mark = os.path.abspath(str(store.place)), json.dumps({**session, "time": None})
-        if isinstance(store, Bucket):
-            # Whoever writes it first, the same configuration is the same content.
-            store.create(RUN, new._run())
-            found = _load_run(store, store.names())
-            _refuse_difference(found, configuration, new.identity)
-            if mark not in _RECORDED or not found.sessions:
-                name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
-                store.write(name, json.dumps(session, indent=2).encode())
-                found = replace(found, sessions=(*found.sessions, session))
-            _RECORDED.add(mark)
-            return replace(found, configuration=_known_to(found, configuration))
-        with store.locked():
-            found = cls._in(store) or new
-            _refuse_difference(found, configuration, new.identity)
-            # Equal to the stored configuration, but in today's order.
-            found = replace(found, configuration=_known_to(found, configuration))
-            if mark not in _RECORDED or not found.sessions:
-                found = replace(found, sessions=(*found.sessions, session))
-                store.write(RUN, found._run())
-            _RECORDED.add(mark)
-        return found
+        if mark not in _RECORDED or not any(n.startswith(SESSION) for n in store.names()):
+            name = f"{SESSION}{time.time_ns()}-{uuid.uuid4().hex}.json"
+            store.write(name, json.dumps(session, indent=2).encode())
+            self = replace(self, sessions=(*self.sessions, session))
+        _RECORDED.add(mark)
+        return self
 
     @staticmethod
     def check(
@@ -244,11 +246,6 @@ class ResultSet:
             self._write(merge(tables, self.unit), MERGED)
             store_at(self.directory).delete([*tables])
 
-    def _run(self) -> bytes:
-        """The content of `run.json`."""
-        names = ("configuration", "identity", "sessions")
-        return json.dumps({name: getattr(self, name) for name in names}, indent=2).encode()
-
     def _parts(self) -> list[str]:
         names = store_at(self.directory).names()
         return sorted(n for n in names if n.startswith("part-") and n.endswith(".parquet"))
@@ -292,7 +289,8 @@ def _load_run(store: Folder | Bucket, names: Sequence[str]) -> ResultSet:
     run, *others = store.read(files).values()
     try:
         run = json.loads(run)
-        configuration, sessions = run["configuration"], run["sessions"]
+        configuration = run["configuration"]
+        sessions = run.get("sessions", []) if "identity" in run else run["sessions"]
         if not (isinstance(configuration, dict) and isinstance(sessions, list)):
             raise TypeError("configuration or sessions have the wrong type")
         sessions += map(json.loads, others)
@@ -314,7 +312,7 @@ def _refuse_other_files(store: Folder | Bucket) -> list[str]:
     if isinstance(store, Folder):
         refuse_file(store.place)
     names = store.names()
-    if RUN not in names and not all(name == LOCK or is_temporary(name) for name in names):
+    if RUN not in names and not all(map(is_temporary, names)):
         raise InputError(
             f"expected a new or empty directory or one with a {RUN}, but {store.place} has other "
             "files; choose another --out"

@@ -6,22 +6,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ntkscore.errors import InputError
 from ntkscore.paths import place
-from ntkscore.results.atomic import locked, publish, remove_stale, writing_to
+from ntkscore.results.atomic import create, make_folder, publish, remove_stale, writing_to
 from ntkscore.text import one_line
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of a folder. One process at a time is in `locked`.
+    """The files of a folder.
 
     Attributes:
-        place: the folder; made when it is locked.
+        place: the folder; made with its first file.
+        part_seconds: after which a run writes what it has.
     """
 
+    part_seconds: ClassVar[float] = 2.0
     place: Path
 
     def names(self) -> list[str]:
@@ -53,12 +55,12 @@ class Folder:
             for name in names:
                 (self.place / name).unlink(missing_ok=True)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Let one process at a time into this block."""
-        with writing_to(self.place), locked(self.place):
-            yield
+    def create(self, name: str, content: bytes) -> None:
+        """Write a file unless there is one with its name; makes the folder."""
+        make_folder(self.place)
+        with writing_to(self.place):
             remove_stale(self.place)
+            create(self.place / name, content)
 
     @staticmethod
     def _read(path: Path) -> bytes:
@@ -75,14 +77,16 @@ class Folder:
 
 @dataclass(frozen=True)
 class Bucket:
-    """The objects below a URL, through fsspec. There is no lock.
+    """The objects below a URL, through fsspec.
 
     An object that is written appears whole or not at all, so there are no temporary ones.
 
     Attributes:
         place: the URL, such as `s3://bucket/run`.
+        part_seconds: as for a folder; longer, since many small objects are slow to read.
     """
 
+    part_seconds: ClassVar[float] = 60.0
     place: str
 
     def names(self) -> list[str]:

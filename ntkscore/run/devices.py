@@ -49,6 +49,11 @@ class Plan:
         """Networks that one call computes on all devices together."""
         return len(self.devices) * self.batch
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each device."""
+        return [device.device_kind for device in self.devices]
+
     def halved(self) -> "Plan | None":
         """The next smaller plan, or None if this is the smallest."""
         if self.group > 1:
@@ -188,7 +193,7 @@ def plan(
     """The layout for these devices: groups on GPUs, one network after the other on others.
 
     CPUs share their memory, so that only as many of them take part as have room in it. Whether a
-    group has room on a GPU, its compiler says (`ntkscore.run.engine.fitting`).
+    group has room on a GPU, its compiler says (`ntkscore.run.calls.fitting`).
 
     Args:
         bytes_each: memory of one network on a CPU; None where it is unknown.

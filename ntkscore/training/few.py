@@ -2,10 +2,11 @@
 
 import csv
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,6 +16,8 @@ from ntkscore.errors import InputError
 from ntkscore.options import check_least
 from ntkscore.results.atomic import locked, publish, writing_to
 from ntkscore.results.checkpoints import Checkpoints
+from ntkscore.run import devices
+from ntkscore.run.cluster import unless_lost
 from ntkscore.space import Space
 from ntkscore.training.evaluation import evaluate
 from ntkscore.training.fit import Diverged, Moment, split
@@ -174,6 +177,8 @@ def train_few(
     *,
     seed: int = 0,
     report: Callable[[Entry, Moment], None] = lambda entry, at: None,
+    executor: Executor | None = None,
+    load: Callable[[], ImageSet] | None = None,
 ) -> Iterator[Entry]:
     """Train networks until the budget is spent; the same call resumes.
 
@@ -182,7 +187,9 @@ def train_few(
         images: the training images; those held out by the recipe choose.
         recipe: settings of each training.
         seed: of weights, order and attacks.
-        report: called with a network and its training's progress.
+        report: called with a network and its training's progress, of trainings in this process.
+        executor: whose workers train, each a network of a batch; they share the folder.
+        load: gives a worker the images; they are sent to each if left out.
 
     Yields:
         Each network when it is done. Where other processes train all that are left of a batch,
@@ -194,8 +201,13 @@ def train_few(
     few.begin(images, recipe, seed)
     while waiting := few.next():
         ended = []
-        for entry in waiting:
-            if (each := train_one(few, entry, images, recipe, seed, report)).status != PENDING:
+        if executor is None:
+            how = images, recipe, seed, report
+            trained = (train_one(few.space, each, *how) for each in waiting)
+        else:
+            trained = _by_workers(executor, few.space, waiting, load or images, recipe, seed)
+        for each in trained:
+            if each.status != PENDING:
                 ended.append(each)
                 yield each
         if not ended:
@@ -203,8 +215,34 @@ def train_few(
             return
 
 
+def _by_workers(
+    executor: Executor, space: Space, waiting: Sequence[Entry], *how: Any
+) -> Iterator[Entry]:
+    submit: Any = executor.submit
+    there = (each._replace(folder=each.folder.resolve()) for each in waiting)
+    asked = [unless_lost(submit, _train_here, space, each, *how) for each in there]
+    try:
+        for future in as_completed(asked):
+            yield unless_lost(future.result)
+    finally:
+        for future in asked:
+            future.cancel()
+
+
+def _train_here(
+    space: Space,
+    entry: Entry,
+    images: ImageSet | Callable[[], ImageSet],
+    recipe: Recipe,
+    seed: int,
+) -> Entry:
+    devices.keep_compiled()
+    loaded = images if isinstance(images, ImageSet) else images()
+    return train_one(space, entry, loaded, recipe, seed)
+
+
 def train_one(
-    few: FewTrainings,
+    space: Space,
     entry: Entry,
     images: ImageSet,
     recipe: Recipe,
@@ -220,7 +258,7 @@ def train_one(
         if (entry := _read(entry)).status != PENDING or not alone:
             return entry
         _, rows = split(len(images.labels), recipe.held_out)
-        how = {"space": few.space, "seeds": (seed,), "out": entry.folder / "training"}
+        how = {"space": space, "seeds": (seed,), "out": entry.folder / "training"}
         try:
             trained = train(
                 entry.key, images, recipe, **how, report=lambda moment: report(entry, moment)

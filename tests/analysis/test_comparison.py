@@ -114,7 +114,7 @@ def test_a_run_says_which_networks_lack_a_seed(tmp_path: Path) -> None:
     run = ResultSet.open(small_run(tmp_path / "whole", 4))
     rows = run.read()
     assert "mean of 2 seeds, 50 images" in scores_in(tmp_path / "whole", "cifar10")[1]
-    part = ResultSet.create_or_resume(tmp_path / "part", run.configuration, {}, run.identity)
+    part = ResultSet.create_or_resume(tmp_path / "part", run.configuration, run.identity)
     part.append(rows[(rows["seed"] == 0) | (rows["cell"] == rows["cell"].max())])
     note = scores_in(tmp_path / "part", "cifar10")[1]
     assert "mean of 2 seeds, of fewer for 3 of 4 networks" in note

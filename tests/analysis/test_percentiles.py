@@ -113,7 +113,7 @@ def test_other_images_seeds_and_scores_are_refused(whole: Path) -> None:
 def test_of_the_packages_references_one_that_differs_is_passed_over_and_a_damaged_one_told(
     tmp_path: Path,
 ) -> None:
-    ResultSet.create_or_resume(tmp_path / "other", {"samples": 3}, {})
+    ResultSet.create_or_resume(tmp_path / "other", {"samples": 3})
     asked = ({"samples": 4}, [0], CONFIG.rhos[0], None, RESIDUAL, tmp_path)
     assert percentiles.shipped_population(*asked) is None
     (tmp_path / "other" / "run.json").write_text("{")

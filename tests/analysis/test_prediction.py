@@ -279,7 +279,7 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
     rows = "cell,pgd8\n2581,0.48\n1462,0.47\n0,0.30\n7,0.2\n333123,0.46\n5,0.2\n000000,0.1\n"
     file = accuracies(tmp_path / "mine.csv", rows)
     picture = tmp_path / "picture.png"
-    options = ("recorded", "--accuracies", file)
+    options = ("recorded", "--table", file)
     text = invoke("predict", *options, "--top", 3, "--plot", picture, "--format", "csv").stdout
     assert text.splitlines()[0] == "rank,cell,digits,mean,low,high,measured,moved_by"
     assert len(text.splitlines()) == 4
@@ -322,12 +322,12 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
 def test_the_command_refuses_bad_accuracies(tmp_path: Path, rows: str | None, message: str) -> None:
     content = f"cell,pgd8\n{rows}" if rows else "2581,0.48\n1462,0.47\n0,0.3\n"
     file = accuracies(tmp_path / "bad.csv", content)
-    refused(message, "predict", "recorded", "--accuracies", file)
+    refused(message, "predict", "recorded", "--table", file)
 
 
 def test_a_frame_may_be_empty(tmp_path: Path) -> None:
     file = accuracies(tmp_path / "mine.csv", "cell,pgd8\n2581,0.48\n1462,0.47\n0,0.30\n")
-    shown = invoke("predict", "recorded", "--accuracies", file, "--top", 0, "--format", "csv")
+    shown = invoke("predict", "recorded", "--table", file, "--top", 0, "--format", "csv")
     assert shown.stdout.splitlines() == ["rank,mean,low,high,measured,moved_by"]
     predictor = Predictor(pd.DataFrame({"a": [1.0, 2, 4]}))
     predictor.tell({0: 0.1, 1: 0.2, 2: 0.3})
@@ -336,7 +336,7 @@ def test_a_frame_may_be_empty(tmp_path: Path) -> None:
 
 def test_the_command_asks_which_accuracy(tmp_path: Path) -> None:
     rows = "cell,clean,pgd8\n2581,0.8,0.48\n1462,0.7,0.47\n0,0.6,0.30\n"
-    options = ("predict", "recorded", "--accuracies", accuracies(tmp_path / "two.csv", rows))
+    options = ("predict", "recorded", "--table", accuracies(tmp_path / "two.csv", rows))
     refused("expected a metric of two, val_acc, val_pgd_8_acc, got none", *options)
     refused("expected a metric of two", *options, "--metric", "fgsm3")
     refused("picture that ends in", *options, "--metric", "clean", "--plot", tmp_path / "a.txt")

@@ -22,7 +22,7 @@ from cells.wideresnet import Stages, WideResNet
 from ntkscore import Task, anatomy
 from ntkscore.config import Config
 from ntkscore.errors import InputError
-from ntkscore.run.engine import plan_for
+from ntkscore.run.calls import plan_for
 from ntkscore.run.scorer import Scorer
 
 TASK = Task((8, 8, 3), 5, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))

@@ -94,9 +94,9 @@ def test_a_run_goes_on_with_more_cells(ranked: Path) -> None:
     assert result.stdout == ""
     table = invoke("rank", ranked, "--by", "clean.condition").stdout
     assert "Ranked by clean.condition, best first" in table and "8 networks" in table
-    provenance = json.loads((ranked / "run.json").read_text())
-    assert provenance["configuration"]["data_checksum"]
-    assert provenance["sessions"][-1]["networks"] == "random:8"
+    run = ResultSet.open(ranked)
+    assert run.configuration["data_checksum"]
+    assert [session["networks"] for session in run.sessions] == ["random:6", "random:8"]
 
 
 @pytest.mark.slow

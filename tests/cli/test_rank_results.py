@@ -95,7 +95,7 @@ def radii(tmp_path: Path) -> Path:
     space = Residual(width=8, depth=4)
     configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
     configuration |= {"attack": "strong", "output": "own", "rhos": [1 / 255, 8 / 255]}
-    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ["skips"])
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, ["skips"])
     row = {"seed": 0, "steps": 1, "step_size": 0.1, "beta": None, "kernel": "robust"}
     row |= {"score": "trace", "status": "ok"}
     for place, skips in enumerate(("00", "01", "10", "11")):
@@ -147,7 +147,7 @@ def test_an_agreement_against_the_declared_direction_is_marked(tmp_path: Path) -
     keys = ["000", "001", "010", "011", "100", "101"]
     space = Residual(width=8, depth=5)
     configuration = {"dataset": "synthetic", **Config(samples=4).to_dict(), **space.columns}
-    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ["skips"])
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, ["skips"])
     row = {"seed": 0, "rho": 8 / 255, "steps": 1, "step_size": 0.1, "beta": None, "status": "ok"}
     for place, skips in enumerate(keys):
         pairs = {"condition": place, "label_energy": -place, "trace": -place, "lambda_max": place}
@@ -201,7 +201,7 @@ def test_a_space_that_the_package_does_not_have_is_named(tmp_path: Path) -> None
     text = (RECORDED / "run.json").read_text().replace('"nasbench201"', '"stripes"')
     (tmp_path / "run.json").write_text(text)
     assert ResultSet.open(tmp_path).configuration["space"] == "stripes"
-    for command in (["rank"], ["predict", "--accuracies", "x.csv"], ["choose", "--out", "y"]):
+    for command in (["rank"], ["predict", "--table", "x.csv"], ["choose", "--out", "y"]):
         refused("expected a known space in", command[0], tmp_path, *command[1:])
 
 

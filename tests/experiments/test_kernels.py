@@ -110,7 +110,7 @@ def test_figures_of_any_run(name: str, data: Data, tmp_path: Path) -> None:
     whole = data.result_set("radii" if name == "sweep" else "findings/instance-loss-pgd")
     rows = whole.read()
     few = rows[rows["cell"].isin(sorted(rows["cell"].unique())[:30])]
-    run = type(whole).create_or_resume(tmp_path / "run", whole.configuration, {"time": "now"})
+    run = type(whole).create_or_resume(tmp_path / "run", whole.configuration)
     run.append(few)
     study = PAPER[name].at(runs=(str(tmp_path / "run"),))
     paths = write_files(name, study, data, tmp_path / "out")

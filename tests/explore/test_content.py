@@ -117,7 +117,7 @@ def test_a_network_that_failed_is_counted_and_has_no_value(tmp_path: Path) -> No
     broken = (rows["cell"] == one) & (rows["kernel"] == "clean") & (rows["score"] == "trace")
     rows.loc[broken, ["value", "status"]] = [np.nan, "not_finite"]
     run = ResultSet.open(path)
-    again = ResultSet.create_or_resume(tmp_path / "again", run.configuration, {}, run.identity)
+    again = ResultSet.create_or_resume(tmp_path / "again", run.configuration, run.identity)
     again.append(rows)
     found = content_of([open_run(again.directory)])
     assert "1 networks with a score that failed" in found.about

@@ -53,7 +53,7 @@ def parts(directory: Path) -> list[Path]:
 
 @pytest.fixture
 def new(tmp_path: Path, configuration: dict[str, object]) -> Path:
-    results = ResultSet.create_or_resume(tmp_path / "new", configuration, {})
+    results = ResultSet.create_or_resume(tmp_path / "new", configuration)
     results.append(rows_of_cells([2581, 7]))
     results.append(rows_of_cells([0]))
     return tmp_path / "new"
@@ -62,6 +62,7 @@ def new(tmp_path: Path, configuration: dict[str, object]) -> Path:
 def test_a_directory_from_before_version_0_2_is_refused(new: Path) -> None:
     run = json.loads((new / "run.json").read_text())
     del run["identity"]
+    run["sessions"] = []  # which had no files of their own
     (new / "run.json").write_text(json.dumps(run))
     with pytest.raises(InputError, match=r"version 0.2 or later, .* once with ntkscore 0.3"):
         ResultSet.open(new)
@@ -114,14 +115,14 @@ def test_on_disk_a_row_has_what_varies_and_a_frame_has_the_rest(new: Path) -> No
 
 def test_rows_as_they_were_read_can_be_appended_again(new: Path, tmp_path: Path) -> None:
     results = ResultSet.open(new)
-    copy = ResultSet.create_or_resume(tmp_path / "copy", results.configuration, {})
+    copy = ResultSet.create_or_resume(tmp_path / "copy", results.configuration)
     copy.append(results.read())
     pd.testing.assert_frame_equal(copy.read(), results.read())
 
 
 def test_networks_may_be_known_by_a_text(tmp_path: Path, data: ImageSet) -> None:
     configuration = Scoring.of(data, CONFIG, space=RESIDUAL).configuration
-    results = ResultSet.create_or_resume(tmp_path / "run", configuration, {}, ("skips",))
+    results = ResultSet.create_or_resume(tmp_path / "run", configuration, ("skips",))
     for pattern in ("0110", "01"):
         results.append(rows_of({"skips": pattern}, seed=1))
     again = ResultSet.open(tmp_path / "run")
@@ -139,7 +140,7 @@ def test_networks_may_be_known_by_a_text(tmp_path: Path, data: ImageSet) -> None
 
 
 def test_choices_that_are_lists_become_a_text(tmp_path: Path) -> None:
-    results = ResultSet.create_or_resume(tmp_path / "run", {"widths": (8, 4), "note": None}, {})
+    results = ResultSet.create_or_resume(tmp_path / "run", {"widths": (8, 4), "note": None})
     results.append(rows_of_cells([7]))
     read = results.read()
     assert set(read["widths"]) == {"[8, 4]"}

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ntkscore.errors import InputError
+from ntkscore.results.atomic import create
 from ntkscore.results.parquet import ORDER, to_table
 from ntkscore.results.result_set import CELL, ResultSet, provenance
 from ntkscore.results.rows import VARYING
@@ -68,7 +69,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def new(directory: Path) -> ResultSet:
-    return ResultSet.create_or_resume(directory, CONFIGURATION, {"host": "a"})
+    return ResultSet.create_or_resume(directory, CONFIGURATION).record({"host": "a"})
 
 
 def parts(directory: Path) -> list[Path]:
@@ -161,7 +162,8 @@ def test_rows_with_gaps_are_refused(new):
 def test_run_json_holds_configuration_and_session(new, directory):
     run = json.loads((directory / "run.json").read_text())
     assert run["configuration"] == json.loads(json.dumps(CONFIGURATION))
-    assert run["sessions"] == [{"host": "a"}]
+    (session,) = directory.glob("session-*.json")
+    assert json.loads(session.read_text()) == {"host": "a"}
 
 
 def test_provenance_names_versions_and_platform():
@@ -173,10 +175,10 @@ def test_provenance_names_versions_and_platform():
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    whole = ResultSet.create_or_resume(tmp_path / "whole", CONFIGURATION, {})
+    whole = ResultSet.create_or_resume(tmp_path / "whole", CONFIGURATION)
     whole.append([row for cell in (5, 1, 9) for row in unit(cell)])
     for cell in (9, 1, 5):
-        broken = ResultSet.create_or_resume(tmp_path / "broken", CONFIGURATION, {})
+        broken = ResultSet.create_or_resume(tmp_path / "broken", CONFIGURATION)
         broken.append(unit(cell))
     pd.testing.assert_frame_equal(broken.read(), whole.read())
 
@@ -190,7 +192,7 @@ def test_another_configuration_is_refused_with_every_difference(new, directory):
         "data": {"name": "cifar10", "checksum": "ffff"},
     }
     with pytest.raises(InputError) as caught:
-        ResultSet.create_or_resume(directory, other, {})
+        ResultSet.create_or_resume(directory, other)
     with pytest.raises(InputError, match=re.escape(str(caught.value))):
         ResultSet.check(directory, other)
     assert str(caught.value) == (
@@ -211,10 +213,9 @@ def test_a_directory_that_fits_is_left_alone(new, directory):
 
 def test_a_creation_that_was_killed_can_be_repeated(directory):
     directory.mkdir(parents=True)
-    (directory / ".lock").touch()
     (directory / ".run.json.1234.tmp").write_text('{"conf')
-    ResultSet.create_or_resume(directory, CONFIGURATION, {})
-    assert ResultSet.open(directory).sessions == ({},)
+    ResultSet.create_or_resume(directory, CONFIGURATION)
+    assert ResultSet.open(directory).finished() == set()
 
 
 def test_a_file_or_a_path_below_a_file_is_refused(tmp_path):
@@ -222,7 +223,7 @@ def test_a_file_or_a_path_below_a_file_is_refused(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         message = f"results at {path}, but {tmp_path / 'file'} is a file; name another"
         with pytest.raises(InputError, match=message):
-            ResultSet.create_or_resume(path, CONFIGURATION, {})
+            ResultSet.create_or_resume(path, CONFIGURATION)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root ignores permissions")
@@ -230,7 +231,7 @@ def test_a_directory_without_write_permission_is_refused(directory):
     directory.mkdir(parents=True)
     directory.chmod(0o500)
     with pytest.raises(InputError, match=r"cannot be .Permission denied.; free it or choose"):
-        ResultSet.create_or_resume(directory, CONFIGURATION, {})
+        ResultSet.create_or_resume(directory, CONFIGURATION)
 
 
 def test_a_directory_that_goes_away_is_reported_by_append(new, directory):
@@ -256,7 +257,7 @@ def test_a_damaged_run_json_is_refused(new, directory, content):
     with pytest.raises(InputError, match=message):
         ResultSet.open(directory)
     with pytest.raises(InputError, match=message):
-        ResultSet.create_or_resume(directory, CONFIGURATION, {})
+        ResultSet.create_or_resume(directory, CONFIGURATION)
     assert (directory / "run.json").read_bytes() == content
 
 
@@ -325,7 +326,7 @@ from ntkscore.results.result_set import ResultSet
 sys.path.insert(0, {tests!r})
 from test_result_set import CONFIGURATION, unit
 
-run = ResultSet.create_or_resume({directory!r}, CONFIGURATION, {{}})
+run = ResultSet.create_or_resume({directory!r}, CONFIGURATION)
 run.append(unit(1))
 os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 run.append(unit(2))
@@ -341,7 +342,7 @@ def test_kill_in_the_middle_of_append_leaves_the_earlier_parts(directory, call):
     ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     assert ended.returncode == -9
     assert len(list(directory.glob(".part-*.tmp"))) == 1
-    resumed = ResultSet.create_or_resume(directory, CONFIGURATION, {})
+    resumed = ResultSet.create_or_resume(directory, CONFIGURATION)
     assert resumed.finished() == {(1, 0)}
     resumed.append(unit(2))
     assert resumed.read()["cell"].to_list() == [1] * 4 + [2] * 4
@@ -354,7 +355,8 @@ def test_a_failed_write_leaves_no_temporary(new, directory, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match=r"No space left on device.; check its permissions"):
         new.append(unit(1))
-    assert sorted(os.listdir(directory)) == [".lock", "run.json"]
+    names = sorted(os.listdir(directory))
+    assert [name.partition("-")[0] for name in names] == ["run.json", "session"]
 
 
 def test_only_old_temporaries_are_removed_on_resume(new, directory):
@@ -362,13 +364,13 @@ def test_only_old_temporaries_are_removed_on_resume(new, directory):
         (directory / name).write_text("half")
         then = time.time() - age
         os.utime(directory / name, (then, then))
-    assert ResultSet.create_or_resume(directory, CONFIGURATION, {}).finished() == set()
+    assert ResultSet.create_or_resume(directory, CONFIGURATION).finished() == set()
     assert [path.name for path in directory.glob("*.tmp")] == [".part-1-new.parquet.b.tmp"]
 
 
 def test_threads_append_and_resume_at_once(directory):
     def work(seed: int) -> None:
-        mine = ResultSet.create_or_resume(directory, CONFIGURATION, {"seed": seed})
+        mine = ResultSet.create_or_resume(directory, CONFIGURATION).record({"seed": seed})
         for cell in range(5):
             mine.append(unit(cell, seed))
 
@@ -416,3 +418,29 @@ def test_compaction_killed_while_deleting_repeats_nothing(new, directory, monkey
     for path in list(saved)[deleted:]:
         path.write_bytes(saved[path])
     pd.testing.assert_frame_equal(new.read(), before)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_is_there_is_not_created_again(links, tmp_path, monkeypatch):
+    if not links:
+
+        def link(*_):
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", link)
+    for content in (b"first", b"second"):
+        create(tmp_path / "run.json", content)
+    assert (tmp_path / "run.json").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_of_those_who_start_at_once_with_other_choices_one_goes_on(directory):
+    def start(samples: int) -> bool:
+        try:
+            ResultSet.create_or_resume(directory, {**CONFIGURATION, "samples": samples})
+        except InputError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(start, range(8))) == 1

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from tiny import (
     RESIDUAL_OPTIONS,
     SPACE,
     finish,
-    free_port,
     rows_in,
     same_rows,
 )
@@ -38,10 +36,9 @@ from ntkscore.errors import InputError
 from ntkscore.kernels.stack import stack
 from ntkscore.measures.registry import measures_of
 from ntkscore.measures.slopes import SLOPES
-from ntkscore.results.result_set import ResultSet
-from ntkscore.run import devices, engine, processes
+from ntkscore.run import calls, devices, engine
+from ntkscore.run.calls import in_order
 from ntkscore.run.devices import Plan
-from ntkscore.run.engine import in_order
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.scoring import Scoring
 from ntkscore.space import Space
@@ -57,7 +54,7 @@ def rows_by(
     space: Space = RESIDUAL,
 ) -> pd.DataFrame:
     job = Scoring.of("synthetic", config, space=space)
-    computed = engine.compute(job, architectures, set(), plan)
+    computed = calls.compute(job.space, job.config, job.draws, architectures, set(), plan)
     rows = [row for call in computed for rows in call.rows_by_network for row in rows]
     key = next(iter(rows[0]))
     return pd.DataFrame(rows).sort_values([key, "rho", "kernel", "beta", "score"])
@@ -95,7 +92,7 @@ def test_cells_side_by_side_agree_with_one_after_the_other(
         return in_order(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(choice.lax, "pmax", largest)
-    monkeypatch.setattr(engine, "in_order", ordered)
+    monkeypatch.setattr(calls, "in_order", ordered)
     together, alone = (rows_by(here(*plan), exact, CELLS, SPACE) for plan in ((2, 4), (1, 3)))
     same_rows(together, alone, 1e-8)
     # Networks of a group leave out what none of them has, and like goes with like.
@@ -183,7 +180,7 @@ def accelerator(free: int | None, platform: str = "gpu") -> SimpleNamespace:
 
 def test_plans() -> None:
     cpu = jax.local_devices()[:1]
-    usual = engine.plan_for(SPACE, CELLS, CONFIG)
+    usual = calls.plan_for(SPACE, CELLS, CONFIG)
     assert usual == devices.plan(SPACE.memory((), 3 * 4, 4), networks=len(CELLS))
     assert devices.plan(10**6, devices=cpu) == Plan(tuple(cpu), 1, 1)
     assert devices.plan(10**6, devices=2 * cpu) == Plan((*cpu, *cpu), 1, 4)
@@ -236,9 +233,9 @@ def test_plans_where_nobody_knows_the_memory() -> None:
     assert (unknown.group, unknown.batch) == (16, 64)
     assert devices.plan(None, 3, [accelerator(None)]).batch == 3
     assert devices.plan(None, devices=40 * cpu) == Plan(tuple(40 * cpu), 1, 4)
-    alike = max(map(len, engine.by_shape(RESIDUAL, NETWORKS).values()))
-    assert engine.plan_for(RESIDUAL, NETWORKS, CONFIG) == devices.plan(None, networks=alike)
-    assert engine.plan_for(RESIDUAL, [], CONFIG) == devices.plan(None, networks=0)
+    alike = max(map(len, calls.by_shape(RESIDUAL, NETWORKS).values()))
+    assert calls.plan_for(RESIDUAL, NETWORKS, CONFIG) == devices.plan(None, networks=alike)
+    assert calls.plan_for(RESIDUAL, [], CONFIG) == devices.plan(None, networks=0)
 
 
 def test_few_networks_take_small_calls(tmp_path: Path) -> None:
@@ -284,24 +281,6 @@ def test_plans_halve_to_the_end() -> None:
     assert sizes == [(4, 8), (2, 4), (1, 2), (1, 1)]
 
 
-def test_incomplete_process_options() -> None:
-    with pytest.raises(InputError, match="got no --process; add it"):
-        processes.join(coordinator="localhost:1", processes=2)
-    with pytest.raises(InputError, match="got no --processes; add it"):
-        processes.join(process=0)
-    with pytest.raises(InputError, match="got no --processes; add it"):
-        processes.join(coordinator="localhost:1")
-    for coordinator in (None, "localhost:1"):
-        with pytest.raises(InputError, match="expected --process from 0 to 1, got 2"):
-            processes.join(coordinator=coordinator, processes=2, process=2)
-
-
-def test_shares_divide_the_networks() -> None:
-    assert processes.join() == (0, 1) and processes.join(processes=3, process=1) == (1, 3)
-    shares = [processes.Share(i, 3).of(range(8)) for i in range(3)]
-    assert sorted(number for share in shares for number in share) == list(range(8))
-
-
 def rank(out: Path, cells: str, *options: object, **environment: str) -> subprocess.Popen:
     command = ("score", cells, "--out", out, *options)
     return start_command(*command, **environment)
@@ -323,8 +302,8 @@ def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
-    """Both against one device; of the two processes one is killed, and a rerun completes."""
+def test_eight_devices(tmp_path: Path) -> None:
+    """Against one."""
     told = finish(rank(tmp_path / "one", "random:60", *OPTIONS, JAX_NUM_CPU_DEVICES="1"))
     assert "1 × cpu, 1 network per call and device, one after the other" in told
     expected = rows_in(tmp_path / "one")
@@ -333,22 +312,6 @@ def test_eight_devices_and_two_processes(tmp_path: Path) -> None:
     told = finish(rank(tmp_path / "eight", "random:60", *OPTIONS, **eight))
     assert "8 × cpu, 4 networks per call and device, one after the other" in told
     same_rows(rows_in(tmp_path / "eight"), expected)
-
-    address = f"127.0.0.1:{free_port()}"
-    out = tmp_path / "two"
-    common = [*OPTIONS, "--coordinator", address, "--processes", "2"]
-    both = [rank(out, "random:60", *common, "--process", i) for i in range(2)]
-    deadline = time.monotonic() + 300
-    while not list(out.glob("part-*.parquet")):
-        assert time.monotonic() < deadline and both[1].poll() is None
-        time.sleep(0.02)
-    both[1].kill()
-    both[1].communicate(timeout=60)
-    told = finish(both[0])
-    assert "networks are left to other processes" in told
-    assert 30 <= len(ResultSet.open(out).finished()) < 60
-    finish(rank(out, "random:60", *OPTIONS))
-    same_rows(rows_in(out), expected)
 
 
 @pytest.mark.thorough

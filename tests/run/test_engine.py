@@ -25,7 +25,7 @@ from ntkscore.kernels.stack import stack
 from ntkscore.measures.registry import NETWORK, NOT_GIVEN, OK, STATUSES, measures_at
 from ntkscore.results.result_set import CELL, ResultSet
 from ntkscore.results.rows import VARYING
-from ntkscore.run import engine
+from ntkscore.run import calls, engine
 from ntkscore.run.devices import Plan
 from ntkscore.run.scorer import Batch, Scorer, one_device
 from ntkscore.run.scoring import Scoring
@@ -128,9 +128,9 @@ def test_a_score_does_not_depend_on_its_company(
 ) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
     job = Scoring.of(data, CONFIG, space=SPACE)
-    calls = engine.compute(job, CELLS[::-1], set(), scorer.plan)
+    computed = calls.compute(job.space, CONFIG, job.draws, CELLS[::-1], set(), scorer.plan)
     together = {
-        rows[0]["cell"]: pd.DataFrame(rows) for call in calls for rows in call.rows_by_network
+        rows[0]["cell"]: pd.DataFrame(rows) for call in computed for rows in call.rows_by_network
     }
     pd.testing.assert_frame_equal(alone, together[CELLS[1].index])
 

@@ -29,7 +29,7 @@ from ntkscore.measures.forward_pass import Pass
 from ntkscore.measures.registry import identity
 from ntkscore.options import option
 from ntkscore.results import ResultSet, result_set, store
-from ntkscore.run import engine, fingerprints
+from ntkscore.run import calls, engine, fingerprints
 from ntkscore.run.devices import Plan
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.scoring import Scoring
@@ -40,22 +40,28 @@ NETWORKS = SPACE.architectures("all")
 
 
 def counted(
-    job: Scoring, architectures: Any, done: set, plan: Plan, *_: object
-) -> Iterator[engine.Computed]:
+    space: Space,
+    _: Config,
+    draws: calls.Draws,
+    architectures: Any,
+    done: set,
+    plan: Plan,
+    *__: object,
+) -> Iterator[calls.Computed]:
     """For each network one row, with the number of its skips."""
-    for seed in job.seeds:
+    for seed in draws:
         for network in architectures:
-            key = job.space.key(network)
+            key = space.key(network)
             if (key, seed) not in done:
-                row: dict[str, object] = {**job.space.identity(network), "seed": seed}
+                row: dict[str, object] = {**space.identity(network), "seed": seed}
                 row |= {"rho": 8 / 255, "steps": 1, "step_size": 8 / 255, "beta": None}
                 row |= {"kernel": "clean", "score": "trace", "status": "ok"}
-                yield engine.Computed(plan, [[row | {"value": float(key.count("1"))}]])
+                yield calls.Computed(plan, [[row | {"value": float(key.count("1"))}]])
 
 
 @pytest.fixture(autouse=True)
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "compute", counted)
+    monkeypatch.setattr(calls, "compute", counted)
     monkeypatch.setattr(Scorer, "check", lambda self, architecture, images: None)
 
 
@@ -67,16 +73,6 @@ def score(networks: Any, out: Path, made: Scoring | None = None, **how: Any) -> 
     """A run of these networks at their configuration."""
     made = made or job()
     return Run(engine.run(made, networks, out, **how), made.space)
-
-
-def test_every_call_has_all_of_its_networks_where_jax_has_joined_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    run = ntkscore.score(NETWORKS[:10], "synthetic", Config(samples=4), space=SPACE)
-    assert len(run.rank("clean.trace")) == 10
-    assert len(searched(tmp_path / "search", budget=30)) == 30
 
 
 def test_a_process_records_its_session_once(tmp_path: Path) -> None:
@@ -285,9 +281,10 @@ def test_a_run_that_another_version_began_says_so_when_it_goes_on(
 ) -> None:
     out = tmp_path / "out"
     score(NETWORKS[:4], out)
-    content = json.loads((out / "run.json").read_text())
-    content["sessions"][0]["packages"]["ntkscore"] = "0.1.0"
-    (out / "run.json").write_text(json.dumps(content))
+    (session,) = out.glob("session-*.json")
+    content = json.loads(session.read_text())
+    content["packages"]["ntkscore"] = "0.1.0"
+    session.write_text(json.dumps(content))
     score(NETWORKS[:4], out)  # nothing is computed
     with pytest.warns(UserWarning, match=r"has rows of ntkscore 0\.1\.0, and ntkscore .* goes on"):
         score(NETWORKS[:5], out)

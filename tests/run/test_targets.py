@@ -25,7 +25,7 @@ from ntkscore.data.images import draw_images, load_images
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.platforms import platform, traced_for
-from ntkscore.run import engine
+from ntkscore.run import calls
 from ntkscore.run.devices import Plan
 from ntkscore.run.fits import arithmetic, compiled, fit, mean_cost, reduced, trace_network
 from ntkscore.run.program_text import COMMUNICATION, Work, parse
@@ -241,10 +241,10 @@ def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
     space, cell = SPACE.on(data.task), SPACE.parse("323133")
     make = partial(Scorer, space, CONFIG, layout_independent=True)
     pair = make(Plan(tuple(jax.local_devices()[:1]), 2, 4))
-    assert engine.fitting(make, pair, cell) is pair  # a CPU has no groups to choose
+    assert calls.fitting(make, pair, cell) is pair  # a CPU has no groups to choose
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
-        alone = engine.fitting(make, pair, cell, room=1)
+        alone = calls.fitting(make, pair, cell, room=1)
         assert (alone.plan.group, alone.plan.batch) == (1, 2)
         batch = alone.batch(*draw_images(data, CONFIG.samples, 0, False), 0)
         compiled.clear()
@@ -255,7 +255,7 @@ def test_groups_are_chosen_by_the_compilers_figure_and_compiled_once() -> None:
     # The call ran the program that had been compiled to see what it needs.
     assert len(large) <= 2
     assert len(rows) == 1
-    assert engine.fitting(make, pair, cell, room=10**12) is pair
+    assert calls.fitting(make, pair, cell, room=10**12) is pair
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_program_that_a_compiler_refuses_is_halved(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Scorer, "trace", lambda self, architecture: Refused(self.plan))
     make = partial(Scorer, SPACE, CONFIG, layout_independent=True)
     four = make(Plan(tuple(jax.local_devices()[:1]), 4, 8))
-    assert engine.fitting(make, four, SPACE.parse("323133"), room=10).plan.group == 1
+    assert calls.fitting(make, four, SPACE.parse("323133"), room=10).plan.group == 1
     assert [plan.group for plan in refusals] == [4, 2, 1]
 
 

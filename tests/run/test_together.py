@@ -8,7 +8,7 @@ from tiny import RESIDUAL
 
 from cells import NASBench201
 from cells.nasbench201 import distinct_cells
-from ntkscore.run.engine import in_order
+from ntkscore.run.calls import in_order
 
 SPACE = NASBench201()
 

@@ -1,7 +1,7 @@
 """A few networks trained, each chosen by what those before it reached."""
 
-import shlex
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -142,9 +142,9 @@ def test_trainings_elsewhere_count_when_their_result_is_there(
     few = begun(tmp_path, batch=2)
     first, second = few.next()
     assert first.status == second.status == PENDING and few.next() == [first, second]
-    ended = train_one(few, first, images(), RECIPE)
+    ended = train_one(few.space, first, images(), RECIPE)
     assert (ended.status, ended.accuracies) == (OK, {"clean": 0.5, "pgd8": ACCURACY[first.key]})
-    assert train_one(few, first, images(), RECIPE) == ended  # and trains nothing
+    assert train_one(few.space, first, images(), RECIPE) == ended  # and trains nothing
     assert [entry.key for entry in begun(tmp_path, batch=2).next()] == [second.key]
     rest = list(train_few(begun(tmp_path, batch=2), images(), RECIPE))
     assert len(rest) == 7 and trainings.count(first.key) == 1
@@ -157,6 +157,20 @@ def test_two_that_train_side_by_side_train_nothing_twice(
     for _ in range(20):
         next(here, None), next(there, None)
     assert len(set(trainings)) == len(trainings) == 8
+
+
+def test_the_workers_of_an_executor_train_a_batch_at_a_time(
+    tmp_path: Path, trainings: list[str]
+) -> None:
+    list(train_few(begun(tmp_path / "here", batch=3), images(), RECIPE))
+    for images_or_load in ({}, {"load": images}):
+        folder = tmp_path / str(len(images_or_load))
+        with ThreadPoolExecutor(2) as executor:
+            how = {"executor": executor, **images_or_load}
+            done = list(train_few(begun(folder, batch=3), images(), RECIPE, **how))
+        assert len(done) == 8
+        there, here = (each / "accuracies.csv" for each in (folder, tmp_path / "here"))
+        assert there.read_bytes() == here.read_bytes()
 
 
 def test_a_second_host_trains_the_next_entry_and_ends_where_none_is_left(
@@ -255,31 +269,13 @@ def test_the_command_trains_is_killed_and_goes_on(scored: Path, tmp_path: Path) 
     assert 1 < len(begun) < 5
     assert invoke(*stored(scored, tmp_path / "killed", *options)).stdout == whole
     file = tmp_path / "whole" / "accuracies.csv"
-    predicted = invoke("predict", scored, "--accuracies", file, "--metric", "pgd8").stdout
+    predicted = invoke("predict", scored, "--table", file, "--metric", "pgd8").stdout
     assert "from 4 accuracies" in " ".join(predicted.split())
-
-
-@pytest.mark.slow
-def test_the_commands_for_other_machines_train_the_same(scored: Path, tmp_path: Path) -> None:
-    options = (*TRAINING, "--held-out", 300, "--budget", 1)
-    out = tmp_path / "few"
-    lines = invoke("choose", scored, "--out", out, *options, "--commands").stdout.splitlines()
-    assert len(lines) == 1
-    assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == f"{lines[0]}\n"
-    program, *words = shlex.split(lines[0])
-    assert program == "ntkscore"
-    there = invoke(*words, "--format", "csv").stdout
-    assert len(pd.read_csv(out / "accuracies.csv")) == 1
-    assert invoke("choose", scored, "--out", out, *options, "--commands").stdout == ""
-    assert invoke("choose", scored, "--out", out, *options, "--format", "csv").stdout == there
-    refused("expected an entry of the queue", *words, "--entry", 7)
-    here = invoke("choose", scored, "--out", tmp_path / "here", *options, "--format", "csv").stdout
-    assert here == there
 
 
 def test_the_command_refuses(scored: Path, tmp_path: Path) -> None:
     refused("held out of training to choose by", *stored(scored, tmp_path / "few"))
-    refused("the test images must not", *stored(scored, tmp_path / "few", "--commands"))
+    refused("the test images must not", *stored(scored, tmp_path / "few"))
     refused("expected the space residual", *stored(scored, tmp_path / "few", "--space", "darts"))
     refused("give --space residual", *stored(scored, tmp_path / "few", "--channels", 8))
     refused(

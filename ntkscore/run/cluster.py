@@ -1,0 +1,70 @@
+"""Executors: the workers of a Dask cluster are one, and any may be lost."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ntkscore.errors import InputError
+from ntkscore.lazy import jax
+from ntkscore.text import one_line
+
+CONNECT_SECONDS = 10
+RETRIES = 3
+"""How often the scheduler hands a chunk to another worker when its own was lost."""
+T = TypeVar("T")
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Executor | None]:
+    """The workers of the cluster at an address; None where none is given.
+
+    This process leaves its own GPU or TPU, if any, to a worker.
+
+    Args:
+        address: of the scheduler, such as `tcp://host:8786`.
+
+    Raises:
+        InputError: if `distributed` is not installed, or the scheduler cannot be reached.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError(
+            "expected the package distributed for --scheduler, but it is not installed "
+            f"({one_line(error)}); run pip install 'ntkscore[cluster]'"
+        ) from error
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"expected a Dask scheduler that can be reached, but {address} cannot be "
+            f"({one_line(error)}); start it, or give the address that it prints"
+        ) from error
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        yield client.get_executor(retries=RETRIES)
+    finally:
+        client.close(timeout=2)
+
+
+def unless_lost(function: Callable[..., T], *arguments: Any) -> T:
+    """What a function of an executor returns.
+
+    Raises:
+        InputError: if the executor, its scheduler or its workers are lost.
+    """
+    try:
+        return function(*arguments)
+    except (Exception, CancelledError) as error:
+        foreign = type(error).__module__.partition(".")[0] == "distributed"
+        if not (foreign or isinstance(error, BrokenExecutor | CancelledError)):
+            raise
+        raise InputError(
+            "expected the executor's workers and scheduler to stay until the run ends, but they "
+            f"are lost ({one_line(error) or type(error).__name__}); start them again and run the "
+            "same command: all that was finished is on disk"
+        ) from error

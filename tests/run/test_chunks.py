@@ -1,0 +1,127 @@
+"""Networks that an executor's workers compute: the same rows, one writer, and what is lost."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from pathlib import Path
+from typing import Any
+
+import jax
+import pandas as pd
+import pytest
+from tiny import CONFIG, RESIDUAL, rows_in
+
+import ntkscore
+from ntkscore.errors import InputError
+from ntkscore.results import ResultSet
+from ntkscore.run import chunks
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    out = tmp_path_factory.mktemp("alone") / "run"
+    ntkscore.score("all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=out)
+    return rows_in(out)
+
+
+class Inline(Executor):
+    """Computes a few chunks at once, and is lost then."""
+
+    def __init__(self, most: int, error: BaseException) -> None:
+        self.left, self.error = most, error
+
+    def submit(self, fn: Callable, /, *given: Any, **_: Any) -> Future:
+        future: Future = Future()
+        self.left -= 1
+        if self.left < 0:
+            future.set_exception(self.error)
+        else:
+            future.set_result(fn(*given))
+        return future
+
+
+def test_workers_compute_the_rows_of_one_process(tmp_path: Path, alone: pd.DataFrame) -> None:
+    said: list[tuple[int, str]] = []
+    with ThreadPoolExecutor(2) as executor:
+        ntkscore.score(
+            "all", "synthetic", CONFIG, space=RESIDUAL, seeds=2, out=tmp_path / "run",
+            executor=executor, report=lambda p: said.append((p.finished, str(p.plan))),
+        )  # fmt: skip
+        found = ntkscore.search(
+            "synthetic", tmp_path / "search", CONFIG, space=RESIDUAL, budget=3, executor=executor
+        ).networks
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "run"), alone, check_exact=True)
+    assert len(found) == 3
+    units = len(ResultSet.open(tmp_path / "run").finished())
+    assert said[0] == (0, "0 workers") and said[-1][0] == units
+    assert said[-1][1] in ("1 worker: cpu", "2 workers: cpu")
+    (session,) = ResultSet.open(tmp_path / "run").sessions
+    assert session["devices"] == ["cpu"]
+
+
+@pytest.mark.slow
+def test_processes_compute_the_rows_of_one_process(
+    tmp_path: Path, alone: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many as here: how many networks are in a call decides how they are rounded.
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", str(len(jax.local_devices())))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        how = {"space": RESIDUAL, "seeds": 2, "out": tmp_path / "run", "executor": executor}
+        ntkscore.score("all", "synthetic", CONFIG, **how)
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "run"), alone, check_exact=True)
+
+
+def test_what_is_finished_is_kept_when_the_workers_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "FIRST", 1)
+    out = tmp_path / "run"
+
+    def go_on(executor: Executor | None, out: Path = out) -> None:
+        how: dict[str, Any] = {"space": RESIDUAL, "seeds": 2, "batch": 1, "executor": executor}
+        ntkscore.score("all", "synthetic", CONFIG, out=out, **how)
+
+    with pytest.raises(InputError, match=r"are lost \(gone\); start them again and run the same"):
+        go_on(Inline(1, BrokenExecutor("gone")))
+    first = len(ResultSet.open(out).finished())
+    assert first == 1
+    with pytest.raises(ZeroDivisionError):
+        go_on(Inline(1, ZeroDivisionError()))
+    assert len(ResultSet.open(out).finished()) > first
+    go_on(None)
+    # Another number of networks in a call is rounded otherwise.
+    go_on(None, tmp_path / "alone")
+    pd.testing.assert_frame_equal(rows_in(out), rows_in(tmp_path / "alone"), check_exact=True)
+
+
+def test_a_worker_with_other_functions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another version, say: its rows would stand among those of this one."""
+    monkeypatch.setattr(chunks, "functions_of", lambda *_: {"ours": object()})
+    how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(1, Exception())}
+    with pytest.raises(InputError, match=r"expected a worker with the same functions .* others"):
+        ntkscore.score("all", "synthetic", CONFIG, **how)
+
+
+def test_images_are_sent_to_a_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_DRAWS", {})
+    monkeypatch.setattr(chunks, "FIRST", 1)
+    sent = []
+
+    class Watched(Inline):
+        def submit(self, fn: Callable, /, *given: Any, **named: Any) -> Future:
+            (chunk,) = given
+            sent.append(chunk.draw is not None)
+            return super().submit(fn, chunk)
+
+    how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "batch": 1}
+    ntkscore.score("all", "synthetic", CONFIG, executor=Watched(99, Exception()), **how)
+    # The first chunks ask for them before the first has them.
+    assert sum(sent) <= chunks.AHEAD < len(sent) - sum(sent)
