@@ -118,13 +118,19 @@ def names() -> str:
 
     spaces = [name for name, value in vars(cells).items() if inspect.isclass(value)]
     public = [(ntkscore, name) for name in ntkscore.__all__] + [(cells, name) for name in spaces]
+    public = sorted(public, key=lambda each: each[1].lower())
     parts = [
         "# API",
         "",
         "Everything that `import ntkscore` offers, and the spaces of `cells`.",
         "",
     ]
-    for module, name in sorted(public, key=lambda each: each[1].lower()):
+    parts += ["| name | |", "|---|---|"]
+    for module, name in public:
+        first, *_ = (inspect.getdoc(getattr(module, name)) or "").split("\n\n")
+        parts.append(f"| [`{name}`](#{name.lower()}) | {' '.join(first.split())} |")
+    parts.append("")
+    for module, name in public:
         value = getattr(module, name)
         of = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
         parts += [f"## {name}", "", "```{eval-rst}", f".. auto{of}:: {module.__name__}.{name}"]

@@ -1,10 +1,5 @@
 # Each public name and where it is defined; `__init__.py` reads this when it runs.
 
-from attacks import fgsm as fgsm
-from attacks import pgd as pgd
-from attacks import twice as twice
-from ntkscore.analysis.agreement import agreement as agreement
-from ntkscore.analysis.paired import difference as difference
 from ntkscore.analysis.prediction import Predictor as Predictor
 from ntkscore.api.accuracies import correlate as correlate
 from ntkscore.api.accuracies import lookup as lookup
@@ -14,7 +9,6 @@ from ntkscore.api.runs import open_run as open_run
 from ntkscore.api.scoring import score as score
 from ntkscore.api.searching import search as search
 from ntkscore.api.targets import fits as fits
-from ntkscore.api.targets import fits_network as fits_network
 from ntkscore.bridges import from_torch as from_torch
 from ntkscore.config import Config as Config
 from ntkscore.data.downloads import fetch as fetch
@@ -37,5 +31,8 @@ from ntkscore.options import option as option
 from ntkscore.space import Space as Space
 from ntkscore.task import Task as Task
 from ntkscore.trace.anatomy import anatomy as anatomy
+from ntkscore.training.evaluation import evaluate as evaluate
+from ntkscore.training.recipe import Recipe as Recipe
+from ntkscore.training.runs import train as train
 
 __version__: str

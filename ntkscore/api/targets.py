@@ -32,8 +32,8 @@ from ntkscore.trace.arithmetic import program_multiply_adds
 
 def fits(
     target: str,
-    architectures: str | Sequence[Architecture] = "distinct",
-    data: ImageSet | str = "synthetic",
+    networks: Model | str | Sequence[Architecture] = "distinct",
+    images: ImageSet | str | np.ndarray = "synthetic",
     config: Config | None = None,
     *,
     space: Space | None = None,
@@ -42,12 +42,15 @@ def fits(
 ) -> pd.DataFrame:
     """Compile what `score` would run for a GPU or TPU, and say what it needs; nothing is run.
 
-    The program is that of the most expensive architecture's shape, in the largest group that has
-    room. Needs the target's compiler: `pip install 'ntkscore[targets]'`.
+    The program is that of the most expensive network's shape, in the largest group that has room.
+    A network of your own is one program; computed in blocks on the device it needs less memory.
+    Needs the target's compiler: `pip install 'ntkscore[targets]'`.
 
     Args:
         target: `a100`, `h100`, `h200`, `v4`, `v5e` or `v6e`.
-        architectures, data, config, space, seeds, batch: as for `score`.
+        networks: of a space, as for `score`; or a model of your own.
+        images: as for `score`; beside a model an array (N, …), of which the shape alone counts.
+        config, space, seeds, batch: as for `score`; the last three not beside a model.
 
     Returns:
         One row: `target`; `fits`; `networks`, times seeds; `group`, networks side by side;
@@ -66,11 +69,16 @@ def fits(
         >>> row = fits("h100", "random:64").iloc[0]  # doctest: +SKIP
         >>> row["fits"], row["group"], round(row["needs_gib"], 1)  # doctest: +SKIP
         (True, 16, 5.2)
+        >>> linear = Model(lambda w, x: x @ w, np.ones((48, 10), "float32"))
+        >>> bool(fits("v5e", linear, np.zeros((4, 48))).fits[0])  # doctest: +SKIP
+        True
     """
+    if isinstance(networks, Model):
+        return _fits_network(target, networks, np.asarray(images), config or Config())
     device = target_named(target)
     devices_of(device)
-    job = Scoring.of(data, config, space=space, seeds=seeds)
-    chosen = job.select(architectures, None)
+    job = Scoring.of(images, config, space=space, seeds=seeds)
+    chosen = job.select(networks, None)
     dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))
     found = fit(job.space, job.config, dearest, device, batch=batch)
     work = arithmetic(job.space, job.config, dearest)
@@ -79,30 +87,8 @@ def fits(
     return _row(found, count, seconds)
 
 
-def fits_network(
-    target: str, model: Model, images: np.ndarray, config: Config | None = None
-) -> pd.DataFrame:
-    """Compile the scoring of a network of your own for a GPU or TPU as one program; nothing is run.
-
-    Args:
-        target: as for `fits`.
-        model: a network of your own.
-        images: (N, …), pixels in [0, 1], of which the shape alone counts.
-        config: how to score; `Config()` if left out.
-
-    Returns:
-        One row, as `fits` gives it. A network that is computed in blocks on the device needs less
-        memory than the one program.
-
-    Raises:
-        InputError: as for `fits`.
-
-    Example:
-        >>> linear = Model(lambda w, x: x @ w, np.ones((48, 10), "float32"))
-        >>> bool(fits_network("v5e", linear, np.zeros((4, 48))).fits[0])  # doctest: +SKIP
-        True
-    """
-    chosen, config = target_named(target), replace(config or Config(), samples=len(images))
+def _fits_network(target: str, model: Model, images: np.ndarray, config: Config) -> pd.DataFrame:
+    chosen, config = target_named(target), replace(config, samples=len(images))
     (device, *_) = devices_of(chosen)
     with chosen.traced():
         with precision(config):

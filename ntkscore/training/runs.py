@@ -83,7 +83,7 @@ def train(
     recipe: Recipe | None = None,
     *,
     space: Space | None = None,
-    seeds: Sequence[int] = (0,),
+    seeds: int | Sequence[int] = 1,
     out: Path | None = None,
     report: Callable[[Moment], None] | None = None,
 ) -> TrainedNetwork:
@@ -94,7 +94,8 @@ def train(
         images: the training images.
         recipe: settings of the training; the benchmark's code at β = 1 if left out.
         space: the architecture's space; NAS-Bench-201 if left out.
-        seeds: of weights, order, augmentation and attacks; they are trained side by side.
+        seeds: how many, counted from 0, or which: of weights, order, augmentation and attacks. They
+            are trained side by side.
         out: folder for the state after each epoch; the same call resumes from the last one.
         report: called with the training's progress, about once a second.
 
@@ -112,7 +113,8 @@ def train(
         >>> trained.history.columns.tolist()
         ['skips', 'seed', 'beta', 'epoch', 'loss', 'clean_accuracy', 'robust_accuracy']
     """
-    recipe, seeds = recipe or Recipe(), tuple(seeds)
+    recipe = recipe or Recipe()
+    seeds = tuple(range(seeds) if isinstance(seeds, int) else seeds)
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"expected at least one seed, each once, got {list(seeds)}; correct them")
     space = (space or default_space()).on(images.task)

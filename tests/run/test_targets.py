@@ -378,5 +378,5 @@ def test_fits_says_what_fits() -> None:
 def test_a_network_of_ones_own_fits() -> None:
     here("h100")
     linear = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((48, 10)))
-    (row,) = ntkscore.fits_network("h100", linear, np.zeros((4, 4, 4, 3))).to_dict("records")
+    (row,) = ntkscore.fits("h100", linear, np.zeros((4, 4, 4, 3))).to_dict("records")
     assert row["fits"] and row["group"] == 1
