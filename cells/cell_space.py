@@ -81,18 +81,21 @@ class StagedSpace(Space):
         *sides, colours = self.task.image_shape
         if len(sides) != 2 or colours != IMAGE_CHANNELS:
             raise InputError(
-                f"expected images (height, width, {IMAGE_CHANNELS}), got "
-                f"{self.task.image_shape}; put the {IMAGE_CHANNELS} colours last"
+                f"images (height, width, {IMAGE_CHANNELS})",
+                self.task.image_shape,
+                f"put the {IMAGE_CHANNELS} colours last",
             )
         if (given := len(self.task.mean)) != colours:
             raise InputError(
-                f"expected a normaliser of {colours} colours, as the images have, got {given}; "
-                "give a mean and a std for each"
+                f"a normaliser of {colours} colours, as the images have",
+                given,
+                "give a mean and a std for each",
             )
         if any(side % 4 for side in sides):
             raise InputError(
-                f"expected images with sides that 4 divides, since {self.title} halves them "
-                f"twice, got {sides[0]}×{sides[1]}; crop or pad the sides"
+                f"images with sides that 4 divides, since {self.title} halves them twice",
+                f"{sides[0]}×{sides[1]}",
+                "crop or pad the sides",
             )
 
     @property
@@ -109,7 +112,7 @@ class StagedSpace(Space):
 
     def trained(self) -> Space:
         """The networks of the benchmarks and papers, whose sizes are the fields' defaults."""
-        return type(self)(task=self.task)
+        return type(self)(task=self.task, measured=self.measured)
 
     @abstractmethod
     def logits(self, variables: Variables, code: Any, points: Array) -> Any:

@@ -37,8 +37,9 @@ class Timm(Candidates):
         if not _timm().is_model(str(text)):
             near = difflib.get_close_matches(str(text), _timm().list_models(), 3, 0)
             raise InputError(
-                "expected a network of timm, one of timm.list_models() such as "
-                f"{', '.join(near)}, got {text!r}; choose one"
+                f"a network of timm, one of timm.list_models() such as {', '.join(near)}",
+                repr(text),
+                "choose one",
             )
         return str(text)
 
@@ -84,7 +85,8 @@ def _timm() -> Any:
         import timm
     except ImportError as error:
         raise InputError(
-            "expected the packages timm, torch and torchax for the space timm, but they are not "
-            f"installed ({one_line(error)}); run pip install 'ntkscore[timm]'"
+            "the packages timm, torch and torchax for the space timm",
+            f"but they are not installed ({one_line(error)})",
+            "run pip install 'ntkscore[timm]'",
         ) from error
     return timm

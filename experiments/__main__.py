@@ -42,13 +42,15 @@ def chosen_settings(study: Study, texts: list[str], full: bool) -> dict[str, obj
         InputError: if a text is no NAME=VALUE of this study, or it has one size only.
     """
     if full and not study.full:
-        raise InputError(f"expected no --full: {study.title} has one size; leave it out")
+        raise InputError(
+            f"no --full beside {study.title}, which has one size", "it", "leave it out"
+        )
     found: dict[str, object] = dict(study.full if full else {})
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or name not in study.settings:
             usual = ", ".join(f"{key}={value}" for key, value in study.settings.items())
-            raise InputError(f"expected settings of {usual or 'none'}, got {text!r}; correct it")
+            raise InputError(f"settings of {usual or 'none'}", repr(text), "correct it")
         found[name] = page.read_setting(value, study.settings[name])
     return found
 
@@ -75,7 +77,9 @@ def _register(name: str, study: Study) -> None:
         with input_errors():
             given = chosen_settings(study, settings or [], full)
             if results and "runs" not in study.settings:
-                raise InputError(f"expected no --results: {name} reads no runs; leave it out")
+                raise InputError(
+                    f"no --results beside {name}, which reads no runs", "it", "leave it out"
+                )
             if results:
                 given["runs"] = tuple(map(str, results))
             data = Data(data_home(data_dir))

@@ -27,7 +27,8 @@ RECORDED = Path(__file__).parent / "results"
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 DARTS_TABLE = "tiny-robustbench"
-TABLES = BENCHMARK, OLDER, DARTS_TABLE
+COSTS = "hw-nas-bench"
+TABLES = BENCHMARK, OLDER, DARTS_TABLE, COSTS
 DATASET = "cifar10"
 """The data set of all recordings, and of every study that does not compare data sets."""
 METRICS = ("val_acc", *ROBUST_METRICS, "autoattack")
@@ -112,8 +113,9 @@ class Data:
                 ways.append(f"no {self.folder(name)}: {way}")
         if ways:
             raise InputError(
-                f"expected {', '.join(names)}, got {'; '.join(ways)}; or name another folder of "
-                "tables and images by --data-dir"
+                ", ".join(names),
+                "; ".join(ways),
+                "or name another folder of tables and images by --data-dir",
             )
 
     def folder(self, name: str) -> Path:

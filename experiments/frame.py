@@ -222,8 +222,9 @@ class Study:
         """
         if unknown := [name for name in given if name not in self.settings]:
             raise InputError(
-                f"expected a setting of this study ({', '.join(self.settings) or 'it has none'}), "
-                f"got {', '.join(unknown)}; choose one"
+                f"a setting of this study ({', '.join(self.settings) or 'it has none'})",
+                ", ".join(unknown),
+                "choose one",
             )
         axes = {name: _listed(given.get(name, values)) for name, values in self.cases.items()}
         fixed = {name: given.get(name, value) for name, value in self.fixed.items()}

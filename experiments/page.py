@@ -172,7 +172,7 @@ def read_record(record: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
         return content["study"], settings, content["checksums"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"expected the JSON that a study left, got {record}: {error!r}; give another"
+            "the JSON that a study left", f"{record}: {error!r}", "give another"
         ) from None
 
 
@@ -192,5 +192,5 @@ def read_setting(text: str, usual: object) -> Any:
         return type(usual)(json.loads(text))  # type: ignore[call-arg]
     except (ValueError, TypeError):
         raise InputError(
-            f"expected a {type(usual).__name__} such as {usual}, got {text!r}; correct it"
+            f"a {type(usual).__name__} such as {usual}", repr(text), "correct it"
         ) from None

@@ -244,8 +244,9 @@ def recordings_named(starts: Sequence[str]) -> list[str]:
         named = [name for name in RECORDINGS if name.startswith(start)]
         if not named:
             raise InputError(
-                f"expected one of {', '.join(RECORDINGS)}, or how some of them begin, "
-                f"got {start!r}; choose one"
+                f"one of {', '.join(RECORDINGS)}, or how some of them begin",
+                repr(start),
+                "choose one",
             )
         found += [start] if start in RECORDINGS else named
     return list(dict.fromkeys(found))

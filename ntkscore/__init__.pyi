@@ -11,6 +11,7 @@ from ntkscore.api.searching import search as search
 from ntkscore.api.targets import fits as fits
 from ntkscore.bridges import from_torch as from_torch
 from ntkscore.config import Config as Config
+from ntkscore.data.costs import load_costs as load_costs
 from ntkscore.data.downloads import fetch as fetch
 from ntkscore.data.images import ImageSet as ImageSet
 from ntkscore.data.images import draw_images as draw_images

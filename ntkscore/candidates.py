@@ -61,9 +61,9 @@ class Candidates(Space):
         given: Any = self.networks if make is None else make(images)
         if not isinstance(given, Mapping) or not given or not all(map(_is_name, given)):
             raise InputError(
-                "expected networks by name, {'resnet18': model, …}, got "
-                f"{f'the names {[*given]}' if isinstance(given, Mapping) else type(given).__name__}"
-                "; give a dict with a text without commas for each model or PyTorch module"
+                "networks by name, {'resnet18': model, …}",
+                f"the names {[*given]}" if isinstance(given, Mapping) else type(given).__name__,
+                "give a dict with a text without commas for each model or PyTorch module",
             )
         return {
             name: from_torch(each, images) if hasattr(each, "state_dict") else checked_model(each)
@@ -74,7 +74,7 @@ class Candidates(Space):
         """A network's name."""
         if str(text) not in self.models:
             raise InputError(
-                f"expected one of the networks {', '.join(self.models)}, got {text!r}; choose one"
+                f"one of the networks {', '.join(self.models)}", repr(text), "choose one"
             )
         return str(text)
 

@@ -91,35 +91,34 @@ class Config(Named):
         check_choices(self)
         if self.samples < 2:
             raise InputError(
-                "expected at least 2 samples, whose kernel can tell them apart, got "
-                f"{self.samples}; raise it"
+                "at least 2 samples, whose kernel can tell them apart", self.samples, "raise it"
             )
         for name, values in (("rho", self.rhos), ("beta", self.betas)):
             if not values:
-                raise InputError(f"expected at least one {name}, got none; give one")
+                raise InputError(f"at least one {name}", "none", "give one")
             for value in values if name == "beta" else ():
                 check_beta(value)
             shown = [f"{value:g}" for value in values]  # as in rows
             if repeated := [text for text in shown if shown.count(text) > 1]:
-                raise InputError(
-                    f"expected every {name} once, got {repeated[0]} again; leave it out"
-                )
+                raise InputError(f"every {name} once", f"{repeated[0]} again", "leave it out")
         if self.steps is not None and not (isinstance(self.steps, Integral) and self.steps >= 1):
-            raise InputError(f"expected at least 1 step, got {self.steps!r}; raise it")
+            raise InputError("at least 1 step", repr(self.steps), "raise it")
         most = 1 if self.norm == "linf" else math.inf
         if (size := self.step_size) is not None and not (
             isinstance(size, Real) and 0 < size <= most
         ):
             raise InputError(
-                f"expected a step size above 0{' and at most 1' if most == 1 else ''}, got "
-                f"{size!r}; write 2 / 255 for two grey levels"
+                f"a step size above 0{' and at most 1' if most == 1 else ''}",
+                repr(size),
+                "write 2 / 255 for two grey levels",
             )
         for name, value in self._attack_choices().items():
             if name not in inspect.signature(ATTACKS[self.attack]).parameters:
                 having = [k for k in ATTACKS if name in inspect.signature(ATTACKS[k]).parameters]
                 raise InputError(
-                    f"expected no {name} with {self.attack}, which has none, got {value!r}; "
-                    f"leave it out, or choose the attack {' or '.join(having)}"
+                    f"no {name} with {self.attack}, which has none",
+                    repr(value),
+                    f"leave it out, or choose the attack {' or '.join(having)}",
                 )
         self.check_radii()
 

@@ -30,8 +30,11 @@ class _Saved:
                 self.offset = file.tell()
                 file.write(np.ascontiguousarray(array).tobytes())
         except OSError as error:
-            room = f"expected room for {array.nbytes:,} bytes more in {path.parent}, got {error}"
-            raise InputError(f"{room}; set TMPDIR to a folder on a larger disk") from error
+            raise InputError(
+                f"room for {array.nbytes:,} bytes more in {path.parent}",
+                error,
+                "set TMPDIR to a folder on a larger disk",
+            ) from error
 
     def read(self) -> np.ndarray:
         size = prod(self.shape) * self.dtype.itemsize

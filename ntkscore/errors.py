@@ -12,17 +12,33 @@ UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
 class InputError(ValueError):
     """Input from outside cannot be used.
 
-    The message is one sentence that says what was expected, what was found and what to do;
-    the command line prints it and exits with code 2.
+    Its text is one sentence. The command line prints it and exits with code 2.
+
+    Attributes:
+        expected: what should have come; the whole sentence, where the others are None.
+        got: what came, or a clause that begins with `but`.
+        remedy: what to do.
 
     Example:
         >>> from cells.nasbench201 import Cell
         >>> try:
         ...     Cell.parse("32313")
         ... except InputError as error:
-        ...     print(str(error).partition(";")[0])
+        ...     print(error.expected, error.got, str(error).partition(";")[0], sep="\\n")
+        a cell index from 0 to 15624, or six digits such as 323133
+        32313
         expected a cell index from 0 to 15624, or six digits such as 323133, got 32313
     """
+
+    def __init__(self, expected: str, got: object = None, remedy: str | None = None) -> None:
+        super().__init__(expected, got, remedy)
+        self.expected, self.got, self.remedy = expected, got, remedy
+
+    def __str__(self) -> str:
+        if self.remedy is None:
+            return self.expected
+        came = self.got if str(self.got).startswith("but ") else f"got {self.got}"
+        return f"expected {self.expected}, {came}; {self.remedy}"
 
 
 def check_choice(given: object, choices: Collection[str], what: str = "") -> None:
@@ -34,11 +50,9 @@ def check_choice(given: object, choices: Collection[str], what: str = "") -> Non
     if given not in choices:
         be = f"{what} to be " if what else ""
         names = ", ".join(choices)
-        raise InputError(f"expected {be}one of {names}, got {given!r}; choose one")
+        raise InputError(f"{be}one of {names}", repr(given), "choose one")
 
 
 def altered(path: Path, expected: str, found: str) -> InputError:
     """Return the error for a file that is not as it was published."""
-    return InputError(
-        f"expected {expected} in {path}, but it has {found}: get the official file again"
-    )
+    return InputError(f"{expected} in {path}", f"but it has {found}", "get the official file again")

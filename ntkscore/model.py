@@ -188,8 +188,9 @@ class Trainable(NamedTuple):
         """
         if model.coupled:
             raise InputError(
-                "expected a network whose points do not depend on each other, got one that is "
-                "coupled; give a Trainable, which keeps statistics"
+                "a network whose points do not depend on each other",
+                "one that is coupled",
+                "give a Trainable, which keeps statistics",
             )
         return cls(
             lambda params, statistics, x: (model.apply(params, x), statistics),

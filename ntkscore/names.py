@@ -11,6 +11,10 @@ INDICES = ("cell", "cells", "index", "indices", "idx", "arch_index")
 """Headings of a column of names that are numbers."""
 
 
+INTEGER = "0|-?[1-9][0-9]{0,17}"
+"""A name in a file that is a whole number: `7`, and not `07`, where zeros may count."""
+
+
 def names_of(architectures: Any) -> list[Any]:
     """Names from a sequence, an array or a series of them, or from one alone.
 

@@ -52,14 +52,15 @@ def check_choices(value: Any) -> None:
         entry = getattr(value, field.name)
         if field.default is not None and not _fits(entry, field.default):
             raise InputError(
-                f"expected {field.name} to be of the type {type(field.default).__name__}, such as "
-                f"{field.default!r}, got {entry!r}; correct it"
+                f"{field.name} to be of the type {type(field.default).__name__}, such as "
+                f"{field.default!r}",
+                repr(entry),
+                "correct it",
             )
         choices = field.metadata["choices"]
         if choices is not None and entry not in (allowed := choices()):
             raise InputError(
-                f"expected {field.name} to be one of {', '.join(allowed)}, got {entry!r}; "
-                "choose one of them"
+                f"{field.name} to be one of {', '.join(allowed)}", repr(entry), "choose one of them"
             )
 
 
@@ -86,8 +87,9 @@ class Named:
                 names = [each for each in known if each != "self"]
                 near = difflib.get_close_matches(name, names, cutoff=0.7)
                 raise InputError(
-                    f"expected choices of {cls.__name__}, {', '.join(names)}, got {name!r}; "
-                    f"{f'write {near[0]}' if near else 'leave it out'}"
+                    f"choices of {cls.__name__}, {', '.join(names)}",
+                    repr(name),
+                    f"write {near[0]}" if near else "leave it out",
                 )
         return super().__new__(cls)
 
@@ -100,4 +102,4 @@ def check_least(value: Any, **least: int) -> None:
     """
     for name, bound in least.items():
         if (entry := getattr(value, name)) < bound:
-            raise InputError(f"expected {name} to be at least {bound}, got {entry}; raise it")
+            raise InputError(f"{name} to be at least {bound}", entry, "raise it")

@@ -44,8 +44,9 @@ def local(path: str | os.PathLike[str]) -> Path:
     """
     if is_url(path):
         raise InputError(
-            f"expected a path on this machine, got the URL {place(path)}; only the results of "
-            "score and search lie in object storage"
+            "a path on this machine",
+            f"the URL {place(path)}",
+            "only the results of score and search lie in object storage",
         )
     return Path(path)
 

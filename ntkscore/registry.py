@@ -76,14 +76,15 @@ class Registry(MutableMapping[str, T]):
         if any(other.value != point.value for other in others):
             places = ", ".join(each.value for each in (point, *others))
             raise InputError(
-                f"expected one {name} of {self.group}, got {places}; uninstall all packages but one"
+                f"one {name} of {self.group}", places, "uninstall all packages but one"
             )
         try:
             return point.load()
         except (ImportError, AttributeError) as error:
             raise InputError(
-                f"expected {name} of {self.group} at {point.value}, got {error}; install its "
-                "package again, or take another package of that name off the path"
+                f"{name} of {self.group} at {point.value}",
+                error,
+                "install its package again, or take another package of that name off the path",
             ) from error
 
     def __setitem__(self, name: str, value: T) -> None:

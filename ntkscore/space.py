@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -54,6 +54,7 @@ class Space(Named, ABC):
 
     Attributes:
         task: images and classes; `on` sets it.
+        measured: costs that somebody has measured, by key; `data.costs.with_costs` sets it.
         name: the space's name in records and on the command line.
         fewer: names in `structure` of which fewer are better; of all others more are.
         sets: names of sets of architectures that may be asked for (`architectures`).
@@ -75,6 +76,7 @@ class Space(Named, ABC):
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all")
     piecewise: ClassVar[bool] = False
     task: Task = USUAL
+    measured: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     @abstractmethod
     def parse(self, text: Any) -> Architecture:
@@ -252,12 +254,14 @@ class Space(Named, ABC):
         """
         if which not in self.sets:
             raise InputError(
-                f"expected a set of the space {self.name}, one of {', '.join(self.sets)}, got "
-                f"{which!r}; choose one, or name architectures for `parse`"
+                f"a set of the space {self.name}, one of {', '.join(self.sets)}",
+                repr(which),
+                "choose one, or name architectures for `parse`",
             )
         raise InputError(
-            f"expected architectures by name, since the space {self.name} does not list its own, "
-            f"got {which!r}; name them, or write a method `architectures`"
+            f"architectures by name, since the space {self.name} does not list its own",
+            repr(which),
+            "name them, or write a method `architectures`",
         )
 
     def neighbours(self, architecture: Architecture) -> Sequence[Architecture]:
@@ -309,6 +313,29 @@ class Space(Named, ABC):
         """
         return dataclasses.replace(self, task=task)
 
+    def counted(self, architecture: Architecture) -> dict[str, float]:
+        """Everything that is known without computing: costs, counts, and costs that were measured.
+
+        A cost that was not measured is NaN.
+        """
+        found = {**self.costs(architecture), **self.structure(architecture)}
+        if self.measured is not None:
+            key, names = self.key(architecture), self.measured.columns
+            there = key in self.measured.index
+            values = self.measured.loc[key].tolist() if there else [nan] * len(names)
+            found |= zip(names, values, strict=True)
+        return found
+
+    @property
+    def smaller(self) -> tuple[str, ...]:
+        """Names of what is known without computing of which less is better."""
+        return (*self.fewer, *self.measured_names)
+
+    @property
+    def measured_names(self) -> tuple[str, ...]:
+        """Names of the measured costs."""
+        return () if self.measured is None else tuple(map(str, self.measured))
+
     def key(self, architecture: Architecture) -> str | int:
         """The architecture's first name, its key in rows and tables."""
         return next(iter(self.identity(architecture).values()))
@@ -320,7 +347,7 @@ class Space(Named, ABC):
     @classmethod
     def _lacks(cls, what: str, method: str) -> InputError:
         """The error for a space without one of the methods that it need not have."""
-        return InputError(f"expected a space {what}, got {cls.name}; write a method `{method}`")
+        return InputError(f"a space {what}", cls.name, f"write a method `{method}`")
 
     @property
     def columns(self) -> Mapping[str, Any]:

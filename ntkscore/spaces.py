@@ -48,19 +48,23 @@ def space_class(name: str) -> type[Space]:
         cls = SPACES[name]
         if not (isinstance(cls, type) and issubclass(cls, Space) and cls.name == name):
             raise InputError(
-                f"expected a class that inherits from ntkscore.Space, named {name!r} as the entry "
-                f"point of {SPACES_GROUP} is, got {cls!r}; correct the package that has it"
+                f"a class that inherits from ntkscore.Space, named {name!r} as the entry "
+                f"point of {SPACES_GROUP} is",
+                repr(cls),
+                "correct the package that has it",
             )
         return cls
     # A path may have colons of its own.
     file, _, wanted = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
     path = Path(file or name).expanduser()
     if path.suffix == ".py" and not path.is_file():
-        raise InputError(f"expected a Python file at {path}, got no such file; check the path")
+        raise InputError(f"a Python file at {path}", "no such file", "check the path")
     if path.suffix != ".py":
         raise InputError(
-            f"expected a space: {', '.join(SPACES) or 'none is installed'}, or a Python file that "
-            f"defines one, got {name!r}; choose one of these"
+            f"a space: {', '.join(SPACES) or 'none is installed'}, or a Python file that "
+            "defines one",
+            repr(name),
+            "choose one of these",
         )
     module = _executed(path.resolve(), path.stat().st_mtime_ns)
     own = [cls for cls in vars(module).values() if _is_space_of(cls, module)]
@@ -73,18 +77,22 @@ def space_class(name: str) -> type[Space]:
         for cls in own:
             if inspect.isabstract(cls):
                 raise InputError(
-                    f"expected the space {cls.__name__} in {path} with the methods "
-                    f"{', '.join(sorted(cls.__abstractmethods__))}, got none of them; write them"
+                    f"the space {cls.__name__} in {path} with the methods "
+                    f"{', '.join(sorted(cls.__abstractmethods__))}",
+                    "none of them",
+                    "write them",
                 )
         raise InputError(
-            f"expected one class that inherits from ntkscore.Space in {path}"
-            f"{f', {wanted!r}' if wanted else ''}, got {', '.join(classes) or 'none'}; "
-            "name it as FILE.py:CLASS"
+            "one class that inherits from ntkscore.Space in "
+            f"{path}{f', {wanted!r}' if wanted else ''}",
+            ", ".join(classes) or "none",
+            "name it as FILE.py:CLASS",
         )
     if not isinstance(getattr(classes[wanted], "name", None), str):
         raise InputError(
-            f"expected the class {wanted} in {path} to have a name for records and messages, got "
-            f"none; add a line such as name = {path.stem!r}"
+            f"the class {wanted} in {path} to have a name for records and messages",
+            "none",
+            f"add a line such as name = {path.stem!r}",
         )
     return classes[wanted]
 
@@ -130,13 +138,14 @@ def recorded_space(
     name = configuration.get("space")
     if cls is not None and cls.name != name:
         given = f"--space {name}" if name in SPACES else "the file that defines it"
-        raise InputError(f"expected the space {name}, as in the run, got {cls.name}; give {given}")
+        raise InputError(f"the space {name}, as in the run", cls.name, f"give {given}")
     if cls is None and name in SPACES:
         cls = space_class(str(name))
     if cls is None:
         raise InputError(
-            f"expected a known space in {place}, got {name}; name the Python file that defines it "
-            "with --space, or give the space"
+            f"a known space in {place}",
+            name,
+            "name the Python file that defines it with --space, or give the space",
         )
     return from_record(cls, configuration)
 

@@ -43,8 +43,7 @@ class Task(_Task):
         mean, std = _by_colour("mean", mean), _by_colour("std", std)
         if len(mean) != len(std):
             raise InputError(
-                f"expected a mean and a std for each colour, got {len(mean)} and {len(std)}; give "
-                "as many"
+                "a mean and a std for each colour", f"{len(mean)} and {len(std)}", "give as many"
             )
         return super().__new__(cls, tuple(image_shape), num_classes, mean, std)
 
@@ -55,14 +54,14 @@ def _by_colour(name: str, values: Any) -> tuple[float, ...]:
         numbers = tuple(map(float, np.asarray(values).tolist()))
     except (TypeError, ValueError):
         raise InputError(
-            f"expected {name} with one number for each colour, got {values!r}; write (0.5, 0.5, "
-            "0.5), say"
+            f"{name} with one number for each colour", repr(values), "write (0.5, 0.5, 0.5), say"
         ) from None
     least = "above 0" if name == "std" else "from 0"
     if not numbers or not all(0 <= x <= 1 and (name == "mean" or x > 0) for x in numbers):
         raise InputError(
-            f"expected {name} in pixels, {least} to 1, got {', '.join(f'{x:g}' for x in numbers)}; "
-            "divide what is in grey levels by 255"
+            f"{name} in pixels, {least} to 1",
+            f"{', '.join(f'{x:g}' for x in numbers)}",
+            "divide what is in grey levels by 255",
         )
     return numbers
 
@@ -71,13 +70,15 @@ def check_labels(labels: np.ndarray, count: int, classes: int) -> None:
     """Refuse labels that are not `count` whole numbers from 0 to `classes` − 1."""
     if labels.shape != (count,) or labels.dtype.kind not in "iu":
         raise InputError(
-            f"expected {count} labels, whole numbers, got {labels.dtype} of shape "
-            f"{labels.shape}; give one class per image"
+            f"{count} labels, whole numbers",
+            f"{labels.dtype} of shape {labels.shape}",
+            "give one class per image",
         )
     if labels.min() < 0 or labels.max() >= classes:
         raise InputError(
-            f"expected {count} labels from 0 to {classes - 1}, got {labels.min()} to "
-            f"{labels.max()}; correct them, or give the network an output for each class"
+            f"{count} labels from 0 to {classes - 1}",
+            f"{labels.min()} to {labels.max()}",
+            "correct them, or give the network an output for each class",
         )
 
 
@@ -85,6 +86,7 @@ def check_classes(classes: int) -> None:
     """Refuse a network of one class."""
     if classes < 2:
         raise InputError(
-            "expected logits of at least two classes, since attacks raise the cross-entropy, got "
-            "one; give the network an output for each class"
+            "logits of at least two classes, since attacks raise the cross-entropy",
+            "one",
+            "give the network an output for each class",
         )

@@ -16,7 +16,7 @@ def parse_fraction(text: str) -> float:
         return float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise InputError(
-            f"expected a number or a fraction such as 8/255, got {text!r}; write it that way"
+            "a number or a fraction such as 8/255", repr(text), "write it that way"
         ) from error
 
 

@@ -68,7 +68,8 @@ def neural_tangents() -> ModuleType:
             import neural_tangents as module  # type: ignore[import-not-found]
     except ModuleNotFoundError as error:
         raise InputError(
-            f"expected neural-tangents to be installed, got no module named {error.name!r}; "
-            "run pip install 'ntkscore[tangents]'"
+            "neural-tangents to be installed",
+            f"no module named {error.name!r}",
+            "run pip install 'ntkscore[tangents]'",
         ) from error
     return module

@@ -54,21 +54,24 @@ def _edge(edge: Any, number: int, cell: str, at: str) -> Edge:
     of, target = f"edge {number + 1} of {cell}", TARGETS[number]
     if not isinstance(edge, (tuple, list)) or len(edge) != 2:
         raise GenotypeError(
-            f"expected {of} as an operation and its input, such as ('sep_conv_3x3', 0), got "
-            f"{edge!r}{at}; correct it"
+            f"{of} as an operation and its input, such as ('sep_conv_3x3', 0)",
+            f"{edge!r}{at}",
+            "correct it",
         )
     operation, source = edge
     if isinstance(operation, str) and operation in OPERATIONS:
         operation = OPERATIONS.index(operation)
     if not _is_in(operation, len(OPERATIONS)):
         raise GenotypeError(
-            f"expected {of} with one of the operations {', '.join(OPERATIONS)}, got "
-            f"{operation!r}{at}; check its spelling"
+            f"{of} with one of the operations {', '.join(OPERATIONS)}",
+            f"{operation!r}{at}",
+            "check its spelling",
         )
     if not _is_in(source, target):
         raise GenotypeError(
-            f"expected {of} with an input from 0 to {target - 1}, since it ends in node {target}, "
-            f"got {source!r}{at}; let it read an earlier node"
+            f"{of} with an input from 0 to {target - 1}, since it ends in node {target}",
+            f"{source!r}{at}",
+            "let it read an earlier node",
         )
     return int(operation), int(source)
 
@@ -85,8 +88,9 @@ def _edges(edges: Any, cell: str, places: Sequence[int] = ()) -> tuple[Edge, ...
     if not isinstance(edges, (tuple, list)) or len(edges) != len(TARGETS):
         got = f"{len(edges)} edges" if isinstance(edges, (tuple, list)) else repr(edges)
         raise GenotypeError(
-            f"expected {len(TARGETS)} edges in {cell}, two for each of its nodes 2 to 5, got "
-            f"{got}{at[0]}; write every edge, in the order of the nodes"
+            f"{len(TARGETS)} edges in {cell}, two for each of its nodes 2 to 5",
+            f"{got}{at[0]}",
+            "write every edge, in the order of the nodes",
         )
     return tuple(_edge(edge, i, cell, at[1 + i]) for i, edge in enumerate(edges))
 
@@ -218,9 +222,10 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
     """The two cells of a paper's string."""
     if "(" not in text:
         raise GenotypeError(
-            f"expected a genotype as papers print it ({SHORT}), its digits "
-            f"({PUBLISHED['DARTS']}) or a published name ({', '.join(PUBLISHED)}), got "
-            f"{text[:80]!r}; write it in one of these forms"
+            f"a genotype as papers print it ({SHORT}), its digits ({PUBLISHED['DARTS']}) or "
+            f"a published name ({', '.join(PUBLISHED)})",
+            repr(text[:80]),
+            "write it in one of these forms",
         )
     # One character for each, so that places are those of the text; comments go.
     line = re.sub(r"#[^\n]*|\s", lambda found: " " * len(found[0]), text.translate(QUOTES))
@@ -243,8 +248,9 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         i = start - 1 + max(1, getattr(error, "offset", None) or 1)
         raise GenotypeError(
-            f"expected a genotype such as {SHORT}, got one that cannot be read at character {i}, "
-            f"{text[i - 1 : i + 19]!r}; check its brackets, commas and quotes"
+            f"a genotype such as {SHORT}",
+            f"one that cannot be read at character {i}, {text[i - 1 : i + 19]!r}",
+            "check its brackets, commas and quotes",
         ) from error
     parts = {part.arg: part.value for part in getattr(call, "keywords", ())}
     cells = []
@@ -252,16 +258,19 @@ def _read(text: str) -> list[tuple[Edge, ...]]:
         node = parts.pop(cell, None)
         if not isinstance(node, (ast.List, ast.Tuple)):
             raise GenotypeError(
-                f"expected a genotype such as {SHORT}, got none with a list of edges as {cell} "
-                f"from character {start}, {text[start - 1 : start + 19]!r}; write one"
+                f"a genotype such as {SHORT}",
+                f"none with a list of edges as {cell} from character {start}, "
+                f"{text[start - 1 : start + 19]!r}",
+                "write one",
             )
         cells.append(_edges([*map(value, node.elts)], cell, [*map(place, (node, *node.elts))]))
     for name, node in parts.items():
         written = re.sub(r"\s", "", ast.get_source_segment(code, node) or "")
         if written != "range(2,6)" and sorted(re.findall(r"[^,()\[\]]+", written)) != [*"2345"]:
             raise GenotypeError(
-                f"expected {name}=range(2, 6), every node of a cell but its inputs, got {written} "
-                f"at character {place(node)}; this space has no cells that leave nodes out"
+                f"{name}=range(2, 6), every node of a cell but its inputs",
+                f"{written} at character {place(node)}",
+                "this space has no cells that leave nodes out",
             )
     return cells
 

@@ -12,7 +12,7 @@ from numbers import Integral, Number
 from typing import Any
 
 from cells.cell_space import IMAGE_CHANNELS
-from ntkscore.data.benchmarks import digits_by_index, index_by_digits
+from ntkscore.data.cell_index import digits_by_index, index_by_digits
 from ntkscore.errors import InputError
 from ntkscore.names import DIGITS, INDICES
 
@@ -25,7 +25,7 @@ EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 
 SIZE = len(OPERATIONS) ** len(EDGES)
 
-_EXPECTED = f"expected a cell index from 0 to {SIZE - 1}, or six digits such as 323133"
+_EXPECTED = f"a cell index from 0 to {SIZE - 1}, or six digits such as 323133"
 # Of each operation in NASLib's order its own digit, and of each edge its place there.
 _NASLIB_OPERATIONS, _NASLIB_EDGES = (SKIP, NONE, CONV_3X3, CONV_1X1, AVG_POOL), (0, 1, 3, 2, 4, 5)
 
@@ -50,7 +50,7 @@ class Cell:
     def __post_init__(self) -> None:
         is_whole = isinstance(self.index, Integral) and not isinstance(self.index, bool)
         if not is_whole or not 0 <= self.index < SIZE:
-            raise CellError(f"{_EXPECTED}, got {self.index!r}; Cell.parse('323133') reads digits")
+            raise CellError(_EXPECTED, repr(self.index), "Cell.parse('323133') reads digits")
 
     def __index__(self) -> int:
         return self.index
@@ -79,8 +79,9 @@ class Cell:
         """The cell whose six edges carry these operations (digits 0–4, in edge order)."""
         if not re.fullmatch(r"[0-4]{6}", digits):
             raise CellError(
-                f"expected six digits from 0 to 4, got {digits!r}; they stand for "
-                f"{', '.join(f'{i} {name}' for i, name in enumerate(OPERATIONS))}"
+                "six digits from 0 to 4",
+                repr(digits),
+                f"they stand for {', '.join((f'{i} {name}' for i, name in enumerate(OPERATIONS)))}",
             )
         return cls(index_by_digits()[digits])
 
@@ -93,21 +94,22 @@ class Cell:
         ]
         if tuple(edges) != EDGES:
             raise CellError(
-                f"expected six edges as in '|op~0|+|op~0|op~1|+|op~0|op~1|op~2|', "
-                f"got {len(edges)} in {string!r}; write every edge, with 'none' where there is none"
+                "six edges as in '|op~0|+|op~0|op~1|+|op~0|op~1|op~2|'",
+                f"{len(edges)} in {string!r}",
+                "write every edge, with 'none' where there is none",
             )
         names = [name.strip() for node in nodes for name, _ in node]
         for name in names:
             if name not in OPERATIONS:
                 raise CellError(
-                    f"expected the operations {', '.join(OPERATIONS)}, got {name!r} in {string!r}; "
-                    "check its spelling"
+                    f"the operations {', '.join(OPERATIONS)}",
+                    f"{name!r} in {string!r}",
+                    "check its spelling",
                 )
         cell = cls.from_digits("".join(str(OPERATIONS.index(name)) for name in names))
         if re.sub(r"\s", "", string) != cell.string:
             raise CellError(
-                f"expected a genotype string such as {cell.string!r}, got {string!r}; "
-                "check its separators"
+                f"a genotype string such as {cell.string!r}", repr(string), "check its separators"
             )
         return cell
 
@@ -133,11 +135,13 @@ class Cell:
             return cls(int(text))
         if re.fullmatch(r"-?\d{1,20}", text):
             n = len(text.lstrip("-"))
-            raise CellError(f"{_EXPECTED}, got {text}; it has {n} digits and is no index")
+            raise CellError(_EXPECTED, text, f"it has {n} digits and is no index")
         refuse_operations(re.findall(r"[^\s,()\[\]]+", text))
         raise CellError(
-            f"expected a cell as an index (2581), six digits (323133) or a genotype string "
-            f"(|op~0|+|op~0|op~1|+|op~0|op~1|op~2|), got {text!r}; write it in one of these forms"
+            "a cell as an index (2581), six digits (323133) or a genotype string "
+            "(|op~0|+|op~0|op~1|+|op~0|op~1|op~2|)",
+            repr(text),
+            "write it in one of these forms",
         )
 
     def neighbours(self) -> tuple["Cell", ...]:
@@ -226,10 +230,11 @@ def refuse_operations(names: Sequence[Any]) -> None:
         return
     naslib = "".join(str(_NASLIB_OPERATIONS[int(digits[place])]) for place in _NASLIB_EDGES)
     raise CellError(
-        f"expected names of cells, got the six numbers {', '.join(digits)}, which may be six "
-        f"indices or the operations of one cell; write '{naslib}' for operations in NASLib's order "
-        f"(Identity, Zero, 3x3, 1x1, pool), '{''.join(digits)}' for digits in this library's, and "
-        "no index twice"
+        "names of cells",
+        f"the six numbers {', '.join(digits)}, which may be six indices or the operations of "
+        "one cell",
+        f"write '{naslib}' for operations in NASLib's order (Identity, Zero, 3x3, 1x1, "
+        f"pool), '{''.join(digits)}' for digits in this library's, and no index twice",
     )
 
 
@@ -262,10 +267,11 @@ def names_in_column(names: Sequence[Any], heading: str = "") -> list[Any]:
     if not either or surely or any(name[0] == "0" for name in whole):
         return list(names)
     raise CellError(
-        f"expected a column of indices or of six digits, got {either[0]}"
-        f"{f' beside {whole[0]}' if whole else ''} under the heading {heading!r}, which may be an "
-        "index or digits without their leading zeros; head the column `digits` for six digits (the "
-        "zeros are put back), or `cell` for indices alone"
+        "a column of indices or of six digits",
+        f"{either[0]}{f' beside {whole[0]}' if whole else ''} under the heading {heading!r}, "
+        "which may be an index or digits without their leading zeros",
+        "head the column `digits` for six digits (the zeros are put back), or `cell` for "
+        "indices alone",
     )
 
 

@@ -114,8 +114,9 @@ def read_state_dict(
     _fill(params, weights, entries(cell, shape.cells_per_stage), cell)
     if weights:
         raise CellError(
-            f"expected only the entries of cell {cell.digits}, got also {sorted(weights)[0]!r} "
-            f"({len(weights)} left over); check the cell and the number of cells per stage"
+            f"only the entries of cell {cell.digits}",
+            f"also {sorted(weights)[0]!r} ({len(weights)} left over)",
+            "check the cell and the number of cells per stage",
         )
     variables = fresh_variables(jax.tree.map(jnp.asarray, params))
     if not running:
@@ -130,16 +131,18 @@ def _fill(target: Params, state: dict[str, Any], places: Iterable[Any], cell: Ce
     for name, path, place in places:
         if name not in state:
             raise CellError(
-                f"expected the entry {name!r} for cell {cell.digits}, got a state dict without it; "
-                "check the cell and the number of cells per stage"
+                f"the entry {name!r} for cell {cell.digits}",
+                "a state dict without it",
+                "check the cell and the number of cells per stage",
             )
         leaf: Any = reduce(getitem, path, target)
         leaf = leaf if place is None else leaf[place]
         value = _to_jax(np.asarray(state.pop(name)))
         if value.shape != leaf.shape:
             raise CellError(
-                f"expected shape {leaf.shape} for {name!r} (in the order of JAX), got "
-                f"{value.shape}; check the channels and the number of classes"
+                f"shape {leaf.shape} for {name!r} (in the order of JAX)",
+                value.shape,
+                "check the channels and the number of classes",
             )
         leaf[...] = value
 
@@ -172,8 +175,9 @@ def load_state_dict(path: Path) -> dict[str, np.ndarray]:
             return dict(arrays)
     except UNREADABLE as error:
         raise InputError(
-            f"expected a state dict in {path}, but reading it failed ({error}); write it with "
-            "numpy.savez"
+            f"a state dict in {path}",
+            f"but reading it failed ({error})",
+            "write it with numpy.savez",
         ) from error
 
 
@@ -190,8 +194,9 @@ def load_pth(path: str | Path) -> dict[str, np.ndarray]:
         import torch  # type: ignore[import-not-found]
     except ImportError as error:
         raise CellError(
-            f"expected PyTorch to read {path}, got no module named 'torch'; "
-            "install it, or save the arrays as .npz under their torch names"
+            f"PyTorch to read {path}",
+            "no module named 'torch'",
+            "install it, or save the arrays as .npz under their torch names",
         ) from error
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -199,6 +204,7 @@ def load_pth(path: str | Path) -> dict[str, np.ndarray]:
         return {name: tensor.numpy() for name, tensor in content.items()}
     except Exception as error:
         raise CellError(
-            f"expected a PyTorch state dict of tensors in {path}, got {type(error).__name__}; "
-            "save it again with torch.save(network.state_dict(), path)"
+            f"a PyTorch state dict of tensors in {path}",
+            type(error).__name__,
+            "save it again with torch.save(network.state_dict(), path)",
         ) from error

@@ -30,15 +30,17 @@ def load_parity(path: str | Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:
         raise InputError(
-            f"expected a parity file (.npz) at {path}, got {type(error).__name__}: {error}; "
-            "check the path, or get the file again"
+            f"a parity file (.npz) at {path}",
+            f"{type(error).__name__}: {error}",
+            "check the path, or get the file again",
         ) from error
     needed = {"arch_str", "channels", "cells_per_stage", "num_classes", *reference.ARRAYS}
     needed |= reference.KERNELS.keys()
     if missing := sorted(needed - arrays.keys()):
         raise InputError(
-            f"expected the array {missing[0]!r} in the parity file {path}, got a file without it "
-            f"({len(missing)} missing); get the file again"
+            f"the array {missing[0]!r} in the parity file {path}",
+            f"a file without it ({len(missing)} missing)",
+            "get the file again",
         )
     return arrays
 

@@ -53,18 +53,19 @@ class Skips:
     def __post_init__(self) -> None:
         if not re.fullmatch("[01]+", self.pattern):
             raise InputError(
-                f"expected a skip pattern of zeros and ones such as 0110, got {self.pattern!r}; "
-                "write one digit for each layer between the first and the last"
+                "a skip pattern of zeros and ones such as 0110",
+                repr(self.pattern),
+                "write one digit for each layer between the first and the last",
             )
         if unknown := [name for name in self.activations if name not in ACTIVATIONS]:
             raise InputError(
-                f"expected activations of {', '.join(ACTIVATIONS)}, got {unknown[0]!r}; choose one "
-                "of them"
+                f"activations of {', '.join(ACTIVATIONS)}", repr(unknown[0]), "choose one of them"
             )
         if self.activations and len(self.activations) != self.layers - 1:
             raise InputError(
-                f"expected {self.layers - 1} activations, one for each layer but the last, got "
-                f"{len(self.activations)} in {self}; name as many, or none"
+                f"{self.layers - 1} activations, one for each layer but the last",
+                f"{len(self.activations)} in {self}",
+                "name as many, or none",
             )
 
     @classmethod
@@ -145,9 +146,10 @@ class ResidualSpace(Space):
         short = [text for text in numbers if len(text) < self.depth - 2]
         if short and any(len(text) == self.depth - 2 for text in numbers):
             raise InputError(
-                f"expected skip patterns as texts, got numbers, of which {short[0]} may be "
-                f"{short[0].zfill(self.depth - 2)} without its leading zeros; write all of them "
-                "with their zeros"
+                "skip patterns as texts",
+                f"numbers, of which {short[0]} may be {short[0].zfill(self.depth - 2)} "
+                "without its leading zeros",
+                "write all of them with their zeros",
             )
         return texts
 
@@ -330,8 +332,9 @@ class ResidualConvolutional(ResidualSpace):
         super().__post_init__()
         if self.filter_size < 1 or self.filter_size % 2 == 0:
             raise InputError(
-                f"expected filter_size to be 1, 3, 5 or another odd number, got "
-                f"{self.filter_size}; a filter has a pixel in its middle"
+                "filter_size to be 1, 3, 5 or another odd number",
+                self.filter_size,
+                "a filter has a pixel in its middle",
             )
 
     @property

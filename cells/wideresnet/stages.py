@@ -70,19 +70,22 @@ class Stages:
             blocks, rest = divmod(depth - 4, 2 * STAGES)
             if rest:
                 raise InputError(
-                    f"expected a depth of 6n + 4 layers such as 28, got {depth} in {name!r}; write "
-                    "the blocks of each stage, as in 4-4-4x10-10-10"
+                    "a depth of 6n + 4 layers such as 28",
+                    f"{depth} in {name!r}",
+                    "write the blocks of each stage, as in 4-4-4x10-10-10",
                 )
             numbers = (blocks,) * STAGES + (width,) * STAGES
         else:
             raise InputError(
-                f"expected a network such as 4-4-4x10-10-10 or WRN-28-10, got {name!r}; write "
-                "the blocks of each of the three stages, x, and their widening factors"
+                "a network such as 4-4-4x10-10-10 or WRN-28-10",
+                repr(name),
+                "write the blocks of each of the three stages, x, and their widening factors",
             )
         if min(numbers) < 1:
             raise InputError(
-                f"expected at least one block and a widening factor of at least 1 in each stage, "
-                f"got {name!r}; raise what is 0"
+                "at least one block and a widening factor of at least 1 in each stage",
+                repr(name),
+                "raise what is 0",
             )
         return cls(numbers[:STAGES], numbers[STAGES:])
 

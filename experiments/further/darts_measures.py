@@ -107,8 +107,9 @@ def scores_of(rows: pd.DataFrame) -> pd.DataFrame:
     scores = with_counts(rows, SPACE)
     if failed := [name for name in map(str, scores) if scores[name].isna().any()]:
         raise InputError(
-            f"expected every score of every cell, but {', '.join(failed)} failed for some; record "
-            "them again"
+            "every score of every cell",
+            f"but {', '.join(failed)} failed for some",
+            "record them again",
         )
     return scores
 

@@ -53,8 +53,9 @@ def infinite_ntk(
     literal = [name for name in names if not ACTIVATIONS[name].homogeneous]
     if space.activation_scaling == "literal" and literal:
         raise InputError(
-            f"expected activations scaled by the width, got {literal[0]} as printed, with which "
-            "wide networks are linear or grow without bound; choose activation_scaling='width'"
+            "activations scaled by the width",
+            f"{literal[0]} as printed, with which wide networks are linear or grow without bound",
+            "choose activation_scaling='width'",
         )
     alphas = skips.indicators.tolist()
     if isinstance(space, ResidualConvolutional):
@@ -69,8 +70,9 @@ def check_on_sphere(points: Float[np.ndarray, "n ..."]) -> None:
     lengths = np.linalg.norm(points.reshape(len(points), -1), axis=1)
     if (off := ~(np.abs(lengths - 1) <= OFF)).any():
         raise InputError(
-            f"expected points of length 1, got {off.sum()} of {len(points)} that are not, the "
-            f"first of length {lengths[off][0]:.4g}; divide each by its length"
+            "points of length 1",
+            f"{off.sum()} of {len(points)} that are not, the first of length {lengths[off][0]:.4g}",
+            "divide each by its length",
         )
 
 

@@ -99,9 +99,9 @@ def lower_bound(
         0.0
     """
     if kernel not in KERNELS:
-        raise InputError(f"expected a kernel of {', '.join(KERNELS)}, got {kernel!r}; choose one")
+        raise InputError(f"a kernel of {', '.join(KERNELS)}", repr(kernel), "choose one")
     if not 0 <= rho <= 2:
-        raise InputError(f"expected rho from 0 to 2, got {rho:g}; it is a chord of the sphere")
+        raise InputError("rho from 0 to 2", f"{rho:g}", "it is a chord of the sphere")
     times = {"clean": 0, "robust": 1, "joint_clean": 1, "twice": 2, "joint_robust": 2}[kernel]
     reach = min(c + 2 * times * rho + (times * rho) ** 2, 1.0)
     shrink = 1 - rho**2 / 2 if kernel.startswith("joint") else 1.0

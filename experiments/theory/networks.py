@@ -44,8 +44,7 @@ def two_layer(
     """
     if activation not in ACTIVATIONS:
         raise InputError(
-            f"expected an activation of {', '.join(ACTIVATIONS)}, got {activation!r}; choose one "
-            "of them"
+            f"an activation of {', '.join(ACTIVATIONS)}", repr(activation), "choose one of them"
         )
     sigma = ACTIVATIONS[activation]
 
@@ -88,12 +87,13 @@ def fully_connected_network(
         [(5, 8), (8, 8), (8, 8), (8, 3)]
     """
     if layers < 2:
-        raise InputError(f"expected at least 2 layers, got {layers}; raise it")
+        raise InputError("at least 2 layers", layers, "raise it")
     if isinstance(initialisation, str):
         if initialisation not in INITIALISATIONS:
             raise InputError(
-                f"expected an initialisation of {', '.join(INITIALISATIONS)}, got "
-                f"{initialisation!r}; choose one of them"
+                f"an initialisation of {', '.join(INITIALISATIONS)}",
+                repr(initialisation),
+                "choose one of them",
             )
         initialisation = INITIALISATIONS[initialisation](dimension, width)
     first, between, last = initialisation

@@ -63,11 +63,12 @@ class CapAttack:
     def __post_init__(self) -> None:
         if isinstance(self.rho, Real) and not 0 <= self.rho <= 2:
             raise InputError(
-                f"expected a radius from 0 to 2, a chord of the unit sphere, got {self.rho:g}; "
-                "divide it by the points' length"
+                "a radius from 0 to 2, a chord of the unit sphere",
+                f"{self.rho:g}",
+                "divide it by the points' length",
             )
         if self.steps < 1:
-            raise InputError(f"expected at least one step, got {self.steps}; raise it")
+            raise InputError("at least one step", self.steps, "raise it")
 
     def __call__(self, gradient: Gradient, x: Images, key: Array | None = None) -> Images:
         """The attacked points, inside the cap around x.

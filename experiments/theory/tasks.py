@@ -29,7 +29,7 @@ def check_labels(y: np.ndarray) -> None:
     y = np.asarray(y)
     if (other := ~np.isin(y, (-1, 1))).any():
         raise InputError(
-            f"expected labels 1 and -1, got {y[other][0]:g}; the theory's networks have one output"
+            "labels 1 and -1", f"{y[other][0]:g}", "the theory's networks have one output"
         )
 
 
@@ -45,7 +45,7 @@ def margin(count: int, dimension: int, mu: float, rng: np.random.Generator) -> P
         True
     """
     if not 0 <= mu < 1:
-        raise InputError(f"expected a margin from 0 to below 1, got {mu:g}; lower it")
+        raise InputError("a margin from 0 to below 1", f"{mu:g}", "lower it")
     _check_dimension(dimension, 2)
     # (1 + x_1)/2 has a Beta distribution; drawing points until they fit could take for ever.
     half = (dimension - 1) / 2
@@ -101,7 +101,7 @@ def area_means(images: Float[np.ndarray, "n h h c"], side: int) -> Float[np.ndar
     """
     pixels = images.shape[1]
     if not 1 <= side <= pixels:
-        raise InputError(f"expected a side from 1 to {pixels} pixels, got {side}; lower it")
+        raise InputError(f"a side from 1 to {pixels} pixels", side, "lower it")
     edges = pixels * np.arange(side + 1) / side
     # How much of each old pixel lies between two edges.
     low, high = edges[:-1, None], edges[1:, None]
@@ -127,14 +127,13 @@ def two_classes(
         side: pixels of a side to which images are reduced (`area_means`); as they are if left out.
     """
     if count % 2:
-        raise InputError(f"expected an even number of points, got {count}; add one")
+        raise InputError("an even number of points", count, "add one")
     chosen = []
     for wanted in classes:
         (rows,) = np.nonzero(np.asarray(images.labels) == wanted)
         if len(rows) < count // 2:
             raise InputError(
-                f"expected at least {count // 2} images of class {wanted}, got {len(rows)}; ask "
-                "for fewer points"
+                f"at least {count // 2} images of class {wanted}", len(rows), "ask for fewer points"
             )
         chosen.append(rng.choice(rows, count // 2, replace=False))
     order = rng.permutation(np.concatenate(chosen))
@@ -166,7 +165,7 @@ def draw(
     """
     if count < 2 or side < 0:
         raise InputError(
-            f"expected at least 2 points and no negative side, got {count} and {side}; raise them"
+            "at least 2 points and no negative side", f"{count} and {side}", "raise them"
         )
     rng = np.random.default_rng(seed)
     if task == "margin":
@@ -177,15 +176,16 @@ def draw(
     pair = classes.split(",")
     if len(pair) != 2 or not all(each.strip().isdigit() for each in pair):
         raise InputError(
-            "expected the task margin, tradeoff, or two classes of a data set such as mnist:0,1, "
-            f"got {task!r}; write one of these"
+            "the task margin, tradeoff, or two classes of a data set such as mnist:0,1",
+            repr(task),
+            "write one of these",
         )
     return two_classes(load_images(name, data_dir), list(map(int, pair)), count, rng, side or None)
 
 
 def _check_dimension(dimension: int, least: int) -> None:
     if dimension < least:
-        raise InputError(f"expected at least {least} dimensions, got {dimension}; raise it")
+        raise InputError(f"at least {least} dimensions", dimension, "raise it")
 
 
 def _with_rest(first: np.ndarray, dimension: int, rng: np.random.Generator) -> np.ndarray:

@@ -190,9 +190,9 @@ def algorithm_1(
     check_labels(y)
     check_on_sphere(np.asarray(x, float))
     if not 0 <= beta <= 1:
-        raise InputError(f"expected beta from 0 to 1, got {beta:g}; 0 is training without attacks")
+        raise InputError("beta from 0 to 1", f"{beta:g}", "0 is training without attacks")
     if not 0 < step_size < np.inf:
-        raise InputError(f"expected a step size above 0, got {step_size:g}; raise it")
+        raise InputError("a step size above 0", f"{step_size:g}", "raise it")
     dtype = jax.tree.leaves(model.params)[0].dtype
     arrays = (jnp.asarray(each, dtype) for each in (x, y, beta, step_size))
     return _compiled(model._replace(params=None), attack, model.params, *arrays)

@@ -96,7 +96,7 @@ def step_size(
         0.02
     """
     if rule not in RULES:
-        raise InputError(f"expected a rule of {', '.join(RULES)}, got {rule!r}; choose one of them")
+        raise InputError(f"a rule of {', '.join(RULES)}", repr(rule), "choose one of them")
     if rule == "constant":
         return nu / width
     if rule == "scaled":
@@ -155,9 +155,10 @@ def run_trial(
     gamma = step_size(rule, terms, len(y), width, lipschitz, nu)
     if not np.isfinite(gamma):
         raise InputError(
-            f"expected a step size, but the rule {rule} has none, since an energy is not known "
-            f"(clean {terms['clean_status']}, robust {terms['robust_status']}); choose the rule "
-            "constant"
+            "a step size",
+            f"but the rule {rule} has none, since an energy is not known (clean "
+            f"{terms['clean_status']}, robust {terms['robust_status']})",
+            "choose the rule constant",
         )
     errors = algorithm_1(model, x, y, attack, beta, gamma).progressive
     return {

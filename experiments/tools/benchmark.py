@@ -175,9 +175,7 @@ def seconds_to_a_result(
         first, elapsed = process.stdout.readline(), time.perf_counter() - start
         process.stdout.read()
     if not first:
-        raise InputError(
-            f"expected a result of {' '.join(command[1:])}, got none; run it alone to see why"
-        )
+        raise InputError(f"a result of {' '.join(command[1:])}", "none", "run it alone to see why")
     return elapsed
 
 

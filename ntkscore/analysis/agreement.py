@@ -138,7 +138,7 @@ def _agreement(
     values, accuracy = as_columns(values, accuracy)
     check_accuracy(accuracy)
     if direction not in (+1, -1):
-        raise InputError(f"a score's direction must be +1 or -1, but is {direction}; give either")
+        raise InputError("a score's direction to be +1 or -1", direction, "give either")
     used = np.flatnonzero(np.isfinite(values))
     x, y = values[used], accuracy[used]
     n, excluded = len(used), len(values) - len(used)
@@ -224,17 +224,19 @@ def agreement_table(
     for name, index in indices.items():
         if not index.is_unique:
             raise InputError(
-                f"{name} must hold every cell once, but repeat {_few(index[index.duplicated()])}; "
-                "average or select before comparing"
+                f"{name} with every cell once",
+                f"some of {_few(index[index.duplicated()])}",
+                "average or select before comparing",
             )
         if len(missing := cells.difference(index)):
             raise InputError(
-                f"{name} must cover all {len(cells)} compared cells, but lack {len(missing)} "
-                f"({_few(missing)}); leave these cells out"
+                f"{name} of all {len(cells)} compared cells",
+                f"none of {len(missing)} ({_few(missing)})",
+                "leave these cells out",
             )
     if undirected := [name for name in scores.columns if name not in directions]:
         raise InputError(
-            f"every score needs a direction, but {', '.join(undirected)} have none; give +1 or -1"
+            "a direction of every score", f"none of {', '.join(undirected)}", "give +1 or -1"
         )
 
     columns = {**scores, **baselines.loc[cells]}

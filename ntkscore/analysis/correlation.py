@@ -95,9 +95,7 @@ def group_codes(groups: ArrayLike, count: int) -> np.ndarray:
     """
     codes = pd.factorize(np.asarray(groups), use_na_sentinel=False)[0].astype(np.intp)
     if len(codes) != count:
-        raise InputError(
-            f"expected a group for each of the {count} cells, got {len(codes)}; give one for each"
-        )
+        raise InputError(f"a group for each of the {count} cells", len(codes), "give one for each")
     return codes
 
 
@@ -177,8 +175,9 @@ def as_columns(*columns: ArrayLike) -> list[np.ndarray]:
     shapes = [array.shape for array in arrays]
     if arrays[0].ndim != 1 or len(set(shapes)) > 1:
         raise InputError(
-            "scores and accuracies must be columns of equal length, but have the shapes "
-            f"{' and '.join(map(str, shapes))}; give one number per cell"
+            "scores and accuracies as columns of equal length",
+            f"the shapes {' and '.join(map(str, shapes))}",
+            "give one number per cell",
         )
     return arrays
 
@@ -187,14 +186,15 @@ def check_accuracy(accuracy: np.ndarray) -> None:
     """Refuse accuracies that are not finite."""
     if bad := int(np.sum(~np.isfinite(accuracy))):
         raise InputError(
-            f"every accuracy must be finite, but {bad} of {len(accuracy)} are not; leave these "
-            "cells out"
+            "finite accuracies",
+            f"{bad} of {len(accuracy)} that are not",
+            "leave these cells out",
         )
 
 
 def check_interval(resamples: int, confidence: float) -> None:
     """Refuse an interval without a resample, or without a coverage between 0 and 1."""
     if resamples < 1:
-        raise InputError(f"resamples must be at least 1, but are {resamples}; 1000 is usual")
+        raise InputError("at least one resample", resamples, "1000 is usual")
     if not 0 < confidence < 1:
-        raise InputError(f"confidence must lie between 0 and 1, but is {confidence}; 0.95 is usual")
+        raise InputError("a confidence between 0 and 1", confidence, "0.95 is usual")

@@ -20,18 +20,16 @@ def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
         InputError: if there are several, or not this one, or no rows at all.
     """
     if rows.empty:
-        raise InputError(
-            "expected scored networks, got none; run the command that scores them to its end"
-        )
+        raise InputError("scored networks", "none", "run the command that scores them to its end")
     present = sorted(rows["rho"].unique())
     if rho is None and len(present) == 1:
         return rows
     matching = [value for value in present if rho is not None and np.isclose(value, rho)]
     if not matching:
         raise InputError(
-            f"expected one of the radii {', '.join(map(format_rho, present))}, "
-            f"got {'none' if rho is None else format_rho(rho)}; choose one with --at-rho (in "
-            "Python, rho=)"
+            f"one of the radii {', '.join(map(format_rho, present))}",
+            "none" if rho is None else format_rho(rho),
+            "choose one with --at-rho (in Python, rho=)",
         )
     return rows[rows["rho"] == matching[0]]
 
@@ -101,14 +99,23 @@ def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
     counts = pd.DataFrame([space.structure(a) for a in architectures], index=index)
     if common := sorted(set(counts) & set(costs)):
         raise InputError(
-            f"expected counts of the space {space.name} with other names than its costs, got "
-            f"{common[0]!r} for both; rename the count"
+            f"counts of the space {space.name} with other names than its costs",
+            f"{common[0]!r} for both",
+            "rename the count",
         )
-    costs = pd.concat([costs, counts], axis=1)
+    measured = [] if space.measured is None else [space.measured.reindex(index)]
+    if common := sorted({*costs, *counts}.intersection(*measured) if measured else ()):
+        raise InputError(
+            f"measured costs with other names than the costs and counts of {space.name}",
+            repr(common[0]),
+            "rename the column",
+        )
+    costs = pd.concat([costs, counts, *measured], axis=1)
     if common := sorted(set(costs) & set(names)):
         raise InputError(
-            f"expected costs of the space {space.name} with other names than its identity, got "
-            f"{common[0]!r} for both; rename the cost"
+            f"costs of the space {space.name} with other names than its identity",
+            f"{common[0]!r} for both",
+            "rename the cost",
         )
     return costs
 

@@ -89,8 +89,9 @@ def population(
 
     def refuse(difference: str) -> OtherwiseScored:
         return OtherwiseScored(
-            f"expected scores made like those of {results.directory}, got {difference}; score "
-            "alike, or leave the reference out"
+            f"scores made like those of {results.directory}",
+            difference,
+            "score alike, or leave the reference out",
         )
 
     asked = json.loads(json.dumps(configuration))
@@ -111,7 +112,7 @@ def population(
     try:
         rows = pick_rho(rows, rho)
     except InputError as error:
-        raise OtherwiseScored(str(error)) from None
+        raise OtherwiseScored(*error.args) from None
     scored = sorted(rows["seed"].unique())
     if absent := [seed for seed in seeds if seed not in scored]:
         raise refuse(f"seed {absent[0]}, of which it has {', '.join(map(str, scored))}")

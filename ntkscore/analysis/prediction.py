@@ -81,11 +81,11 @@ class Inputs(NamedTuple):
         """
         columns = columns.set_axis([str(name) for name in columns], axis=1)
         if not columns.columns.is_unique or not columns.index.is_unique:
-            raise InputError("expected each network and each input once, got one twice; drop one")
+            raise InputError("each network and each input once", "one twice", "drop one")
         try:
             columns = columns.astype(float)
         except (ValueError, TypeError) as error:
-            raise InputError(f"expected numbers as inputs, got {error}; drop the column") from None
+            raise InputError("numbers as inputs", error, "drop the column") from None
         failed = ~np.isfinite(columns)
         usual = failed.columns[failed.mean() <= MOST_FAILED]
         columns = columns[failed[usual].mean(axis=1) <= MOST_FAILED]
@@ -109,8 +109,9 @@ class Inputs(NamedTuple):
                 kept[name] = values
         if not kept:
             raise InputError(
-                f"expected a measure or count that differs between networks, got none of "
-                f"{len(columns.columns)}; score more networks"
+                "a measure or count that differs between networks",
+                f"none of {len(columns.columns)}",
+                "score more networks",
             )
         return cls(pd.DataFrame(kept, columns.index), pd.Series(reasons, dtype=str))
 
@@ -170,7 +171,7 @@ class Predictor:
         for key, value in zip(told.index.tolist(), told, strict=True):
             self._known([key])
             if not np.isfinite(value):
-                raise InputError(f"expected a number for {key!r}, got {value}; leave it out")
+                raise InputError(f"a number for {key!r}", value, "leave it out")
         self.measured = told.combine_first(self.measured)
         self.__dict__.pop("_process", None)
 
@@ -230,7 +231,7 @@ class Predictor:
         "Kriging is well-suited to parallelize optimization", the kriging believer.
         """
         if count < 1:
-            raise InputError(f"expected at least one network to ask for, got {count}; ask for one")
+            raise InputError("at least one network to ask for", count, "ask for one")
         index = self.inputs.values.index
         self._known(pending)
         begun = index.get_indexer([key for key in pending if key not in self.measured.index])
@@ -254,7 +255,7 @@ class Predictor:
         """Refuse what is none of the networks."""
         for key in networks:
             if key not in self.networks:
-                raise InputError(f"expected networks that were scored, got {key!r}; score it")
+                raise InputError("networks that were scored", repr(key), "score it")
 
     def _improving(
         self, free: Int[np.ndarray, " f"], begun: Int[np.ndarray, " b"], count: int
@@ -312,13 +313,15 @@ class Predictor:
         told = self._told()
         if len(told) < FEWEST:
             raise InputError(
-                f"expected the accuracies of at least {FEWEST} networks whose measures did not "
-                f"fail, got {len(told)}; train more"
+                f"the accuracies of at least {FEWEST} networks whose measures did not fail",
+                len(told),
+                "train more",
             )
         if told.nunique() == 1:
             raise InputError(
-                f"expected accuracies that differ, got {told.iloc[0]:g} for all {len(told)} "
-                "networks; train other networks"
+                "accuracies that differ",
+                f"{told.iloc[0]:g} for all {len(told)} networks",
+                "train other networks",
             )
         x = self._x[self.inputs.values.index.get_indexer(told.index)]
         y = told.to_numpy()

@@ -57,7 +57,7 @@ class Ranking(NamedTuple):
         names = pd.DataFrame([space.names(a) for a in architectures], index=order)
         others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
         others = others.drop(columns=names.columns, errors="ignore")
-        costs = list(space.costs(architectures[0]))
+        costs = [*space.costs(architectures[0]), *space.measured_names]
         terms = [term for term in by.terms if term not in costs]
         place = []
         if among is not None:

@@ -53,19 +53,22 @@ class ScoreName:
             known = [f"{k}.{n}" for k in PLACES for n, m in measures_at(k).items() if m.direction]
             near = get_close_matches(text, known, 1) or ["robust.lambda_min_normalized"]
             raise InputError(
-                f"expected KERNEL.SCORE with a kernel of {', '.join(PLACES)} and a score of "
-                f"{', '.join(allowed)}, got {text!r}; for example {near[0]}"
+                f"KERNEL.SCORE with a kernel of {', '.join(PLACES)} and a score of "
+                f"{', '.join(allowed)}",
+                repr(text),
+                f"for example {near[0]}",
             )
         if kernel not in joint.JOINT:
             if beta:
-                raise InputError(f"expected no β for {kernel}, got {beta!r}; leave it out")
+                raise InputError(f"no β for {kernel}", repr(beta), "leave it out")
             return cls(kernel, score)
         values = {f"{b:g}": b for b in betas}
         beta = beta or (next(iter(values)) if len(values) == 1 else "")
         if beta not in values:
             raise InputError(
-                f"expected one of the run's β ({', '.join(values)}) in {text!r}, "
-                f"got {beta or 'none'}; write {kernel}@{next(iter(values))}.{score}"
+                f"one of the run's β ({', '.join(values)}) in {text!r}",
+                beta or "none",
+                f"write {kernel}@{next(iter(values))}.{score}",
             )
         return cls(kernel, score, values[beta])
 
@@ -114,15 +117,13 @@ class ScoreSum:
         """
         names = text.split("+")
         if repeated := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                f"expected every score of a sum once, got {repeated[0]!r} again; leave it out"
-            )
+            raise InputError("every score of a sum once", f"{repeated[0]!r} again", "leave it out")
         try:
             terms = tuple(n if n in costs else str(ScoreName.parse(n, betas)) for n in names)
             return cls(terms, tuple(n for n in names if n in fewer))
         except InputError as error:
             also = ", ".join([*costs, "or several joined by +"])
-            raise InputError(f"{error}; or {also}") from None
+            raise InputError(error.expected, error.got, f"{error.remedy}; or {also}") from None
 
     def of(
         self, frame: "pandas.DataFrame", among: "pandas.DataFrame | None" = None
@@ -201,7 +202,7 @@ def default_sum(costs: Collection[str], scores: Collection[str] | None = None) -
 
 def cost_names(space: Space, architecture: Architecture) -> tuple[str, ...]:
     """Names of the costs and counts of an architecture, which are known without computing."""
-    return *space.costs(architecture), *space.structure(architecture)
+    return tuple(space.counted(architecture))
 
 
 def sum_asked(
@@ -219,12 +220,13 @@ def sum_asked(
     """
     if by is None:
         return None
-    total = ScoreSum.parse(by, config.betas, cost_names(space, architecture), space.fewer)
+    total = ScoreSum.parse(by, config.betas, cost_names(space, architecture), space.smaller)
     separate = {name for name, measure in MEASURES.items() if measure.of.own_passes}
     absent = [term for term in total.terms if term.rpartition(".")[2] in separate]
     if absent and not config.proxies:
         raise InputError(
-            f"expected measures that come with the kernels, got {absent[0]!r}, which takes passes "
-            "of its own; add --proxies (in Python, Config(proxies=True))"
+            "measures that come with the kernels",
+            f"{absent[0]!r}, which takes passes of its own",
+            "add --proxies (in Python, Config(proxies=True))",
         )
     return total

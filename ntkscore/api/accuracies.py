@@ -71,15 +71,16 @@ def correlate(
     scores = scores.set_axis(pd.Index(keys, name=scores.index.name, tupleize_cols=False))
     if scores.index.has_duplicates:
         twice = scores.index[scores.index.duplicated()][0]
-        raise InputError(f"expected scores of each network once, got {twice} twice; keep one row")
+        raise InputError("scores of each network once", f"{twice} twice", "keep one row")
     table.metrics(dataset)
     measured = [key for key in scores.index if table.has(key)]
     if len(measured) < FEWEST:
         absent = [str(key) for key in scores.index if not table.has(key)]
         raise InputError(
-            f"expected at least {FEWEST} networks that {table.name} has results for, got "
-            f"{len(measured)} of {len(scores)}, none for {', '.join(absent[:3])}"
-            f"{' and others' if len(absent) > 3 else ''}; use a table of the same architectures"
+            f"at least {FEWEST} networks that {table.name} has results for",
+            f"{len(measured)} of {len(scores)}, none for "
+            f"{', '.join(absent[:3])}{' and others' if len(absent) > 3 else ''}",
+            "use a table of the same architectures",
         )
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
@@ -87,7 +88,7 @@ def correlate(
     default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
     costs = costs.drop(columns=scores.columns, errors="ignore")
     directions = {
-        str(name): direction_of(str(name), space.fewer)
+        str(name): direction_of(str(name), space.smaller)
         for name in [*scores.columns, *costs.columns]
     }
     if any("." in term and term in scores for term in default.terms):

@@ -70,9 +70,9 @@ class Campaign:
             others = [str(key) for key in values.index if key not in here.index]
             named = f" and {', '.join(others[:3])} of none" if others else ""
             raise InputError(
-                f"expected accuracies of at least {FEWEST} of the {len(scores)} scored networks, "
-                f"got {len(values)}, of which {len(here)} are of these networks{named}; name "
-                "networks as the ranking does"
+                f"accuracies of at least {FEWEST} of the {len(scores)} scored networks",
+                f"{len(values)}, of which {len(here)} are of these networks{named}",
+                "name networks as the ranking does",
             )
         predictor.tell(here)
         return cls(predictor, space, metric, len(values) - len(here))
@@ -157,14 +157,12 @@ def _known(
         keys = [space.key(space.parse(text)) for text in texts]
         by_key = pd.Series(dict(zip(keys, values, strict=True)))
         if len(by_key) < len(accuracies):
-            raise InputError("expected each network once, got two names of one; leave one out")
+            raise InputError("each network once", "two names of one", "leave one out")
         return by_key.astype(float), metric or "accuracy"
     table = comparison.in_keys_of(space, accuracies, dataset)
     columns = table.metrics(dataset)
     if metric is None and len(columns) > 1:
-        raise InputError(
-            f"expected a metric of {table.name}, {', '.join(columns)}, got none; name one"
-        )
+        raise InputError(f"a metric of {table.name}, {', '.join(columns)}", "none", "name one")
     metric = next(iter(columns)) if metric is None else metric_name(metric)
     values = table.accuracies(dataset, metric)
     return pd.Series(values, pd.Index(table.own, dtype=object)), f"{metric} on {dataset}"

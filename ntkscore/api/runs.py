@@ -1,6 +1,6 @@
 """Runs: networks that were scored, and all that is read off their scores."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -14,9 +14,11 @@ from ntkscore.analysis.percentiles import Population, population, shipped_popula
 from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import ScoreSum, cost_names
 from ntkscore.config import Config
+from ntkscore.data.costs import with_costs
 from ntkscore.data.tables import Accuracies, Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
+from ntkscore.run.search import within
 from ntkscore.run.selection import select
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import known_space
@@ -81,9 +83,38 @@ class Run:
         chosen = [each for each in select(networks, self.space, table) if each in there]
         if not chosen:
             raise InputError(
-                f"expected some of the {len(there)} networks in {self.results.directory}, got none "
-                "of them; choose others"
+                f"some of the {len(there)} networks in {self.results.directory}",
+                "none of them",
+                "choose others",
             )
+        return replace(self, keys=tuple(map(self.space.key, chosen)))
+
+    def with_costs(self, costs: pd.DataFrame) -> "Run":
+        """The same run with costs that somebody has measured, which rank and bound as params do.
+
+        Args:
+            costs: as `ntkscore.load_costs` gives them: a row per network, a column per cost, of
+                which less is better.
+
+        Raises:
+            InputError: if none is of the run's space, or two are of one network.
+        """
+        return replace(self, space=with_costs(self.space, costs))
+
+    def within(self, at_most: Mapping[str, float]) -> "Run":
+        """The same run, of the networks within bounds on costs and counts.
+
+        Args:
+            at_most: bounds by name, of the networks that the space trains, such as
+                `{"params": 300_000}`. A network whose cost was not measured is not within.
+
+        Raises:
+            InputError: if there is no such cost or count, or no network is within the bounds.
+        """
+        chosen = [each for each in self.networks if within(at_most, self.space, each)]
+        if not chosen:
+            bounds = " and ".join(f"{name} at most {bound:g}" for name, bound in at_most.items())
+            raise InputError(f"networks with {bounds}", "none", "raise the bound")
         return replace(self, keys=tuple(map(self.space.key, chosen)))
 
     def scores(self, rho: float | None = None) -> pd.DataFrame:
@@ -208,12 +239,13 @@ class Run:
             return None
         betas = self.results.configuration.get("betas", Config().betas)
         first = self.space.parse(rows.iloc[0][self.results.identity[0]])
-        score = ScoreSum.parse(by, betas, cost_names(self.space, first), self.space.fewer)
+        score = ScoreSum.parse(by, betas, cost_names(self.space, first), self.space.smaller)
         scores = network_table(rows, self.space)
         if absent := [term for term in score.terms if term not in scores]:
             raise InputError(
-                f"expected a score that {self.results.directory} holds, got {absent[0]!r}; choose "
-                f"one of {', '.join(scores.columns)}"
+                f"a score that {self.results.directory} holds",
+                repr(absent[0]),
+                f"choose one of {', '.join(scores.columns)}",
             )
         return score
 

@@ -91,8 +91,7 @@ def score(
     if isinstance(networks, Mapping):
         if space is not None:
             raise InputError(
-                "expected no space beside networks of your own, which are one, got "
-                f"{space.name}; leave it out"
+                "no space beside networks of your own, which are one", space.name, "leave it out"
             )
         space, networks = Candidates(networks=networks), "all"
     data = ImageSet.of(*images) if isinstance(images, tuple) else images

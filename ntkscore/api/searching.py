@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ntkscore.analysis.frames import pick_rho
 from ntkscore.analysis.ranking import values_of
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.api.runs import Run, population_of
 from ntkscore.config import Config
+from ntkscore.data.costs import with_costs
 from ntkscore.data.images import ImageSet
 from ntkscore.results import ResultSet
 from ntkscore.run import engine
@@ -46,6 +49,7 @@ def search(
     seeds: int = 1,
     by: str | None = None,
     at_most: Mapping[str, float] | None = None,
+    costs: pd.DataFrame | None = None,
     among: Run | str | PathLike[str] | None = None,
     batch: int | None = None,
     executor: Executor | None = None,
@@ -69,6 +73,7 @@ def search(
         by: a score, or several joined by `+`; the default sum if left out.
         at_most: bounds on costs and counts of the networks that the space trains, by name, such as
             `{"params": 300_000}`.
+        costs: that somebody has measured, for `by` and `at_most`; see `ntkscore.load_costs`.
         among: a run over a whole space that was scored in the same way; if left out, one that
             comes with the package, where one fits.
         batch: networks per device and call; chosen from the free memory if left out.
@@ -91,6 +96,8 @@ def search(
         6
     """
     scoring = Scoring.of(images, config, space=space, seeds=range(seed, seed + seeds))
+    if costs is not None:
+        scoring = replace(scoring, space=with_costs(scoring.space, costs))
     space, rho = scoring.space, scoring.config.rhos[0]
     first = check(method, budget, space, at_most)
     score = sum_asked(by, space, first, scoring.config)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
+from ntkscore.errors import InputError
 from ntkscore.kernels.checks import checked_model
 from ntkscore.model import Model
 from ntkscore.run.devices import Plan
@@ -77,6 +78,12 @@ def fits(
         return _fits_network(target, networks, np.asarray(images), config or Config())
     device = target_named(target)
     devices_of(device)
+    if isinstance(images, np.ndarray):
+        raise InputError(
+            "an array of images beside a model alone",
+            "one beside networks of a space",
+            "name a set",
+        )
     job = Scoring.of(images, config, space=space, seeds=seeds)
     chosen = job.select(networks, None)
     dearest = max(chosen, key=lambda each: job.space.costs(each).get("flops", 0))

@@ -83,8 +83,9 @@ def _model(module: Any, example: Any, channels_last: bool, statistics: str, chec
     if statistics == "example":
         if not has_values:
             raise InputError(
-                'expected points with values for statistics="example", got equal numbers or none; '
-                "give such as images[:16]"
+                'points with values for statistics="example"',
+                "equal numbers or none",
+                "give such as images[:16]",
             )
         prepared.calibrate(own, points)
     function, params = environment.function_of(own)
@@ -117,7 +118,6 @@ def _libraries() -> Any:
         import ntkscore.bridges.environment  # noqa: F401
     except ImportError as error:
         raise InputError(
-            f"expected PyTorch and torchax, got no {error.name or error}; run "
-            "pip install 'ntkscore[torch]'"
+            "PyTorch and torchax", f"no {error.name or error}", "run pip install 'ntkscore[torch]'"
         ) from None
     return torch

@@ -67,8 +67,9 @@ def check(own: Any, points: Any) -> None:
         "(torch.autograd.Function, a hook), a change through a view or .data, or chance"
     )
     raise InputError(
-        f"expected {name} as in PyTorch, got it otherwise from torchax {VERSION}, by {error:.2g} "
-        f"of its size{advice}; write that part of the module with other operations, or in JAX"
+        f"{name} as in PyTorch",
+        f"it otherwise from torchax {VERSION}, by {error:.2g} of its size{advice}",
+        "write that part of the module with other operations, or in JAX",
     )
 
 
@@ -124,9 +125,9 @@ def _expected(own: Any, points: Any) -> tuple[Any, Any, Any]:
         except Exception as error:  # whatever the module raises
             failed = error
     raise InputError(
-        "expected a module that PyTorch differentiates at two random points like the example, got "
-        f"{type(failed).__name__}: {first_line(failed)}; give an example with values that differ, "
-        "or check=False"
+        "a module that PyTorch differentiates at two random points like the example",
+        f"{type(failed).__name__}: {first_line(failed)}",
+        "give an example with values that differ, or check=False",
     ) from failed
 
 

@@ -352,8 +352,9 @@ def function_of(own: Any) -> tuple[Callable[..., Any], PyTree]:
     trained = {name: tensor for name, tensor in tensors.items() if tensor.requires_grad}
     if not trained:
         raise InputError(
-            "expected a module with parameters that require a gradient, got none; run "
-            "module.requires_grad_(True) for all of them"
+            "a module with parameters that require a gradient",
+            "none",
+            "run module.requires_grad_(True) for all of them",
         )
     fixed = {**tensors, **dict(own.named_buffers())}
     constants = {name: _array(name, fixed[name]) for name in fixed.keys() - trained.keys()}
@@ -373,7 +374,8 @@ def _array(name: str, tensor: Any) -> Array:
     wanted = dtype_of(tensor.dtype)
     if tensor.is_floating_point() and array.dtype != wanted:
         raise InputError(
-            f"expected float64 to be on in JAX for {name} in {wanted}, got it off; run "
-            "jax.config.update('jax_enable_x64', True), or give module.float()"
+            f"float64 to be on in JAX for {name} in {wanted}",
+            "it off",
+            "run jax.config.update('jax_enable_x64', True), or give module.float()",
         )
     return array

@@ -14,8 +14,9 @@ def prepared(module: Any, statistics: str) -> Any:
     """A copy of the module in evaluation mode; with "batch", normalisations measure the batch."""
     if not isinstance(module, torch.nn.Module):
         raise InputError(
-            f"expected a torch.nn.Module, got {module!r} of type {type(module).__name__}; give an "
-            "instance, such as from_torch(Net(), images)"
+            "a torch.nn.Module",
+            f"{module!r} of type {type(module).__name__}",
+            "give an instance, such as from_torch(Net(), images)",
         )
     # These hold the module itself: as torch.compile returns it, and on several devices.
     wrappers = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
@@ -24,13 +25,15 @@ def prepared(module: Any, statistics: str) -> Any:
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise InputError(
-                f"expected modules in Python, got one of torch.jit{_at(name)}; give the module "
-                "that torch.jit.script or torch.jit.trace was called with"
+                "modules in Python",
+                f"one of torch.jit{_at(name)}",
+                "give the module that torch.jit.script or torch.jit.trace was called with",
             )
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in module.parameters()):
         raise InputError(
-            "expected parameters that have a shape, got uninitialised ones of a lazy module; call "
-            "the module once"
+            "parameters that have a shape",
+            "uninitialised ones of a lazy module",
+            "call the module once",
         )
     own = _copied(module).eval().cpu()
     for part in own.modules():
@@ -54,8 +57,10 @@ def _copied(module: Any) -> Any:
         return copy.deepcopy(module, memo)
     except Exception as error:  # whatever an attribute raises
         raise InputError(
-            f"expected a module that can be copied, got {first_line(error)}; delete what it keeps "
-            "beside its parameters and buffers, or call it under torch.no_grad() before"
+            "a module that can be copied",
+            first_line(error),
+            "delete what it keeps beside its parameters and buffers, or call it under "
+            "torch.no_grad() before",
         ) from error
 
 
@@ -92,8 +97,9 @@ def calibrate(module: Any, points: Any) -> None:
         axes = [axis for axis in range(x.ndim) if axis != 1]
         if x.numel() == x.shape[1]:
             raise InputError(
-                f"expected several values for each channel, got {tuple(x.shape)} at a batch "
-                "normalisation; give an example of more points"
+                "several values for each channel",
+                f"{tuple(x.shape)} at a batch normalisation",
+                "give an example of more points",
             )
         variance, mean = torch.var_mean(x, axes, unbiased=False)
         part.running_mean.copy_(mean)
@@ -106,9 +112,7 @@ def calibrate(module: Any, points: Any) -> None:
         if is_batch_norm(part) and part.running_mean is not None
     ]
     if not hooks:
-        raise InputError(
-            'expected batch normalisations for statistics="example", got none; leave it out'
-        )
+        raise InputError('batch normalisations for statistics="example"', "none", "leave it out")
     with torch.no_grad():
         wide(points.double() if points.is_floating_point() else points)
         for part, measured in zip(module.modules(), wide.modules(), strict=True):

@@ -20,25 +20,29 @@ def refusal(error: Exception) -> InputError:
         return by_chance(where)
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError):
         return InputError(
-            f"expected shapes that do not depend on values, got those of a mask as an index{where}"
-            "; write torch.where(mask, x, y)"
+            "shapes that do not depend on values",
+            f"those of a mask as an index{where}",
+            "write torch.where(mask, x, y)",
         )
     values = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
     if isinstance(error, values):
         return InputError(
-            "expected a module that does the same at all weights and points, got one that reads a "
-            f"value of a tensor to go on{where}; write torch.where(condition, x, y) for a branch"
+            "a module that does the same at all weights and points",
+            f"one that reads a value of a tensor to go on{where}",
+            "write torch.where(condition, x, y) for a branch",
         )
     return InputError(
-        f"expected operations that torchax {VERSION} knows, with their gradients, got another "
-        f"one{where}: {said}; write that part of the module with others, or in JAX"
+        f"operations that torchax {VERSION} knows, with their gradients",
+        f"another one{where}: {said}",
+        "write that part of the module with others, or in JAX",
     )
 
 
 def by_chance(where: str) -> InputError:
     return InputError(
-        "expected a module that draws nothing at random in evaluation mode, got one that does"
-        f"{where}; write dropout as F.dropout(x, p, self.training), and switch off all noise"
+        "a module that draws nothing at random in evaluation mode",
+        f"one that does{where}",
+        "write dropout as F.dropout(x, p, self.training), and switch off all noise",
     )
 
 
@@ -77,8 +81,10 @@ def of_points(
         )
         dtype = str(points.dtype).removeprefix("torch.")
         return InputError(
-            f"expected points that the module takes, got {shape} {dtype}, which it is given as "
-            f"{tuple(points.shape)}: {type(cause).__name__}: {first_line(cause)}; {advice}"
+            "points that the module takes",
+            f"{shape} {dtype}, which it is given as {tuple(points.shape)}: "
+            f"{type(cause).__name__}: {first_line(cause)}",
+            advice,
         )
     return refusal(error)
 
@@ -91,6 +97,7 @@ def logits(out: Any, count: int) -> Array:
             return out
         got = f"a tensor {out.shape}"
     raise InputError(
-        f"expected logits ({count}, classes) of {count} points from the module, got {got}; wrap it "
-        "in a module whose forward returns them, such as self.module(x).logits"
+        f"logits ({count}, classes) of {count} points from the module",
+        got,
+        "wrap it in a module whose forward returns them, such as self.module(x).logits",
     )

@@ -47,7 +47,9 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     named = None
     command, *words = arguments
     if command == "rank" and SCORED.intersection(word.partition("=")[0] for word in words):
-        raise InputError(_said_today(words))
+        raise InputError(
+            "`rank` of a run that `score` made", "options of before", f"run: {_said_today(words)}"
+        )
     file = None
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
@@ -56,14 +58,13 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
             file = word
     if file is not None and named not in (None, file):
         raise InputError(
-            f"expected no --space beside {file}, whose networks are one, got {named}; leave one of "
-            "them out"
+            f"no --space beside {file}, whose networks are one", named, "leave one of them out"
         )
     return app(space_class(named or file or DEFAULT))
 
 
 def _said_today(words: Sequence[str]) -> str:
-    """The refusal of a `rank` as it was before version 0.4, with what is written today."""
+    """What is written today for a `rank` as it was before version 0.4."""
     options: list[list[str]] = []
     """Each as it was written: its flag, perhaps its value."""
     directory = None
@@ -90,8 +91,7 @@ def _said_today(words: Sequence[str]) -> str:
         commands = [["rank", directory, *looks]]
     elif "--target" in values:
         commands = [["fits", values["--target"], *score]]
-    run = " && ".join(shlex.join(["ntkscore", *each]) for each in commands)
-    return f"expected `rank` of a run that `score` made, got options of before; run: {run}"
+    return " && ".join(shlex.join(["ntkscore", *each]) for each in commands)
 
 
 def _flag(option: Sequence[str]) -> str:

@@ -52,8 +52,10 @@ def correlate(
     check_picture(plot)
     if table is None:
         raise InputError(
-            "expected a table of accuracies, got none; name one with --table, such as the folder "
-            "that `ntkscore fetch nas-robbench-201` prints, or a .csv file of your own"
+            "a table of accuracies",
+            "none",
+            "name one with --table, such as the folder that `ntkscore fetch "
+            "nas-robbench-201` prints, or a .csv file of your own",
         )
     scores, source = comparison.scores_in(directory, dataset, o.radius_of(at_rho))
     where = space_in(directory, space_class(space) if space else None) or default_space()
@@ -74,7 +76,7 @@ def correlate(
     if format is Format.table:
         if hidden := len(frame) - len(printed):
             note += f"; {hidden} more with --top {len(frame)}"
-        printed = compact_agreement(printed, where.fewer)
+        printed = compact_agreement(printed, where.smaller)
         if printed["better"].str.contains(AGAINST).any():
             note += (
                 f"\n{AGAINST}: here the correlation is opposite to the direction that the score "
@@ -256,6 +258,7 @@ def explore(
         typer.Option(help="Column of the accuracies for --predict; not needed where there is one."),
     ] = None,
     at_rho: o.AtRho = None,
+    costs: o.Costs = None,
     title: Annotated[
         str | None, typer.Option(help="Its heading; the folders' names if left out.")
     ] = None,
@@ -265,10 +268,13 @@ def explore(
     from ntkscore.explore import write_page
 
     if predict and table is None:
-        raise InputError("expected --table beside --predict, got none; name the accuracies")
+        raise InputError("--table beside --predict", "none", "name the accuracies")
     cls = space_class(space) if space else None
     runs = [ntkscore.open_run(each, cls) for each in directories]
     dataset = dataset or str(runs[0].results.configuration["dataset"])
+    if costs is not None:
+        measured = ntkscore.load_costs(costs, dataset)
+        runs = [run.with_costs(measured) for run in runs]
     accuracies = ntkscore.load_table(table, dataset) if table else None
     predicted = None
     if predict:
@@ -279,7 +285,7 @@ def explore(
         predicted = campaign.predictor.predict()
     elif metric is not None or at_rho is not None:
         beside = "--at-rho" if metric is None else "--metric"
-        raise InputError(f"expected --predict beside {beside}, got none; add it")
+        raise InputError(f"--predict beside {beside}", "none", "add it")
     write_page(runs, out, accuracies, title=title, predicted=predicted)
     size = out.stat().st_size / 1e6
     stderr.print(f"{out}, {size:.1f} MB; open it in a browser", soft_wrap=True)

@@ -17,6 +17,7 @@ from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.data.datasets import DATASETS
+from ntkscore.errors import InputError
 from ntkscore.options import option, options
 from ntkscore.paths import local
 from ntkscore.space import Architecture, Space
@@ -76,6 +77,20 @@ _TABLE: Any = typer.Option(
 )
 TablePath = Annotated[Path, _TABLE]
 TableOption = Annotated[Path | None, _TABLE]
+Costs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Costs that somebody has measured: a .csv of networks and numbers, or the folder that "
+        "`ntkscore fetch hw-nas-bench` prints. They rank, bound and are shown as params are."
+    ),
+]
+AtMost = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=NUMBER: bound on a cost or count of the networks that would be trained, such as "
+        "params=3e5, flops=5e7 or, with --costs, pixel3_latency=13; repeatable."
+    ),
+]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
 _DATA = f"Images: {', '.join(DATASETS)}, or an .npz file; synthetic ones need no download."
 _DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
@@ -164,6 +179,20 @@ def select(
     accuracies = None if table is None else load_table(table, scoring.data.name)
     named = ["all" if is_file_of_networks(word) else word for word in networks]
     return scoring.select(",".join(named), accuracies, seed)
+
+
+def bounds_of(texts: Sequence[str] | None) -> dict[str, float]:
+    """Bounds by name, from texts such as `params=3e5`."""
+    bounds = {}
+    for text in texts or ():
+        name, _, number = text.partition("=")
+        try:
+            bounds[name.strip()] = float(number)
+        except ValueError:
+            raise InputError(
+                "NAME=NUMBER such as params=3e5", repr(text), "write a name and a number"
+            ) from None
+    return bounds
 
 
 def is_file_of_networks(word: str) -> bool:

@@ -4,7 +4,7 @@ Each parses, calls, prints. A command imports what it needs when it runs, so tha
 what computes after its input is checked, so that errors are quick.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,6 @@ from ntkscore.cli.display import Format, interruptible, print_frame, stderr, uni
 from ntkscore.cli.options import Drawn
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
-from ntkscore.errors import InputError
 from ntkscore.run.search import METHODS
 from ntkscore.space import WEIGHTS, Space
 
@@ -40,7 +39,8 @@ def rank(
         str | None,
         typer.Option(help="Which of its networks, as for `score`; all if left out."),
     ] = None,
-    table: o.NetworksTable = None,
+    at_most: o.AtMost = None,
+    costs: o.Costs = None,
     at_rho: o.AtRho = None,
     top: o.Top = None,
     plot: o.Plot = None,
@@ -53,13 +53,16 @@ def rank(
 
     check_picture(plot)
     run = ntkscore.open_run(directory, space_class(space) if space else None)
+    if costs is not None:
+        run = run.with_costs(ntkscore.load_costs(costs, run.results.configuration["dataset"]))
     if networks is not None:
-        images = run.results.configuration["dataset"]
-        run = run.of(networks, None if table is None else ntkscore.load_table(table, images))
+        run = run.of(networks)
+    if at_most:
+        run = run.within(o.bounds_of(at_most))
     rho = o.radius_of(at_rho)
     ranking = run.ranking(by, among, rho)
     rho = run.results.configuration["rhos"][0] if rho is None else rho
-    _print_ranking(ranking, run.results, rho, format, 20, top, plot)
+    _print_ranking(ranking, run.results, rho, format, 20, top, plot, o.bounds_of(at_most))
 
 
 def fits(
@@ -101,13 +104,8 @@ def search(
         str, typer.Option(help="How to go on from network to network.", metavar="|".join(METHODS))
     ] = "local",
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
-    at_most: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=NUMBER: bound on a cost or count of the networks that would be trained, "
-            "such as params=3e5 or flops=5e7; repeatable."
-        ),
-    ] = None,
+    at_most: o.AtMost = None,
+    costs: o.Costs = None,
     top: o.Top = None,
     plot: o.Plot = None,
     batch: o.BatchSize = None,
@@ -139,7 +137,8 @@ def search(
             seed=drawn.seed,
             seeds=drawn.seeds,
             by=by,
-            at_most=_bounds(at_most or []),
+            at_most=o.bounds_of(at_most),
+            costs=None if costs is None else ntkscore.load_costs(costs, images.name),
             among=among,
             batch=batch,
             executor=executor,
@@ -149,21 +148,8 @@ def search(
             ),
         )
     rho = config.rhos[0]
-    _print_ranking(run.ranking(by, among, rho), run.results, rho, format, 10, top, plot)
-
-
-def _bounds(texts: Sequence[str]) -> dict[str, float]:
-    """Bounds by name, from texts such as `params=3e5`."""
-    bounds = {}
-    for text in texts:
-        name, _, number = text.partition("=")
-        try:
-            bounds[name.strip()] = float(number)
-        except ValueError:
-            raise InputError(
-                f"expected NAME=NUMBER such as params=3e5, got {text!r}; write a name and a number"
-            ) from None
-    return bounds
+    ranking = run.ranking(by, among, rho)
+    _print_ranking(ranking, run.results, rho, format, 10, top, plot, o.bounds_of(at_most))
 
 
 def _print_ranking(
@@ -174,6 +160,7 @@ def _print_ranking(
     few: int,
     top: int | None,
     plot: Path | None = None,
+    shown: Iterable[str] = (),
 ) -> None:
     """Print a ranking, and draw it.
 
@@ -185,6 +172,7 @@ def _print_ranking(
         few: rows of a table where `top` is left out.
         top: rows to print.
         plot: the file of the picture; none is drawn if left out.
+        shown: measured costs to show in a table beside those that rank.
     """
     frame, space = ranking.frame, ranking.space
     lacking = frame[list(ranking.by.terms)].isna()
@@ -206,8 +194,9 @@ def _print_ranking(
     if ranking.among is not None:
         note += f"\nPercentiles are among {ranking.among.source}."
     if format is Format.table:
-        # A genotype string and digests are for programs; they would push the numbers off.
-        frame = frame.drop(columns=["string", WEIGHTS], errors="ignore")
+        # A genotype string, digests and other devices would push the numbers off.
+        aside = {"string", WEIGHTS, *space.measured_names}.difference(ranking.by.terms, shown)
+        frame = frame.drop(columns=list(aside), errors="ignore")
         top = few if top is None else top
     frame = frame if top is None else frame.head(top)
     print_frame(frame, format, f"Ranked by {ranking.by}, best first", note)

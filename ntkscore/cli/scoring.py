@@ -79,8 +79,7 @@ def score(
         return
     if scheduler is not None:
         raise InputError(
-            f"expected a folder for what the workers of {scheduler} compute, got none; name it "
-            "with --out"
+            f"a folder for what the workers of {scheduler} compute", "none", "name it with --out"
         )
     _ = scoring.draws  # Too few images are an error before JAX is imported.
     how = {"space": scoring.space, "seeds": scoring.seeds, "batch": batch}
@@ -148,13 +147,14 @@ def _score_trained(
     from ntkscore.training.sources import trained_networks
 
     if len(cells) != 1:
-        raise InputError(f"expected one network with --weights, got {len(cells)}; name the one")
+        raise InputError("one network with --weights", len(cells), "name the one")
     images, seed = ntkscore.load_images(drawn.data, drawn.data_dir), drawn.seed
     networks = trained_networks(weights, cells[0], space, lambda: images)
     if images.task.image_shape != networks.space.task.image_shape:
         raise InputError(
-            f"expected images of the shape {networks.space.task.image_shape}, as the network was "
-            f"trained on, got {images.task.image_shape}; choose others with --data"
+            f"images of the shape {networks.space.task.image_shape}, as the network was trained on",
+            images.task.image_shape,
+            "choose others with --data",
         )
     pixels, labels = ntkscore.draw_images(images, config.samples, seed, config.balanced)
     same = ImageSet.of(pixels, labels, name=images.name)

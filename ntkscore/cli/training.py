@@ -121,8 +121,9 @@ def choose(
     if type(space) is not type(scored.space):
         if space != type(space)():
             raise InputError(
-                f"expected options of {scored.space.name}, whose networks {run} has, got those of "
-                f"{space.name}; give --space {scored.space.name}"
+                f"options of {scored.space.name}, whose networks {run} has",
+                f"those of {space.name}",
+                f"give --space {scored.space.name}",
             )
         space = scored.space.trained()
     few = FewTrainings(
@@ -199,9 +200,7 @@ def evaluate(
     from ntkscore.training.sources import trained_networks
 
     if export is not None and export.suffix != ".npz":
-        raise InputError(
-            f"expected a name that ends in .npz after --export, got {export}; name one"
-        )
+        raise InputError("a name that ends in .npz after --export", export, "name one")
     devices.keep_compiled()
     networks = trained_networks(
         source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
@@ -210,7 +209,9 @@ def evaluate(
     images = networks.images if run is None else _images_for(run, source, data, data_dir)
     if export is not None:
         if run is None:
-            raise InputError("expected a folder of a run to export, got a state dict already")
+            raise InputError(
+                "a folder of a run to export", "a state dict already", "name what `train` left"
+            )
         _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
     found = []
     for columns, model in networks.pairs:
@@ -267,8 +268,9 @@ def _images_for(
     held, file = run.recipe.held_out, data is not None and data.endswith(".npz")
     if data is None and run.dataset not in DATASETS:
         raise InputError(
-            f"expected the file of the images that {source} was trained on, got none; name it, "
-            f"such as --data {run.dataset}.npz"
+            f"the file of the images that {source} was trained on",
+            "none",
+            f"name it, such as --data {run.dataset}.npz",
         )
     # A file has one set, and the run may have been trained on a part of it.
     official = not file and (data is not None or not held)
@@ -279,8 +281,9 @@ def _images_for(
     )
     if asked != found:
         raise InputError(
-            f"expected images of {asked}, as the network was trained on, got {found} in "
-            f"{images.name}; choose others"
+            f"images of {asked}, as the network was trained on",
+            f"{found} in {images.name}",
+            "choose others",
         )
     if official:
         return images
@@ -288,13 +291,15 @@ def _images_for(
         if file:
             return images
         raise InputError(
-            f"expected the images that {source} was trained on, got others by the name "
-            f"{images.name}; name the same ones with --data-dir"
+            f"the images that {source} was trained on",
+            f"others by the name {images.name}",
+            "name the same ones with --data-dir",
         )
     if not held:
         raise InputError(
-            f"expected images that {source} was not trained on, got those of its training; name "
-            "others, or train with --held-out"
+            f"images that {source} was not trained on",
+            "those of its training",
+            "name others, or train with --held-out",
         )
     from ntkscore.training.fit import split
 

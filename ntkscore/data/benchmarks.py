@@ -1,17 +1,15 @@
 """The benchmark tables: a parser and an entry in `FORMATS` are all that a new one needs."""
 
 import hashlib
-import itertools
 import json
-import random
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from ntkscore.data.cell_index import cell_of_operations
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.errors import InputError, altered
 
@@ -103,8 +101,9 @@ def read_json(path: Path, variable: str) -> tuple[Any, str]:
         raw = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"expected a readable file at {path}, but reading it failed ({error.strerror}): "
-            f"{FETCH} or give another path"
+            f"a readable file at {path}",
+            f"but reading it failed ({error.strerror})",
+            f"{FETCH} or give another path",
         ) from error
     try:
         text = re.sub(rf"^\s*{variable}\s*=", "", raw.decode("utf-8")).rstrip().removesuffix(";")
@@ -125,25 +124,6 @@ _OFFICIAL_COLUMNS = [
     for metric in ("val_acc", *_ATTACKED)
     for key, seed in (("threeseed", None), ("1", 1), ("2", 2), ("3", 3))
 ] + [("autoattack", None, None)]
-
-
-# Of the older table with all radii: the digit of each operation, and the places of the edges.
-_RADII_OPERATIONS = "10324"
-_RADII_EDGES = (0, 1, 3, 2, 4, 5)
-
-
-@lru_cache(1)
-def digits_by_index() -> tuple[str, ...]:
-    """The digits of every cell in NAS-Bench-201's order: Python's shuffle of all, seed 88."""
-    order = ["".join(digits) for digits in itertools.product("01234", repeat=6)]
-    random.Random(88).shuffle(order)
-    return tuple(order)
-
-
-@lru_cache(1)
-def index_by_digits() -> dict[str, int]:
-    """The place of every cell in that order."""
-    return {digits: index for index, digits in enumerate(digits_by_index())}
 
 
 def load_operations(path: str | Path) -> list[str]:
@@ -244,12 +224,11 @@ def _parse_radii(content: Content, path: Path) -> Parsed:
     rows: dict[int, list[Any]] = {}
     for net, percents in zip(content.index, content.to_numpy(), strict=True):
         try:
-            operations = [_RADII_OPERATIONS[int(n)] for n in re.findall(r"\d", str(net))]
-            digits = "".join(operations[edge] for edge in _RADII_EDGES)
-            rows[index_by_digits()[digits]] = [float(percent) / 100 for percent in percents]
-        except (IndexError, KeyError, ValueError) as error:
-            found = f"{net!r} ({type(error).__name__}: {error})"
-            raise altered(path, "six operations 0-4 and their per cents", found) from error
+            rows[cell_of_operations(str(net), path)] = [float(each) / 100 for each in percents]
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise altered(path, "per cents", f"{net!r} ({error})") from error
     page = path.with_name("acc.json")
     if not page.is_file():
         return Parsed(columns, {cell: rows[cell] for cell in sorted(rows)}, {})

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from ntkscore.data.benchmarks import FORMATS
+from ntkscore.data.costs import HARDWARE
 from ntkscore.data.datasets import DATASETS, Source, dataset_name
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -19,7 +20,7 @@ _CHUNK = 1 << 18  # bytes
 
 SOURCES = {
     name: facts.source for name, facts in DATASETS.items() if facts.source and facts.source.base_url
-} | {form.source.folder: form.source for form in FORMATS if form.source}
+} | {source.folder: source for source in (*(form.source for form in FORMATS), HARDWARE) if source}
 """Sources that can be downloaded, by the name to ask for."""
 
 
@@ -35,8 +36,8 @@ def fetch(
     download that breaks off starts over the next time.
 
     Args:
-        name: `cifar10`, `cifar100`, `mnist`, `nas-robbench-201`, `robustness-dataset` or
-            `tiny-robustbench`.
+        name: `cifar10`, `cifar100`, `mnist`, `nas-robbench-201`, `robustness-dataset`,
+            `tiny-robustbench` or `hw-nas-bench`.
         data_dir: the data folder; see `ntkscore.paths.data_home`.
         progress: whether to draw a progress bar on stderr.
         base_urls: other places to download from, by name; see `Source.base_url`.
@@ -58,8 +59,7 @@ def fetch(
         source = DATASETS[key].source if key in DATASETS else None
         hint = f" ({source.by_hand}: {home / source.folder})" if source else ""
         raise InputError(
-            f"expected a download out of {', '.join(SOURCES)}, got '{name}'{hint}: "
-            "choose one of these"
+            f"a download out of {', '.join(SOURCES)}", f"'{name}'{hint}", "choose one of these"
         )
     source = SOURCES[key]
     target = home / source.folder
@@ -82,15 +82,16 @@ def fetch(
                 _unpack(file, ready)
             if not _complete(ready, source):
                 raise InputError(
-                    f"expected {', '.join(source.contents)} in the download of {source.folder}, "
-                    "but some are missing: report this, the files at their home page have "
-                    "changed"
+                    f"{', '.join(source.contents)} in the download of {source.folder}",
+                    "but some are missing",
+                    "report this, the files at their home page have changed",
                 )
             _publish(ready, target)
     except OSError as error:
         raise InputError(
-            f"expected a writable data folder, but writing to {home} failed ({error}): "
-            "make room, or name another folder with NTKSCORE_DATA"
+            "a writable data folder",
+            f"but writing to {home} failed ({error})",
+            "make room, or name another folder with NTKSCORE_DATA",
         ) from error
     return target
 
@@ -108,8 +109,10 @@ def _download(url: str, file: Path, target: Path, progress: bool) -> None:
         _stream(url, file, progress)
     except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
         raise InputError(
-            f"expected to download {url}, but it failed ({error}): connect to the network and run "
-            f"the same command again, or put the files by hand into {target}"
+            f"to download {url}",
+            f"but it failed ({error})",
+            "connect to the network and run the same command again, or put the files by "
+            f"hand into {target}",
         ) from error
 
 
@@ -119,8 +122,9 @@ def _compare(file: Path, checksum: str, url: str, target: Path) -> None:
         found = hashlib.file_digest(content, algorithm).hexdigest()
     if found != expected:
         raise InputError(
-            f"expected {checksum} from {url}, got {algorithm}:{found}, and the file was "
-            f"removed: fetch again, or put the files by hand into {target}"
+            f"{checksum} from {url}",
+            f"{algorithm}:{found}, and the file was removed",
+            f"fetch again, or put the files by hand into {target}",
         )
 
 

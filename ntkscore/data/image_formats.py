@@ -39,8 +39,9 @@ class _ArrayUnpickler(pickle.Unpickler):
             return _ALLOWED[module_name, global_name]
         except KeyError:
             raise InputError(
-                "expected a pickle of numpy arrays and plain containers only, but it asks for "
-                f"'{module_name}.{global_name}': do not use this file, get the official one"
+                "a pickle of numpy arrays and plain containers only",
+                f"but it asks for '{module_name}.{global_name}'",
+                "do not use this file, get the official one",
             ) from None
 
 
@@ -58,11 +59,12 @@ def read_pickle(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = _ArrayUnpickler(file, encoding="latin1").load()
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"in {path} {error.expected}", error.got, error.remedy) from None
     except Exception as error:  # a damaged pickle may raise anything, says the pickle module
         raise InputError(
-            f"expected an undamaged pickle at {path}, but reading it failed "
-            f"({type(error).__name__}: {error}): get the official file again"
+            f"an undamaged pickle at {path}",
+            f"but reading it failed ({type(error).__name__}: {error})",
+            "get the official file again",
         ) from error
     if not isinstance(content, dict):
         raise altered(path, "a pickled dictionary", f"a {type(content).__name__}")
@@ -129,8 +131,9 @@ def _read_idx(path: Path) -> np.ndarray:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"expected an idx file at {path}, but reading it failed ({error}): get the official "
-            "file again"
+            f"an idx file at {path}",
+            f"but reading it failed ({error})",
+            "get the official file again",
         ) from error
     magic, axes = content[:4], content[3] if len(content) > 3 else 0
     if magic[:3] != bytes([0, 0, 8]) or not axes:
@@ -166,34 +169,38 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         or images.dtype.kind not in "uf"
     ):
         raise InputError(
-            f"expected 'images' in {path} of shape (N, H, W, 3), uint8 or float, but they are "
-            f"{_form(images)}: bring them into that form"
+            f"'images' in {path} of shape (N, H, W, 3), uint8 or float",
+            f"but they are {_form(images)}",
+            "bring them into that form",
         )
     if images.dtype != np.uint8:
         if not ((images >= 0) & (images <= 1)).all():
             raise InputError(
-                f"expected 'images' in {path} to be uint8, or finite values in [0, 1], but they "
-                f"are {images.dtype} from {images.min()} to {images.max()}: divide them by the "
-                "largest value that a pixel can have"
+                f"'images' in {path} to be uint8, or finite values in [0, 1]",
+                f"but they are {images.dtype} from {images.min()} to {images.max()}",
+                "divide them by the largest value that a pixel can have",
             )
         arrays["images"] = images.astype(np.float32)
     if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
         raise InputError(
-            f"expected {len(images)} integers as 'labels' in {path}, one per image, but they are "
-            f"{_form(labels)}: correct them"
+            f"{len(images)} integers as 'labels' in {path}, one per image",
+            f"but they are {_form(labels)}",
+            "correct them",
         )
     classes = arrays.get("num_classes", np.array(1))
     if classes.shape != () or classes.dtype.kind not in "iu":
         raise InputError(
-            f"expected 'num_classes' in {path} to be one integer, but it is {_form(classes)}: "
-            "correct it"
+            f"'num_classes' in {path} to be one integer",
+            f"but it is {_form(classes)}",
+            "correct it",
         )
     for name in {"mean", "std"} & set(arrays):
         value = arrays[name]
         if value.shape != (3,) or value.dtype.kind not in "iuf" or not np.isfinite(value).all():
             raise InputError(
-                f"expected '{name}' in {path} to be three finite numbers, but it is "
-                f"{_form(value)}: correct it"
+                f"'{name}' in {path} to be three finite numbers",
+                f"but it is {_form(value)}",
+                "correct it",
             )
     return arrays
 
@@ -201,7 +208,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     required, optional = {"images", "labels"}, {"num_classes", "mean", "std"}
     if not path.is_file():
-        raise InputError(f"expected an .npz file at {path}, got none there; check the path")
+        raise InputError(f"an .npz file at {path}", "none there", "check the path")
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
@@ -210,12 +217,14 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
                 return {name: arrays[name] for name in names & (required | optional)}
     except UNREADABLE as error:
         raise InputError(
-            f"expected a readable .npz file at {path}, but reading it failed "
-            f"({type(error).__name__}: {error}): write it with numpy.savez"
+            f"a readable .npz file at {path}",
+            f"but reading it failed ({type(error).__name__}: {error})",
+            "write it with numpy.savez",
         ) from error
     raise InputError(
-        f"expected the arrays 'images' and 'labels' in {path}, got no "
-        f"{' and no '.join(sorted(required - names))}; write both with numpy.savez"
+        f"the arrays 'images' and 'labels' in {path}",
+        f"no {' and no '.join(sorted(required - names))}",
+        "write both with numpy.savez",
     )
 
 

@@ -89,8 +89,9 @@ class ImageSet:
     def __post_init__(self) -> None:
         if len(self.task.mean) != (colours := self.images.shape[-1]):
             raise InputError(
-                f"expected a mean and a std for each of {colours} colours in {self.name}, got "
-                f"{len(self.task.mean)}; give as many"
+                f"a mean and a std for each of {colours} colours in {self.name}",
+                len(self.task.mean),
+                "give as many",
             )
 
     @property
@@ -130,9 +131,9 @@ def load_images(
     """
     if not isinstance(name_or_path, str | PathLike):
         raise InputError(
-            f"expected an ImageSet, the name of one or a path that ends in .npz, got "
-            f"{type(name_or_path).__name__}; save arrays with numpy.savez(FILE, images=…, "
-            "labels=…), and give the file"
+            "an ImageSet, the name of one or a path that ends in .npz",
+            type(name_or_path).__name__,
+            "save arrays with numpy.savez(FILE, images=…, labels=…), and give the file",
         )
     name_or_path = os.fspath(name_or_path)
     if name_or_path.endswith(".npz"):
@@ -140,14 +141,16 @@ def load_images(
     name = dataset_name(name_or_path)
     if name not in DATASETS:
         raise InputError(
-            f"expected an image set of {', '.join(DATASETS)}, or a path that ends in .npz, got "
-            f"{name_or_path!r}; choose one of these"
+            f"an image set of {', '.join(DATASETS)}, or a path that ends in .npz",
+            repr(name_or_path),
+            "choose one of these",
         )
     facts = DATASETS[name]
     if test and not facts.tests:
         raise InputError(
-            f"expected test images, but {name} has none of its own; keep some images out of "
-            "training instead"
+            "test images",
+            f"but {name} has none of its own",
+            "keep some images out of training instead",
         )
     paths = []
     if source := facts.source:
@@ -156,8 +159,9 @@ def load_images(
         if not any(path.is_file() for path in paths):
             remedy = source.by_hand or f"run `ntkscore fetch {name}`"
             raise InputError(
-                f"expected {name} at {paths[0]}, but there is no such file: {remedy}, "
-                "or set NTKSCORE_DATA to a folder that has it"
+                f"{name} at {paths[0]}",
+                "but there is no such file",
+                f"{remedy}, or set NTKSCORE_DATA to a folder that has it",
             )
     batches = [
         _classes(batch, facts.file_labels, facts.num_classes)
@@ -196,13 +200,13 @@ def draw_images(
     total = len(images.labels)
     if samples < 1 or seed < 0:
         raise InputError(
-            f"expected at least 1 sample and a seed of at least 0, got {samples} and {seed}: "
-            "raise them"
+            "at least 1 sample and a seed of at least 0", f"{samples} and {seed}", "raise them"
         )
     if samples > total:
         raise InputError(
-            f"expected at most {total} samples, as many as '{images.name}' has images, got "
-            f"{samples}; ask for fewer (--samples, in Python Config(samples={total}))"
+            f"at most {total} samples, as many as '{images.name}' has images",
+            samples,
+            f"ask for fewer (--samples, in Python Config(samples={total}))",
         )
     rng = np.random.Generator(np.random.PCG64(seed))
     order = rng.permutation(total)
@@ -212,9 +216,9 @@ def draw_images(
     counts = np.bincount(images.labels[chosen], minlength=images.num_classes)
     if balanced and counts.max() - counts.min() > 1:
         raise InputError(
-            f"expected enough images of every class for {samples} balanced samples, but "
-            f"'{images.name}' has only {counts.min()} of class {counts.argmin()}: ask for fewer "
-            "samples or for unbalanced ones"
+            f"enough images of every class for {samples} balanced samples",
+            f"but '{images.name}' has only {counts.min()} of class {counts.argmin()}",
+            "ask for fewer samples or for unbalanced ones",
         )
     return as_pixels(images.images[chosen]), images.labels[chosen]
 
@@ -253,8 +257,9 @@ def _classes(batch: Labelled, allowed: range, count: int) -> tuple[np.ndarray, n
     outside = labels[(labels < allowed.start) | (labels >= allowed.stop)]
     if len(outside):
         raise InputError(
-            f"expected labels in {allowed.start}..{allowed.stop - 1} in {path}, got {outside[0]}: "
-            "correct the labels or get the official file again"
+            f"labels in {allowed.start}..{allowed.stop - 1} in {path}",
+            outside[0],
+            "correct the labels or get the official file again",
         )
     classes = labels.astype(np.int64) - allowed.start
     return images[classes < count], classes[classes < count]

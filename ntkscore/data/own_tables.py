@@ -13,6 +13,7 @@ import pandas as pd
 from ntkscore.data.benchmarks import Column, metric_name
 from ntkscore.data.datasets import dataset_name
 from ntkscore.errors import InputError
+from ntkscore.names import INTEGER
 
 
 def check_frame(
@@ -31,14 +32,16 @@ def check_frame(
     """
     if frame.empty:
         raise InputError(
-            f"expected at least one architecture and one metric in {name}, got a frame of "
-            f"shape {frame.shape}: add what is missing"
+            f"at least one architecture and one metric in {name}",
+            f"a frame of shape {frame.shape}",
+            "add what is missing",
         )
     columns = [_column(str(column), name, dataset) for column in frame.columns]
     if frame.index.to_flat_index().hasnans or any(str(key).strip() == "" for key in keys):
         raise InputError(
-            f"expected a key for every architecture in {name}, but one is missing: "
-            "fill it in or leave the row out"
+            f"a key for every architecture in {name}",
+            "but one is missing",
+            "fill it in or leave the row out",
         )
     _refuse_repeats(keys, f"one row per architecture in {name}", "row")
     _refuse_repeats(columns, f"one column per data set and metric in {name}", "column")
@@ -65,29 +68,33 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
         records = [row for row in csv.reader(text, skipinitialspace=True) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(
-            f"expected a readable .csv file in UTF-8 at {path}, but reading it failed "
-            f"({type(error).__name__}: {error}): give another path or save it again"
+            f"a readable .csv file in UTF-8 at {path}",
+            f"but reading it failed ({type(error).__name__}: {error})",
+            "give another path or save it again",
         ) from error
     header, *rows = records or [[]]
     if len(header) < 2 or not rows:
         raise InputError(
-            f"expected a header and rows with a key and accuracies in {path}, got {len(rows)} "
-            f"rows under the header {header}: add what is missing"
+            f"a header and rows with a key and accuracies in {path}",
+            f"{len(rows)} rows under the header {header}",
+            "add what is missing",
         )
     if all(re.fullmatch(r"[\d.]+", name.strip()) for name in header[1:]):
         raise InputError(
-            f"expected a header with the names of the columns in {path}, such as cell,pgd8, got "
-            f"{','.join(header)}; write one above the rows"
+            f"a header with the names of the columns in {path}, such as cell,pgd8",
+            ",".join(header),
+            "write one above the rows",
         )
     for row in rows:
         if len(row) != len(header):
             raise InputError(
-                f"expected {len(header)} values in every row of {path}, as in its header, got "
-                f"{row}: correct this row"
+                f"{len(header)} values in every row of {path}, as in its header",
+                row,
+                "correct this row",
             )
     keys = [row[0].strip() for row in rows]
     # Digits may also spell out an architecture's operations; there a leading zero counts.
-    integers = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", key) for key in keys)
+    integers = all(re.fullmatch(INTEGER, key) for key in keys)
     frame = pd.DataFrame(
         [row[1:] for row in rows],
         index=pd.Index([int(key) for key in keys] if integers else keys, name=header[0].strip()),
@@ -102,8 +109,9 @@ def _column(column: str, name: str, dataset: str | None) -> Column:
         return dataset_name(prefix), metric_name(metric), None
     if dataset is None:
         raise InputError(
-            f"expected a data set for every column of {name}, but '{column}' names none: "
-            f"call the column 'cifar10#{column}', say, or give the data set of all columns"
+            f"a data set for every column of {name}",
+            f"but '{column}' names none",
+            f"call the column 'cifar10#{column}', say, or give the data set of all columns",
         )
     return dataset_name(dataset), metric_name(column), None
 
@@ -112,7 +120,7 @@ def _refuse_repeats(names: Sequence[Hashable], expected: str, what: str) -> None
     repeated = pd.Index(names, dtype=object, tupleize_cols=False).duplicated()
     if repeated.any():
         name = names[int(repeated.argmax())]
-        raise InputError(f"expected {expected}, got {name!r} twice: keep one {what}")
+        raise InputError(expected, f"{name!r} twice", f"keep one {what}")
 
 
 def _fractions(column: pd.Series, keys: Sequence[Hashable], name: str) -> np.ndarray:
@@ -121,12 +129,14 @@ def _fractions(column: pd.Series, keys: Sequence[Hashable], name: str) -> np.nda
     for key, entry, value in zip(keys, column, values, strict=True):
         if np.isnan(value):
             raise InputError(
-                f"expected a number for every architecture and metric of {name}, got {entry!r} "
-                f"for '{column.name}' of {key!r}: fill it in or leave the row out"
+                f"a number for every architecture and metric of {name}",
+                f"{entry!r} for '{column.name}' of {key!r}",
+                "fill it in or leave the row out",
             )
         if not 0 <= value <= 1:
             raise InputError(
-                f"expected accuracies as fractions in [0, 1] in {name}, got {value:g} for "
-                f"'{column.name}' of {key!r}: divide percentages by 100, correct other values"
+                f"accuracies as fractions in [0, 1] in {name}",
+                f"{value:g} for '{column.name}' of {key!r}",
+                "divide percentages by 100, correct other values",
             )
     return values

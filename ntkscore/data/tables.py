@@ -112,8 +112,9 @@ class Table:
         metrics = tuple(dict.fromkeys(m for d, m, _ in self._columns if d == wanted))
         if not metrics:
             raise InputError(
-                f"expected a data set of {self.name}, which has {', '.join(self.datasets)}, "
-                f"got '{dataset}': choose one of these"
+                f"a data set of {self.name}, which has {', '.join(self.datasets)}",
+                f"'{dataset}'",
+                "choose one of these",
             )
         return metrics
 
@@ -175,8 +176,9 @@ class Table:
         for key in self._rows:
             if (other := old.setdefault(name(key), key)) != key:
                 raise InputError(
-                    f"expected one row per architecture in {self.name}, but {other!r} and {key!r} "
-                    "are names of the same one: keep one row"
+                    f"one row per architecture in {self.name}",
+                    f"but {other!r} and {key!r} are names of the same one",
+                    "keep one row",
                 )
         rows = {new: self._rows[key] for new, key in old.items()}
         return replace(self, own=tuple(map(name, self.own)), _rows=rows, by_any_name=False)
@@ -187,8 +189,9 @@ class Table:
         except (KeyError, TypeError):
             remedy = f" ({self._remedy})" if self._remedy else ""
             raise InputError(
-                f"expected one of the {len(self._rows)} cells of {self.name}, but it has no "
-                f"results for {cell}: leave this cell out or use a table that has it{remedy}"
+                f"one of the {len(self._rows)} cells of {self.name}",
+                f"but it has no results for {cell}",
+                f"leave this cell out or use a table that has it{remedy}",
             ) from None
 
     def _column(self, dataset: str, metric: str, seed: int | None) -> np.ndarray:
@@ -196,15 +199,17 @@ class Table:
         key = dataset_name(dataset), metric_name(metric)
         if key[1] not in metrics:
             raise InputError(
-                f"expected a metric of {self.name} on {key[0]}, which has {', '.join(metrics)}, "
-                f"got '{metric}': choose one of these"
+                f"a metric of {self.name} on {key[0]}, which has {', '.join(metrics)}",
+                f"'{metric}'",
+                "choose one of these",
             )
         if (*key, seed) not in self._columns:
             seeds = sorted(s for d, m, s in self._columns if (d, m) == key and s is not None)
             has = f"the seeds {seeds} and their mean" if seeds else "only the mean over seeds"
             raise InputError(
-                f"expected a seed that {self.name} has, but it has {has} of {key[1]} on {key[0]}, "
-                f"got seed {seed}: leave the seed out or use a table with single seeds"
+                f"a seed that {self.name} has",
+                f"but it has {has} of {key[1]} on {key[0]}, got seed {seed}",
+                "leave the seed out or use a table with single seeds",
             )
         return self._columns[*key, seed]
 
@@ -289,13 +294,15 @@ def _files(folder: Path) -> list[Path]:
             return there if form.holds == "list" else there[:1]
     if (folder / "run.json").is_file():
         raise InputError(
-            f"expected a table of accuracies, got the run {folder}; name the run first and the "
-            "table second (--table)"
+            "a table of accuracies",
+            f"the run {folder}",
+            "name the run first and the table second (--table)",
         )
     names = [name for form in benchmarks.FORMATS for name in form.files]
     raise InputError(
-        f"expected one of {', '.join(names)} in {folder}, but none is there: "
-        f"{FETCH} or give the file's own path"
+        f"one of {', '.join(names)} in {folder}",
+        "but none is there",
+        f"{FETCH} or give the file's own path",
     )
 
 

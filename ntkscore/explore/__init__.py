@@ -48,7 +48,7 @@ def write_page(
     """
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"expected a page that ends in .html, got {path.name}; rename --out")
+        raise InputError("a page that ends in .html", path.name, "rename --out")
     names = " and ".join(Path(str(run.results.directory)).resolve().name for run in runs)
     page = document(content_of(runs, table, predicted), title or names)
     make_folder(path.parent)

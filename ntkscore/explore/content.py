@@ -108,7 +108,7 @@ def content_of(
         rows = run.rows
         if rows.empty:
             empty = run.results.directory
-            raise InputError(f"expected networks in {empty}, got none; score some first")
+            raise InputError(f"networks in {empty}", "none", "score some first")
         columns += _scores(rows, name if len(runs) > 1 else "")
         about.append(f"{name}: {_described(run.results, rows)}")
     keys = pd.Index(dict.fromkeys(key for column in columns for key in column.values.index))
@@ -117,7 +117,7 @@ def content_of(
     costs = cost_table(keys, where.trained()).set_axis(keys)
     terms = _terms(columns, tuple(map(str, costs)), where)
     columns += [
-        Column(name, "Costs and counts", direction_of(name, where.fewer), costs[name])
+        Column(name, "Costs and counts", direction_of(name, where.smaller), costs[name])
         for name in map(str, costs)
     ]
     if predicted is not None:
@@ -160,8 +160,7 @@ def _space_of(runs: Sequence[Any]) -> Space:
     spaces = [run.space for run in runs]
     if other := next((each for each in spaces if each.name != spaces[0].name), None):
         raise InputError(
-            f"expected runs of one space, got {spaces[0].name} and {other.name}; make a page of "
-            "each"
+            "runs of one space", f"{spaces[0].name} and {other.name}", "make a page of each"
         )
     return spaces[0]
 
@@ -226,7 +225,8 @@ def _terms(columns: list[Column], costs: tuple[str, ...], space: Space) -> dict[
             named.setdefault(str(column.score), column)
     terms = default_sum(costs, tuple(named)).terms
     return {
-        named[term].id if term in named else term: direction_of(term, space.fewer) for term in terms
+        named[term].id if term in named else term: direction_of(term, space.smaller)
+        for term in terms
     }
 
 
@@ -236,8 +236,9 @@ def _accuracies(table: Table, keys: pd.Index, space: Space) -> list[Column]:
     measured = [key for key in keys if known.has(key)]
     if not measured:
         raise InputError(
-            f"expected networks that {table.name} has results for, got none of {len(keys):,}; use "
-            "a table of the same architectures"
+            f"networks that {table.name} has results for",
+            f"none of {len(keys):,}",
+            "use a table of the same architectures",
         )
     columns = []
     for dataset in table.datasets:

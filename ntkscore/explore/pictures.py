@@ -35,11 +35,9 @@ def check_picture(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix.lower() not in ENDINGS:
-        raise InputError(
-            f"expected a picture that ends in {', '.join(ENDINGS)}, got {path.name}; rename --plot"
-        )
+        raise InputError(f"a picture that ends in {', '.join(ENDINGS)}", path.name, "rename --plot")
     if not path.parent.is_dir():
-        raise InputError(f"expected a folder at {path.parent} for --plot, got none; make it")
+        raise InputError(f"a folder at {path.parent} for --plot", "none", "make it")
 
 
 def ranking_picture(

@@ -44,18 +44,19 @@ def checked_model(model: Any, dtype: Any = None) -> Model:
             if of_torch
             else "write Model(apply, params), where apply gives logits of (params, images)"
         )
-        raise InputError(f"expected an ntkscore.Model, got {type(model).__name__}; {remedy}")
+        raise InputError("an ntkscore.Model", type(model).__name__, remedy)
     if not callable(model.apply):
         raise InputError(
-            f"expected a function as the first of Model(apply, params), got "
-            f"{type(model.apply).__name__}; swap the two"
+            "a function as the first of Model(apply, params)",
+            type(model.apply).__name__,
+            "swap the two",
         )
     params = jax.tree_util.tree_map_with_path(lambda p, x: _leaf(p, x, dtype), model.params)
     if not any(is_floating(leaf) for leaf in jax.tree.leaves(params)):
         raise InputError(
-            "expected floating-point weights, got "
-            f"{[str(leaf.dtype) for leaf in jax.tree.leaves(params)] or 'none'}; give them as "
-            "Model(apply, params)"
+            "floating-point weights",
+            [str(leaf.dtype) for leaf in jax.tree.leaves(params)] or "none",
+            "give them as Model(apply, params)",
         )
     return model._replace(params=params)
 
@@ -66,20 +67,20 @@ def _leaf(path: tuple, leaf: Any, dtype: Any) -> Array:
         array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
     except (TypeError, ValueError):
         raise InputError(
-            f"expected arrays as weights, got {type(leaf).__name__} at {name}; leave it out, or "
-            "close over it in apply"
+            "arrays as weights",
+            f"{type(leaf).__name__} at {name}",
+            "leave it out, or close over it in apply",
         ) from None
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise InputError(
-            f"expected real weights, got {array.dtype} at {name}; give real and imaginary parts "
-            "as leaves of their own"
+            "real weights",
+            f"{array.dtype} at {name}",
+            "give real and imaginary parts as leaves of their own",
         )
     if not is_floating(array):
         return array
     if not isinstance(array, Tracer) and not np.isfinite(np.asarray(array)).all():
-        raise InputError(
-            f"expected finite weights, got NaN or infinity at {name}; correct that leaf"
-        )
+        raise InputError("finite weights", f"NaN or infinity at {name}", "correct that leaf")
     return array if dtype is None else array.astype(dtype)
 
 
@@ -92,38 +93,33 @@ def check_pixels(images: np.ndarray) -> None:
 def check_range(images: np.ndarray) -> None:
     """Refuse pixels outside of [0, 1]."""
     if (bad := _first_not_finite(images)) is not None:
-        raise InputError(
-            f"expected pixels from 0 to 1, got NaN or infinity in image {bad}; leave it out"
-        )
+        raise InputError("pixels from 0 to 1", f"NaN or infinity in image {bad}", "leave it out")
     if images.min() < 0 or images.max() > 1:
         remedy = (
             "give pixels before any normalisation, which belongs in the network"
             if images.min() < 0
             else "divide 8-bit images by 255"
         )
-        raise InputError(
-            f"expected pixels from 0 to 1, got {images.min():g} to {images.max():g}; {remedy}"
-        )
+        raise InputError("pixels from 0 to 1", f"{images.min():g} to {images.max():g}", remedy)
 
 
 def check_batch(images: np.ndarray) -> None:
     """Refuse anything but at least two images."""
     if images.ndim < 2 or len(images) < 2:
-        raise InputError(
-            f"expected at least two images along the first axis, got {images.shape}; stack them"
-        )
+        raise InputError("at least two images along the first axis", images.shape, "stack them")
 
 
 def check_points(points: np.ndarray) -> None:
     """Refuse points that are none or not finite, and 8-bit images."""
     if not points.size:
-        raise InputError(f"expected points, got an array of shape {points.shape}; give some")
+        raise InputError("points", f"an array of shape {points.shape}", "give some")
     if (bad := _first_not_finite(points)) is not None:
-        raise InputError(f"expected finite points, got NaN or infinity in point {bad}; correct it")
+        raise InputError("finite points", f"NaN or infinity in point {bad}", "correct it")
     if points.ndim > 2 and points.max() > 1 and points.min() >= 0 and (points % 1 == 0).all():
         raise InputError(
-            f"expected pixels from 0 to 1, got whole numbers up to {points.max():g}; divide 8-bit "
-            "images by 255"
+            "pixels from 0 to 1",
+            f"whole numbers up to {points.max():g}",
+            "divide 8-bit images by 255",
         )
 
 
@@ -156,15 +152,17 @@ def as_it_is_now(model: Model, points: Points) -> tuple[Model, int]:
     except Exception as error:
         what, *_ = str(error).strip().splitlines() or [""]
         raise InputError(
-            f"expected apply(params, images) to take images of shape {like.shape} and plain JAX "
-            f"operations inside, got {type(error).__name__}: {what}; call it so yourself to see "
-            "where"
+            f"apply(params, images) to take images of shape {like.shape} and plain JAX "
+            "operations inside",
+            f"{type(error).__name__}: {what}",
+            "call it so yourself to see where",
         ) from error
     shape = getattr(logits, "shape", type(logits).__name__)
     if len(shape) != 2 or shape[0] != count:
         raise InputError(
-            f"expected logits of shape ({count}, classes) of {count} points from the model, got "
-            f"{shape}; give a function of (params, whole batch) that returns one array"
+            f"logits of shape ({count}, classes) of {count} points from the model",
+            shape,
+            "give a function of (params, whole batch) that returns one array",
         )
     return model._replace(apply=function), int(shape[1])
 
@@ -226,10 +224,10 @@ def check_coupling(model: Model, logits: Logits, points: Array) -> None:
     limit = COUPLING * np.abs(logits).max()
     if not np.allclose(among, logits[0], rtol=0, atol=limit, equal_nan=True):
         raise InputError(
-            "expected logits of an image that do not depend on the rest of its batch, or on "
-            f"chance, got {_few(among)} in a batch and {_few(logits[0])} alone; freeze the "
-            "batch's statistics and switch dropout off, or declare it with "
-            "Model(apply, params, coupled=True)"
+            "logits of an image that do not depend on the rest of its batch, or on chance",
+            f"{_few(among)} in a batch and {_few(logits[0])} alone",
+            "freeze the batch's statistics and switch dropout off, or declare it with "
+            "Model(apply, params, coupled=True)",
         )
 
 

@@ -155,21 +155,24 @@ def ntk(
     if labels is None:
         if output in ("label", "loss"):
             raise InputError(
-                f"expected the points' classes for the output {output}, got no labels; pass labels"
+                f"the points' classes for the output {output}", "no labels", "pass labels"
             )
         labels = jnp.zeros(len(points), jnp.int32)
     labels = jnp.asarray(labels, jnp.int32)
     if projections is not None:
         if projections < 1:
             raise InputError(
-                f"expected at least one projection, got {projections}; 4096 leave an error of "
-                "about 2 % of the kernel's diagonal"
+                "at least one projection",
+                projections,
+                "4096 leave an error of about 2 % of the kernel's diagonal",
             )
         possible = implementation in ("auto", "layerwise") and not model.coupled
         if not possible or not known:
             raise InputError(
-                "expected, for projections, the implementation layerwise, images that do not "
-                "depend on each other, and a call outside of jax.jit; leave projections out"
+                "the implementation layerwise, images that do not depend on each other, and a call "
+                "outside of jax.jit",
+                "projections beside others",
+                "leave projections out",
             )
         model, implementation = model._replace(passes=None), "layerwise"
     name = implementation_for(model, implementation)

@@ -189,7 +189,8 @@ def implementation_for(model: Model, name: str = "auto") -> str:
         name = "ntvp" if model.coupled else "layerwise"
     if model.coupled and name != "ntvp":
         raise InputError(
-            "expected the implementation ntvp where one point's gradient depends on all, as with "
-            f"bn batch, got {name}; choose auto or ntvp"
+            "the implementation ntvp where one point's gradient depends on all, as with bn batch",
+            name,
+            "choose auto or ntvp",
         )
     return name

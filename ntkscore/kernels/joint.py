@@ -45,7 +45,7 @@ def check_beta(beta: float) -> None:
         InputError: if it is.
     """
     if not 0 <= beta <= 1:
-        raise InputError(f"expected beta from 0 to 1, got {beta:g}; 0 is clean")
+        raise InputError("beta from 0 to 1", f"{beta:g}", "0 is clean")
 
 
 def block(gram: Float[np.ndarray, "m m"], kernel: str, n: int) -> Kernel:
@@ -138,8 +138,9 @@ class Stack(NamedTuple):
         grams = np.asarray(self.gram)
         if not 0 <= radius < len(grams):
             raise InputError(
-                f"expected the number of a radius from 0 to {len(grams) - 1}, got {radius}; count "
-                "the radii from 0"
+                f"the number of a radius from 0 to {len(grams) - 1}",
+                radius,
+                "count the radii from 0",
             )
         gram, n = grams[radius], grams.shape[1] // 3
         check_choice(name, KERNELS)

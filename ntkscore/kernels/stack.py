@@ -263,7 +263,7 @@ def _checked(
     check_classes(classes)
     check_labels(labels, len(images), classes)
     if not np.size(rhos):
-        raise InputError("expected a radius, got none; write 8/255 for eight grey levels")
+        raise InputError("a radius", "none", "write 8/255 for eight grey levels")
     for rho in np.ravel(rhos).tolist():
         check_attack(attack, rho, images.shape[1:])
     return model, points, labels

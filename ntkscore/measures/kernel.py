@@ -58,8 +58,9 @@ def spectrum_of(
     """
     if np.ndim(kernel) != 2 or len(kernel) != len(np.transpose(kernel)) or len(kernel) < 2:
         raise InputError(
-            f"expected a square kernel of at least two images, got the shape {np.shape(kernel)}; "
-            "give K(X, X)"
+            "a square kernel of at least two images",
+            f"the shape {np.shape(kernel)}",
+            "give K(X, X)",
         )
     resolution = ROUNDING * np.finfo(np.float32).eps
     if np.asarray(kernel).dtype == np.float64:
@@ -185,17 +186,15 @@ def measure(
         Measurement(value=5.0, status='ok')
     """
     if np.iscomplexobj(kernel):
-        raise InputError(
-            f"expected a kernel of real numbers, got {np.asarray(kernel).dtype}; give its real part"
-        )
+        raise InputError("a kernel of real numbers", np.asarray(kernel).dtype, "give its real part")
     matrix = np.asarray(kernel, np.float64)
     if symmetric and np.isfinite(matrix).all() and matrix.shape == matrix.T.shape:
         apart = np.abs(matrix - matrix.T).max(initial=0)
         if apart > ASYMMETRY * np.abs(matrix).max(initial=0):
             raise InputError(
-                "expected a symmetric kernel, got entries that differ from their mirror images by "
-                f"{apart:.3g}; give K(X, X), or symmetric=False for a kernel between two sets of "
-                "points"
+                "a symmetric kernel",
+                f"entries that differ from their mirror images by {apart:.3g}",
+                "give K(X, X), or symmetric=False for a kernel between two sets of points",
             )
     scores = scores_of((SYMMETRIC if symmetric else ASYMMETRIC)[0])
     found = spectrum_of(kernel, labels, symmetric)

@@ -178,11 +178,12 @@ def declare(measure: Measure) -> None:
     names_in_use = {*MEASURES, *(quantity.name for quantity in quantities())}
     if not name.isidentifier() or name in names_in_use:
         raise InputError(
-            f"expected a new name of letters, digits and underscores, got {name!r}; there are "
-            f"{', '.join(MEASURES)} already, so choose another"
+            "a new name of letters, digits and underscores",
+            repr(name),
+            f"there are {', '.join(MEASURES)} already, so choose another",
         )
     if direction not in (+1, -1):
-        raise InputError(f"expected the direction +1 or -1, got {direction!r}; give either")
+        raise InputError("the direction +1 or -1", repr(direction), "give either")
     MEASURES[name] = measure
 
 
@@ -222,6 +223,6 @@ def add_measure(
     possible = (*POINTS, *ASYMMETRIC, NETWORK)
     if wrong := [place for place in at if place not in possible]:
         raise InputError(
-            f"expected places among {', '.join(possible)}, got {wrong[0]!r}; give one or several"
+            f"places among {', '.join(possible)}", repr(wrong[0]), "give one or several"
         )
     declare(Measure(name, direction, formula, Quantity(name, tuple(at), compute, identity), value))

@@ -104,8 +104,9 @@ def refuse_file(directory: Path) -> None:
     for place in (directory, *directory.parents):
         if place.is_file():
             raise InputError(
-                f"expected a directory for the results at {directory}, but {place} is a file; name "
-                "another"
+                f"a directory for the results at {directory}",
+                f"but {place} is a file",
+                "name another",
             )
 
 
@@ -118,6 +119,7 @@ def writing_to(directory: Path) -> Iterator[None]:
     except OSError as error:
         refuse_file(directory)
         raise InputError(
-            f"expected a directory that can be written, but {directory} cannot be "
-            f"({error.strerror}); check its permissions and its space"
+            "a directory that can be written",
+            f"but {directory} cannot be ({error.strerror})",
+            "check its permissions and its space",
         ) from error

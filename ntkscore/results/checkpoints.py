@@ -54,8 +54,9 @@ class Checkpoints:
             return (max(old), _read_old(self._folder / str(max(old)), start)) if old else (0, start)
         except Exception as error:  # a damaged file may raise anything
             raise InputError(
-                f"expected the state after a stage in {self._folder}, but it is damaged "
-                f"({type(error).__name__}); choose another folder, or delete this one"
+                f"the state after a stage in {self._folder}",
+                f"but it is damaged ({type(error).__name__})",
+                "choose another folder, or delete this one",
             ) from error
 
     def save(self, stage: int, state: PyTree) -> None:
@@ -93,13 +94,14 @@ def _refuse_other(folder: Path, settings: dict[str, object]) -> None:
         stored = json.loads((folder / RUN).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"expected a run's settings, but {folder / RUN} is damaged ({error}); choose "
-            "another folder"
+            "a run's settings", f"but {folder / RUN} is damaged ({error})", "choose another folder"
         ) from error
     if stored != settings:
         names = [name for name in settings if stored.get(name) != settings[name]]
         raise InputError(
-            f"{folder} holds a run with other settings ({', '.join(names)}); choose another folder"
+            f"in {folder} a run with the same settings",
+            f"one with others ({', '.join(names)})",
+            "choose another folder",
         )
 
 

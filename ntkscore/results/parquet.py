@@ -37,8 +37,9 @@ def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
         missing = sorted(set(columns) - set(frame.columns))
         unknown = sorted(set(frame.columns) - set(columns))
         raise InputError(
-            f"rows must have exactly the columns {', '.join(columns)}, but {missing} are missing "
-            f"and {unknown} are unknown; give the rows of a run"
+            f"rows with exactly the columns {', '.join(columns)}",
+            f"but {missing} are missing and {unknown} are unknown",
+            "give the rows of a run",
         )
     types = {"cell": pa.int64(), **_TYPES} if tuple(identity) == CELL else _TYPES
     arrays, fields = [], []
@@ -52,13 +53,15 @@ def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
             array = pa.array(column.to_numpy("float64") if stays else column, type=type_)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"column {name} must hold {type_}, but holds something else "
-                f"({one_line(error)}); convert it first"
+                f"{type_} in the column {name}",
+                f"something else ({one_line(error)})",
+                "convert it first",
             ) from error
         if array.null_count and name != "beta":
             raise InputError(
-                f"column {name} must be filled in every row, but is empty in "
-                f"{array.null_count}; only beta may be absent"
+                f"the column {name} filled in every row",
+                f"but it is empty in {array.null_count}",
+                "only beta may be absent",
             )
         arrays.append(array)
         fields.append(pa.field(name, type_, name == "beta"))
@@ -120,6 +123,7 @@ def read_part(content: bytes, columns: Sequence[str], name: str) -> pa.Table:
         return part.read(columns=list(columns), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"expected a whole part, but {name} is damaged ({one_line(error)}); delete it and run "
-            "the same command again, which recomputes only its networks"
+            "a whole part",
+            f"but {name} is damaged ({one_line(error)})",
+            "delete it and run the same command again, which recomputes only its networks",
         ) from error

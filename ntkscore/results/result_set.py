@@ -166,8 +166,9 @@ class ResultSet:
         if found := cls.find(directory):
             return found
         raise InputError(
-            f"expected a results directory with a {RUN}, but {place(directory)} has none; give "
-            "the --out of an earlier run, or `recorded`"
+            f"a results directory with a {RUN}",
+            f"but {place(directory)} has none",
+            "give the --out of an earlier run, or `recorded`",
         )
 
     def append(self, rows: pd.DataFrame | Iterable[Mapping[str, object]]) -> None:
@@ -270,8 +271,9 @@ class ResultSet:
             if not any(name.startswith(MERGED) and name not in tables for name in self._parts()):
                 return tables
         raise InputError(
-            f"the parts in {self.directory} should stay in place while they are read, but keep "
-            "vanishing; stop the process that moves them and run the same command again"
+            f"the parts in {self.directory} to stay in place while they are read",
+            "but they keep vanishing",
+            "stop the process that moves them and run the same command again",
         )
 
     def _write(self, frame: pd.DataFrame, prefix: str) -> None:
@@ -296,13 +298,15 @@ def _load_run(store: Folder | Bucket, names: Sequence[str]) -> ResultSet:
         sessions += map(json.loads, others)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"expected a run's configuration, but {store.place}/{RUN} is damaged "
-            f"({type(error).__name__}: {error}); restore it or choose another --out"
+            "a run's configuration",
+            f"but {store.place}/{RUN} is damaged ({type(error).__name__}: {error})",
+            "restore it or choose another --out",
         ) from error
     if not run.get("identity"):
         raise InputError(
-            f"expected results of version 0.2 or later, got older ones in {store.place}; run the "
-            "same command once with ntkscore 0.3, which brings them up to date"
+            "results of version 0.2 or later",
+            f"older ones in {store.place}",
+            "run the same command once with ntkscore 0.3, which brings them up to date",
         )
     return ResultSet(store.place, configuration, tuple(sessions), tuple(run["identity"]))
 
@@ -314,8 +318,9 @@ def _refuse_other_files(store: Folder | Bucket) -> list[str]:
     names = store.names()
     if RUN not in names and not all(map(is_temporary, names)):
         raise InputError(
-            f"expected a new or empty directory or one with a {RUN}, but {store.place} has other "
-            "files; choose another --out"
+            f"a new or empty directory or one with a {RUN}",
+            f"but {store.place} has other files",
+            "choose another --out",
         )
     return names
 
@@ -345,8 +350,9 @@ def _refuse_difference(
         differing.append(f"names of a network: stored {before}, asked {now}")
     if differing:
         raise InputError(
-            f"{stored.directory} holds results of another configuration ({'; '.join(differing)}); "
-            "choose another --out"
+            f"in {stored.directory} results of the same configuration",
+            f"those of another configuration ({'; '.join(differing)})",
+            "choose another --out",
         )
 
 

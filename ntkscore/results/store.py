@@ -70,8 +70,9 @@ class Folder:
             raise
         except OSError as error:
             raise InputError(
-                f"expected a readable file, but {path} cannot be read ({error.strerror}); mend its "
-                "permissions and run the same command again"
+                "a readable file",
+                f"but {path} cannot be read ({error.strerror})",
+                "mend its permissions and run the same command again",
             ) from error
 
 
@@ -154,13 +155,15 @@ class Bucket:
             ours = scheme == "s3" or error.name == "fsspec"
             how = "run pip install 'ntkscore[cloud]'" if ours else "install what it names"
             raise InputError(
-                f"expected the packages that {scheme}:// needs, but they are not installed "
-                f"({one_line(error)}); {how}"
+                f"the packages that {scheme}:// needs",
+                f"but they are not installed ({one_line(error)})",
+                how,
             ) from error
         except ValueError as error:
             raise InputError(
-                f"expected a folder or a URL that fsspec knows, got {self.place} "
-                f"({one_line(error)}); write for example s3://bucket/run"
+                "a folder or a URL that fsspec knows",
+                f"{self.place} ({one_line(error)})",
+                "write for example s3://bucket/run",
             ) from error
         return found, root.rstrip("/")
 
@@ -173,9 +176,9 @@ class Bucket:
             raise
         except Exception as error:  # Each store has errors of its own.
             raise InputError(
-                f"expected storage that can be reached, but {self.place} cannot be "
-                f"({one_line(error) or type(error).__name__}); check its name, your credentials "
-                "and the network, and run the same command again"
+                "storage that can be reached",
+                f"but {self.place} cannot be ({one_line(error) or type(error).__name__})",
+                "check its name, your credentials and the network, and run the same command again",
             ) from error
 
 

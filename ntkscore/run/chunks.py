@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,8 +97,9 @@ def computed_here(chunk: Chunk) -> Answer:
     space, config, architectures = chunk.space, chunk.config, chunk.architectures
     if functions_of(space, config) != chunk.functions:
         raise InputError(
-            "expected a worker with the same functions of the space and the config, but "
-            f"{worker} has others; install the same packages there"
+            "a worker with the same functions of the space and the config",
+            f"but {worker} has others",
+            "install the same packages there",
         )
     devices.prepare()
     program = space, config, space.shape(architectures[0])
@@ -134,6 +136,7 @@ def compute(
     Raises:
         InputError: if the workers are lost. All that came back has been handed on then.
     """
+    space = replace(space, measured=None)  # which no worker needs
     functions = functions_of(space, config)
     checksums = {seed: _checksum(draw) for seed, draw in draws.items()}
     most = max(map(len, by_shape(space, architectures).values()))

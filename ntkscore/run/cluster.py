@@ -34,15 +34,17 @@ def connected(address: str | None) -> Iterator[Executor | None]:
         from distributed import Client
     except ImportError as error:
         raise InputError(
-            "expected the package distributed for --scheduler, but it is not installed "
-            f"({one_line(error)}); run pip install 'ntkscore[cluster]'"
+            "the package distributed for --scheduler",
+            f"but it is not installed ({one_line(error)})",
+            "run pip install 'ntkscore[cluster]'",
         ) from error
     try:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
-            f"expected a Dask scheduler that can be reached, but {address} cannot be "
-            f"({one_line(error)}); start it, or give the address that it prints"
+            "a Dask scheduler that can be reached",
+            f"but {address} cannot be ({one_line(error)})",
+            "start it, or give the address that it prints",
         ) from error
     jax.config.update("jax_platforms", "cpu")
     try:
@@ -64,7 +66,7 @@ def unless_lost(function: Callable[..., T], *arguments: Any) -> T:
         if not (foreign or isinstance(error, BrokenExecutor | CancelledError)):
             raise
         raise InputError(
-            "expected the executor's workers and scheduler to stay until the run ends, but they "
-            f"are lost ({one_line(error) or type(error).__name__}); start them again and run the "
-            "same command: all that was finished is on disk"
+            "the executor's workers and scheduler to stay until the run ends",
+            f"but they are lost ({one_line(error) or type(error).__name__})",
+            "start them again and run the same command: all that was finished is on disk",
         ) from error

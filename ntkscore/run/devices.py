@@ -181,7 +181,7 @@ def side_by_side(platform: str) -> int:
 def check_batch(batch: int | None) -> None:
     """Refuse a number of networks per device and call below 1."""
     if batch is not None and batch < 1:
-        raise InputError(f"expected a batch of at least 1, got {batch}; raise it")
+        raise InputError("a batch of at least 1", batch, "raise it")
 
 
 def plan(

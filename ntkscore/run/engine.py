@@ -114,7 +114,7 @@ def run(
         InputError: if something does not fit; nothing is written then.
     """
     if not architectures:
-        raise InputError("expected at least one architecture to score, got none; name some")
+        raise InputError("at least one architecture to score", "none", "name some")
     check(job, out, batch)
     # What stays in memory is compared with no other layout's rows, so all cores may be one device.
     stays = isinstance(out, Memory)
@@ -203,8 +203,9 @@ def _refuse_other_weights(
         key, weights = space.key(architecture), space.identity(architecture)[WEIGHTS]
         if stored.get(key, weights) != weights:
             raise InputError(
-                f"expected {key} at the weights that {results.directory} has scores of, got "
-                "others; give it another name, or choose another folder"
+                f"{key} at the weights that {results.directory} has scores of",
+                "others",
+                "give it another name, or choose another folder",
             )
 
 

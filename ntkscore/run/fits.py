@@ -176,8 +176,9 @@ def fit(
 def no_room(target: Target, said: str) -> InputError:
     """The error for a program that a target's compiler refuses, with the first line of its own."""
     return InputError(
-        f"expected networks that {target.name} has room for, but its compiler says: {said}; "
-        "score fewer images, or smaller networks"
+        f"networks that {target.name} has room for",
+        f"but its compiler says: {said}",
+        "score fewer images, or smaller networks",
     )
 
 

@@ -254,9 +254,10 @@ class Scorer:
         for each in registered[:2]:
             if type(each).__hash__ is None:
                 raise InputError(
-                    "expected an attack and a reading of the logits that can be hashed, so that "
-                    f"their program is found again, got {type(each).__name__}; give a function, "
-                    "or a frozen dataclass"
+                    "an attack and a reading of the logits that can be hashed, so that "
+                    "their program is found again",
+                    type(each).__name__,
+                    "give a function, or a frozen dataclass",
                 )
         self._whole = partial(
             _program, space, config.program, self.plan, layout_independent, *registered
@@ -277,8 +278,9 @@ class Scorer:
         others = {*VARYING, "dataset", "data_checksum", *self.config.to_dict()}
         if common := sorted(((names | options) & others) | (names & options)):
             raise InputError(
-                f"expected columns of the space {self.space.name} whose names no other column of a "
-                f"run has, got {', '.join(common)}; rename them"
+                f"columns of the space {self.space.name} whose names no other column of a run has",
+                ", ".join(common),
+                "rename them",
             )
         shape, code = self.space.shape(architecture), self.space.encode(architecture)
         made: list[Model] = []

@@ -58,7 +58,7 @@ class Scoring:
         data = data if isinstance(data, ImageSet) else load_images(data)
         chosen = tuple(range(seeds) if isinstance(seeds, int) else dict.fromkeys(seeds))
         if not chosen:
-            raise InputError("expected at least one seed, got none; give one")
+            raise InputError("at least one seed", "none", "give one")
         config = config or Config()
         if data.whole:
             config = replace(config, samples=len(data.labels))
@@ -82,7 +82,7 @@ class Scoring:
         """
         chosen = select(networks, self.space, table, seed)
         if not chosen:
-            raise InputError("expected at least one network to score, got none; name some")
+            raise InputError("at least one network to score", "none", "name some")
         return chosen
 
     @cached_property

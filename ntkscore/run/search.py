@@ -122,7 +122,7 @@ def visit(
         new = {
             space.key(a): a
             for a in requested
-            if space.key(a) not in visited and _within(at_most, space, a)
+            if space.key(a) not in visited and within(at_most, space, a)
         }
         new = dict(list(new.items())[: budget - len(visited)])
         if new:
@@ -135,24 +135,26 @@ def visit(
             break
     if not visited:
         if not at_most:
-            raise InputError("expected a method that names networks, got none; choose another")
+            raise InputError("a method that names networks", "none", "choose another")
         bounds = " and ".join(f"{name} at most {bound:g}" for name, bound in at_most.items())
-        raise InputError(
-            f"expected a network with {bounds}, got none in {PATIENCE} steps; raise the bound"
-        )
+        raise InputError(f"a network with {bounds}", f"none in {PATIENCE} steps", "raise the bound")
     return list(visited.values())
 
 
-def _within(at_most: Mapping[str, float] | None, space: Space, architecture: Architecture) -> bool:
-    """Whether the network that the space trains is within the bounds."""
+def within(at_most: Mapping[str, float] | None, space: Space, architecture: Architecture) -> bool:
+    """Whether the network that the space trains is within the bounds.
+
+    Raises:
+        InputError: if there is no such cost or count.
+    """
     if not at_most:
         return True
-    trained = space.trained()
-    counted = {**trained.costs(architecture), **trained.structure(architecture)}
+    counted = space.trained().counted(architecture)
     if unknown := sorted(at_most.keys() - counted.keys()):
         raise InputError(
-            f"expected bounds on costs or counts of {space.name}, {', '.join(counted)}, got "
-            f"{unknown[0]!r}; name one of these"
+            f"bounds on costs or counts of {space.name}, {', '.join(counted)}",
+            repr(unknown[0]),
+            "name one of these",
         )
     return all(counted[name] <= bound for name, bound in at_most.items())
 
@@ -169,8 +171,8 @@ def check(
     if isinstance(method, str):
         check_choice(method, METHODS)
     if budget < 1:
-        raise InputError(f"expected a budget of at least 1 network, got {budget}; raise it")
+        raise InputError("a budget of at least 1 network", budget, "raise it")
     first = space.architectures("distinct")[0]
     space.neighbours(first)
-    _within(at_most, space, first)
+    within(at_most, space, first)
     return first

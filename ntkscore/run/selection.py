@@ -44,15 +44,14 @@ def select(
         listed = space.architectures(spec)
         if len(listed) > MANY:
             raise InputError(
-                f"expected a set of at most {MANY:,} networks, got the {len(listed):,} entries of "
-                f"{space.name}; name random:64, a file with one a line, or the networks themselves"
+                f"a set of at most {MANY:,} networks",
+                f"the {len(listed):,} entries of {space.name}",
+                "name random:64, a file with one a line, or the networks themselves",
             )
         return tuple(listed)
     kind, _, count = spec.partition(":")
     if kind == "table" and table is None:
-        raise InputError(
-            f"expected a table for the cells {spec!r}, got none; add --table with its path"
-        )
+        raise InputError(f"a table for the cells {spec!r}", "none", "add --table with its path")
     if kind in ("random", "table"):
         candidates: Sequence[Architecture]
         if kind == "table" and table:
@@ -64,8 +63,9 @@ def select(
             return tuple(candidates)
         if not count.isdecimal() or not 1 <= int(count) <= len(candidates):
             raise InputError(
-                f"expected {kind}:K with K from 1 to {len(candidates):,}, got {spec!r}; "
-                f"{kind}:{min(64, len(candidates))} is a quick start"
+                f"{kind}:K with K from 1 to {len(candidates):,}",
+                repr(spec),
+                f"{kind}:{min(64, len(candidates))} is a quick start",
             )
         return _drawn(candidates, int(count), random.Random(seed))
     # A genotype's string is too long for a file's name, which `Path.is_file` does not answer.
@@ -75,14 +75,15 @@ def select(
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         except UnicodeDecodeError:
             raise InputError(
-                f"expected a text file with one architecture a line, got other bytes in {path}; "
-                "name another file"
+                "a text file with one architecture a line",
+                f"other bytes in {path}",
+                "name another file",
             ) from None
         named = [line for line in lines if line and not line.startswith("#")]
         heading = named.pop(0) if named and named[0].lower() in (DIGITS, *INDICES) else ""
         chosen = [space.parse(text) for text in space.written(named, heading)]
         if not chosen:
-            raise InputError(f"expected one architecture a line in {path}, got none; add some")
+            raise InputError(f"one architecture a line in {path}", "none", "add some")
     else:
         chosen = _named(spec, space)
     return tuple(dict.fromkeys(chosen))
@@ -95,17 +96,17 @@ def _named(spec: str, space: Space) -> list[Architecture]:
     except InputError:
         if re.fullmatch(r"[^|()]*[\\/][^|()]*|[^|(),]*\.[A-Za-z]{2,4}", spec):
             raise InputError(
-                f"expected a file with one architecture a line at {spec}, got no such file; check "
-                "the path"
+                f"a file with one architecture a line at {spec}", "no such file", "check the path"
             ) from None
         sets = [*space.sets, "table", "random:64", "table:64"]
         near = difflib.get_close_matches(spec, sets, cutoff=0.75)
         if not near and not re.fullmatch(r"[A-Za-z]+:-?\d*", spec):
             raise
         raise InputError(
-            f"expected names of architectures, a file with one a line, or a set: "
-            f"{', '.join(space.sets)}, random:K, table or table:K, got {spec!r}; write "
-            f"{near[0] if near else 'random:64'}, say"
+            "names of architectures, a file with one a line, or a set: "
+            f"{', '.join(space.sets)}, random:K, table or table:K",
+            repr(spec),
+            f"write {near[0] if near else 'random:64'}, say",
         ) from None
 
 

@@ -145,9 +145,7 @@ def target_named(name: str) -> Target:
         InputError: if there is none.
     """
     if name not in TARGETS:
-        raise InputError(
-            f"expected a target of {', '.join(TARGETS)}, got {name!r}; choose one of them"
-        )
+        raise InputError(f"a target of {', '.join(TARGETS)}", repr(name), "choose one of them")
     return TARGETS[name]
 
 
@@ -193,8 +191,9 @@ def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
     except Exception as error:  # whatever a missing plugin makes JAX say
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"expected the compiler for {target.name}, got: {said}; install it beside JAX with "
-            "pip install 'ntkscore[targets]'"
+            f"the compiler for {target.name}",
+            f"but it does not start ({said})",
+            "install it beside JAX with pip install 'ntkscore[targets]'",
         ) from error
     return tuple(topology.devices)[:count]
 

@@ -91,7 +91,7 @@ class Anatomy:
             InputError: if it is none of them.
         """
         if rule not in RULES:
-            raise InputError(f"expected one of {', '.join(RULES)}, got {rule!r}; name one of them")
+            raise InputError(f"one of {', '.join(RULES)}", repr(rule), "name one of them")
         parameters = [part for part in self.parts if part.rule != CONSTANT]
         own = sum(part.size for part in parameters if part.rule == rule)
         return own / (sum(part.size for part in parameters) or 1)
@@ -173,8 +173,9 @@ def anatomy(model: Model, images: np.ndarray | jax.Array) -> Anatomy:
     """
     if model.coupled:
         raise InputError(
-            "expected a network whose images do not depend on each other, got one that is coupled; "
-            "read it with its statistics fixed, as in evaluation"
+            "a network whose images do not depend on each other",
+            "one that is coupled",
+            "read it with its statistics fixed, as in evaluation",
         )
     dtype = jax.dtypes.canonicalize_dtype(images.dtype)
     passes = TracedPasses(model, jax.ShapeDtypeStruct(images.shape[1:], dtype))

@@ -110,8 +110,10 @@ class BlockPasses:
         if wrong.size:
             origin = self.traced.origin(params, points[wrong[0]])
             raise InputError(
-                f"expected finite logits, got {np.asarray(logits)[wrong[0]].tolist()}; what is not "
-                f"finite first comes from {origin}: mend the network there, or its weights"
+                "finite logits",
+                np.asarray(logits)[wrong[0]].tolist(),
+                f"what is not finite first comes from {origin}: mend the network there, or "
+                "its weights",
             )
 
     def _backward(self, function: Callable[..., Result]) -> Callable[..., Result]:

@@ -59,9 +59,9 @@ def kind_of(path: tuple, leaf: Array) -> str:
     kind = kind_or_none(path, leaf)
     if kind is None:
         raise InputError(
-            f"expected parameters named {', '.join(KIND_OF_LEAF)} to tell weights from shifts, got "
-            f"{jax.tree_util.keystr(path) or 'a single array'}; choose the parameters 'all', or "
-            "name the leaves"
+            f"parameters named {', '.join(KIND_OF_LEAF)} to tell weights from shifts",
+            jax.tree_util.keystr(path) or "a single array",
+            "choose the parameters 'all', or name the leaves",
         )
     return kind
 

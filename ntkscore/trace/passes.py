@@ -151,7 +151,7 @@ class TracedPasses:
     def __init__(self, model: Model, point: Any) -> None:
         if not jax.tree.leaves(model.params):
             raise InputError(
-                "expected weights to differentiate in, got none; give them as Model(apply, params)"
+                "weights to differentiate in", "none", "give them as Model(apply, params)"
             )
         self.fixed = fixed_leaves(model.params)
         program = Program(model.apply, model.params, point, self.fixed)
@@ -161,8 +161,9 @@ class TracedPasses:
         self.program, logits = program, program.logits
         if not isinstance(logits, Value) or not logits.of_point:
             raise InputError(
-                "expected logits that depend on the images, got some that are the same for all; "
-                "use the second argument of apply"
+                "logits that depend on the images",
+                "some that are the same for all",
+                "use the second argument of apply",
             )
         self.logits, self.dtype = logits, logits.dtype
         self.weight_uses = weight_uses_of(program)

@@ -157,9 +157,9 @@ class Program:
         try:
             closed = jax.make_jaxpr(one)(list(leaves), point)
         except Exception as error:
-            raise NotAlone(_alone(f"{type(error).__name__}: {error}")) from error
+            raise _not_alone(f"{type(error).__name__}: {error}") from error
         if len(closed.out_avals[0].shape) != 1:
-            raise NotAlone(_alone(f"logits of shape {closed.out_avals[0].shape}"))
+            raise _not_alone(f"logits of shape {closed.out_avals[0].shape}")
         *weights, last = closed.jaxpr.invars
         self.leaves = tuple(
             self._new(each.aval, frozenset([k]) - fixed, False) for k, each in enumerate(weights)
@@ -358,11 +358,12 @@ class Program:
         return {**arrays, **{value: before[value] for value in stop_at}}
 
 
-def _alone(found: str) -> str:
+def _not_alone(found: str) -> NotAlone:
     first, *_ = found.splitlines()
-    return (
-        f"expected logits (1, classes) of a batch of one point, got {first}; name the axes that "
-        "apply squeezes or reduces, or choose the implementation auto or ntvp"
+    return NotAlone(
+        "logits (1, classes) of a batch of one point",
+        first,
+        "name the axes that apply squeezes or reduces, or choose the implementation auto or ntvp",
     )
 
 

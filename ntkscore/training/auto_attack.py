@@ -75,15 +75,17 @@ def check(model: Model, images: np.ndarray) -> tuple[ModuleType, ModuleType, int
         import torch  # type: ignore[import-not-found]
     except ImportError as error:
         raise InputError(
-            f"expected PyTorch and the authors' package for AutoAttack, got no {error.name}; run "
-            "pip install torch git+https://github.com/fra31/auto-attack"
+            "PyTorch and the authors' package for AutoAttack",
+            f"no {error.name}",
+            "run pip install torch git+https://github.com/fra31/auto-attack",
         ) from None
     one = jax.ShapeDtypeStruct((1, *images.shape[1:]), dtype_of_weights(model.params))
     classes = jax.eval_shape(model.apply, model.params, one).shape[1]
     if classes < FEWEST_CLASSES:
         raise InputError(
-            f"expected at least {FEWEST_CLASSES} classes for AutoAttack, whose loss compares so "
-            f"many logits, got {classes}; leave it out"
+            f"at least {FEWEST_CLASSES} classes for AutoAttack, whose loss compares so many logits",
+            classes,
+            "leave it out",
         )
     return torch, autoattack, classes
 

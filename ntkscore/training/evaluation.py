@@ -110,8 +110,9 @@ def evaluate(
     images, labels = np.asarray(images), np.asarray(labels)
     if not len(labels) or labels.shape != images.shape[:1]:
         raise InputError(
-            f"expected at least one image, and a label for each, got images of shape "
-            f"{images.shape} and labels of shape {labels.shape}; give as many"
+            "at least one image, and a label for each",
+            f"images of shape {images.shape} and labels of shape {labels.shape}",
+            "give as many",
         )
     if images.dtype != np.uint8:
         check_range(images)
@@ -200,8 +201,7 @@ def _rights(
     for radius in radii:
         if not isinstance(radius, Integral) or not 0 < radius <= 255:
             raise InputError(
-                f"expected radii in whole grey levels from 1 to 255, got {radius!r}; write 8 for "
-                "8/255"
+                "radii in whole grey levels from 1 to 255", repr(radius), "write 8 for 8/255"
             )
     near = [radius for radius in radii if radius in RADII[:2]]
     found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
@@ -316,8 +316,9 @@ def _corrupted(
     count, rest = divmod(len(labels), SEVERITIES)
     if rest or labels.ndim != 1:
         raise InputError(
-            f"expected labels for {SEVERITIES} severities in {folder / 'labels.npy'}, got the "
-            f"shape {labels.shape}; get the official files again"
+            f"labels for {SEVERITIES} severities in {folder / 'labels.npy'}",
+            f"the shape {labels.shape}",
+            "get the official files again",
         )
     for name in CORRUPTIONS:
         report(name.replace("_", " "))
@@ -325,8 +326,9 @@ def _corrupted(
         wanted = (len(labels), *classify.images.shape[1:])
         if images.shape != wanted or images.dtype != np.uint8:
             raise InputError(
-                f"expected uint8 of shape {wanted} in {folder / name}.npy, got {images.dtype} of "
-                f"shape {images.shape}; get the official file again"
+                f"uint8 of shape {wanted} in {folder / name}.npy",
+                f"{images.dtype} of shape {images.shape}",
+                "get the official file again",
             )
         right = replace(classify, images=images, labels=labels)(_clean)
         for severity, part in enumerate(right.reshape(SEVERITIES, count), 1):
@@ -339,5 +341,5 @@ def _array(path: Path) -> np.ndarray:
         return np.load(path, allow_pickle=False, mmap_mode="r")
     except UNREADABLE as error:
         raise InputError(
-            f"expected an array in {path}, but reading it failed ({error}); get the official file"
+            f"an array in {path}", f"but reading it failed ({error})", "get the official file"
         ) from error

@@ -90,8 +90,9 @@ class FewTrainings:
         """
         if not recipe.held_out:
             raise InputError(
-                "expected images that are held out of training to choose by, got none: the test "
-                "images must not choose; hold out some, such as --held-out 1000"
+                "images that are held out of training to choose by",
+                "none: the test images must not choose",
+                "hold out some, such as --held-out 1000",
             )
         described = {"dataset": images.name, "checksum": images.checksum, "seed": seed}
         Checkpoints(self.out, {**self.space.columns, **described, "recipe": asdict(recipe)})
@@ -111,16 +112,19 @@ class FewTrainings:
             raise _damaged(path, error) from None
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
             raise InputError(
-                f"expected each network once in {path}, got {twice[0]!r} {names.count(twice[0])} "
-                "times, so that accuracies may stand beside the wrong names; choose another folder"
+                f"each network once in {path}",
+                f"{twice[0]!r} {names.count(twice[0])} times, so that accuracies may stand "
+                "beside the wrong names",
+                "choose another folder",
             )
         known = {str(key): key for key in self.predictor.inputs.values.index}
         found = []
         for place, name in enumerate(names):
             if name not in known:
                 raise InputError(
-                    f"expected networks of the run in {path}, got {name!r}; name the run that the "
-                    "folder was begun with, or another folder"
+                    f"networks of the run in {path}",
+                    repr(name),
+                    "name the run that the folder was begun with, or another folder",
                 )
             found.append(_read(Entry(known[name], self.out / NETWORKS / str(place))))
         return found
@@ -300,6 +304,7 @@ def _accuracies(entries: list[Entry]) -> pd.DataFrame:
 
 def _damaged(path: Path, error: Exception) -> InputError:
     return InputError(
-        f"expected a file that `choose` left, but {path} is damaged ({type(error).__name__}); "
-        "delete it, or choose another folder"
+        "a file that `choose` left",
+        f"but {path} is damaged ({type(error).__name__})",
+        "delete it, or choose another folder",
     )

@@ -204,8 +204,6 @@ def split(count: int, held_out: int) -> tuple[Int[np.ndarray, " a"], Int[np.ndar
         (7, 3, True)
     """
     if held_out >= count:
-        raise InputError(
-            f"expected fewer held-out images than there are, {count}, got {held_out}; lower it"
-        )
+        raise InputError(f"fewer held-out images than there are, {count}", held_out, "lower it")
     order = np.random.default_rng(88).permutation(count)
     return np.sort(order[: count - held_out]), np.sort(order[count - held_out :])

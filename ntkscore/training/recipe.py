@@ -91,15 +91,13 @@ class Recipe(Named):
             ("rho", self.rho, "write 8/255"),
         ):
             if not 0 <= value <= 1:
-                raise InputError(f"expected {name} from 0 to 1, got {value:g}; {hint}")
+                raise InputError(f"{name} from 0 to 1", f"{value:g}", hint)
         check_least(self, epochs=1, batch=1, attack_steps=1, held_out=0)
         for name, value in (("peak", self.peak), ("attack_step", self.attack_step)):
             if not value > 0:
-                raise InputError(f"expected {name} above 0, got {value:g}; raise it")
+                raise InputError(f"{name} above 0", f"{value:g}", "raise it")
         if not 0 <= self.decay < 1:
-            raise InputError(
-                f"expected a weight decay from 0 to below 1, got {self.decay:g}; lower it"
-            )
+            raise InputError("a weight decay from 0 to below 1", f"{self.decay:g}", "lower it")
 
     @property
     def preset(self) -> Preset:

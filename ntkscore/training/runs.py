@@ -116,7 +116,7 @@ def train(
     recipe = recipe or Recipe()
     seeds = tuple(range(seeds) if isinstance(seeds, int) else seeds)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"expected at least one seed, each once, got {list(seeds)}; correct them")
+        raise InputError("at least one seed, each once", list(seeds), "correct them")
     space = (space or default_space()).on(images.task)
     chosen = space.parse(architecture)
     rows, _ = split(len(images.labels), recipe.held_out)
@@ -151,8 +151,9 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
         if "configuration" in described:
             raise InputError(
-                f"expected a folder that `ntkscore train` left, got the scores of a run "
-                f"in {folder}; train one of its networks"
+                "a folder that `ntkscore train` left",
+                f"the scores of a run in {folder}",
+                "train one of its networks",
             )
         recipe = Recipe(**described["recipe"])
         shape, classes, mean, std = described["task"]
@@ -161,8 +162,9 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"expected a folder that `ntkscore train` left, but {folder / RUN} cannot be read "
-            f"({type(error).__name__}); give another"
+            "a folder that `ntkscore train` left",
+            f"but {folder / RUN} cannot be read ({type(error).__name__})",
+            "give another",
         ) from error
     found = recorded_space(described, folder, None if space is None else type(space))
     found = found.on(Task(tuple(shape), classes, tuple(mean), tuple(std)))
@@ -170,7 +172,7 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
     networks = [found.trainable(found.key(chosen), seed) for seed in seeds]
     done, (state, history) = Checkpoints(folder, described).latest(untrained(networks, recipe))
     if not done:
-        raise InputError(f"expected at least one epoch in {folder}, but none is done; wait for it")
+        raise InputError(f"at least one epoch in {folder}", "but none is done", "wait for it")
     fitted, dataset = Fitted(state, np.asarray(history)), described["dataset"]
     checksum = described["checksum"]
     return TrainedNetwork(found, chosen, recipe, seeds, dataset, checksum, fitted, done)

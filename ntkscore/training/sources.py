@@ -48,8 +48,9 @@ def trained_networks(
         identity = run.space.identity(run.architecture)
         if cell is not None and run.space.parse(cell) != run.architecture:
             raise InputError(
-                f"expected weights of {cell}, got those of "
-                f"{run.space.key(run.architecture)} in {source}; name that one"
+                f"weights of {cell}",
+                f"those of {run.space.key(run.architecture)} in {source}",
+                "name that one",
             )
         pairs = [
             ({**identity, "seed": seed, "epochs": run.epochs}, run.model(place))
@@ -58,13 +59,15 @@ def trained_networks(
         return Networks(pairs, run.space, run)
     if not source.exists():
         raise InputError(
-            f"expected a folder that `ntkscore train` left, or a file of weights, at {source}, got "
-            "no such file; check the path"
+            f"a folder that `ntkscore train` left, or a file of weights, at {source}",
+            "no such file",
+            "check the path",
         )
     if cell is None:
         raise InputError(
-            f"expected the cell that the weights in {source} are of, got none; name it with "
-            "--cell, and its sizes as for training"
+            f"the cell that the weights in {source} are of",
+            "none",
+            "name it with --cell, and its sizes as for training",
         )
     image_set = images()
     space = space.on(image_set.task)

@@ -193,13 +193,13 @@ def test_interval_is_nan_when_no_resample_says_anything():
 @pytest.mark.parametrize(
     "values, accuracy, options, message",
     [
-        ([1, 2, 3], [1, 2], {}, r"equal length, but have the shapes \(3,\) and \(2,\); give one"),
-        ([[1, 2]], [[1, 2]], {}, r"equal length, but have the shapes \(1, 2\) and"),
-        ([1, 2, 3], [1, np.nan, 3], {}, "every accuracy must be finite, but 1 of 3 are not; leave"),
-        ([1, 2], [1, np.inf], {}, "every accuracy must be finite, but 1 of 2 are not"),
-        ([1, 2], [1, 2], {"direction": 0}, r"must be \+1 or -1, but is 0; give either"),
-        ([1, 2], [1, 2], {"resamples": 0}, "must be at least 1, but are 0; 1000 is usual"),
-        ([1, 2], [1, 2], {"confidence": 95}, "between 0 and 1, but is 95; 0.95 is usual"),
+        ([1, 2, 3], [1, 2], {}, r"equal length, got the shapes \(3,\) and \(2,\); give one"),
+        ([[1, 2]], [[1, 2]], {}, r"equal length, got the shapes \(1, 2\) and"),
+        ([1, 2, 3], [1, np.nan, 3], {}, "finite accuracies, got 1 of 3 that are not; leave"),
+        ([1, 2], [1, np.inf], {}, "finite accuracies, got 1 of 2 that are not"),
+        ([1, 2], [1, 2], {"direction": 0}, r"to be \+1 or -1, got 0; give either"),
+        ([1, 2], [1, 2], {"resamples": 0}, "at least one resample, got 0; 1000 is usual"),
+        ([1, 2], [1, 2], {"confidence": 95}, "between 0 and 1, got 95; 0.95 is usual"),
     ],
 )
 def test_bad_input_is_refused(values, accuracy, options, message):
@@ -254,7 +254,7 @@ def test_table_without_scores_still_has_the_baselines(compared):
 
 def test_table_refuses_cells_without_accuracy_or_baseline(compared):
     for name in ("accuracy", "baselines"):
-        message = rf"{name} must cover all 5 compared cells, but lack 1 \(11\); leave"
+        message = rf"{name} of all 5 compared cells, got none of 1 \(11\); leave"
         with pytest.raises(InputError, match=message):
             agreement_table(**{**compared, name: compared[name].drop(11)})
 
@@ -262,14 +262,14 @@ def test_table_refuses_cells_without_accuracy_or_baseline(compared):
 def test_table_refuses_a_repeated_cell(compared):
     for name in ("scores", "accuracy", "baselines"):
         twice = pd.concat([compared[name], compared[name].loc[[3]]])
-        message = f"{name} must hold every cell once, but repeat 3; average or select"
+        message = f"{name} with every cell once, got some of 3; average or select"
         with pytest.raises(InputError, match=message):
             agreement_table(**{**compared, name: twice})
 
 
 def test_table_refuses_a_score_without_direction(compared):
     compared["directions"] = {"robust.trace": 1}
-    message = r"needs a direction, but clean\.condition have none; give \+1 or -1"
+    message = r"a direction of every score, got none of clean\.condition; give \+1 or -1"
     with pytest.raises(InputError, match=message):
         agreement_table(**compared)
 

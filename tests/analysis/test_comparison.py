@@ -66,7 +66,7 @@ def test_two_names_of_one_network_are_refused(scores: pd.DataFrame) -> None:
     twice = Table.from_frame(frame, name="mine", dataset="cifar10")
     message = (
         r"^expected one row per architecture in mine, but 2581 and 323133 are names of the same "
-        r"one: keep one row$"
+        r"one; keep one row$"
     )
     with pytest.raises(InputError, match=message):
         lookup(CELLS, twice, space=SPACE)

@@ -109,7 +109,7 @@ def test_blank_names_are_refused(blank: str) -> None:
 
 
 def test_two_names_of_one_cell_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="are names of the same one: keep one row"):
+    with pytest.raises(InputError, match="are names of the same one; keep one row"):
         keys_in(written(tmp_path, "digits", ["012343", 12343, "323133"]))
 
 

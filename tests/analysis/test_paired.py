@@ -90,10 +90,10 @@ def test_undefined_differences_are_nan_with_a_status(first, second, accuracy, st
     ("arguments", "options", "message"),
     [
         (([1, 2], [1, 2], [1]), {}, r"shapes \(2,\) and \(2,\) and \(1,\).*; give one number per"),
-        (([1, 2], [1, 2], [1, np.nan]), {}, "every accuracy must be finite, but 1 of 2 are not"),
-        (([1, 2], [1, 2], [1, 2], [1, np.inf]), {}, "every accuracy must be finite, but 1 of 2"),
-        (([1, 2], [1, 2], [1, 2]), {"resamples": 0}, "at least 1, but are 0; 1000 is usual"),
-        (([1, 2], [1, 2], [1, 2]), {"confidence": 95}, "but is 95; 0.95 is usual"),
+        (([1, 2], [1, 2], [1, np.nan]), {}, "finite accuracies, got 1 of 2 that are not"),
+        (([1, 2], [1, 2], [1, 2], [1, np.inf]), {}, "finite accuracies, got 1 of 2"),
+        (([1, 2], [1, 2], [1, 2]), {"resamples": 0}, "at least one resample, got 0; 1000 is usual"),
+        (([1, 2], [1, 2], [1, 2]), {"confidence": 95}, "got 95; 0.95 is usual"),
     ],
 )
 def test_bad_input_is_refused(arguments, options, message) -> None:

@@ -314,8 +314,8 @@ def test_the_command_predicts_every_network_of_a_run(tmp_path: Path) -> None:
         ("a,0.48\nb,0.47\nc,0.4\n", "got 3, of which 0 are of these networks"),
         ("2581,48\n1462,47\n0,30\n", "divide percentages by 100"),
         ("2581,0.4\n1462,0.4\n0,0.4\n", "expected accuracies that differ, got 0.4"),
-        ("2581,0.4\n2581,0.5\n0,0.3\n", "got 2581 twice: keep one row"),
-        ("2581,0.4\n323133,0.5\n7,0.3\n", "are names of the same one: keep one row"),
+        ("2581,0.4\n2581,0.5\n0,0.3\n", "got 2581 twice; keep one row"),
+        ("2581,0.4\n323133,0.5\n7,0.3\n", "are names of the same one; keep one row"),
         (None, "expected a header with the names of the columns"),
     ],
 )

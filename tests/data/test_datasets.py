@@ -48,7 +48,7 @@ def test_one_entry_makes_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
 
 
 def test_one_entry_makes_the_errors_of_a_data_set(shapes: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"shapes-2 at .*shapes/one, .*: draw it, and put"):
+    with pytest.raises(InputError, match=r"shapes-2 at .*shapes/one, .*; draw it, and put"):
         load_images("shapes2", tmp_path)
     with pytest.raises(InputError, match=r"'Shapes_2' \(draw it, .* there: .*/shapes\)"):
         fetch("Shapes_2", tmp_path)
@@ -63,5 +63,5 @@ def test_names_and_labels_name_their_data_set(name: str) -> None:
 
 
 def test_what_has_a_download_can_be_fetched() -> None:
-    tables = {"nas-robbench-201", "robustness-dataset", "tiny-robustbench"}
+    tables = {"nas-robbench-201", "robustness-dataset", "tiny-robustbench", "hw-nas-bench"}
     assert set(SOURCES) == {"cifar10", "cifar100", "mnist"} | tables

@@ -164,7 +164,7 @@ def test_wrong_checksum(cifar10: Site, tmp_path: Path) -> None:
 
 def test_altered_operations(table: Site, tmp_path: Path) -> None:
     table.files["ops.json"] = b'arch=["421211"]'
-    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1:"):
+    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1;"):
         get(table, tmp_path, "nas-robbench-201")
     assert not (tmp_path / "nas-robbench-201").exists()
 
@@ -221,7 +221,7 @@ def test_compressed_files(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"out of cifar10, .* got 'svhn': choose"):
+    with pytest.raises(InputError, match=r"out of cifar10, .* got 'svhn'; choose"):
         fetch("svhn", tmp_path)
     with pytest.raises(InputError, match=r"'imagenet' \(it has no free .*/ImageNet16\)"):
         fetch("imagenet", tmp_path)

@@ -30,7 +30,7 @@ def test_frame_of_cells() -> None:
     assert table.accuracy(Cell(2581), "cifar10", "clean") == 0.9
     assert table.accuracies("cifar10", "pgd8", [7, np.int64(2581)]).tolist() == [0, 0.5]
     assert table.representative(Cell(7)) == 7
-    with pytest.raises(InputError, match=r"one of the 2 cells of mine, .* for 8: .* has it$"):
+    with pytest.raises(InputError, match=r"one of the 2 cells of mine, .* for 8; .* has it$"):
         table.accuracy(8, "cifar10", "clean")
     with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* got seed 1"):
         table.accuracy(7, "cifar10", "clean", seed=1)
@@ -42,7 +42,7 @@ def test_frame_of_architectures_by_other_keys() -> None:
     assert table.representative("vgg") == "vgg"
     assert table.accuracies("SVHN", "clean", ["vgg", "resnet"]).tolist() == [0.8, 0.9]
     for unknown in ("alexnet", 0):
-        with pytest.raises(InputError, match=r"it has no results for .*: leave"):
+        with pytest.raises(InputError, match=r"it has no results for .*; leave"):
             table.accuracy(unknown, "svhn", "clean")
     pairs = pd.DataFrame({"clean": [0.9, 0.8]}, pd.MultiIndex.from_tuples([(3, "a"), (3, "b")]))
     assert Table.from_frame(pairs, dataset="svhn").accuracy((3, "b"), "svhn", "clean") == 0.8
@@ -67,22 +67,22 @@ def test_checksum_tells_frames_apart() -> None:
 @pytest.mark.parametrize(
     ("accuracies", "message"),
     [
-        (frame(clean=[0.9, np.nan]), r"a number for every .* got nan for 'clean' of 'vgg': f"),
-        (frame(clean=[0.9, None]), r"a number for every .* got nan for 'clean' of 'vgg': f"),
-        (frame(clean=["0.9", "good"]), r"a number for .* got 'good' for 'clean' of 'vgg': f"),
-        (frame(clean=[91.5, 88]), r"fractions in \[0, 1\] in mine, got 91\.5 .* 'resnet': divide"),
+        (frame(clean=[0.9, np.nan]), r"a number for every .* got nan for 'clean' of 'vgg'; f"),
+        (frame(clean=[0.9, None]), r"a number for every .* got nan for 'clean' of 'vgg'; f"),
+        (frame(clean=["0.9", "good"]), r"a number for .* got 'good' for 'clean' of 'vgg'; f"),
+        (frame(clean=[91.5, 88]), r"fractions in \[0, 1\] in mine, got 91\.5 .* 'resnet'; divide"),
         (frame(clean=[0.9, -0.1]), r"fractions in \[0, 1\] .* got -0\.1 for 'clean' of 'vgg'"),
         (frame(clean=[0.9, np.inf]), r"fractions in \[0, 1\] .* got inf for 'clean'"),
-        (frame(clean=[0.9, 0.8], val_acc=[0.9, 0.8]), r"one column per .*'val_acc'.* twice: keep"),
-        (frame(), r"at least one architecture and one metric .* shape \(2, 0\): add"),
-        (frame(clean=[0.9, 0.8])[:0], r"at least one architecture .* shape \(0, 1\): add"),
+        (frame(clean=[0.9, 0.8], val_acc=[0.9, 0.8]), r"one column per .*'val_acc'.* twice; keep"),
+        (frame(), r"at least one architecture and one metric .* shape \(2, 0\); add"),
+        (frame(clean=[0.9, 0.8])[:0], r"at least one architecture .* shape \(0, 1\); add"),
         (
             pd.DataFrame({"clean": [0.9, 0.8]}, index=[7, 7]),
-            r"one row per architecture in mine, got 7 twice: keep one row",
+            r"one row per architecture in mine, got 7 twice; keep one row",
         ),
         (
             pd.DataFrame({"clean": [0.9, 0.8]}, index=["a", None]),
-            r"a key for every architecture in mine, but one is missing: fill it in",
+            r"a key for every architecture in mine, but one is missing; fill it in",
         ),
     ],
 )
@@ -130,13 +130,13 @@ def test_csv_keys(tmp_path: Path, keys: tuple[str, str], own: tuple[object, ...]
         (b"cell,clean\n7,0.9\n7,0.8\n", r"one row per architecture in mine, got 7 twice"),
         (b"cell,clean,clean\n7,0.9,0.8\n", r"one column per data set and metric .* twice"),
         (b"cell,clean\n7,90\n", r"fractions in \[0, 1\] in mine, got 90 for 'clean' of 7"),
-        (b"cell,clean\n7,\n", r"a number for every .* got '' for 'clean' of 7: fill it in"),
-        (b"cell,clean\n7,0.9,1\n", r"2 values in every row .* got \['7', '0\.9', '1'\]: corr"),
+        (b"cell,clean\n7,\n", r"a number for every .* got '' for 'clean' of 7; fill it in"),
+        (b"cell,clean\n7,0.9,1\n", r"2 values in every row .* got \['7', '0\.9', '1'\]; corr"),
         (b"cell,clean\n7,0.9\n,0.8\n", r"a key for every architecture in mine, but one is missing"),
-        (b"cell\n7\n", r"a header and rows .* got 1 rows under the header \['cell'\]: add"),
-        (b"", r"a header and rows .* got 0 rows under the header \[\]: add"),
-        (b"\xff", r"readable \.csv file in UTF-8 at .*\(UnicodeDecodeError: .*\): give another"),
-        (None, r"readable \.csv file in UTF-8 at .*\(FileNotFoundError: .*\): give another path"),
+        (b"cell\n7\n", r"a header and rows .* got 1 rows under the header \['cell'\]; add"),
+        (b"", r"a header and rows .* got 0 rows under the header \[\]; add"),
+        (b"\xff", r"readable \.csv file in UTF-8 at .*\(UnicodeDecodeError: .*\); give another"),
+        (None, r"readable \.csv file in UTF-8 at .*\(FileNotFoundError: .*\); give another path"),
     ],
 )
 def test_csv_that_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -172,7 +172,7 @@ def test_one_entry_makes_a_table_format(tmp_path: Path, monkeypatch: pytest.Monk
     assert table.own == ("b", "a")
     assert table.accuracy("twin", "cifar10", "clean") == 0.9
     assert table.representative("twin") == "b"
-    with pytest.raises(InputError, match=r"for c: .* \(ask for a longer list\)"):
+    with pytest.raises(InputError, match=r"for c; .* \(ask for a longer list\)"):
         table.accuracy("c", "cifar10", "clean")
 
 

@@ -187,7 +187,7 @@ def test_official_format_without_meta_knows_its_own_cells_only(tmp_path: Path) -
     (tmp_path / "meta.json").unlink()
     table = load_table(path)
     assert table.own == (0, 7)
-    with pytest.raises(InputError, match=r"one of the 2 cells .* for 5: .*meta\.json"):
+    with pytest.raises(InputError, match=r"one of the 2 cells .* for 5; .*meta\.json"):
         table.representative(5)
 
 
@@ -279,7 +279,7 @@ def test_altered_official_table(tmp_path: Path) -> None:
 def test_altered_operations(tmp_path: Path) -> None:
     path = tmp_path / "ops.json"
     path.write_text('arch=["421211"]')
-    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1:"):
+    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1;"):
         load_operations(path)
     path.write_text("arch=" + json.dumps(["421215"] * 15_625))
     with pytest.raises(InputError, match=r"six digits 0-4 per cell .* '421215'"):

@@ -78,7 +78,7 @@ def test_one_file_is_a_table_of_its_own(folder: Path) -> None:
         ({"net": {}}, r"genotypes with accuracies .* another entry 0 \(KeyError: 'genotype'\)"),
         (
             {"net": {"genotype": {"normal": [], "reduce": []}}},
-            r"another entry 0 \(ValueError: expected 8 edges in each cell, .*\): get the official",
+            r"another entry 0 \(ValueError: expected 8 edges in each cell, .*\); get the official",
         ),
         (
             entry("AdvRush", 30),

@@ -26,7 +26,7 @@ def test_the_last_stage_comes_back_bit_by_bit(tmp_path: Path) -> None:
     kept.save(1, START)
     kept.save(2, LATER)
     check(Checkpoints(tmp_path, {"seed": 1}).latest(START), 2)
-    with pytest.raises(InputError, match=r"other settings \(seed\); choose another folder"):
+    with pytest.raises(InputError, match=r"one with others \(seed\); choose another folder"):
         Checkpoints(tmp_path, {"seed": 2})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", STATE]
 

@@ -148,14 +148,16 @@ def test_rows_with_other_columns_are_refused(new, directory):
 
 def test_rows_of_another_type_are_refused(new, directory):
     for column, bad in (("steps", "many"), ("steps", 2.5), ("cell", "x"), ("value", "x")):
-        message = f"column {column} must hold .* but holds something else .*; convert it first"
+        message = f"in the column {column}, got something else .*; convert it first"
         with pytest.raises(InputError, match=message):
             new.append([{**row, column: bad} for row in unit(1)])
     assert parts(directory) == []
 
 
 def test_rows_with_gaps_are_refused(new):
-    with pytest.raises(InputError, match="status must be filled in every row, but is empty in 4"):
+    with pytest.raises(
+        InputError, match="the column status filled in every row, but it is empty in 4"
+    ):
         new.append([{**row, "status": None} for row in unit(1)])
 
 
@@ -196,7 +198,8 @@ def test_another_configuration_is_refused_with_every_difference(new, directory):
     with pytest.raises(InputError, match=re.escape(str(caught.value))):
         ResultSet.check(directory, other)
     assert str(caught.value) == (
-        f"{directory} holds results of another configuration (samples: stored 50, asked 32; "
+        f"expected in {directory} results of the same configuration, got those of another "
+        "configuration (samples: stored 50, asked 32; "
         f"attack.rho: stored {8 / 255}, asked 0.5; data.checksum: stored c58f, asked ffff; "
         "attack.steps: stored nothing, asked 1); choose another --out"
     )

@@ -22,7 +22,7 @@ class OneHidden(ntkscore.Space):
     def parse(self, text):
         width, _, activation = str(text).partition("x")
         if not width.isdecimal() or int(width) not in WIDTHS or activation not in ACTIVATIONS:
-            raise ntkscore.InputError(f"expected WIDTHxACTIVATION, got {text!r}; try 24xtanh")
+            raise ntkscore.InputError("WIDTHxACTIVATION", repr(text), "try 24xtanh")
         return int(width), activation
 
     def identity(self, architecture):

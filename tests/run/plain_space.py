@@ -17,7 +17,7 @@ class Convolutional(ntkscore.Space):
     def parse(self, text):
         width, *kernels = map(int, str(text).split("x"))
         if not set(kernels) <= set(KERNELS):
-            raise ntkscore.InputError(f"expected kernels of {KERNELS}, got {text!r}; try 8x3x5")
+            raise ntkscore.InputError(f"kernels of {KERNELS}", repr(text), "try 8x3x5")
         return width, *kernels
 
     def identity(self, architecture):

@@ -211,7 +211,10 @@ def test_the_commands_train_evaluate_export_and_refuse(tmp_path: Path) -> None:
     refused("expected weights of 000000, got those of", "score", "000000", "--weights", run)
     for arguments, sentence in (
         (["train", "323133", "--out", str(run), "--beta", "2"], "expected beta from 0 to 1, got 2"),
-        (["train", "323133", "--out", str(run)], "holds a run with other settings"),
+        (
+            ["train", "323133", "--out", str(run)],
+            "a run with the same settings, got one with others",
+        ),
         (["train", "nonsense", "--out", str(run)], "error: "),
         (["evaluate", str(tmp_path)], "a folder that `ntkscore train` left"),
         (

@@ -207,7 +207,7 @@ def test_a_second_host_trains_the_next_entry_and_ends_where_none_is_left(
 def test_a_folder_is_of_one_recipe(tmp_path: Path, trainings: list[str]) -> None:
     list(train_few(begun(tmp_path), images(), RECIPE))
     for how in ({"recipe": replace(RECIPE, epochs=2)}, {"recipe": RECIPE, "seed": 1}):
-        with pytest.raises(InputError, match="holds a run with other settings"):
+        with pytest.raises(InputError, match="a run with the same settings, got one with others"):
             next(train_few(begun(tmp_path, budget=9), images(), **how))  # type: ignore[arg-type]
     assert len(trainings) == 8
 

@@ -289,13 +289,13 @@ def test_folders_of_other_runs_and_damaged_ones_are_refused(tmp_path: Path) -> N
         {"images": replace(images, checksum="other")},
     ):
         given = {"images": images, "recipe": SMALL, "space": space} | change
-        with pytest.raises(InputError, match="holds a run with other settings"):
+        with pytest.raises(InputError, match="a run with the same settings, got one with others"):
             train("1", out=tmp_path / "a", **given)
     networks = [space.on(images.task).trainable("1")]
     data = images.images[:8], images.labels[:8]
     fit(networks, *data, SMALL, out=tmp_path / "b")
     for other in ((*data, replace(SMALL, beta=1.0)), (*data[:1], 1 - data[1] % 2, SMALL)):
-        with pytest.raises(InputError, match="holds a run with other settings"):
+        with pytest.raises(InputError, match="a run with the same settings, got one with others"):
             fit(networks, *other, out=tmp_path / "b")
     (tmp_path / "a" / "state.npz").write_bytes(b"no")
     with pytest.raises(InputError, match=r"state after a stage in .*, but it is damaged"):

