@@ -43,7 +43,7 @@ def chosen_settings(study: Study, texts: list[str], full: bool) -> dict[str, obj
     """
     if full and not study.full:
         raise InputError(
-            f"no --full beside {study.title}, which has one size", "it", "leave it out"
+            f"no --full beside {study.title}, which has one size", "--full", "leave it out"
         )
     found: dict[str, object] = dict(study.full if full else {})
     for text in texts:
@@ -78,7 +78,7 @@ def _register(name: str, study: Study) -> None:
             given = chosen_settings(study, settings or [], full)
             if results and "runs" not in study.settings:
                 raise InputError(
-                    f"no --results beside {name}, which reads no runs", "it", "leave it out"
+                    f"no --results beside {name}, which reads no runs", "--results", "leave it out"
                 )
             if results:
                 given["runs"] = tuple(map(str, results))

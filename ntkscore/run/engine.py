@@ -151,11 +151,14 @@ def run(
     }
     pending: Rows = []
     written, patience = time.monotonic(), store_at(out).part_seconds
+    kinds: Sequence[str] | None = None
 
     def write() -> None:
-        nonlocal results
+        nonlocal results, kinds
         # Which devices a run has is known when they have computed something.
-        results = results.record(provenance({**recorded, "devices": progress.plan.kinds}))
+        if kinds != progress.plan.kinds:
+            kinds = progress.plan.kinds
+            results = results.record(provenance({**recorded, "devices": kinds}))
         results.append(pending)
         pending.clear()
 

@@ -136,9 +136,14 @@ def visit(
     if not visited:
         if not at_most:
             raise InputError("a method that names networks", "none", "choose another")
-        bounds = " and ".join(f"{name} at most {bound:g}" for name, bound in at_most.items())
+        bounds = bounds_in_words(at_most)
         raise InputError(f"a network with {bounds}", f"none in {PATIENCE} steps", "raise the bound")
     return list(visited.values())
+
+
+def bounds_in_words(at_most: Mapping[str, float]) -> str:
+    """Bounds on costs and counts, such as `params at most 300000`."""
+    return " and ".join(f"{name} at most {bound:g}" for name, bound in at_most.items())
 
 
 def within(at_most: Mapping[str, float] | None, space: Space, architecture: Architecture) -> bool:
