@@ -10,7 +10,9 @@ CIFAR-10, in which sums with λ_min/trace or VKDNW were ahead; so ImageNet16-120
    Spearman's coefficient with their accuracy, and what its pick, and the best of its first five,
    lose in accuracy to the best candidate. A line is the mean over the tenths, or the budgets.
 3. Intervals are of 95 %, by bootstrap: once of functions, whose cells are drawn together, and once
-   of costs, where cells of equal cost are. Of the two the wider counts. Differences are paired.
+   of costs, where cells of equal cost are. Of the two the wider counts. Differences are paired. A
+   draw that leaves a tenth with five cells or fewer has a mean over the others: some tenths are of
+   a single cost (added when the first run stopped there, before a number was seen).
 4. A claim about deciles has to hold for each of the nine costs and each data set, and is worth a
    note from .02 on; one about picks from .1 points on. Joint kernels at β = 1 are the robust one
    and that of images attacked twice; at β = .5 the package has norms alone.
@@ -71,10 +73,13 @@ class Candidates(NamedTuple):
         """What each order is worth among those of some cells, a draw perhaps, that are inside.
 
         Returns:
-            The fields of `Worth`, a row for each order. What is picked is picked once.
+            The fields of `Worth`, a row for each order; NaN among too few to pick from. What is
+            picked is picked once.
         """
         at = at[self.inside[at]]
         once = np.unique(at)
+        if len(once) <= FIRST:
+            return np.full((len(ORDERS), len(Worth._fields)), np.nan)
         percent = 100 * accuracy[once]
         codes = self.codes[:, once]
         lost = percent.max() - percent[np.argpartition(-codes, FIRST)[:, :FIRST]]
