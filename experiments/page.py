@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 
 from experiments.data import Data
-from experiments.frame import Claim, Study, number, to_json
+from experiments.frame import Claim, Interval, Study, number, to_json
 from experiments.plotting import save
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import provenance
@@ -25,6 +25,8 @@ DIR` runs one study and leaves its record. Verdicts: *holds*; *holds when correc
 *open*, where the interval contains both; *not computed*. Intervals are of 95 %, by bootstrap over
 seeds, or over cells, those of one function together. A claim with "(ours)" is no paper's."""
 FIGURES, TABLES = "figures", "tables"
+MANY = 9
+"""Intervals that a claim shows one by one."""
 CASES = Path("runs/experiments")
 """Where the finished cases of a study lie until its section is written."""
 
@@ -43,12 +45,20 @@ def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> 
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def found(intervals: Sequence[Interval]) -> str:
+    """Intervals one by one, or of many the least and the greatest."""
+    if len(intervals) <= MANY:
+        return "; ".join(map(str, intervals))
+    least, *_, greatest = sorted(intervals, key=lambda each: each.value)
+    return f"{len(intervals)} from {least} to {greatest}"
+
+
 def claim_row(claim: Claim) -> dict[str, str]:
     """A claim's entries in the page's table, by the heads of their columns."""
     return {
         "statement": f"{claim.text} (ours)" if claim.ours else claim.text,
         "printed": entry(claim.printed),
-        "found": "; ".join(map(str, claim.each)),
+        "found": found(claim.each),
         "verdict": f"{claim.verdict} ({claim.rule})",
     }
 

@@ -1,15 +1,15 @@
 """Networks of one's own by name, as a space of which they are all."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from ntkscore.errors import InputError
 from ntkscore.lazy import jax
-from ntkscore.space import WEIGHTS, Space
+from ntkscore.space import WEIGHTS, Architecture, Space
 
 if TYPE_CHECKING:
     from ntkscore.model import Model
@@ -72,11 +72,7 @@ class Candidates(Space):
 
     def parse(self, text: Any) -> str:
         """A network's name."""
-        if str(text) not in self.models:
-            raise InputError(
-                f"one of the networks {', '.join(self.models)}", repr(text), "choose one"
-            )
-        return str(text)
+        return one_of(self.models, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
         """The name, a digest of the weights, and which statistics its normalisations use.
@@ -123,6 +119,72 @@ class Candidates(Space):
     def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> "Model":
         """The network."""
         return self.models[str(shape)]._replace(params=variables)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Described(Space):
+    """Networks of one's own as their run describes them: all but what computes.
+
+    Attributes:
+        networks: what `described` gives, by name.
+    """
+
+    networks: Mapping[str, Mapping[str, dict[str, Any]]]
+
+    def parse(self, text: Any) -> str:
+        """A network's name."""
+        return one_of(self.networks, text)
+
+    def identity(self, architecture: str) -> dict[str, str | int]:
+        """The columns of the network's rows that identify it."""
+        return self.networks[architecture]["identity"]
+
+    def costs(self, architecture: str) -> dict[str, float]:
+        """The network's costs."""
+        return self.networks[architecture]["costs"]
+
+    def structure(self, architecture: str) -> dict[str, float]:
+        """The network's counts."""
+        return self.networks[architecture]["structure"]
+
+    def architectures(self, which: str) -> Sequence[str]:
+        """All networks."""
+        return tuple(self.networks) if which in self.sets else super().architectures(which)
+
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+        """Refuse: the run has no weights."""
+        raise InputError(
+            "the networks themselves", "a run of them", "name the file that has them with --space"
+        )
+
+    def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> NoReturn:
+        """Refuse, as `draw` does before."""
+        self.draw(shape, 0, None)
+        raise AssertionError
+
+
+def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, Any]:
+    """What is known of networks without computing, by key; as `Described` takes it.
+
+    Args:
+        space: whose networks come with their weights.
+        architectures: in its own form.
+    """
+    return {
+        str(space.key(each)): {
+            "identity": space.identity(each),
+            "costs": space.costs(each),
+            "structure": space.structure(each),
+        }
+        for each in architectures
+    }
+
+
+def one_of(networks: Iterable[str], name: object) -> str:
+    """A network's name; refuses any other."""
+    if str(name) not in networks:
+        raise InputError(f"one of the networks {', '.join(networks)}", repr(name), "choose one")
+    return str(name)
 
 
 def _is_name(name: object) -> bool:

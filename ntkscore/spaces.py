@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ntkscore.candidates import Candidates
+from ntkscore.candidates import Candidates, Described
 from ntkscore.data.datasets import DATASETS
 from ntkscore.errors import InputError
 from ntkscore.options import options
 from ntkscore.registry import SPACES_GROUP, Registry
-from ntkscore.space import Space
+from ntkscore.space import WEIGHTS, Space
 from ntkscore.task import Task
 
 if TYPE_CHECKING:
@@ -155,12 +155,18 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
 
     Args:
         run: its result directory.
-        cls: as for `recorded_space`.
+        cls: as for `recorded_space`. If left out, networks of one's own are those that the run
+            describes, without their weights.
 
     Raises:
         InputError: if it is not known.
     """
-    found = recorded_space(run.configuration, run.directory, cls)
+    found: Space
+    if cls is None and WEIGHTS in run.identity and (networks := run.described()):
+        of_its_name = type("Described", (Described,), {"name": run.configuration["space"]})
+        found = of_its_name(networks=networks)
+    else:
+        found = recorded_space(run.configuration, run.directory, cls)
     images = run.configuration.get("dataset")
     task = DATASETS[images].task if images in DATASETS else None
     for session in run.sessions:

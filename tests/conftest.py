@@ -28,9 +28,9 @@ import jaxtyping
 import pytest
 from hypothesis import settings
 from tangents import neural_tangents
+from typechecker import check_shapes
 
-from ntkscore.kernels import checks
-from ntkscore.run import devices
+check_shapes()  # of what is imported from here on
 
 # How long an example takes is the machine's, and no test of the code.
 settings.register_profile("ntkscore", deadline=None)
@@ -50,6 +50,9 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def strict_jax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No silent change of dtype; and one compilation of each program for all processes."""
+    from ntkscore.kernels import checks
+    from ntkscore.run import devices
+
     folder = tmp_path_factory.getbasetemp()
     # Tests side by side have a folder each, in one that is the run's.
     compiled = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "compiled"

@@ -11,9 +11,12 @@ import venv
 from functools import lru_cache
 from pathlib import Path
 
+import jaxtyping
+import numpy as np
 import pytest
 
 import ntkscore
+from ntkscore.grams import square
 from ntkscore.run import fingerprints
 
 ROOT = Path(__file__).parents[1]
@@ -241,3 +244,8 @@ def test_the_package_is_found_beside_its_clone(tmp_path: Path) -> None:
         ntkscore.__version__,
         str(clone / "ntkscore" / "__init__.py"),
     ]
+
+
+def test_shapes_in_annotations_are_checked_while_the_tests_run() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="rows"):
+        square(np.zeros(3))

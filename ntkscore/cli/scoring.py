@@ -74,7 +74,6 @@ def score(
     chosen = o.select(scoring, networks, table, drawn.seed)
     if out is not None:
         own = space_name if space_name not in SPACES else None
-        own = next(filter(o.is_file_of_networks, networks), own)
         _score_into(out, scoring, chosen, batch, scheduler, networks, own, format)
         return
     if scheduler is not None:
@@ -126,7 +125,12 @@ def _score_into(
     if format is Format.table:
         wanted = {(scoring.space.key(each), seed) for each in chosen for seed in scoring.seeds}
         count = units(len(wanted), len(scoring.seeds))
-        words = ["ntkscore", "rank", out, *([] if own is None else ["--space", own])]
+        words = [
+            "ntkscore",
+            "rank",
+            out,
+            *(["--space", own] if own and not results.described() else []),
+        ]
         stderr.print(f"{count} are scored; `{shlex.join(words)}` ranks them", soft_wrap=True)
     else:
         print_frame(results.read(), format)

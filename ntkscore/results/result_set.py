@@ -25,6 +25,8 @@ from ntkscore.results.rows import CELL, FUNCTIONS, VARYING, constants, with_cons
 from ntkscore.results.store import Bucket, Folder, Memory, store_at
 
 RUN = "run.json"
+NETWORKS = "networks.json"
+"""What is known of networks of one's own, so that they are ranked without being made again."""
 SESSION = "session-"
 """How the name of a session's file begins; older folders have their sessions in `run.json`."""
 # Sorts before every part that a process wrote, so the duplicate rule prefers merged rows while a
@@ -128,6 +130,26 @@ class ResultSet:
             self = replace(self, sessions=(*self.sessions, session))
         _RECORDED.add(mark)
         return self
+
+    def describe(self, networks: Mapping[str, Mapping[str, object]]) -> None:
+        """Write what is known of networks, by key, beside what was written of others.
+
+        Raises:
+            InputError: the directory cannot be written.
+        """
+        if (there := self._described()) != (both := there | _as_json(networks)):
+            store_at(self.directory).write(NETWORKS, json.dumps(both, indent=2).encode())
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What `describe` has written, by key; empty where it lacks a network that has rows."""
+        there = self._described()
+        return there if all(key in there for (key,) in self.known(self.identity[0])) else {}
+
+    def _described(self) -> dict[str, dict[str, Any]]:
+        store = store_at(self.directory)
+        if NETWORKS not in store.names():
+            return {}
+        return json.loads(store.read([NETWORKS])[NETWORKS])
 
     @staticmethod
     def check(

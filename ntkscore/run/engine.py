@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
+from ntkscore.candidates import described
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
@@ -177,6 +178,8 @@ def run(
         if pending:
             write()
     results.compact(1 if kept is None else MANY_PARTS)
+    if WEIGHTS in names and not stays:
+        results.describe(described(space, architectures))
     return results
 
 

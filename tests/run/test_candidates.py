@@ -74,15 +74,20 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
     file.write_text(FILE)
     options = ("--space", str(file), "--format", "csv")
     told = invoke("score", file, "--samples", "4", "--out", out).stderr
-    assert f"2 networks are scored; `ntkscore rank {out} --space {file}` ranks them" in told
-    printed = invoke("rank", out, *options, "--by", "params")
-    assert [line.split(",")[1] for line in printed.stdout.splitlines()] == ["network", "m4", "m2"]
+    assert f"2 networks are scored; `ntkscore rank {out}` ranks them" in told
+    printed = invoke("rank", out, *options[2:], "--by", "params").stdout
+    assert [line.split(",")[1] for line in printed.splitlines()] == ["network", "m4", "m2"]
+    assert invoke("rank", out, *options, "--by", "params").stdout == printed
+    with pytest.raises(InputError, match="expected the networks themselves, got a run of them"):
+        ntkscore.open_run(out).space.network("m2", np.zeros((1, 32, 32, 3)))
+    refused("expected one of the networks m2, m4, got 'm3'", "rank", out, "--networks", "m3")
     alone = invoke("score", "m4", *options, "--samples", "4").stdout
     assert {line.split(",")[0] for line in alone.splitlines()} == {"network", "m4"}
     other = ("--out", str(tmp_path / "other"))
     refused(
         "expected one of the networks m2, m4, got 'm3'; choose", "score", "m3", *options, *other
     )
+    (Path(out) / "networks.json").unlink()  # as in a run that was killed before its end
     refused("expected a known space in", "rank", out)
     message = f"expected no --space beside {file}, whose networks are one, got darts"
     refused(message, "score", file, "--space", "darts", "--samples", "4")
