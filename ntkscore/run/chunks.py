@@ -174,10 +174,10 @@ def compute(
             failed = [each for each in ended if each.cancelled() or each.exception()]
             for future in ended.difference(failed):
                 answer, chunk = future.result(), chunks[future]
+                workers.add(answer.worker)
                 if answer.rows_by_network is None:
                     ask(chunk._replace(draw=draws[chunk.seed]))
                     continue
-                workers.add(answer.worker)
                 kinds.add(answer.device)
                 call = max(answer.per_call, 1)
                 if answer.seconds is not None:
