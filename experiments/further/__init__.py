@@ -1,11 +1,12 @@
 """Studies of what follows from scores: training by β, DARTS cells, predictions from few labels."""
 
 from experiments.frame import Study
-from experiments.further import darts_measures, devices, few_labels, training_beta
+from experiments.further import darts_measures, default_order, devices, few_labels, training_beta
 
 FURTHER: dict[str, Study] = {
     "training-beta": training_beta.STUDY,
     "darts-measures": darts_measures.STUDY,
     "few-labels": few_labels.STUDY,
     "devices": devices.STUDY,
+    "default-order": default_order.STUDY,
 }
