@@ -15,10 +15,12 @@ default before, on these cells, by others too; so this is a choice, and no blind
 4. A rival may replace the default if it is surely better by Spearman with PGD 8/255 accuracy on all
    data sets, and surely worse on no line. Of several, the one of the largest mean gain there does.
    A kernel is no advantage.
-5. The same lines for the first recorded seed alone say whether a rival needs three.
+5. The same lines for each recorded seed alone say whether a rival needs three. (The first alone was
+   declared and run at first; the others follow, since one of them is said to be worse.)
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ RIVALS = {
     f"params+path_pools+field+{SYNFLOW}+{KERNEL}": "three counts, SynFlow, λ_min/trace",
 }
 CLEAN = "val_acc"
+SEEDS = 0, 1, 2
 POOLS = {100: 1, 500: FIRST}
 """Cells of a pool, and of how many first ones the best counts."""
 LINES = ("Spearman", "in the best tenth", "pick of 100", "best of five of 500")
@@ -74,7 +77,7 @@ def lines(values: np.ndarray, accuracy: np.ndarray, at: np.ndarray, pools: Any) 
 def measure(at: Any) -> Iterator[dict[str, Any]]:
     """A row for each accuracy, data set, rival and line: the default's worth, and the gain."""
     rows = pd.concat([at.data.rows(name) for name in RECORDINGS], ignore_index=True)
-    scores = with_counts(rows[rows["seed"] == 0] if at.seeds == 1 else rows)
+    scores = with_counts(rows[rows["seed"].isin(at.seeds)])
     orders = [str(DEFAULT), *RIVALS]
     values = np.array([sum_named(name).of(scores).fillna(-np.inf) for name in orders])
     rng = np.random.default_rng(at.seed)
@@ -109,14 +112,20 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
                     }
 
 
-def not_worse(found: Interval) -> Verdict:
+@dataclass(frozen=True)
+class NotWorse:
     """The rule that an interval does not lie below 0."""
-    return "false" if found.high < 0 else "holds"
+
+    def __call__(self, found: Interval) -> Verdict:
+        return "false" if found.high < 0 else "holds"
+
+    def __str__(self) -> str:
+        return "not below 0"
 
 
 def gains(frame: pd.DataFrame, order: str, metric: str = "", line: str = "") -> list[Interval]:
     """Differences from the default by means over three seeds, on all lines or some."""
-    part = frame[(frame["order"] == order) & (frame["seeds"] == 3)]
+    part = frame[(frame["order"] == order) & (frame["seeds"].map(len) == len(SEEDS))]
     part = part[part["metric"].str.contains(metric) & part["line"].str.contains(line)]
     return [Interval(*each) for each in part[["gain", "low", "high"]].to_numpy()]
 
@@ -128,7 +137,7 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
         found = gains(frame, order, METRIC, LINES[0])
         yield Claim(text, "", found, Stronger(0), ours=True)
         text = f"{label}: is surely worse on no line"
-        yield Claim(text, "", gains(frame, order), not_worse, ours=True)
+        yield Claim(text, "", gains(frame, order), NotWorse(), ours=True)
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +147,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         robust = part[part["metric"] == METRIC].pivot(
             index="line", columns="dataset", values="worth"
         )
-        row = {"order": RIVALS.get(order, "the default"), "seeds": seeds}
+        row = {"order": RIVALS.get(order, "the default"), "seeds": ", ".join(map(str, seeds))}
         for line in LINES:
             digits = ".3f" if line in LINES[:2] else ".2f"
             row[line] = " / ".join(format(value, digits) for value in robust.loc[line])
@@ -150,7 +159,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 STUDY = Study(
     "The default order, and what may replace it",
     measure,
-    cases={"seeds": (3, 1)},
+    cases={"seeds": (SEEDS, *((seed,) for seed in SEEDS))},
     fixed={"seed": 11, "resamples": 500, "pools": 50},
     claims=claims,
     table=table,

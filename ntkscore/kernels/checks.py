@@ -206,21 +206,19 @@ def passes_for(
         return model, passes_of(model, points)
 
 
-def check_coupling(model: Model, logits: Logits, points: Array) -> None:
+def check_coupling(model: Model, logits: Logits, points: Array, among: Array | None = None) -> None:
     """Refuse a model whose logits of a point are others alone than in a batch.
-
-    The first point is put beside another one, since equal points hide a dependence on the batch.
 
     Args:
         model: the network, which says that its points do not depend on each other.
         logits: of the first points, from a trace of one point.
         points: any number; one alone tells nothing.
+        among: logits of `beside_another`; computed if left out.
     """
     if model.coupled or len(points) < 2 or not np.isfinite(logits).all():
         return
-    place = _first_other(points)
-    other = points[place] if place else points[0] + 1
-    among = jitted(model.apply)(model.params, jnp.stack([points[0], other]))[0]
+    if among is None:
+        among = jitted(model.apply)(model.params, beside_another(points))[0]
     limit = COUPLING * np.abs(logits).max()
     if not np.allclose(among, logits[0], rtol=0, atol=limit, equal_nan=True):
         raise InputError(
@@ -253,7 +251,7 @@ def check_kernel(
     size = len(passes.traced.program.live)
     if check is False or (check is None and (size > LARGEST or choices in passes.right)):
         return True
-    two = np.unique([0, _first_other(points)])
+    two = np.unique([0, int(_first_other(points))])
     wrong = wrong_leaves(gram[np.ix_(two, two)], model, points[two], labels[two], *choices)
     if wrong is None:
         passes.right.add(choices)
@@ -268,9 +266,16 @@ def check_kernel(
     return False
 
 
-def _first_other(points: Array) -> int:
+def beside_another(points: Array) -> Array:
+    """The first point and another one, since equal points hide a dependence on the batch."""
+    place = _first_other(points)
+    other = (points[0] + 1).astype(points.dtype)
+    return jnp.stack([points[0], jnp.where(place > 0, points[place], other)])
+
+
+def _first_other(points: Array) -> Array:
     """The place of the first point that is not the first one; 0 where all are equal."""
-    return int(jnp.argmax((points != points[0]).reshape(len(points), -1).any(1)))
+    return jnp.argmax((points != points[0]).reshape(len(points), -1).any(1))
 
 
 def _few(logits: Array) -> str:

@@ -17,6 +17,7 @@ from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision, regroup, square, zero_grams
 from ntkscore.kernels.checks import (
     as_it_is_now,
+    beside_another,
     check_coupling,
     check_kernel,
     check_points,
@@ -106,7 +107,8 @@ def ntk(
 ) -> Float[Array, "m m"]:
     """The neural tangent kernel of a network at M points.
 
-    Compiled once for what the model computes, as it is now, and for the points' shape.
+    Compiled once for what the model computes, as it is now, and for the points' shape. Each call
+    traces the model again to see what it computes, but for an `apply` that `jax.jit` gave.
 
     Args:
         model: the network at its weights.
@@ -182,8 +184,11 @@ def ntk(
         model, passes = passes_for(model, points, memory, implementation)
         name = implementation_for(model, implementation)
         if name == "layerwise" and isinstance(passes, BlockPasses):
-            chosen = (output, parameters, projections, seed)
-            gram = _in_blocks(model, passes, points, labels, *chosen)
+            if projections is None and passes.are_small(points):
+                gram = _at_once(model, passes, points, labels, output, parameters)
+            else:
+                chosen = (output, parameters, projections, seed)
+                gram = _in_blocks(model, passes, points, labels, *chosen)
             found = (gram, model, passes, points, labels, output, parameters)
             if projections is not None or check_kernel(*found, check):
                 return gram
@@ -193,6 +198,31 @@ def ntk(
     # Without its weights the model is hashable, and other weights find the same program.
     compiled = _compiled(model._replace(params=None), output, parameters, name)
     return compiled(model.params, points, labels)
+
+
+def _at_once(
+    model: Model,
+    passes: BlockPasses,
+    points: Points,
+    labels: Labels,
+    output: str,
+    parameters: str,
+) -> Float[Array, "m m"]:
+    """The kernel of a few points of a small network, and what is checked of it, by one program."""
+    choices, weightless = (output, parameters), model._replace(params=None)
+
+    def compute(params: PyTree, points: Points, labels: Labels) -> tuple[Array, ...]:
+        logits, kept = passes.traced.forward(params, points)
+        forward = Forward(passes.traced, [logits], [kept])
+        network = weightless._replace(params=params)
+        found = evaluate(network, points, labels, *choices, "layerwise", 1, forward)
+        return found.gram[0], logits, network.apply(params, beside_another(points))[0]
+
+    program = passes.programs.setdefault(choices, jax.jit(compute))
+    gram, logits, among = program(model.params, points, labels)
+    passes.check(model.params, points, logits)
+    check_coupling(model, logits, points, among)
+    return gram
 
 
 def _in_blocks(

@@ -37,6 +37,8 @@ DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
 LEAST_MEMORY = 2**20
 """Bytes that are held at once where a device has hardly any left."""
+SMALL = 2**26
+"""Bytes of all that a forward pass computes, below which starting a program costs more than it."""
 PATIENCE = 5.0
 """Seconds between two messages on long work."""
 SHOWN = 3
@@ -71,6 +73,7 @@ class BlockPasses:
     Attributes:
         right: pairs (output, parameters) whose kernel was compared with the plain Jacobian's, and
             is right.
+        programs: of whole kernels, by the same pairs.
     """
 
     def __init__(self, traced: TracedPasses, memory: int) -> None:
@@ -85,6 +88,7 @@ class BlockPasses:
         self.kinds_of = traced.kinds_of
         self._fresh = jax.jit(partial(normalizations.are_fresh, traced.program))
         self.right: set[tuple[str, str]] = set()
+        self.programs: dict[tuple[str, str], Any] = {}
         self.devices = jax.local_devices()
 
     def are_fresh(self, params: PyTree) -> bool | None:
@@ -104,7 +108,12 @@ class BlockPasses:
         for place, block in enumerate(_told(blocks, what)):
             yield weights[place % len(weights)], *self._at(place, block)
 
-    def _check(self, params: PyTree, points: Points, logits: Logits) -> None:
+    def are_small(self, points: Points) -> bool:
+        """Tell whether one program may compute the kernel of these points as a whole."""
+        few = len(self.devices) == 1 and len(points) <= BLOCK
+        return few and len(points) * self.bytes_each <= min(SMALL, self.memory // 4)
+
+    def check(self, params: PyTree, points: Points, logits: Logits) -> None:
         """Refuse logits that are not finite, and say where that comes from."""
         wrong = np.flatnonzero(~np.isfinite(logits).all(1))
         if wrong.size:
@@ -156,7 +165,7 @@ class BlockPasses:
             residuals.append(block_residuals if keep else None)
         size = len(points)
         together = jnp.concatenate(logits)[:size]
-        self._check(params, points, together)
+        self.check(params, points, together)
         return together, Blocks(blocks, residuals, size)
 
     def _per_block(self, params: PyTree, residuals: Blocks, cotangent: Logits) -> Iterator[tuple]:
@@ -209,7 +218,7 @@ class BlockPasses:
             logits, residuals = self._forward(weights, block)
             result = self._factors(weights, block, residuals, cotangent(logits, classes))
             # Reading the logits waits for them, so the backward pass is under way by then.
-            self._check(weights, block, logits)
+            self.check(weights, block, logits)
             yield result
 
     def kernel(

@@ -15,6 +15,7 @@ from tiny import printed_on_devices
 
 from ntkscore import ntk
 from ntkscore.errors import InputError
+from ntkscore.kernels import gram
 from ntkscore.kernels.stack import stack
 from ntkscore.model import Model
 from ntkscore.trace import blocks
@@ -44,6 +45,22 @@ def test_blocks_have_the_kernel_of_all_points(output: str) -> None:
     model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
     expected = naive.kernel(model.apply, model.params, x, y, output)
     assert error(ntk(model, x, y, output), expected) < EXACT
+
+
+@pytest.mark.parametrize("output", naive.OUTPUTS)
+def test_few_points_of_a_small_network_are_one_program(double, monkeypatch, output: str) -> None:
+    x, y = points(COUNT)
+    model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
+    piecewise = ntk(model, x, y, output, memory=LITTLE)
+    monkeypatch.setattr(gram, "_in_blocks", None)
+    for _ in range(2):
+        assert error(ntk(model, x, y, output), piecewise) < EXACT
+    infinite = Model(lambda w, x: perceptron(w, x) / jnp.zeros(()), model.params)
+    with pytest.raises(InputError, match="expected finite logits"):
+        ntk(infinite, x, y, output)
+    batched = Model(lambda w, x: perceptron(w, x - x.mean(0)), model.params)
+    with pytest.raises(InputError, match="that do not depend on the rest of its batch"):
+        ntk(batched, x, y, output)
 
 
 @pytest.mark.usefixtures("blocks_of_three")
