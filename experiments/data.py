@@ -73,6 +73,12 @@ def sum_named(name: str) -> ScoreSum:
     return found
 
 
+DEFAULT = sum_named(SPACE.order)
+"""The order of the space where nobody names one."""
+BEFORE = "params+path_pools+field+clean.naswot"
+"""The default order until 28 November 2026."""
+
+
 def single_seeds(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each seed."""
     return [part for _, part in rows.groupby("seed")]

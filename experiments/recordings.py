@@ -17,7 +17,6 @@ from cells.darts import Darts
 from cells.nasbench201.space import NASBench201
 from experiments.data import BENCHMARK, DARTS_TABLE, DATASET, KERNELS, RECORDED
 from ntkscore.analysis.percentiles import SHIPPED
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import progress_display
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
@@ -206,8 +205,8 @@ _DARTS_SIZES = {
 }
 REFERENCE = "small-synthetic"
 """A whole space of `make rank`'s fidelity and images, whose percentiles go into the package."""
-_FORMER_TERMS = ("network.synflow", "clean.lambda_min_normalized")
-"""Terms of the default of version 0.3."""
+_OF_DEFAULTS = ("network.synflow", "clean.lambda_min_normalized", "clean.naswot")
+"""Terms of the default and of those before."""
 
 RECORDINGS: dict[str, Recording] = {
     "space": Recording(MODERATE | {"betas": GRID}),
@@ -220,9 +219,7 @@ RECORDINGS: dict[str, Recording] = {
     **FIDELITIES,
     # Enough cells to tell a correlation's sign at the small fidelity; `space` is the deeper twin.
     "signs": Recording(SMALL, "table:600"),
-    REFERENCE: Recording(
-        SMALL, "distinct", images="synthetic", only=(*DEFAULT.terms, *_FORMER_TERMS)
-    ),
+    REFERENCE: Recording(SMALL, "distinct", images="synthetic", only=_OF_DEFAULTS),
     # Every measure of the genotypes that Tiny-RobustBench trained, at three sizes; theirs first.
     **{
         f"darts/{name}": Recording(

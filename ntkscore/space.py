@@ -58,6 +58,9 @@ class Space(Named, ABC):
         name: the space's name in records and on the command line.
         fewer: names in `structure` of which fewer are better; of all others more are.
         sets: names of sets of architectures that may be asked for (`architectures`).
+        order: the sum of log-ranks that orders its networks where nobody names one; terms that none
+            of the networks has are left out.
+        seeds: how many that order needs, and are scored where nobody says how many.
         piecewise: whether runs compute one network at a time, and compile each of its passes by
             itself: for spaces whose networks share no program, where compiling a program that does
             everything would take longer than running it.
@@ -74,6 +77,8 @@ class Space(Named, ABC):
     name: ClassVar[str]
     fewer: ClassVar[tuple[str, ...]] = ()
     sets: ClassVar[tuple[str, ...]] = ("distinct", "all")
+    order: ClassVar[str] = "params+clean.naswot"
+    seeds: ClassVar[int] = 1
     piecewise: ClassVar[bool] = False
     task: Task = USUAL
     measured: Any = dataclasses.field(default=None, repr=False, compare=False)

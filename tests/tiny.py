@@ -22,7 +22,7 @@ from ntkscore.results import ResultSet
 
 CONFIG = Config(samples=4)
 SPACE = NASBench201(channels=4, cells_per_stage=1)
-OPTIONS = ["--channels", "4", "--cells-per-stage", "1", "--samples", "4"]
+OPTIONS = ["--channels", "4", "--cells-per-stage", "1", "--samples", "4", "--seeds", "1"]
 RESIDUAL = Residual(width=8)
 RESIDUAL_OPTIONS = ["--space", "residual", "--width", "8", "--samples", "4"]
 REPOSITORY = Path(__file__).parents[1]

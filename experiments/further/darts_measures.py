@@ -24,6 +24,7 @@ from experiments.paper.measures import with_counts
 from experiments.plotting import annotate, panels, points, score_label
 from ntkscore.analysis.correlation import draws, percentile_interval
 from ntkscore.analysis.paired import left_by
+from ntkscore.analysis.score_names import default_sum
 from ntkscore.errors import InputError
 from ntkscore.measures.registry import direction_of
 
@@ -146,6 +147,26 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             low, high = percentile_interval(np.array(resampled))
             row |= {column: float(value), f"{column}_low": low, f"{column}_high": high}
         yield row
+    yield {
+        **{name: row[name] for name in ("networks", "cells", "chance")},
+        "measure": SPACE.order,
+        **of_the_order(scores, accuracy, at.resamples, at.seed),
+    }
+
+
+def of_the_order(
+    scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"], resamples: int, seed: int
+) -> dict[str, float]:
+    """τ of the order where nobody names one, and that less τ of the parameter count."""
+    order = default_sum(SPACE, list(scores)).of(scores).to_numpy(float)
+    own, params = (
+        taus(each, accuracy, resamples, seed) for each in (order, scores["params"].to_numpy())
+    )
+    found = {}
+    for column, (value, *drawn) in {"tau": own, "less_params": own - params}.items():
+        low, high = percentile_interval(np.array(drawn))
+        found |= {column: float(value), f"{column}_low": low, f"{column}_high": high}
+    return found
 
 
 def leading(frame: pd.DataFrame) -> pd.DataFrame:
@@ -166,6 +187,10 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     most, rule = score_label(str(beside.idxmax())), Within(high=float(own["chance"].iloc[0]))
     text = f"beside counts no measure agrees; {most} most, the rule is by permutation"
     yield Claim(text, "", exact(beside.max()), rule, ours=True)
+    text = f"the order where nobody names one, {SPACE.order}, less the parameter count: τ"
+    columns = [f"less_params{end}" for end in ("", "_low", "_high")]
+    found = Interval(*part.loc[SPACE.order, columns])
+    yield Claim(text, "", found, Within(low=-TOLERANCE), ours=True)
     sure = (part["equal_size_low"] > 0) | (part["equal_size_high"] < 0)
     text = "measures whose τ among cells of nearly equal size is surely not 0"
     yield Claim(text, "", exact(sure.sum()), NONE, ours=True)

@@ -26,13 +26,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.data import BENCHMARK, COSTS, METRIC, OLDER, functions_of, sum_named
+from experiments.data import BEFORE, BENCHMARK, COSTS, METRIC, OLDER, functions_of, sum_named
 from experiments.frame import Claim, Interval, Stronger, Study
 from experiments.paper.contrasts import NOTABLE
 from experiments.paper.measures import measured
 from experiments.plotting import DATASET_LABELS, annotate, beside, panels
 from ntkscore.analysis.correlation import centred_ranks, draws, percentile_interval, rank_codes
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.data.costs import load_costs
 
 COUNTS = "params+layers+path_pools+field"
@@ -40,7 +39,7 @@ BY_KERNEL, BY_VKDNW = f"{COUNTS}+clean.lambda_min_normalized", f"{COUNTS}+clean.
 ORDERS = {
     "params": "parameters",
     COUNTS: "four counts",
-    str(DEFAULT): "the default",
+    BEFORE: "the default before",
     BY_KERNEL: "counts and λ_min/trace",
     f"{COUNTS}+robust.lambda_min_normalized": "counts and that of K_all, β = 1",
     f"{COUNTS}+twice.lambda_min_normalized": "counts and that of K̃_all, β = 1",

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from cells.nasbench201 import Cell
-from experiments.data import BENCHMARK, DATASET, METRIC, OLDER, functions_of, sum_named
+from experiments.data import BEFORE, BENCHMARK, DATASET, METRIC, OLDER, functions_of, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact
 from experiments.paper import default_score
 from experiments.paper.measures import with_counts
@@ -38,7 +38,6 @@ from experiments.plotting import DATASET_LABELS, annotate, mark_values, panels
 from experiments.recordings import PROXIES
 from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
 from ntkscore.analysis.prediction import Predictor
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.measures.registry import MEASURES
 
 CLEAN = "trained-without-attacks"
@@ -81,7 +80,7 @@ PARTS = {
 FIXED = {
     name: default_score.FIXED[name]
     for name in (
-        *("params", "params+layers+path_pools+field", str(DEFAULT)),
+        *("params", "params+layers+path_pools+field", BEFORE),
         "params+path_pools+field+clean.vkdnw",
     )
 }
@@ -264,7 +263,7 @@ def figure(frame: pd.DataFrame) -> Figure:
             of = ranked.loc[name, way].sort_values("labels")
             axis.plot(of["labels"], of["median"], "o-", markersize=3, label=way)
             axis.fill_between(of["labels"], of["low"], of["high"], alpha=0.15, lw=0)
-        fixed = FIXED[str(DEFAULT)]
+        fixed = FIXED[BEFORE]
         level = ranked.loc[name, fixed]["median"].median()
         axis.axhline(level, color="0.4", linewidth=0.8, linestyle="--", label=fixed)
         axis.set(xscale="log", title=label, ylim=(0.4, 1))
@@ -278,7 +277,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Median Spearman coefficients by the number of labels, as docs/prediction.md has them."""
     shown = (
         *(EVERYTHING, BUT_KERNELS, KERNELS_AND_COUNTS, COUNTS),
-        *("ridge regression", "random forest", FIXED[str(DEFAULT)]),
+        *("ridge regression", "random forest", FIXED[BEFORE]),
     )
     ranked = frame[frame["quantity"] == "spearman"]
     wide = ranked.pivot(index=["accuracies", "way"], columns="labels", values="median")

@@ -17,13 +17,12 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
-from experiments.data import BENCHMARK, DATASET, functions_of, shuffled, sum_named
+from experiments.data import BEFORE, BENCHMARK, DATASET, DEFAULT, functions_of, shuffled, sum_named
 from experiments.frame import NONE, Claim, Interval, Stronger, Study, Within, exact
 from experiments.paper.contrasts import NOTABLE
 from experiments.paper.measures import SUMS, measured
 from experiments.plotting import DATASET_LABELS
 from ntkscore.analysis.agreement import agreement
-from ntkscore.analysis.score_names import DEFAULT
 
 COUNTS = "params", "layers", "path_convs", "path_pools", "longest_path", "field"
 EXPRESSIVITY, JACOV = (("clean." + name, "robust." + name) for name in ("expressivity", "jacov"))
@@ -185,8 +184,9 @@ def over_halves(values: pd.Series) -> Interval:
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     """What the protocol chooses, how stable that is, and what the choice is worth."""
     chosen = frame[frame["tested"] == "chosen on all cells"].set_index("way")["sum"]
-    other = exact(chosen[OF_A_RUN] != str(DEFAULT))
-    yield Claim("other sums than the default that all cells choose", "", other, NONE, ours=True)
+    other = exact(chosen[OF_A_RUN] != BEFORE)
+    text = "other sums than the default before that all cells choose"
+    yield Claim(text, "", other, NONE, ours=True)
     share = frame.loc[(frame["tested"] == DATASET) & (frame["way"] == OF_A_RUN), "sum"]
     stable = exact(share.value_counts(normalize=True).iloc[0])
     yield Claim("most halves choose the same sum", "", stable, Within(0.5), ours=True)

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from experiments.data import BENCHMARK, METRIC, single_seeds
+from experiments.data import BENCHMARK, DEFAULT, METRIC, single_seeds
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.paper.contrasts import by_seed
 from experiments.paper.measures import with_counts
@@ -22,7 +22,6 @@ from experiments.plotting import annotate, mark_values, metric_label, panels, po
 from experiments.recordings import FIDELITIES, seconds_per_cell
 from experiments.statistics import spearman_interval
 from ntkscore.analysis.correlation import spearman
-from ntkscore.analysis.score_names import DEFAULT
 
 NTK_SCORE = "robust.frobenius"
 SCORES = {

@@ -12,7 +12,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.data import BENCHMARK, METRIC, METRICS, SPACE, Data, functions_of, sum_named
+from experiments.data import (
+    BEFORE,
+    BENCHMARK,
+    DEFAULT,
+    METRIC,
+    METRICS,
+    SPACE,
+    Data,
+    functions_of,
+    sum_named,
+)
 from experiments.frame import Claim, Stronger, Study
 from experiments.paper.contrasts import NOTABLE, intervals
 from experiments.plotting import DATASET_LABELS, annotate, metric_label, panels, score_label
@@ -20,7 +30,7 @@ from experiments.recordings import PROXIES
 from ntkscore.analysis.agreement import agreement_table
 from ntkscore.analysis.frames import network_table
 from ntkscore.analysis.paired import difference, partial_spearman
-from ntkscore.analysis.score_names import COSTS, DEFAULT
+from ntkscore.analysis.score_names import COSTS
 from ntkscore.kernels.joint import JOINT
 from ntkscore.measures.registry import direction_of
 from ntkscore.space import Space
@@ -33,6 +43,7 @@ HELD_EQUAL = "params", "layers", *PATHS, "field"
 SUMS = {
     "params+layers+path_pools+field": "four counts",
     str(DEFAULT): "the default",
+    BEFORE: "the default before",
     "params+path_pools+field+clean.vkdnw": "chosen with --proxies",
     "params+path_pools+field+network.synflow+clean.lambda_min_normalized": "the default of 0.3",
     "params+path_pools+field+robust.expressivity+clean.vkdnw": "with VKDNW and expressivity",

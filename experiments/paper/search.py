@@ -18,14 +18,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cells.nasbench201 import SIZE, Cell, all_cells
-from experiments.data import BENCHMARK, DATASET, METRIC, METRICS, single_seeds, sum_named
+from experiments.data import BENCHMARK, DATASET, DEFAULT, METRIC, METRICS, single_seeds, sum_named
 from experiments.frame import Claim, Interval, Study, Within, exact, near
 from experiments.paper.measures import with_counts
 from experiments.plotting import COLOURS, COLUMN, metric_label, points
 from experiments.recordings import OF_DEFAULT, OF_KNAS
 from ntkscore.analysis.comparison import ROBUST_MEAN, table_scores
 from ntkscore.analysis.frames import pick_rho
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.run.search import POPULATION, TOURNAMENT
 
 OPTIMUM, SCORES, ROWS = "optimum", "train-free scores", "printed rows"

@@ -13,13 +13,12 @@ import jax
 import pandas as pd
 import typer
 
-from experiments.data import BENCHMARK, DATASET, METRIC
+from experiments.data import BENCHMARK, DATASET, DEFAULT, METRIC
 from experiments.page import markdown_table
 from experiments.recordings import FULL_FIDELITY, SMALL, Recording
 from experiments.tools.clock import peak_bytes
 from ntkscore import InputError, correlate, load_images, load_table, open_run, score
 from ntkscore.analysis.frames import score_table
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import duration, progress_display
 from ntkscore.errors import check_choice
 from ntkscore.memory import usable_memory

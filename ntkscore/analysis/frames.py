@@ -51,7 +51,7 @@ def default_of(rows: pd.DataFrame, space: Space) -> ScoreSum:
     """
     present = rows[rows["status"] != NOT_GIVEN]
     scores = _score_names(present[["kernel", "score", "beta"]].drop_duplicates())
-    return default_sum(cost_names(space, space.parse(rows.iloc[0, 0])), scores)
+    return default_sum(space, cost_names(space, space.parse(rows.iloc[0, 0])), scores)
 
 
 def score_table(rows: pd.DataFrame) -> pd.DataFrame:

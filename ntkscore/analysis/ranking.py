@@ -6,7 +6,7 @@ import pandas as pd
 
 from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import Population
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum
+from ntkscore.analysis.score_names import ScoreSum, default_sum
 from ntkscore.space import Space
 
 LOG_RANKS = "sum of log-ranks"
@@ -47,7 +47,7 @@ class Ranking(NamedTuple):
             among: the networks of a reference to rank among; these themselves if left out.
         """
         if rows.empty:
-            by = among.by if among else by or DEFAULT
+            by = among.by if among else by or default_sum(space, ())
             return cls(pd.DataFrame(columns=["rank", rows.columns[0]]), by, space, among)
         scores = network_table(rows, space)
         by = sum_for(rows, by, space, among)

@@ -173,31 +173,30 @@ def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) ->
     return values.where(values.isna(), (first + last) / 2)
 
 
-DEFAULT = ScoreSum(("params", "path_pools", "field", "clean.naswot"), fewer=("path_pools",))
-"""The default: size, poolings, receptive field, and how differently a network's rectifiers answer
-to different images. The nested protocol of `experiments default-score` chose it."""
-
-
-def default_sum(costs: Collection[str], scores: Collection[str] | None = None) -> ScoreSum:
-    """The default sum, without the terms that a space or its networks do not have.
+def default_sum(
+    space: Space, costs: Collection[str], scores: Collection[str] | None = None
+) -> ScoreSum:
+    """The sum that orders a space's networks by default, without the terms that they do not have.
 
     λ_min/trace of the clean kernel, which every network has, where no term is left.
 
     Args:
+        space: whose order it is.
         costs: names of the space's costs and counts.
         scores: names of the scores that its networks have; all if left out.
 
     Example:
-        >>> str(default_sum(["params"]))
+        >>> from cells.residual import Residual
+        >>> str(default_sum(Residual(), ["params", "flops"]))
         'params+clean.naswot'
     """
     terms = [
         term
-        for term in DEFAULT.terms
+        for term in space.order.split("+")
         if (term in costs if "." not in term else scores is None or term in scores)
     ]
     terms = terms or ["clean.lambda_min_normalized"]
-    return ScoreSum(tuple(terms), tuple(term for term in terms if term in DEFAULT.fewer))
+    return ScoreSum(tuple(terms), tuple(term for term in terms if term in space.smaller))
 
 
 def cost_names(space: Space, architecture: Architecture) -> tuple[str, ...]:

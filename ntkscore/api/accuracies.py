@@ -85,7 +85,7 @@ def correlate(
     scores = scores.loc[measured]
     accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
     costs = cost_table(scores.index, trained_on(space, dataset)).set_axis(scores.index)
-    default = default_sum(tuple(costs), tuple(scores.columns[scores.notna().any()]))
+    default = default_sum(space, tuple(costs), tuple(scores.columns[scores.notna().any()]))
     costs = costs.drop(columns=scores.columns, errors="ignore")
     directions = {
         str(name): direction_of(str(name), space.smaller)

@@ -30,7 +30,7 @@ def score(
     config: Config | None = None,
     *,
     space: Space | None = None,
-    seeds: int | Sequence[int] = 1,
+    seeds: int | Sequence[int] | None = None,
     out: str | PathLike[str] | None = None,
     table: Table | None = None,
     batch: int | None = None,
@@ -53,8 +53,9 @@ def score(
         config: how to score; `Config()` if left out.
         space: where the networks come from; NAS-Bench-201 if left out. None beside networks of your
             own.
-        seeds: how many, counted from 0, or which. Each draws its own images and weights, and the
-            attack's random start; networks of your own keep their weights.
+        seeds: how many, counted from 0, or which; if left out three of NAS-Bench-201 and one of any
+            other space. Each draws its own images and weights, and the attack's random start;
+            networks of your own keep their weights.
         out: the result directory, or a URL of object storage such as `s3://bucket/run`; in memory
             if left out.
         table: for the specifications `table` and `table:K`.

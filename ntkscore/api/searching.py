@@ -46,7 +46,7 @@ def search(
     method: str | Method = "local",
     budget: int = 200,
     seed: int = 0,
-    seeds: int = 1,
+    seeds: int | None = None,
     by: str | None = None,
     at_most: Mapping[str, float] | None = None,
     costs: pd.DataFrame | None = None,
@@ -69,7 +69,7 @@ def search(
             `evolution`, regularised; or a search of your own (`ntkscore.run.search.visit`).
         budget: networks to visit.
         seed: of the search, and the first one of images and weights.
-        seeds: how many seeds a network is scored with.
+        seeds: how many seeds a network is scored with; as for `score` if left out.
         by: a score, or several joined by `+`; the default sum if left out.
         at_most: bounds on costs and counts of the networks that the space trains, by name, such as
             `{"params": 300_000}`.
@@ -95,7 +95,7 @@ def search(
         >>> len(ranked)
         6
     """
-    scoring = Scoring.of(images, config, space=space, seeds=range(seed, seed + seeds))
+    scoring = Scoring.of(images, config, space=space, seeds=seeds, first=seed)
     if costs is not None:
         scoring = replace(scoring, space=with_costs(scoring.space, costs))
     space, rho = scoring.space, scoring.config.rhos[0]

@@ -38,7 +38,7 @@ def fits(
     config: Config | None = None,
     *,
     space: Space | None = None,
-    seeds: int | Sequence[int] = 1,
+    seeds: int | Sequence[int] | None = None,
     batch: int | None = None,
 ) -> pd.DataFrame:
     """Compile what `score` would run for a GPU or TPU, and say what it needs; nothing is run.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.cli.display import Format, input_errors
 from ntkscore.config import Config
 from ntkscore.data.datasets import DATASETS
@@ -58,7 +57,7 @@ By = Annotated[
     str | None,
     typer.Option(
         help="Score to rank by: KERNEL.SCORE, KERNEL@β.SCORE, params, flops; A+B adds up "
-        f"log-ranks. {DEFAULT} if left out.",
+        "log-ranks. The space's own sum if left out.",
         show_default=False,
     ),
 ]
@@ -144,15 +143,17 @@ class Drawn:
     data: str = option("synthetic", _DATA)
     data_dir: Path | None = option(None, _DATA_DIR)
     seed: int = option(0, "Random seed for images, weights and the choice of networks.")
-    seeds: int = option(1, "How many seeds to score with, from --seed on.")
+    seeds: int | None = option(
+        None, "How many seeds to score with, from --seed on; the space's own number if left out."
+    )
 
     def scoring(self, config: Config, space: Space) -> "Scoring":
         """What is scored."""
         from ntkscore.data.images import load_images
         from ntkscore.run.scoring import Scoring
 
-        seeds = range(self.seed, self.seed + self.seeds)
-        return Scoring.of(load_images(self.data, self.data_dir), config, space=space, seeds=seeds)
+        images = load_images(self.data, self.data_dir)
+        return Scoring.of(images, config, space=space, seeds=self.seeds, first=self.seed)
 
 
 PANELS: dict[Any, str] = {

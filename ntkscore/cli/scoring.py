@@ -23,7 +23,13 @@ from ntkscore.cli.display import (
 )
 from ntkscore.cli.options import Drawn
 from ntkscore.cli.ranking import on_disk
-from ntkscore.cli.sheets import describe_choices, failures_in, score_sheet, title_of
+from ntkscore.cli.sheets import (
+    describe_choices,
+    failures_in,
+    over_seeds,
+    score_sheet,
+    title_of,
+)
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
@@ -91,15 +97,16 @@ def score(
     first = config.rhos[0]
     ranking = run.ranking(rho=first)
     key = run.results.identity[0]
-    for (name, seed, radius), rows in run.rows.groupby([key, "seed", "rho"], sort=False):
+    for (name, radius), rows in run.rows.groupby([key, "rho"], sort=False):
         percentile = ""
-        if ranking.among is not None and radius == first and seed == scoring.seeds[0]:
+        if ranking.among is not None and radius == first:
             place = ranking.frame.set_index(key).loc[name, PERCENTILE]
             percentile = f"Better than {place:.1f} % of {ranking.among.source}, by {ranking.by}."
         title = title_of(scoring.space, scoring.space.parse(name))
-        title += f", seed {seed}" if len(scoring.seeds) > 1 else ""
+        if len(scoring.seeds) > 1:
+            title += f", means over the seeds {', '.join(map(str, scoring.seeds))}"
         choices = describe_choices(run.results.configuration, scoring.space, radius)
-        _print_sheet(rows, title, choices, percentile)
+        _print_sheet(over_seeds(rows), title, choices, percentile)
 
 
 def _score_into(

@@ -54,7 +54,7 @@ def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
     """One network's rows as a sheet: a row per score, a column per kernel; failures by status.
 
     Args:
-        rows: of one network, seed and radius.
+        rows: of one network and radius, each score once.
     """
     rows = rows.sort_values("kernel", key=lambda kernels: kernels.map(PLACES.index), kind="stable")
     beta = rows["beta"].map(" β={:g}".format, na_action="ignore").fillna("")
@@ -69,6 +69,14 @@ def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
     )
     sheet.insert(0, "better", [ARROWS[measure.direction] for measure in measures.values()])
     return sheet.reset_index()
+
+
+def over_seeds(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """One network's rows with means over its seeds; a score that failed for any has its status."""
+    kinds = rows.assign(failed=rows["status"] != "ok").sort_values("failed", kind="stable")
+    kinds = kinds.groupby(["kernel", "score", "beta"], dropna=False, sort=False)
+    values = kinds["value"].agg(lambda each: each.mean(skipna=False))
+    return values.to_frame().assign(status=kinds["status"].last()).reset_index()
 
 
 def failures_in(rows: "pd.DataFrame") -> str:

@@ -223,7 +223,7 @@ def _terms(columns: list[Column], costs: tuple[str, ...], space: Space) -> dict[
     for column in columns:
         if column.score and column.values.notna().any():
             named.setdefault(str(column.score), column)
-    terms = default_sum(costs, tuple(named)).terms
+    terms = default_sum(space, costs, tuple(named)).terms
     return {
         named[term].id if term in named else term: direction_of(term, space.smaller)
         for term in terms

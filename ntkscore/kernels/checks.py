@@ -217,13 +217,14 @@ def check_coupling(model: Model, logits: Logits, points: Array, among: Array | N
     """
     if model.coupled or len(points) < 2 or not np.isfinite(logits).all():
         return
-    if among is None:
-        among = jitted(model.apply)(model.params, beside_another(points))[0]
+    beside = among
+    if beside is None:
+        beside = jitted(model.apply)(model.params, beside_another(points))[0]
     limit = COUPLING * np.abs(logits).max()
-    if not np.allclose(among, logits[0], rtol=0, atol=limit, equal_nan=True):
+    if not np.allclose(beside, logits[0], rtol=0, atol=limit, equal_nan=True):
         raise InputError(
             "logits of an image that do not depend on the rest of its batch, or on chance",
-            f"{_few(among)} in a batch and {_few(logits[0])} alone",
+            f"{_few(beside)} in a batch and {_few(logits[0])} alone",
             "freeze the batch's statistics and switch dropout off, or declare it with "
             "Model(apply, params, coupled=True)",
         )

@@ -42,7 +42,8 @@ class Scoring:
         config: Config | None = None,
         *,
         space: Space | None = None,
-        seeds: int | Sequence[int] = 1,
+        seeds: int | Sequence[int] | None = None,
+        first: int = 0,
     ) -> "Scoring":
         """Networks of a space on these images.
 
@@ -50,19 +51,23 @@ class Scoring:
             data: images to draw from, or their name or file; or a whole set (`ImageSet.of`).
             config: how to score; `Config()` if left out.
             space: where the networks come from; NAS-Bench-201 if left out.
-            seeds: how many, counted from 0, or which.
+            seeds: how many, or which; as many as the space's order needs if left out.
+            first: of so many.
 
         Raises:
             InputError: if there is no seed, or the space cannot take the images.
         """
         data = data if isinstance(data, ImageSet) else load_images(data)
-        chosen = tuple(range(seeds) if isinstance(seeds, int) else dict.fromkeys(seeds))
+        space = (space or default_space()).on(data.task)
+        seeds = space.seeds if seeds is None else seeds
+        if isinstance(seeds, int):
+            seeds = range(first, first + seeds)
+        chosen = tuple(dict.fromkeys(seeds))
         if not chosen:
             raise InputError("at least one seed", "none", "give one")
         config = config or Config()
         if data.whole:
             config = replace(config, samples=len(data.labels))
-        space = (space or default_space()).on(data.task)
         return cls(data=data, config=config, space=space, seeds=chosen)
 
     def select(

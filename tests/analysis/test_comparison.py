@@ -40,7 +40,7 @@ def scores() -> pd.DataFrame:
 def test_a_table_may_use_any_name_of_a_network(table: Table, scores: pd.DataFrame) -> None:
     frame = correlate(scores, table, "cifar10", "pgd8", space=SPACE, resamples=10)
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
-    more = scores.assign(**{"clean.naswot": scores["robust.trace"]})
+    more = scores.assign(**{"clean.lambda_min_normalized": scores["robust.trace"]})
     params = cost_table(scores.index, SPACE).set_axis(scores.index)["params"]
     alone, beside = (
         correlate(frame, table, "cifar10", "pgd8", space=SPACE, resamples=10)
@@ -48,7 +48,7 @@ def test_a_table_may_use_any_name_of_a_network(table: Table, scores: pd.DataFram
         .sort_index()
         for frame in (more, more.assign(params=params))
     )
-    assert "params+path_pools+field+clean.naswot" in alone.index
+    assert SPACE.order in alone.index
     pd.testing.assert_series_equal(alone, beside)
     assert select("table", SPACE, table) == tuple(CELLS)
     assert lookup(CELLS[:1], table, space=SPACE)["val_pgd_8_acc"].item() == 0.2

@@ -10,7 +10,7 @@ from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.ranking import Ranking
-from ntkscore.analysis.score_names import DEFAULT, ScoreSum, default_sum, sum_asked
+from ntkscore.analysis.score_names import ScoreSum, default_sum, sum_asked
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.measures.registry import direction_of
@@ -27,8 +27,9 @@ def test_sums_by_name() -> None:
         "flops",
         "joint_clean@0.25.trace",
     )
-    counts = ("params", "path_pools", "field")
-    assert ScoreSum.parse(str(DEFAULT), costs=counts, fewer=("path_pools",)) == DEFAULT
+    counts = ("params", "layers", "path_pools", "field")
+    parsed = ScoreSum.parse(NASBench201.order, costs=counts, fewer=("path_pools",))
+    assert parsed == default_sum(NASBench201(), counts) and parsed.fewer == ("path_pools",)
     for text in ("params+", "size", "robust.frobenius+ params"):
         with pytest.raises(
             InputError,
@@ -43,13 +44,14 @@ def test_costs_are_those_of_the_space() -> None:
     assert ScoreSum.parse("layers", costs=("layers",)).terms == ("layers",)
     with pytest.raises(InputError, match=r"; or layers, or several joined by \+"):
         ScoreSum.parse("params", costs=("layers",))
-    assert default_sum(("params", "field", "path_pools", "skips")) == DEFAULT
-    assert str(default_sum(("params",))) == "params+clean.naswot"
-    assert default_sum(("params",)).fewer == ()
-    assert str(default_sum(())) == "clean.naswot"
+    of_residual = partial(default_sum, Residual())
+    assert str(of_residual(("params",))) == "params+clean.naswot"
+    assert of_residual(("params",)).fewer == ()
+    assert str(of_residual(())) == "clean.naswot"
     given = ["clean.lambda_min_normalized", "robust.trace"]
-    assert str(default_sum(("params", "flops"), given)) == "params"
-    assert str(default_sum((), given)) == "clean.lambda_min_normalized"
+    assert str(of_residual(("params", "flops"), given)) == "params"
+    assert str(of_residual((), given)) == "clean.lambda_min_normalized"
+    assert str(default_sum(NASBench201(), ("params", "skips"))) == f"params+{given[0]}"
 
 
 def test_what_takes_passes_of_its_own_is_ranked_by_only_where_it_is_measured() -> None:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata, spearmanr
 
-from experiments.data import DATASET, Data
+from experiments.data import DATASET, DEFAULT, Data
 from experiments.paper import PAPER, default_score
 from experiments.paper.default_score import (
     FAR,
@@ -17,7 +17,6 @@ from experiments.paper.default_score import (
     simplest,
 )
 from experiments.paper.measures import HELD_EQUAL
-from ntkscore.analysis.score_names import DEFAULT
 
 TERMS = ("params", "layers", "field", "longest_path")
 

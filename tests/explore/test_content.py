@@ -76,7 +76,7 @@ def test_predictions_stand_beside_what_was_measured() -> None:
 def test_a_page_begins_with_the_default_sum_and_its_directions() -> None:
     found = content_of([open_run(RUN)])
     space = NASBench201()
-    default = default_sum(cost_names(space, space.parse(0)))
+    default = default_sum(space, cost_names(space, space.parse(0)))
     assert tuple(found.terms) == default.terms and found.x == LOG_RANKS
     assert [name for name, way in found.terms.items() if way < 0] == list(default.fewer)
     # Without a table the other axis is a score.

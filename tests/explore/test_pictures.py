@@ -18,7 +18,6 @@ from cells.residual import Residual
 from ntkscore import open_run
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS, Ranking
-from ntkscore.analysis.score_names import DEFAULT
 from ntkscore.errors import InputError
 from ntkscore.explore.graphs import Graph, draw
 from ntkscore.explore.pictures import agreement_picture, check_picture, ranking_picture
@@ -32,7 +31,7 @@ def test_a_ranking_is_drawn_beside_a_cost_in_any_of_three_forms(
     ending: str, tmp_path: Path
 ) -> None:
     rows = ResultSet.open(SHIPPED / "small-synthetic").read()
-    frame = Ranking.of(rows[rows["cell"] < 1000], DEFAULT, NASBench201()).frame
+    frame = Ranking.of(rows[rows["cell"] < 1000], None, NASBench201()).frame
     path = tmp_path / f"picture{ending}"
     ranking_picture(frame, LOG_RANKS, "params", ["cell", "digits"], path)
     first = path.read_bytes()
