@@ -77,6 +77,7 @@ def test_passes_are_those_of_the_plain_network(passes_of_any, name):
         close(norms, squares)
 
 
+@pytest.mark.thorough
 def test_one_program_serves_all_genotypes(passes_of_any):
     passes, _ = passes_of_any
     assert passes._cache_size() <= 1

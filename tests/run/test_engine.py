@@ -127,7 +127,7 @@ def test_a_score_does_not_depend_on_its_company(
     data: ImageSet, scorer: Scorer, batch: Batch
 ) -> None:
     alone = rows_of(scorer, batch, CELLS[1])
-    job = Scoring.of(data, CONFIG, space=SPACE)
+    job = Scoring.of(data, CONFIG, space=SPACE, seeds=1)
     computed = calls.compute(job.space, CONFIG, job.draws, CELLS[::-1], set(), scorer.plan)
     together = {
         rows[0]["cell"]: pd.DataFrame(rows) for call in computed for rows in call.rows_by_network
@@ -147,9 +147,8 @@ def test_the_library_call_agrees_with_the_engine(
     expected = expected.sort_values(keys, ignore_index=True)
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
     told: list[engine.Progress] = []
-    ended = ntkscore.score(
-        Cell(2581), data, CONFIG, space=SPACE, out=tmp_path / "run", report=told.append
-    )
+    how = {"space": SPACE, "out": tmp_path / "run", "report": told.append}
+    ended = ntkscore.score(Cell(2581), data, CONFIG, seeds=1, **how)
     assert (told[-1].total, told[-1].done) == (1, 1)
     pd.testing.assert_frame_equal(ended.rows, rows, rtol=1e-4)
     pd.testing.assert_frame_equal(ended.rows, rows_in(tmp_path / "run"))

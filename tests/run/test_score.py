@@ -150,7 +150,7 @@ def test_a_space_without_costs_is_ranked_by_the_default(tmp_path: Path) -> None:
     invoke("score", "8x1x1,8x3x5,8x5x3,8x5x5", *options)
     ranked = invoke("rank", tmp_path / "run", "--space", PLAIN, "--format", "csv").stdout
     first, *rows = ranked.splitlines()
-    terms = ["field", "clean.naswot", "params", "flops"]
+    terms = ["clean.naswot", "params", "flops"]
     assert first.split(",") == ["rank", "network", "sum of log-ranks", *terms]
     assert [row.split(",")[1] for row in rows][-1] == "8x1x1"
 
