@@ -1,5 +1,6 @@
 """Networks of one's own by name, as a space of which they are all."""
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +45,11 @@ class Candidates(Space):
     piecewise: ClassVar[bool] = True
     made: ClassVar[Callable[[np.ndarray], Mapping[str, Any]] | None] = None
     networks: Mapping[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs; it makes the networks of `made` itself."""
+        names = {field.name for field in dataclasses.fields(self)}
+        return {name: value for name, value in vars(self).items() if name in names}
 
     @property
     def points(self) -> np.ndarray:

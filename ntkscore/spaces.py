@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -119,6 +120,11 @@ def _executed(path: Path, changed: int) -> ModuleType:
     # Dataclasses look their own module up.
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    # Workers of a cluster do not have the file.
+    with suppress(ImportError):
+        import cloudpickle
+
+        cloudpickle.register_pickle_by_value(module)
     return module
 
 

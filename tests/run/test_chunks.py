@@ -38,11 +38,11 @@ class Inline(Executor):
 
     def submit(self, fn: Callable, /, *given: Any, **_: Any) -> Future:
         future: Future = Future()
-        self.left -= 1
-        if self.left < 0:
+        if self.left <= 0:
             future.set_exception(self.error)
-        else:
-            future.set_result(fn(*given))
+            return future
+        future.set_result(answer := fn(*given))
+        self.left -= answer.rows_by_network is not None  # and does not only ask for the images
         return future
 
 

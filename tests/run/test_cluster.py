@@ -12,10 +12,21 @@ from pathlib import Path
 import jax
 import pandas as pd
 import pytest
-from tiny import OPTIONS, REPOSITORY, RESIDUAL_OPTIONS, finish, free_port, refused, rows_in, start
+from tiny import (
+    OPTIONS,
+    REPOSITORY,
+    RESIDUAL_OPTIONS,
+    finish,
+    free_port,
+    printed_on_devices,
+    refused,
+    rows_in,
+    start,
+)
 
 from ntkscore.results import ResultSet
 from ntkscore.run import cluster
+from ntkscore.spaces import space_class
 
 pytest.importorskip("distributed", reason="distributed is not installed: see the extra `cluster`")
 NETWORKS = ["all", *RESIDUAL_OPTIONS, "--depth", 9, "--seeds", 4]
@@ -123,3 +134,19 @@ def test_the_script_of_slurm(tmp_path: Path, environment: dict[str, str]) -> Non
     assert ended == 0, (tmp_path / "log").read_text()
     same = rows_in(tmp_path / "alone")
     pd.testing.assert_frame_equal(rows_in(tmp_path / "run"), same, check_exact=True)
+
+
+def test_a_worker_needs_no_file_of_ones_own(tmp_path: Path) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+    file, pickled = tmp_path / "mine.py", tmp_path / "space"
+    file.write_text("def networks(images):\n    return {str(images.shape): None}\n")
+    own = tmp_path / "own.py"
+    own.write_text(Path(__file__).with_name("own_space.py").read_text())
+    spaces = space_class(str(file))(), space_class(str(own))()
+    pickled.write_bytes(cloudpickle.dumps(spaces))
+    file.unlink()
+    own.unlink()
+    program = "import pathlib, pickle\n"
+    program += f"one, other = pickle.loads(pathlib.Path({str(pickled)!r}).read_bytes())\n"
+    program += "print(one.made(one.points), other.parse('8xtanh'))"
+    assert "{'(8, 32, 32, 3)': None}" in printed_on_devices(1, program)
