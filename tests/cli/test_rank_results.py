@@ -52,7 +52,7 @@ def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     assert plot.read_text().startswith("<?xml")
     table = " ".join(invoke("rank", "recorded", "--top", "3").stdout.split())
     assert (
-        "6466 networks, 2 without this score (they come last: they lack "
+        "6466 networks, 5 without this score (they come last: they lack "
         "clean.lambda_min_normalized; --by params+layers+path_pools+field orders them too), "
         "cifar10, 16 images, channels 8" in table
     )
