@@ -137,9 +137,8 @@ def whole_space(size: str, folder: Path) -> None:
             write_json(pace, {**earlier, begun: state})
 
         config, space = SIZES[size].config, SIZES[size].space
-        run = score(
-            cells, images, config, space=space, out=folder / "space", table=table, report=report
-        )
+        how = {"space": space, "seeds": 1, "out": folder / "space", "table": table}
+        run = score(cells, images, config, report=report, **how)
     typer.echo(run.rank().to_csv(index=False), nl=False)
 
 
