@@ -157,7 +157,7 @@ class Described(Space):
         """All networks."""
         return tuple(self.networks) if which in self.sets else super().architectures(which)
 
-    def draw(self, shape: Hashable, seed: int, dtype: Any) -> Any:
+    def draw(self, shape: Hashable, seed: int, dtype: Any) -> NoReturn:
         """Refuse: the run has no weights."""
         raise InputError(
             "the networks themselves", "a run of them", "name the file that has them with --space"
@@ -166,7 +166,6 @@ class Described(Space):
     def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> NoReturn:
         """Refuse, as `draw` does before."""
         self.draw(shape, 0, None)
-        raise AssertionError
 
 
 def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, Any]:

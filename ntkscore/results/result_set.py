@@ -147,9 +147,10 @@ class ResultSet:
 
     def _described(self) -> dict[str, dict[str, Any]]:
         store = store_at(self.directory)
-        if NETWORKS not in store.names():
-            return {}
-        return json.loads(store.read([NETWORKS])[NETWORKS])
+        if NETWORKS in store.names():
+            with suppress(ValueError):  # A damaged file is written anew with the next scores.
+                return json.loads(store.read([NETWORKS])[NETWORKS])
+        return {}
 
     @staticmethod
     def check(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
-from ntkscore.candidates import described
+from ntkscore.candidates import Candidates, described
 from ntkscore.errors import InputError
 from ntkscore.results.result_set import ResultSet, provenance
 from ntkscore.results.rows import Rows
@@ -178,7 +178,7 @@ def run(
         if pending:
             write()
     results.compact(1 if kept is None else MANY_PARTS)
-    if WEIGHTS in names and not stays:
+    if isinstance(space, Candidates) and not stays:
         results.describe(described(space, architectures))
     return results
 

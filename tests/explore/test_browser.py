@@ -353,9 +353,8 @@ def test_the_sum_is_the_default_of_the_command_line_and_moves_with_its_sliders(
 ) -> None:
     space = NASBench201()
     frame = network_table(ResultSet.open(RUN).read(), space)
-    wanted = default_sum(space, frame).of(
-        frame.astype(np.float32)
-    )  # the page has float32, which makes ties
+    # The page has float32, which makes ties.
+    wanted = default_sum(space, frame).of(frame.astype(np.float32))
     with Page(browser, whole) as page:
         got = page.column("sum of log-ranks")
         # Python counts ties from below and adds a half, the page has their mean rank.
