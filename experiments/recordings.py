@@ -64,7 +64,8 @@ class Recording:
     Attributes:
         choices: fields of `Config` and of the space; the others have their defaults.
         cells: specification of the cells for `ntkscore.run.selection.select`.
-        seeds: number of seeds of images and weights, counted from 0.
+        seeds: number of seeds of images and weights.
+        first: the first of them.
         images: the data set that they are drawn from.
         only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
         of: the class of the space.
@@ -76,6 +77,7 @@ class Recording:
     choices: Choices
     cells: str = "table"
     seeds: int = 3
+    first: int = 0
     images: str = DATASET
     only: tuple[str, ...] = ()
     of: type[Space] = NASBench201
@@ -203,6 +205,13 @@ _DARTS_SIZES = {
     "small": {"channels": 8, "layers": 8},
     "shallow": {"channels": 8, "layers": 5},
 }
+MORE_SEEDS, MORE_IMAGES = "more-seeds", "more-images"
+OF_SEEDS = (
+    *(f"{kernel}.lambda_min_normalized" for kernel in KERNELS),
+    *(f"{kernel}.{score}" for kernel in KERNELS[:2] for score in ("frobenius", "expressivity")),
+    *("clean.naswot", "clean.jacov"),
+)
+"""What more seeds and more images than those of `space` are measured for."""
 REFERENCE = "small-synthetic"
 """A whole space of `make rank`'s fidelity and images, whose percentiles go into the package."""
 _OF_DEFAULTS = ("network.synflow", "clean.lambda_min_normalized", "clean.naswot")
@@ -213,6 +222,8 @@ RECORDINGS: dict[str, Recording] = {
     "space-pgd": Recording(MODERATE | {"attack": "pgd"}, only=OF_KERNELS),
     **PROXIES,
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
+    MORE_SEEDS: Recording(MODERATE, "table:1000", 13, first=3, only=OF_SEEDS),
+    MORE_IMAGES: Recording(MODERATE | {"samples": 48}, "table:500", only=OF_SEEDS),
     **FINDINGS,
     **PICKED,
     **CONVENTIONS,
@@ -294,7 +305,8 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     if recording.best:
         first = best_of(*recording.best)
         cells = tuple(cell for cell in cells if space.key(cell) in first)
-    job = Scoring.of(images, recording.config, space=space, seeds=recording.seeds)
+    seeds = {"seeds": recording.seeds, "first": recording.first}
+    job = Scoring.of(images, recording.config, space=space, **seeds)
     out = SHIPPED if name == REFERENCE else out
     told: list[engine.Progress] = []
     with progress_display() as report:
@@ -311,7 +323,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         {
             "command": f"python -m experiments record {name}",
             "cells": recording.cells,
-            "seeds": recording.seeds,
+            **seeds,
             "devices": progress.plan.kinds,
             "seconds_per_cell": round(1 / rate, 4) if rate else None,
         }
@@ -321,7 +333,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     rows = full.read()
     wanted = rows[full.identity[0]].isin([*map(space.key, cells)])
-    wanted &= rows["seed"] < recording.seeds
+    wanted &= rows["seed"].between(recording.first, recording.first + recording.seeds - 1)
     return replaced(out / name, full, session, kept_rows(rows[wanted], recording.only))
 
 

@@ -1,7 +1,14 @@
 """Studies of what follows from scores: training by β, DARTS cells, predictions from few labels."""
 
 from experiments.frame import Study
-from experiments.further import darts_measures, default_order, devices, few_labels, training_beta
+from experiments.further import (
+    darts_measures,
+    default_order,
+    devices,
+    few_labels,
+    more_seeds,
+    training_beta,
+)
 
 FURTHER: dict[str, Study] = {
     "training-beta": training_beta.STUDY,
@@ -9,4 +16,5 @@ FURTHER: dict[str, Study] = {
     "few-labels": few_labels.STUDY,
     "devices": devices.STUDY,
     "default-order": default_order.STUDY,
+    "more-seeds": more_seeds.STUDY,
 }

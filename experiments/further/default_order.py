@@ -73,6 +73,14 @@ def lines(values: np.ndarray, accuracy: np.ndarray, at: np.ndarray, pools: Any) 
     return np.column_stack(columns)
 
 
+def pools_among(rng: np.random.Generator, cells: int, count: int) -> dict[int, np.ndarray]:
+    """So many pools of each size of `POOLS`, as places among some cells."""
+    return {
+        size: rng.permuted(np.tile(np.arange(cells), (count, 1)), axis=1)[:, :size]
+        for size in POOLS
+    }
+
+
 def measure(at: Any) -> Iterator[dict[str, Any]]:
     """A row for each accuracy, data set, rival and line: the default's worth, and the gain."""
     rows = pd.concat([at.data.rows(name) for name in RECORDINGS], ignore_index=True)
@@ -81,13 +89,7 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     values = np.array([sum_named(name).of(scores).fillna(-np.inf) for name in orders])
     rng = np.random.default_rng(at.seed)
     taken = list(draws(len(scores), at.resamples, at.seed, groups=functions_of(scores.index)))
-    pools = [
-        {
-            size: rng.permuted(np.tile(np.arange(len(cells)), (at.pools, 1)), axis=1)[:, :size]
-            for size in POOLS
-        }
-        for cells in (np.arange(len(scores)), *taken)
-    ]
+    pools = [pools_among(rng, len(cells), at.pools) for cells in (np.arange(len(scores)), *taken)]
     for metric in (METRIC, CLEAN):
         for dataset in at.data.table.datasets:
             accuracy = np.array(at.data.table.accuracies(dataset, metric, list(scores.index)))
