@@ -3,6 +3,7 @@
 from ntkscore.analysis.prediction import Predictor as Predictor
 from ntkscore.api.accuracies import correlate as correlate
 from ntkscore.api.accuracies import lookup as lookup
+from ntkscore.api.latency import measure_latency as measure_latency
 from ntkscore.api.prediction import predict as predict
 from ntkscore.api.runs import Run as Run
 from ntkscore.api.runs import open_run as open_run

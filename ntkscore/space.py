@@ -8,7 +8,7 @@ columns of its rows and the entries of a run's record.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan, nan
@@ -330,6 +330,12 @@ class Space(Named, ABC):
             values = self.measured.loc[key].tolist() if there else [nan] * len(names)
             found |= zip(names, values, strict=True)
         return found
+
+    def check_counted(self, names: Iterable[str], counted: Mapping[str, float]) -> None:
+        """Refuse names that are none of the costs and counts."""
+        if unknown := [name for name in names if name not in counted]:
+            expected = f"costs or counts of {self.name}, {', '.join(counted)}"
+            raise InputError(expected, repr(unknown[0]), "name some of these")
 
     @property
     def smaller(self) -> tuple[str, ...]:

@@ -125,8 +125,11 @@ def test_the_how_tos_run(
     complete(names["sheet"])
     assert set(names["sheet"]["cell"]) == {2581, 1462}
     printed = capsys.readouterr().out.splitlines()
-    assert "strong" in printed and printed[-3].isdigit()
-    assert 0 < float(printed[-2]) < 1 and printed[-1] in names["values"].index
+    assert "strong" in printed and printed[-4].isdigit()
+    assert 0 < float(printed[-3]) < 1 and printed[-1] in names["values"].index
+    best = names["study"].best_trials
+    assert best and str(best[0].params) in printed[-2]
+    assert all(0 < score < 1e6 and params > 7e4 for score, params in (t.values for t in best))
     assert len(names["values"]) == 4 and (folder / "runs" / "driven").is_dir()
     for name in ("log_trace", "margin"):
         MEASURES.pop(name, None)

@@ -1,8 +1,11 @@
-"""The order of networks by one score, or by a sum of several."""
+"""The order of networks by one score, or by a sum of several; their front beside costs."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import Population
@@ -22,12 +25,14 @@ class Ranking(NamedTuple):
         by: the score, or the sum of several, that it is by.
         space: where the networks come from.
         among: the networks of a reference that they are ranked among; None for themselves.
+        front: of `frame`, the networks that no other beats; all of them where no cost was named.
     """
 
     frame: pd.DataFrame
     by: ScoreSum
     space: Space
     among: Population | None
+    front: pd.DataFrame
 
     @classmethod
     def of(
@@ -36,6 +41,7 @@ class Ranking(NamedTuple):
         by: ScoreSum | None,
         space: Space,
         among: Population | None = None,
+        pareto: Sequence[str] = (),
     ) -> "Ranking":
         """Networks by means over the seeds; those without a score come last.
 
@@ -45,19 +51,23 @@ class Ranking(NamedTuple):
                 terms that none of the networks gives. A reference's own comes first.
             space: where the networks come from; its costs are those of the networks that it trains.
             among: the networks of a reference to rank among; these themselves if left out.
+            pareto: costs or counts, of which less is better, that the front is beside.
         """
         if rows.empty:
             by = among.by if among else by or default_sum(space, ())
-            return cls(pd.DataFrame(columns=["rank", rows.columns[0]]), by, space, among)
+            frame = pd.DataFrame(columns=["rank", rows.columns[0]])
+            return cls(frame, by, space, among, frame)
         scores = network_table(rows, space)
         by = sum_for(rows, by, space, among)
         value = by.of(scores, among and among.scores)
+        objectives = objectives_of(value, scores, space, pareto)
         order = value.sort_values(ascending=False, kind="stable", na_position="last").index
         architectures = [space.parse(key) for key in order]
         names = pd.DataFrame([space.names(a) for a in architectures], index=order)
         others = pd.DataFrame([space.identity(a) for a in architectures], index=order)
         others = others.drop(columns=names.columns, errors="ignore")
         costs = [*space.costs(architectures[0]), *space.measured_names]
+        costs += [name for name in pareto if name not in costs]
         terms = [term for term in by.terms if term not in costs]
         place = []
         if among is not None:
@@ -67,7 +77,49 @@ class Ranking(NamedTuple):
         columns = [names, *place, scores.loc[order, [*terms, *costs]], others]
         frame = pd.concat(columns, axis=1).reset_index(drop=True)
         frame.insert(0, "rank", range(1, len(frame) + 1))
-        return cls(frame, by, space, among)
+        front = frame
+        if pareto:
+            front = frame[non_dominated(objectives.loc[order].to_numpy())]
+        return cls(frame, by, space, among, front)
+
+
+def objectives_of(
+    value: pd.Series, scores: pd.DataFrame, space: Space, pareto: Sequence[str]
+) -> pd.DataFrame:
+    """What a front is of, larger for a better network: the score, and costs with a minus.
+
+    Args:
+        value: the score, by network.
+        scores: a row per network, with columns of costs and counts.
+        space: where the networks come from.
+        pareto: names of costs or counts, of which less is better.
+
+    Raises:
+        InputError: if there is no such cost or count.
+    """
+    space.check_counted(pareto, space.trained().counted(space.parse(value.index[0])))
+    return pd.concat([value, -scores.loc[value.index, list(pareto)]], axis=1)
+
+
+def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"]:
+    """Which rows no other dominates: none is as good in all columns and better in one.
+
+    Args:
+        objectives: larger for a better one. A row with NaN or −∞ is never one of them.
+
+    Example:
+        >>> non_dominated(np.array([[3.0, -9], [2, -5], [1, -5], [3, -9], [4, np.nan]])).tolist()
+        [True, True, False, True, False]
+    """
+    found = np.zeros(len(objectives), bool)
+    front = np.empty((0, objectives.shape[1]))
+    for place in np.lexsort(-objectives.T[::-1]):
+        row = objectives[place]
+        worse = (front >= row).all(axis=1) & (front > row).any(axis=1)
+        found[place] = np.isfinite(row).all() and not worse.any()
+        if found[place]:
+            front = np.vstack([front, row])
+    return found
 
 
 def values_of(

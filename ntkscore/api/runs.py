@@ -137,6 +137,7 @@ class Run:
         *,
         among: "Run | str | PathLike[str] | None" = None,
         rho: float | None = None,
+        pareto: Sequence[str] = (),
     ) -> pd.DataFrame:
         """Networks from best to worst, by means over the seeds; those without a score come last.
 
@@ -146,29 +147,32 @@ class Run:
             among: a run over a whole space that was scored in the same way, to rank among its
                 networks; if left out, one that comes with the package, where one fits.
             rho: as for `scores`.
+            pareto: names of costs or counts. Of the networks those come back that no other beats:
+                none has as good a score and as little of each of these, and one of them better.
 
         Returns:
             The rank, names, the scores that count and the costs; and, among the networks of another
             run, the percentile: the percentage of these that a network is better than.
 
         Raises:
-            InputError: if the run lacks the score or the radius, or `among` was scored in another
-                way.
+            InputError: if the run lacks the score, the radius or a cost, or `among` was scored in
+                another way.
         """
-        return self.ranking(by, among, rho).frame
+        return self.ranking(by, among, rho, pareto).front
 
     def ranking(
         self,
         by: str | None = None,
         among: "Run | str | PathLike[str] | None" = None,
         rho: float | None = None,
+        pareto: Sequence[str] = (),
     ) -> Ranking:
         """The ranking with what it is by; arguments as for `rank`."""
         rows = pick_rho(self.rows, rho)
         score = self._sum(by, rows)
         seeds = sorted(set(rows["seed"].tolist()))
         scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, self.space
-        return Ranking.of(rows, score, self.space, population_of(among, *scored))
+        return Ranking.of(rows, score, self.space, population_of(among, *scored), pareto)
 
     def correlate(
         self,

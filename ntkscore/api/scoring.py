@@ -87,23 +87,32 @@ def score(
         >>> rows["status"].value_counts().to_dict()
         {'ok': 62, 'not_given': 11}
     """
-    if isinstance(networks, Model) or callable(networks):
-        networks = {"network": networks}
-    if isinstance(networks, Mapping):
-        if space is not None:
-            raise InputError(
-                "no space beside networks of your own, which are one", space.name, "leave it out"
-            )
-        space, networks = Candidates(networks=networks), "all"
+    space, named = own_or_named(networks, space)
     data = ImageSet.of(*images) if isinstance(images, tuple) else images
     if isinstance(data, ImageSet) and data.whole:
         check_pixels(data.images)
         if not isinstance(space, Candidates):  # which have as many logits as they like
             check_classes(data.num_classes)
     scoring = Scoring.of(data, config, space=space, seeds=seeds)
-    named = networks if isinstance(networks, str) else names_of(networks)
     chosen = scoring.select(named, table)
     place = Memory() if out is None else out
     results = engine.run(scoring, chosen, place, batch=batch, executor=executor, report=report)
     keys = tuple(dict.fromkeys(map(scoring.space.key, chosen)))
     return Run(results, scoring.space, keys, tuple(scoring.seeds))
+
+
+def own_or_named(networks: Any, space: Space | None) -> tuple[Space | None, Any]:
+    """The space of some networks, and what names them: networks of one's own are a space.
+
+    Raises:
+        InputError: if there is a space beside networks of one's own.
+    """
+    if isinstance(networks, Model) or callable(networks):
+        networks = {"network": networks}
+    if not isinstance(networks, Mapping):
+        return space, networks if isinstance(networks, str) else names_of(networks)
+    if space is not None:
+        raise InputError(
+            "no space beside networks of your own, which are one", space.name, "leave it out"
+        )
+    return Candidates(networks=networks), "all"

@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ntkscore.analysis.frames import pick_rho
-from ntkscore.analysis.ranking import values_of
+from ntkscore.analysis.frames import network_table, pick_rho
+from ntkscore.analysis.ranking import non_dominated, objectives_of, values_of
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.api.runs import Run, population_of
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
 from ntkscore.data.images import ImageSet
+from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.run import engine
 from ntkscore.run.scoring import Scoring
-from ntkscore.run.search import Method, check, visit
+from ntkscore.run.search import SEVERAL, Method, Values, check, visit
 from ntkscore.space import Architecture, Space
 
 
@@ -29,12 +30,14 @@ class Step(NamedTuple):
     Attributes:
         visited: networks so far.
         budget: networks in all.
-        best: the best of them.
+        best: the best of them by the score.
+        front: how many no other beats; 1 for a search by one objective.
     """
 
     visited: int
     budget: int
     best: Architecture
+    front: int = 1
 
 
 def search(
@@ -43,12 +46,13 @@ def search(
     config: Config | None = None,
     *,
     space: Space | None = None,
-    method: str | Method = "local",
+    method: str | Method | None = None,
     budget: int = 200,
     seed: int = 0,
     seeds: int | None = None,
     by: str | None = None,
     at_most: Mapping[str, float] | None = None,
+    pareto: Sequence[str] = (),
     costs: pd.DataFrame | None = None,
     among: Run | str | PathLike[str] | None = None,
     batch: int | None = None,
@@ -66,14 +70,18 @@ def search(
         config: how to score; `Config()` if left out. Of several radii the first counts.
         space: what is searched; NAS-Bench-201 if left out.
         method: `local`, which moves to the best neighbour and restarts where none is better, or
-            `evolution`, regularised; or a search of your own (`ntkscore.run.search.visit`).
+            `evolution`, regularised; with `pareto`, `nsga2`, which needs `ntkscore[pareto]`; or a
+            search of your own (`ntkscore.run.search.visit`).
         budget: networks to visit.
         seed: of the search, and the first one of images and weights.
         seeds: how many seeds a network is scored with; as for `score` if left out.
         by: a score, or several joined by `+`; the default sum if left out.
         at_most: bounds on costs and counts of the networks that the space trains, by name, such as
             `{"params": 300_000}`.
-        costs: that somebody has measured, for `by` and `at_most`; see `ntkscore.load_costs`.
+        pareto: costs or counts that are objectives beside the score, by name; less is better.
+            `rank` the run with the same to see its front.
+        costs: that somebody has measured, for `by`, `at_most` and `pareto`; see
+            `ntkscore.load_costs`.
         among: a run over a whole space that was scored in the same way; if left out, one that
             comes with the package, where one fits.
         batch: networks per device and call; chosen from the free memory if left out.
@@ -99,21 +107,35 @@ def search(
     if costs is not None:
         scoring = replace(scoring, space=with_costs(scoring.space, costs))
     space, rho = scoring.space, scoring.config.rhos[0]
+    method = method or (SEVERAL if pareto else "local")
     first = check(method, budget, space, at_most)
+    space.check_counted(pareto, space.trained().counted(first))
+    if isinstance(method, str) and (method == SEVERAL) != bool(pareto):
+        raise InputError(
+            f"costs to search beside (pareto) for {SEVERAL}, and for it alone",
+            f"{', '.join(pareto) or 'none'} for {method}",
+            f"leave the method {method} out" if pareto else "name some costs",
+        )
     score = sum_asked(by, space, first, scoring.config)
     reference = population_of(among, scoring.configuration, scoring.seeds, rho, score, space)
     visited: dict[Hashable, Architecture] = {}
     parts: dict[str, Any] = {}
 
-    def evaluate(new: Sequence[Architecture]) -> dict[Hashable, float]:
+    def evaluate(new: Sequence[Architecture]) -> Values:
         visited.update({space.key(each): each for each in new})
         # Ranks among the visited ones need the scores of all; parts that were read stay in memory.
         how = {"batch": batch, "executor": executor, "kept": parts}
         results = engine.run(scoring, [*visited.values()], out, **how)
         run = Run(results, space, tuple(visited), tuple(scoring.seeds))
-        values = values_of(pick_rho(run.rows, rho), score, space, reference)
-        report(Step(len(visited), budget, space.parse(values.idxmax())))
-        return values.to_dict()
+        rows = pick_rho(run.rows, rho)
+        values = values_of(rows, score, space, reference)
+        best = space.parse(values.idxmax())
+        if not pareto:
+            report(Step(len(visited), budget, best))
+            return values.to_dict()
+        objectives = objectives_of(values, network_table(rows, space), space, pareto)
+        report(Step(len(visited), budget, best, int(non_dominated(objectives.to_numpy()).sum())))
+        return dict(zip(objectives.index, objectives.to_numpy(), strict=True))
 
     visit(method, space, evaluate, budget, np.random.default_rng(seed), at_most)
     results = ResultSet.open(out)

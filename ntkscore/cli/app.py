@@ -13,7 +13,7 @@ import typer
 from ntkscore.cli.display import input_errors
 from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
 from ntkscore.cli.options import is_file_of_networks, registered
-from ntkscore.cli.ranking import fits, rank, search
+from ntkscore.cli.ranking import fits, measure_latency, rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, evaluate, train
 from ntkscore.errors import InputError
@@ -23,7 +23,7 @@ from ntkscore.spaces import DEFAULT, space_class
 
 COMMANDS = (
     *(score, rank, search, correlate, predict, explore, lookup),
-    *(train, evaluate, choose, fits, fetch, verify),
+    *(train, evaluate, choose, measure_latency, fits, fetch, verify),
 )
 """In the order in which help lists them."""
 
@@ -32,9 +32,9 @@ SCORED = {"--cells", "--out", "--target"}
 """Options that `rank` had when it also scored."""
 OF_A_RANKING = ("--by", "--reference", "--top", "--plot")
 """Those that `rank` has kept."""
-RENAMED = {"--cells": "--networks", "--reference": "--among", "--rho": "--at-rho"}
+RENAMED = {"--reference": "--among", "--rho": "--at-rho"}
 """Names of before, of options to look at a run with."""
-TAKE_A_FILE = ("score", "fits")
+TAKE_A_FILE = ("score", "fits", "measure-latency")
 """Commands that take a file of networks of one's own, which is a space too."""
 
 
@@ -81,14 +81,14 @@ def _said_today(words: Sequence[str]) -> str:
     for flag, *value in options:
         name = _flag([flag])
         today = [flag.replace(name, RENAMED.get(name, name), 1), *value]
-        looks += today
+        looks += today if name != "--cells" else []
         if name in OF_A_RANKING:
             rank += today
         elif name not in ("--cells", "--target"):
             score += [flag, *value]
     commands = [["score", *score], ["rank", *rank]]
     if directory is not None:
-        commands = [["rank", directory, *looks]]
+        commands = [["rank", directory, *filter(None, [values.get("--cells")]), *looks]]
     elif "--target" in values:
         commands = [["fits", values["--target"], *score]]
     return " && ".join(shlex.join(["ntkscore", *each]) for each in commands)

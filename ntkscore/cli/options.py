@@ -90,6 +90,15 @@ AtMost = Annotated[
         "params=3e5, flops=5e7 or, with --costs, pixel3_latency=13; repeatable."
     ),
 ]
+Pareto = Annotated[
+    str | None,
+    typer.Option(
+        help="Costs or counts, such as params,pixel3_latency: only networks that no other beats in "
+        "the score and in these, of which less is better.",
+        metavar="NAME[,NAME…]",
+        show_default=False,
+    ),
+]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
 _DATA = f"Images: {', '.join(DATASETS)}, or an .npz file; synthetic ones need no download."
 _DATA_DIR = "Folder with the data sets; else $NTKSCORE_DATA, else the user cache."
@@ -194,6 +203,11 @@ def bounds_of(texts: Sequence[str] | None) -> dict[str, float]:
                 "NAME=NUMBER such as params=3e5", repr(text), "write a name and a number"
             ) from None
     return bounds
+
+
+def names_in(text: str | None) -> list[str]:
+    """Names that a text joins with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()] if text else []
 
 
 def is_file_of_networks(word: str) -> bool:

@@ -4,7 +4,7 @@ Each parses, calls, prints. A command imports what it needs when it runs, so tha
 what computes after its input is checked, so that errors are quick.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,13 +33,16 @@ def rank(
             metavar=o.PLACE,
         ),
     ],
+    networks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Which of its networks, as for `score`; all if left out.", show_default=False
+        ),
+    ] = None,
     by: o.By = None,
     among: o.Among = None,
-    networks: Annotated[
-        str | None,
-        typer.Option(help="Which of its networks, as for `score`; all if left out."),
-    ] = None,
     at_most: o.AtMost = None,
+    pareto: o.Pareto = None,
     costs: o.Costs = None,
     at_rho: o.AtRho = None,
     top: o.Top = None,
@@ -55,14 +58,14 @@ def rank(
     run = ntkscore.open_run(directory, space_class(space) if space else None)
     if costs is not None:
         run = run.with_costs(ntkscore.load_costs(costs, run.results.configuration["dataset"]))
-    if networks is not None:
-        run = run.of(networks)
+    if networks:
+        run = run.of(",".join(networks))
     if bounds := o.bounds_of(at_most):
         run = run.within(bounds)
     rho = o.radius_of(at_rho)
-    ranking = run.ranking(by, among, rho)
+    ranking = run.ranking(by, among, rho, o.names_in(pareto))
     rho = run.results.configuration["rhos"][0] if rho is None else rho
-    _print_ranking(ranking, run.results, rho, format, 20, top, plot, bounds)
+    _print_ranking(ranking, run.results, rho, format, 20, top, plot, bounds, o.names_in(pareto))
 
 
 def fits(
@@ -98,13 +101,75 @@ def fits(
     print_frame(frame, format, f"Fit on {target}", note)
 
 
+def measure_latency(
+    networks: o.Networks,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .csv file for --costs, written after every network; continued if it exists.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images of a pass.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes that are timed.")] = 50,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="A device that is not at hand, as for `fits`: what its compiler says, a bound.",
+            show_default=False,
+        ),
+    ] = None,
+    data: o.Data = "synthetic",
+    data_dir: o.DataDir = None,
+    table: o.NetworksTable = None,
+    space_name: o.SpaceName = None,
+    *,
+    space: Space,
+    format: o.OutputFormat = Format.table,
+) -> None:
+    """Time the forward pass of networks on this machine's device, for --costs and --at-most."""
+    from ntkscore.run.scoring import Scoring
+
+    if target is not None:
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+    scoring = Scoring.of(ntkscore.load_images(data, data_dir), space=space)
+    chosen = o.select(scoring, networks, table, 0)
+    with stderr.status("compiling") as status:
+        frame = ntkscore.measure_latency(
+            [scoring.space.key(each) for each in chosen],
+            scoring.data,
+            space=scoring.space,
+            batch=batch_size,
+            repeats=repeats,
+            target=target,
+            out=out,
+            report=lambda done, count: status.update(f"{done} of {count} networks"),
+        )
+    words = "image" if batch_size == 1 else "images"
+    note = f"Milliseconds: medians of {repeats} passes of {batch_size} {words}, and the range of "
+    note += "the middle half. The networks are those that would be trained."
+    if target is not None:
+        note = f"Compiled here, not run, for passes of {batch_size} {words}. latency_bound: the "
+        note += "arithmetic's milliseconds at the published rate. moved_ms: those of reads and "
+        note += "writes at the published bandwidth, without a cache."
+    print_frame(frame.reset_index(), format, f"Latency on {target or 'this machine'}", note)
+
+
 def search(
     out: Annotated[str, typer.Option(help=f"{o.RUN}; continued if it exists.", metavar=o.PLACE)],
     method: Annotated[
-        str, typer.Option(help="How to go on from network to network.", metavar="|".join(METHODS))
-    ] = "local",
+        str | None,
+        typer.Option(
+            help="How to go on from network to network; nsga2 with --pareto, else local.",
+            metavar="|".join(METHODS),
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
     at_most: o.AtMost = None,
+    pareto: o.Pareto = None,
     costs: o.Costs = None,
     top: o.Top = None,
     plot: o.Plot = None,
@@ -124,7 +189,7 @@ def search(
     from ntkscore.run.cluster import connected
 
     check_picture(plot)
-    bounds = o.bounds_of(at_most)
+    bounds, beside = o.bounds_of(at_most), o.names_in(pareto)
     images = ntkscore.load_images(drawn.data, drawn.data_dir)
     stop = interruptible(lambda: on_disk(out))
     with stop, connected(scheduler) as executor, stderr.status("compiling") as status:
@@ -139,6 +204,7 @@ def search(
             seeds=drawn.seeds,
             by=by,
             at_most=bounds,
+            pareto=beside,
             costs=None if costs is None else ntkscore.load_costs(costs, images.name),
             among=among,
             batch=batch,
@@ -146,11 +212,12 @@ def search(
             report=lambda step: status.update(
                 f"{step.visited} of {step.budget} networks, the best "
                 f"{' '.join(map(str, space.names(step.best).values()))}"
+                + (f", {step.front} that none beats" if beside else "")
             ),
         )
     rho = config.rhos[0]
-    ranking = run.ranking(by, among, rho)
-    _print_ranking(ranking, run.results, rho, format, 10, top, plot, bounds)
+    ranking = run.ranking(by, among, rho, beside)
+    _print_ranking(ranking, run.results, rho, format, 10, top, plot, bounds, beside)
 
 
 def _print_ranking(
@@ -161,7 +228,8 @@ def _print_ranking(
     few: int,
     top: int | None,
     plot: Path | None = None,
-    shown: Iterable[str] = (),
+    bounds: Iterable[str] = (),
+    pareto: Sequence[str] = (),
 ) -> None:
     """Print a ranking, and draw it.
 
@@ -173,9 +241,10 @@ def _print_ranking(
         few: rows of a table where `top` is left out.
         top: rows to print.
         plot: the file of the picture; none is drawn if left out.
-        shown: measured costs to show in a table beside those that rank.
+        bounds, pareto: names of measured costs to show in a table beside those that rank; of the
+            networks those of the front beside `pareto` are printed.
     """
-    frame, space = ranking.frame, ranking.space
+    frame, space, front = ranking.frame, ranking.space, ranking.front
     lacking = frame[list(ranking.by.terms)].isna()
     failed, last = int(lacking.any(axis=1).sum()), ""
     if failed:
@@ -196,27 +265,38 @@ def _print_ranking(
         note += f"\nPercentiles are among {ranking.among.source}."
     if format is Format.table:
         # A genotype string, digests and other devices would push the numbers off.
-        aside = {"string", WEIGHTS, *space.measured_names}.difference(ranking.by.terms, shown)
-        frame = frame.drop(columns=list(aside), errors="ignore")
-        top = few if top is None else top
-    frame = frame if top is None else frame.head(top)
-    print_frame(frame, format, f"Ranked by {ranking.by}, best first", note)
+        aside = {"string", WEIGHTS, *space.measured_names}.difference(
+            ranking.by.terms, bounds, pareto
+        )
+        front = front.drop(columns=list(aside), errors="ignore")
+        # A front is short, and each of its networks is an answer.
+        top = few if top is None and not pareto else top
+    title = f"Ranked by {ranking.by}, best first"
+    if pareto:
+        title = (
+            f"{len(front)} networks that none beats in {ranking.by}, {', '.join(pareto)} at once"
+        )
+    print_frame(front if top is None else front.head(top), format, title, note)
     if plot is not None:
-        _draw_ranking(ranking, few if top is None else top, plot)
+        _draw_ranking(ranking, few if top is None else top, plot, pareto)
 
 
-def _draw_ranking(ranking: "Ranking", top: int, plot: Path) -> None:
-    """Draw a ranking beside the first of the space's costs, and the cells of its best network."""
+def _draw_ranking(ranking: "Ranking", top: int, plot: Path, pareto: Sequence[str]) -> None:
+    """Draw a ranking beside a cost, and the cells of its best network, or a front."""
     from ntkscore.analysis.ranking import LOG_RANKS, PERCENTILE
-    from ntkscore.explore.pictures import FIRST, ranking_picture
+    from ntkscore.explore.pictures import FIRST, front_picture, ranking_picture
 
     space, frame = ranking.space, ranking.frame
     value = next(n for n in (PERCENTILE, LOG_RANKS, ranking.by.terms[0]) if n in frame)
     best = space.parse(frame.iloc[0, 1])
-    cost, names = next(iter(space.costs(best))), list(space.names(best))
+    costs, names = list(pareto) or [next(iter(space.costs(best)))], list(space.names(best))
     by = "" if value == str(ranking.by) else str(ranking.by)
     graphs = space.graphs(best)
-    ranking_picture(frame, value, cost, names, plot, by=by, first=min(FIRST, top), graphs=graphs)
+    if pareto:
+        front_picture(frame, ranking.front, value, costs, names, plot, by=by)
+    else:
+        first = min(FIRST, top)
+        ranking_picture(frame, value, costs[0], names, plot, by=by, first=first, graphs=graphs)
     stderr.print(f"drawn in {plot}", soft_wrap=True)
 
 

@@ -89,6 +89,58 @@ def ranking_picture(
     _write(figure, path)
 
 
+def front_picture(
+    frame: pd.DataFrame,
+    front: pd.DataFrame,
+    value: str,
+    costs: Sequence[str],
+    names: Sequence[str],
+    path: Path,
+    *,
+    by: str = "",
+) -> None:
+    """Draw every network's score beside each cost, those that none beats in another colour.
+
+    Args:
+        frame: a ranking.
+        front: the networks of it that none beats.
+        value: the column that it is ranked by.
+        costs: columns of which less is better, a panel each.
+        names: columns that name a network; the last that it has is written beside the cheapest and
+            the best-scored of the front.
+        path: .png, .svg or .pdf.
+        by: what the value is the sum of, where it does not say so itself.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    figure, *panels = _panels(len(costs))
+    known = frame[np.isfinite(frame[[value, *costs]]).all(axis=1)]
+    for axis, cost in zip(panels, costs, strict=True):
+        along = front.sort_values(cost)
+        axis.plot(known[cost], known[value], ".", color=COLOURS[0], ms=3, alpha=0.3, lw=0)
+        if len(costs) == 1:
+            axis.step(along[cost], along[value], color=COLOURS[1], lw=0.8, where="post")
+        axis.plot(along[cost], along[value], "D", color=COLOURS[1], ms=4)
+        ends = {} if along.empty else {0: along.iloc[0], 1: along.iloc[-1]}
+        for right, row in ends.items():
+            axis.annotate(
+                next(str(row[name]) for name in reversed(names) if row[name] != ""),
+                (row[cost], row[value]),
+                (-6, 6) if right else (6, -2),
+                textcoords="offset points",
+                ha="right" if right else "left",
+                fontsize=8,
+            )
+        axis.set(xlabel=cost)
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panels[0].set(ylabel=value)
+    absent = len(frame) - len(known)
+    note = f"{len(known):,} networks" + (f", {absent:,} without all of these" if absent else "")
+    heading = f"{value} of {by}\n" if by else ""
+    figure.suptitle(f"{heading}{note}; {len(front)} that none beats in orange", fontsize=8)
+    _write(figure, path)
+
+
 def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: Path) -> None:
     """Draw every score's Spearman with its interval, costs and counts in another colour.
 
@@ -159,6 +211,17 @@ def _blank(height: float, beside: int = 0) -> "tuple[Figure, Axes, *tuple[Axes, 
         grid = figure.add_gridspec(max(beside, 1), len(widths), width_ratios=widths)
         others = (figure.add_subplot(grid[row, 1]) for row in range(beside))
         return figure, figure.add_subplot(grid[:, 0]), *others
+
+
+def _panels(count: int) -> "tuple[Figure, *tuple[Axes, ...]]":
+    """A figure with axes side by side, which share what is upward."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(max(4.4, 3.1 * count), 3.6))
+        return figure, *figure.subplots(1, count, sharey=True, squeeze=False)[0]
 
 
 def _write(figure: "Figure", path: Path) -> None:

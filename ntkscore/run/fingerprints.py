@@ -4,6 +4,7 @@ A configuration names an attack or a measure; another function under the same na
 """
 
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
@@ -52,6 +53,7 @@ _MOVED = {
 }
 """Modules by the names that they had when runs recorded them first."""
 _INSTALLED = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 _WRITTEN = ("__call__", "__init__", "__new__", "__post_init__")
 
 
@@ -173,11 +175,13 @@ def _plain(value: Any, seen: list[Any]) -> Any:
 
 def _used(function: FunctionType) -> dict[str, Any]:
     """What a function refers to by name outside of itself, as far as that has a value now."""
-    names = {*function.__code__.co_names}
+    names: set[str] = set()
+    outside: set[str] = set()  # without attributes, which may have the name of a global value
     for code in (pending := [function.__code__]):
         names |= {*code.co_names}
+        outside |= {i.argval for i in dis.get_instructions(code) if i.opname in _LOADS}
         pending += [each for each in code.co_consts if isinstance(each, CodeType)]
-    found = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    found = {name: function.__globals__[name] for name in outside & function.__globals__.keys()}
     for name, value in [*found.items()]:
         if isinstance(value, ModuleType) and not _is_installed(value):
             found[name] = {n: each for n, each in vars(value).items() if n in names}

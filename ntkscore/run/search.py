@@ -2,23 +2,28 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.space import Architecture, Space
+from ntkscore.text import one_line
 
 POPULATION = 10
 TOURNAMENT = 3
 """The sizes of regularised evolution in the NATS-Bench scripts."""
+ALIVE = 24
+"""Networks from which NSGA-II goes on."""
 CHILDREN = 8
 """Mutants that are evaluated together."""
 PATIENCE = 100
 """Steps without a new architecture after which a search ends."""
 
-Values = Mapping[Hashable, float]
-Steps = Generator[Sequence[Architecture], Values, None]
-"""Yields the architectures to evaluate next; receives the values of all that are known."""
+Values = Mapping[Hashable, float | Sequence[float]]
+"""Of one objective numbers, of several a sequence each; larger is better."""
+Steps = Generator[Sequence[Architecture], Any, None]
+"""Yields the architectures to evaluate next; receives the `Values` of all that are known."""
 
 
 def local_search(space: Space, rng: np.random.Generator) -> Steps:
@@ -69,12 +74,66 @@ def regularised_evolution(space: Space, rng: np.random.Generator) -> Steps:
         alive.extend(known if known or started else children)
 
 
+def nsga2(space: Space, rng: np.random.Generator) -> Steps:
+    """Mutants of networks that few others beat; of these the ones that stand apart live on.
+
+    For several objectives. Non-dominated sorting and crowding distances are pymoo's.
+
+    Args:
+        space: whose `neighbours` are the mutants.
+        rng: draws the first networks, the parents, and the mutants.
+
+    Source: Deb et al. (2002), "A fast and elitist multiobjective genetic algorithm: NSGA-II",
+    without crossover, since a space says only which networks are neighbours.
+    """
+    try:
+        from pymoo.core.population import Population
+        from pymoo.core.problem import Problem
+        from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
+    except ImportError as error:
+        raise InputError(
+            "the package pymoo for several objectives",
+            f"but it is not installed ({one_line(error)})",
+            "run pip install 'ntkscore[pareto]'",
+        ) from error
+    survival = RankAndCrowding()
+    starts = space.architectures("distinct")
+    alive = {space.key(each): each for each in (_one_of(starts, rng) for _ in range(ALIVE))}
+    values = yield list(alive.values())
+    while True:
+        # A network out of bounds, or whose score failed, has no values.
+        known = {k: each for k, each in alive.items() if np.isfinite(values.get(k, np.nan)).all()}
+        if not known:
+            alive = {space.key(one): one for one in (_one_of(starts, rng) for _ in range(ALIVE))}
+            values = yield list(alive.values())
+            continue
+        costs = -np.array([values[key] for key in known]).reshape(len(known), -1)
+        everyone = Population.new(X=np.array([*known], dtype=object)[:, None], F=costs)
+        problem = Problem(n_var=1, n_obj=costs.shape[1])
+        best = survival.do(problem, everyone, n_survive=ALIVE, random_state=rng)
+        parents = [known[individual.X[0]] for individual in best]
+        place = [(individual.get("rank"), -individual.get("crowding")) for individual in best]
+        children = []
+        for _ in range(CHILDREN):
+            drawn = rng.integers(len(parents), size=2)
+            parent = parents[min(drawn, key=place.__getitem__)]
+            children.append(_one_of(space.neighbours(parent), rng))
+        values = yield children
+        alive = {space.key(each): each for each in (*parents, *children)}
+
+
 def _one_of(architectures: Sequence[Architecture], rng: np.random.Generator) -> Architecture:
     return architectures[int(rng.integers(len(architectures)))]
 
 
 Method = Callable[[Space, np.random.Generator], Steps]
-METHODS: dict[str, Method] = {"local": local_search, "evolution": regularised_evolution}
+METHODS: dict[str, Method] = {
+    "local": local_search,
+    "evolution": regularised_evolution,
+    "nsga2": nsga2,
+}
+SEVERAL = "nsga2"
+"""The method for several objectives; the others are for one."""
 
 
 def visit(
@@ -155,17 +214,15 @@ def within(at_most: Mapping[str, float] | None, space: Space, architecture: Arch
     if not at_most:
         return True
     counted = space.trained().counted(architecture)
-    if unknown := sorted(at_most.keys() - counted.keys()):
-        raise InputError(
-            f"bounds on costs or counts of {space.name}, {', '.join(counted)}",
-            repr(unknown[0]),
-            "name one of these",
-        )
+    space.check_counted(at_most, counted)
     return all(counted[name] <= bound for name, bound in at_most.items())
 
 
 def check(
-    method: str | Method, budget: int, space: Space, at_most: Mapping[str, float] | None = None
+    method: str | Method,
+    budget: int,
+    space: Space,
+    at_most: Mapping[str, float] | None = None,
 ) -> Architecture:
     """Refuse a search that cannot run; return the first architecture of the space.
 

@@ -9,7 +9,7 @@ import pytest
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
 from ntkscore.analysis.frames import cost_table
-from ntkscore.analysis.ranking import Ranking
+from ntkscore.analysis.ranking import Ranking, non_dominated
 from ntkscore.analysis.score_names import ScoreSum, default_sum, sum_asked
 from ntkscore.config import Config
 from ntkscore.errors import InputError
@@ -120,6 +120,36 @@ def test_the_costs_of_a_space_stand_beside_its_scores() -> None:
         "01",
         "0",
     ]
+
+
+def test_the_front_is_what_no_other_network_beats() -> None:
+    rng = np.random.default_rng(0)
+    for k in (1, 2, 3):
+        objectives = rng.integers(6, size=(60, k)).astype(float)
+        objectives[rng.random(60) < 0.1, 0] = np.nan
+        objectives[rng.random(60) < 0.1, -1] = -np.inf
+        whole = [i for i, row in enumerate(objectives) if np.isfinite(row).all()]
+        naive = [
+            i
+            for i in whole
+            if not any(
+                (objectives[j] >= objectives[i]).all() and (objectives[j] > objectives[i]).any()
+                for j in whole
+            )
+        ]
+        assert np.flatnonzero(non_dominated(objectives)).tolist() == naive
+
+
+def test_a_front_keeps_the_place_in_the_ranking() -> None:
+    traces = {"0": 3.0, "01": 7.0, "011": 5.0, "0111": np.nan, "00": 7.0}
+    rows, space = rows_of("skips", traces), Residual(width=8)
+    ranking = Ranking.of(rows, ScoreSum(("clean.trace",)), space, pareto=["params"])
+    # The cheapest is beaten in the score alone; equals in both stand side by side.
+    assert list(ranking.front["skips"]) == ["01", "00", "0"]
+    assert list(ranking.front["rank"]) == [1, 2, 4]
+    assert len(ranking.frame) == 5
+    with pytest.raises(InputError, match=r"costs or counts of residual, .*, got 'size'; name some"):
+        Ranking.of(rows, None, space, pareto=["size"])
 
 
 def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:

@@ -67,7 +67,7 @@ def test_score_prints_a_sheet_of_the_network_that_it_scored() -> None:
 @pytest.mark.slow
 def test_rank_prints_every_cell_and_its_parameters(ranked: Path) -> None:
     by = ("--by", "robust.trace", "--format", "csv")
-    text = invoke("rank", ranked, "--networks", "random:6", *by).stdout
+    text = invoke("rank", ranked, "random:6", *by).stdout
     frame = pd.read_csv(StringIO(text))
     assert len(frame) == 6
     assert frame["robust.trace"].is_monotonic_decreasing

@@ -43,7 +43,7 @@ def test_the_order_is_that_of_the_means_over_the_seeds() -> None:
 def test_the_command_prints_what_the_function_gives(tmp_path: Path) -> None:
     plot = tmp_path / "ranking.svg"
     by = ("--by", "clean.trace+params")
-    frame = printed("recorded", "--networks", "323133,333333,000000", *by, "--plot", plot)
+    frame = printed("recorded", "323133,333333,000000", *by, "--plot", plot)
     assert list(frame["cell"]) == [1462, 2581]  # the table has no row of its own for the third
     expected = open_run("recorded").of(["333333", 2581]).rank("clean.trace+params")
     pd.testing.assert_frame_equal(
@@ -185,7 +185,7 @@ def test_the_command_of_before_is_refused_with_those_of_today(tmp_path: Path) ->
         *("rank", *flags),
     )
     refused("ntkscore fits v4 distinct --samples 8", "rank", "--target", "v4", "--samples", 8)
-    now = "ntkscore rank recorded --networks 323133 --at-rho=8/255 --among r"
+    now = "ntkscore rank recorded 323133 --at-rho=8/255 --among r"
     before = ("rank", "recorded", "--cells", "323133", "--rho=8/255", "--reference", "r")
     refused(now, *before)
     assert not (tmp_path / "run").exists()
@@ -193,9 +193,9 @@ def test_the_command_of_before_is_refused_with_those_of_today(tmp_path: Path) ->
 
 def test_refusals(tmp_path: Path) -> None:
     refused("expected a results directory with a run.json", "rank", tmp_path)
-    refused("none of them; choose others", "rank", "recorded", "--networks", "000000")
+    refused("none of them; choose others", "rank", "recorded", "000000")
     refused("got 'robust.vkdnw'; choose one of clean", "rank", "recorded", "--by", "robust.vkdnw")
-    refused("expected a table for the cells", "rank", "recorded", "--networks", "table")
+    refused("expected a table for the cells", "rank", "recorded", "table")
 
 
 def test_a_space_that_the_package_does_not_have_is_named(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_copies_of_one_function_are_drawn_together() -> None:
 
 
 def test_programs_get_as_many_rows_as_they_ask_for() -> None:
-    by = ("recorded", "--networks", "323133,333333,421211", "--by", "clean.trace")
+    by = ("recorded", "323133,333333,421211", "--by", "clean.trace")
     every = printed(*by)
     assert len(every) == 3
     pd.testing.assert_frame_equal(printed(*by, "--top", "2"), every.head(2))

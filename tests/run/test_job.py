@@ -188,6 +188,16 @@ def test_a_program_is_of_what_an_attack_refers_to_now(monkeypatch: pytest.Monkey
     assert first is again is not Scorer(SPACE, Config(samples=4, attack="strong"))._compute
 
 
+def test_an_attribute_is_not_the_global_value_of_its_name() -> None:
+    scope: dict[str, Any] = {"__name__": "__main__", "scale": 2, "values": 0}
+    exec("top = lambda spectrum: scale * spectrum.values[-1]", scope)
+    first = fingerprints.fingerprint(scope["top"])
+    scope["values"] = 1  # a loop of the notebook, say
+    assert fingerprints.fingerprint(scope["top"]) == first
+    scope["scale"] = 3
+    assert fingerprints.fingerprint(scope["top"]) != first
+
+
 def test_an_attack_without_a_hash_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,24 @@ def test_the_command(tmp_path: Path) -> None:
     assert "<!-- 7 networks, 2 without this score; the first 7 in orange -->" in plot.read_text()
     other = [*RESIDUAL_OPTIONS, "--out", tmp_path / "other"]
     refused("expected a budget of at least 1 network, got 0", "search", *other, "--budget", 0)
-    refused("expected one of local, evolution, got 'x'", "search", *other, "--method", "x")
+    refused("expected one of local, evolution, nsga2, got 'x'", "search", *other, "--method", "x")
+    refused(
+        "expected costs to search beside (pareto) for nsga2, and for it alone, got none",
+        "search",
+        *other,
+        "--method",
+        "nsga2",
+    )
+    refused(
+        "got params for local; leave the method local out",
+        "search",
+        *other,
+        "--method",
+        "local",
+        "--pareto",
+        "params",
+    )
+    refused("got 'size'; name some of these", "search", *other, "--pareto", "params,size")
     refused("expected KERNEL.SCORE", "search", *other, "--by", "x")
     refused("expected a picture that ends in .png", "search", *other, "--plot", "x.gif")
     assert not (tmp_path / "other").exists()
@@ -100,6 +117,31 @@ def test_a_space_without_neighbours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a space whose architectures have neighbours"):
         ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_stopped_search_for_a_front_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    options = ("--budget", 12, "--by", "clean.trace", "--pareto", "params,shortcuts", "--depth", 6)
+    options = (*RESIDUAL_OPTIONS, *options, "--format", "csv", "--out")
+    whole = invoke("search", *options, tmp_path / "whole").stdout
+
+    def stop(step: object) -> None:
+        raise KeyboardInterrupt
+
+    asked = {"budget": 12, "by": "clean.trace", "pareto": ("params", "shortcuts")}
+    space = ntkscore.spaces.space_class("residual")(width=8, depth=6)
+    with pytest.raises(KeyboardInterrupt):
+        ntkscore.search("synthetic", tmp_path / "run", CONFIG, space=space, report=stop, **asked)
+    on_disk = set(rows_in(tmp_path / "run")["skips"])
+    assert 0 < len(on_disk) < 12
+    assert invoke("search", *options, tmp_path / "run").stdout == whole
+    assert on_disk < set(rows_in(tmp_path / "run")["skips"])
+    # The front of the run is what was printed, and `rank` prints it too.
+    front = ntkscore.open_run(tmp_path / "run").rank("clean.trace", pareto=asked["pareto"])
+    assert list(front["skips"]) == [line.split(",")[1] for line in whole.splitlines()[1:]]
+    plot = tmp_path / "front.svg"
+    asked = ("rank", tmp_path / "run", "--by", "clean.trace", "--pareto", "params,shortcuts")
+    assert invoke(*asked, "--format", "csv", "--plot", plot).stdout == whole
+    assert f"{len(front)} that none beats in orange" in plot.read_text()
 
 
 @pytest.mark.thorough

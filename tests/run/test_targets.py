@@ -380,3 +380,16 @@ def test_a_network_of_ones_own_fits() -> None:
     linear = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((48, 10)))
     (row,) = ntkscore.fits("h100", linear, np.zeros((4, 4, 4, 3))).to_dict("records")
     assert row["fits"] and row["group"] == 1
+
+
+@pytest.mark.target
+def test_the_bound_of_a_device_that_is_not_at_hand() -> None:
+    here("h100")
+    space = NASBench201()
+    frame = ntkscore.measure_latency(["210021", "323133"], space=space, target="h100", batch=8)
+    assert list(frame) == ["h100_latency_bound_b8", "h100_moved_ms_b8", "h100_launches_b8"]
+    flops = [space.costs(space.parse(each))["flops"] for each in ("210021", "323133")]
+    bound = 8 * 2 * np.array(flops) / TARGETS["h100"].rate * 1e3
+    np.testing.assert_allclose(frame["h100_latency_bound_b8"], bound, rtol=0.05)
+    assert (frame["h100_launches_b8"] > 10).all()
+    assert frame["h100_moved_ms_b8"].is_monotonic_increasing
