@@ -1,27 +1,22 @@
 """Accuracies of many networks, predicted from those of a few that were trained.
 
-A Gaussian process over train-free measures and counts: one linear term, for what all networks have
-in common, and one of a squared exponential, for what holds nearby.
-
-Source: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, chapters 2 and 5.
+A Gaussian process over train-free measures and counts. Its mean is linear in one of them, which
+ranks the networks before any is trained; of what that does not tell, one term is linear, for what
+all networks have in common, and one a squared exponential, for what holds nearby.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 from scipy.stats import norm
 
+from ntkscore.analysis.process import Process
 from ntkscore.errors import InputError
 from ntkscore.threads import one_thread
-
-if TYPE_CHECKING:
-    from sklearn.gaussian_process import GaussianProcessRegressor
 
 FEWEST = 3
 """Accuracies that a prediction needs."""
@@ -35,13 +30,6 @@ REDUNDANT = 0.99
 """Coefficient of correlation with an earlier input from which on an input tells nothing new."""
 FARTHEST = 5.0
 """Standard deviations at which an input is clipped."""
-PRIOR = {"linear": (-0.3, 1.0), "nearby": (-0.3, 1.0), "length": (0.5, 0.7), "noise": (-1.5, 0.7)}
-"""Mean and standard deviation of the logarithms of the process's settings, in standard deviations
-of the accuracies (length: of the inputs)."""
-BOUNDS = (1e-9, 1e9)
-"""Of the settings, so wide that the prior alone matters."""
-MOST_FITTED = 500
-"""Accuracies, drawn at random, that the settings are fitted to; all count in the prediction."""
 AT_ONCE = 4096
 """Networks predicted at once."""
 CANDIDATES = 500
@@ -128,12 +116,23 @@ def _standardised(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | 
     return values
 
 
+def _followed(prior: pd.Series, index: pd.Index) -> pd.Series | None:
+    """What accuracies are taken to follow, standardised; the median where it is missing."""
+    values = prior.reindex(index).to_numpy(float)
+    known = np.isfinite(values)
+    if not known.any():
+        return None
+    found = _standardised(np.where(known, values, np.median(values[known])))
+    return None if found is None else pd.Series(found, index, name=prior.name)
+
+
 class Predictor:
     """Predicts the accuracies of networks, and says which to train next: ask and tell.
 
     Attributes:
         networks: keys of all networks.
         inputs: what it predicts from.
+        prior: what the mean is linear in, by network, of mean 0 and variance 1; None for none.
         measured: the accuracies that it was told, by network.
         minimise: whether less is better of what it is told, as of errors.
 
@@ -149,17 +148,35 @@ class Predictor:
         True
     """
 
-    def __init__(self, scores: pd.DataFrame, *, minimise: bool = False) -> None:
+    def __init__(
+        self,
+        scores: pd.DataFrame,
+        *,
+        prior: pd.Series | str | None = None,
+        minimise: bool = False,
+    ) -> None:
         """
         Args:
             scores: measures and counts of all networks, a row per network.
+            prior: what accuracies are taken to follow, up or down, before any is told: a column of
+                the scores, or a number for each network, as its rank; None for nothing. A column
+                that the scores lack, and one of equals, is nothing too.
             minimise: whether less is better of what it will be told.
         """
         self.networks = scores.index
         self.inputs = Inputs.of(scores)
+        if isinstance(prior, str):
+            prior = scores.get(prior)
+        self.prior = None if prior is None else _followed(prior, self.inputs.values.index)
         self.measured = pd.Series(index=scores.index[:0], dtype=float)
         self.minimise = minimise
-        self._x = self.inputs.values.to_numpy() / np.sqrt(self.inputs.values.shape[1])
+        x = self.inputs.values.to_numpy() / np.sqrt(self.inputs.values.shape[1])
+        self._x = np.column_stack([np.zeros(len(x)) if self.prior is None else self.prior, x])
+
+    @property
+    def follows(self) -> str:
+        """What the mean is linear in, in words."""
+        return "nothing" if self.prior is None else str(self.prior.name)
 
     def tell(self, accuracies: Mapping[Hashable, float] | pd.Series) -> None:
         """Add measured accuracies of networks; one that was told before is replaced.
@@ -187,8 +204,9 @@ class Predictor:
         Raises:
             InputError: if fewer than `FEWEST` accuracies were told, or all are equal.
         """
-        mean, deviation = self._moments(self._x, noise=True)
-        reach = norm.ppf((1 + COVERAGE) / 2) * deviation
+        mean, deviation = self._moments(self._x)
+        again = np.hypot(deviation, self._process.noise * self._process.scale)
+        reach = norm.ppf((1 + COVERAGE) / 2) * again
         columns = {"mean": mean, "low": mean - reach, "high": mean + reach}
         frame = pd.DataFrame(columns, self.inputs.values.index).reindex(self.networks)
         return frame.assign(measured=self.measured.reindex(frame.index))
@@ -201,18 +219,22 @@ class Predictor:
             the input's mean over all networks in place of its own. NaN where nothing is predicted.
         """
         self._known(networks)
-        process, columns = self._process, self.inputs.values.columns
+        process, columns = self._process, [*self.inputs.values]
+        if self.prior is not None and self.prior.name not in columns:
+            columns.append(self.prior.name)
         if not len(networks):
             return pd.DataFrame(columns=columns, dtype=float)
         places = self.inputs.values.index.get_indexer(pd.Index(list(networks), dtype=object))
         x = self._x[places]
-        moved = np.empty(x.shape)
+        moved = np.empty((len(x), len(columns)))
         with one_thread():
-            mean = process.predict(x)
-            for place in range(x.shape[1]):
+            mean = process.mean(x)
+            for place, name in enumerate(columns):
                 without = x.copy()
-                without[:, place] = 0
-                moved[:, place] = mean - process.predict(without)
+                without[:, place + 1 : place + 2] = 0
+                if self.prior is not None and name == self.prior.name:
+                    without[:, 0] = 0
+                moved[:, place] = mean - process.mean(without)
         moved[places < 0] = np.nan
         return pd.DataFrame(moved, list(networks), columns)
 
@@ -242,7 +264,7 @@ class Predictor:
         told = self._told()
         if len(told) < FEWEST or told.nunique() == 1:
             others = np.r_[index.get_indexer(told.index), begun].astype(int)
-            places = _spread(self._x, others, free, count)
+            places = _spread(self._x[:, 1:], others, free, count)
         else:
             places = self._improving(free, begun, count)
         return [index[place] for place in places]
@@ -263,18 +285,17 @@ class Predictor:
         """Places of free networks by expected improvement, one after the other."""
         process, sign = self._process, -1 if self.minimise else 1
         best = (sign * self._told()).max()
-        mean, deviation = self._moments(self._x[free], noise=False)
+        mean, deviation = self._moments(self._x[free])
         some = np.argsort(-_improvement(sign * mean, deviation, best), kind="stable")[:CANDIDATES]
-        free = free[some]
-        places = np.r_[begun, free]
-        x, scale = self._x[places], float(process._y_train_std)
-        mean = sign * np.r_[process.predict(self._x[begun]) if len(begun) else [], mean[some]]
-        kernel = process.kernel_.k1  # without the noise
-        whitened = solve_triangular(process.L_, kernel(process.X_train_, x), lower=True)
-        covariance = (kernel(x) - whitened.T @ whitened) * scale**2
-        noise = process.kernel_.k2.noise_level * scale**2
+        places = np.r_[begun, free[some]]
+        with one_thread():
+            mean, covariance = (
+                sign * process.mean(self._x[places]),
+                process.covariance(self._x[places]),
+            )
+        noise = (process.noise * process.scale) ** 2
         chosen: list[int] = []
-        while len(chosen) < len(begun) + min(count, len(free)):
+        while len(chosen) < len(begun) + min(count, len(some)):
             deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
             gain = _improvement(mean, deviation, best)
             gain[chosen] = -np.inf
@@ -286,30 +307,17 @@ class Predictor:
         return places[chosen[len(begun) :]].tolist()
 
     def _moments(
-        self, x: Float[np.ndarray, "n d"], noise: bool
+        self, x: Float[np.ndarray, "n e"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Means and standard deviations of accuracies, with or without the noise of training."""
-        process = self._process
-        starts = range(0, len(x), AT_ONCE)
+        """Means and standard deviations of accuracies, without the noise of training."""
+        parts = [x[at : at + AT_ONCE] for at in range(0, len(x), AT_ONCE)]
         with one_thread():
-            parts = [process.predict(x[at : at + AT_ONCE], return_std=True) for at in starts]
-        mean, deviation = (np.concatenate(of) for of in zip(*parts, strict=True))
-        if not noise:
-            level = process.kernel_.k2.noise_level * float(process._y_train_std) ** 2
-            deviation = np.sqrt(np.maximum(deviation**2 - level, 0))
-        return mean, deviation
+            mean = np.concatenate([self._process.mean(part) for part in parts])
+            return mean, np.concatenate([self._process.deviation(part) for part in parts])
 
     @cached_property
-    def _process(self) -> "GaussianProcessRegressor":
+    def _process(self) -> Process:
         """The process, fitted to what was told."""
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import (
-            RBF,
-            ConstantKernel,
-            DotProduct,
-            WhiteKernel,
-        )
-
         told = self._told()
         if len(told) < FEWEST:
             raise InputError(
@@ -324,44 +332,8 @@ class Predictor:
                 "train other networks",
             )
         x = self._x[self.inputs.values.index.get_indexer(told.index)]
-        y = told.to_numpy()
-        linear, nearby, length, noise = (np.exp(2 * mean) for mean, _ in PRIOR.values())
-        kernel = (
-            ConstantKernel(linear, BOUNDS) * DotProduct(0, "fixed")
-            + ConstantKernel(nearby, BOUNDS) * RBF(np.sqrt(length), BOUNDS)
-            + WhiteKernel(noise, BOUNDS)
-        )
-        rng = np.random.default_rng(0)
-        few = rng.permutation(len(y))[:MOST_FITTED]
-        process = GaussianProcessRegressor(kernel, optimizer=_most_probable, normalize_y=True)
         with one_thread():
-            process.fit(x[few], y[few])
-        if len(few) < len(y):
-            process = GaussianProcessRegressor(process.kernel_, optimizer=None, normalize_y=True)
-            process.fit(x, y)
-        return process
-
-
-def _most_probable(
-    loss: Callable[..., tuple[float, np.ndarray]], start: np.ndarray, bounds: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Settings of the largest posterior density: the likelihood alone misleads with few accuracies.
-
-    Args:
-        loss: the negative log-likelihood and its gradient, of the settings' logarithms: variances
-            for the terms and the noise, a length.
-        start, bounds: as scikit-learn gives them to an optimizer.
-    """
-    means, widths = np.array(list(PRIOR.values())).T
-    powers = np.array([2.0, 2, 1, 2])  # PRIOR has deviations, scikit-learn variances
-
-    def penalised(settings: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = loss(settings)
-        away = (settings / powers - means) / widths
-        return value + away @ away / 2, slope + away / widths / powers
-
-    found = minimize(penalised, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return found.x, float(found.fun)
+            return Process.fitted(x, told.to_numpy())
 
 
 def _improvement(

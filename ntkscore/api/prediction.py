@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,16 @@ import pandas as pd
 from ntkscore.analysis import comparison
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
+from ntkscore.analysis.score_names import ScoreSum, default_sum
 from ntkscore.data.benchmarks import metric_name
+from ntkscore.data.costs import read_numbers, with_costs
 from ntkscore.data.tables import Accuracies, Table
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 from ntkscore.space import Space
 from ntkscore.spaces import default_space, known_space
 
+NOTHING = "none"
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
 
@@ -48,6 +52,8 @@ class Campaign:
         minimise: bool = False,
         space: Space | None = None,
         rho: float | None = None,
+        prior: str | None = None,
+        known: pd.DataFrame | str | PathLike[str] | None = None,
     ) -> "Campaign":
         """Read scores and accuracies; arguments are those of `predict`, None for no accuracies."""
         if not isinstance(source, pd.DataFrame) and (run := ResultSet.find(source)):
@@ -55,16 +61,28 @@ class Campaign:
             dataset = dataset or str(run.configuration["dataset"])
         space, dataset = space or default_space(), dataset or DATASET
         # Before the scores, which take seconds to read.
-        known = None if accuracies is None else _known(accuracies, metric, dataset, space)
+        told = None if accuracies is None else _known(accuracies, metric, dataset, space)
         scores = comparison.scores_of(source, dataset, rho)
         names = space.written(list(scores.index), str(scores.index.name or ""))
         scores = scores.set_axis([space.key(space.parse(name)) for name in names])
         costs = cost_table(scores.index, comparison.trained_on(space, dataset))
         costs = costs.set_axis(scores.index).drop(columns=scores.columns, errors="ignore")
-        predictor = Predictor(costs.join(scores), minimise=minimise)
-        if known is None:
+        columns = costs.join(scores)
+        if known is not None:
+            numbers = known if isinstance(known, pd.DataFrame) else read_numbers(Path(known))
+            more = with_costs(space, numbers).measured
+            if taken := [name for name in more if name in columns]:
+                raise InputError(
+                    "other names than those of costs, counts and scores",
+                    repr(taken[0]),
+                    "rename it",
+                )
+            columns = columns.join(more)
+        followed = _followed(prior, columns, space)
+        predictor = Predictor(columns, prior=followed, minimise=minimise)
+        if told is None:
             return cls(predictor, space, metric or "", 0)
-        values, metric = known
+        values, metric = told
         here = values[values.index.isin(scores.index)]
         if len(here) < FEWEST:
             others = [str(key) for key in values.index if key not in here.index]
@@ -107,11 +125,13 @@ def predict(
     space: Space | None = None,
     rho: float | None = None,
     suggest: int = 0,
+    prior: str | None = None,
+    known: pd.DataFrame | str | PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Predict the accuracies of a run's networks from those of a few that were trained.
 
-    A Gaussian process over the run's measures, costs and counts
-    (`ntkscore.analysis.prediction.Predictor`).
+    A Gaussian process over the run's measures, costs and counts, with a mean that is linear in
+    the ranks by `prior` (`ntkscore.analysis.prediction.Predictor`).
 
     Args:
         source: a result directory, `recorded` for the package's own, or a frame with a row per
@@ -124,6 +144,12 @@ def predict(
         space: where the networks come from; that of the directory if left out.
         rho: radius, for results with several.
         suggest: how many networks to train next to return, in order, instead of all.
+        prior: what accuracies are taken to follow, up or down, before any is known: a cost, a
+            count, a score, or a sum of several joined by `+`; `none` for nothing. The space's
+            default order, as for `Run.rank`, if left out.
+        known: numbers of networks that are inputs beside the run's, such as accuracies of another
+            training or latencies: a frame with a row per network, or a `.csv` file of names and
+            numbers.
 
     Returns:
         A row per network, the best predicted one first: its rank and names; the predicted `mean`,
@@ -143,7 +169,27 @@ def predict(
         ([2581, 1462], 3)
     """
     how = {"dataset": dataset, "minimise": minimise, "space": space, "rho": rho}
+    how |= {"prior": prior, "known": known}
     return Campaign.of(source, accuracies, metric, **how).frame(suggest)
+
+
+def _followed(prior: str | None, columns: pd.DataFrame, space: Space) -> pd.Series | None:
+    """Ranks that accuracies are taken to follow, by network; None for nothing."""
+    if prior == NOTHING:
+        return None
+    counted = [name for name in columns if "." not in name]
+    found = default_sum(space, counted, [*columns])
+    if prior is not None:
+        found = ScoreSum.parse(prior, costs=counted, fewer=space.smaller)
+    if absent := [term for term in found.terms if term not in columns]:
+        if prior is None:
+            return None
+        raise InputError(
+            "a prior of costs, counts and scores of the run",
+            repr(absent[0]),
+            f"choose some of {', '.join(columns)}",
+        )
+    return found.of(columns).rank().rename(prior or "the default order")
 
 
 def _known(

@@ -198,6 +198,8 @@ class Run:
         rho: float | None = None,
         minimise: bool = False,
         suggest: int = 0,
+        prior: str | None = None,
+        known: "pd.DataFrame | str | PathLike[str] | None" = None,
     ) -> pd.DataFrame:
         """Predict accuracies from those of a few; see `ntkscore.predict`."""
         from ntkscore.api.prediction import predict
@@ -210,6 +212,8 @@ class Run:
             minimise=minimise,
             space=self.space,
             suggest=suggest,
+            prior=prior,
+            known=known,
         )
 
     def page(

@@ -115,6 +115,22 @@ def predict(
     suggest: Annotated[
         int, typer.Option(help="How many networks to train next to print, instead of all.")
     ] = 0,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            help="What accuracies are taken to follow before any is known: a score or a sum as for "
+            "`rank --by`; none for nothing. The space's default order if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            help="Numbers that are inputs beside the run's, such as accuracies of another training "
+            "or latencies: a .csv file of networks and numbers.",
+            show_default=False,
+        ),
+    ] = None,
     at_rho: o.AtRho = None,
     top: o.Top = None,
     plot: o.Plot = None,
@@ -135,13 +151,16 @@ def predict(
         minimise=minimise,
         space=space_in(directory, space_class(space)) if space else None,
         rho=o.radius_of(at_rho),
+        prior=prior,
+        known=known,
     )
     if top is None and format is Format.table and not suggest:
         top = 20
     frame = campaign.frame(suggest, top)
     inputs, told = campaign.predictor.inputs, len(campaign.predictor.measured)
     note = (
-        f"from {told} accuracies and {inputs.values.shape[1]} measures and counts; "
+        f"from {told} accuracies and {inputs.values.shape[1]} measures and counts, "
+        f"with a mean that follows {campaign.predictor.follows}; "
         f"{len(inputs.left_out)} more were constant, redundant or missing; low and high: 90 % of "
         "measured accuracies should lie between them"
     )

@@ -63,6 +63,12 @@ def load_costs(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
         >>> costs["phone_ms"].to_dict()
         {2581: 7.5, 0: nan}
     """
+    frame = read_numbers(path, dataset)
+    return frame.where(frame >= 0)
+
+
+def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
+    """Read any numbers of networks, as `load_costs` reads costs; negative ones stay."""
     import pandas as pd  # The command line imports this module for its names.
 
     path = Path(path)
@@ -85,7 +91,7 @@ def load_costs(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
         frame = frame.drop(columns=_NO_COST, errors="ignore").rename_axis("cell")
     elif frame.index.str.fullmatch(INTEGER).all() and frame.index.name != "digits":
         frame = frame.set_axis(frame.index.astype(int))
-    return frame.where(frame >= 0)
+    return frame
 
 
 def with_costs(space: S, costs: "pd.DataFrame") -> S:

@@ -9,7 +9,8 @@ from tiny import invoke, refused
 
 import ntkscore
 from cells.nasbench201 import Cell
-from ntkscore.analysis.prediction import FEWEST, PRIOR, Inputs, Predictor
+from ntkscore.analysis.prediction import FEWEST, Inputs, Predictor
+from ntkscore.analysis.process import WITHOUT_MEAN, Process
 from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 
@@ -30,11 +31,8 @@ def told(size: int, **how: bool) -> tuple[Predictor, pd.Series]:
 
 def settings(predictor: Predictor) -> tuple[float, float, float, float]:
     """Variances of the two terms and of the noise, and the length, in standardised units."""
-    kernel = predictor._process.kernel_
-    (linear, _), (nearby, of) = (
-        (term.k1.constant_value, term.k2) for term in (kernel.k1.k1, kernel.k1.k2)
-    )
-    return linear, nearby, of.length_scale, kernel.k2.noise_level
+    linear, nearby, length, noise = np.exp(predictor._process.settings)
+    return linear**2, nearby**2, length, noise**2
 
 
 def covariance(predictor: Predictor, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -68,7 +66,7 @@ def test_settings_have_the_largest_posterior_density() -> None:
     squares = ((x[:, None] - x[None]) ** 2).sum(-1)
 
     def density(logs: np.ndarray) -> float:
-        means, widths = np.array(list(PRIOR.values())).T
+        means, widths = np.array(list(WITHOUT_MEAN.values())).T
         linear, nearby, length, noise = np.exp(logs * [2, 2, 1, 2])
         k = linear * x @ x.T + nearby * np.exp(-squares / length**2 / 2) + noise * np.eye(20)
         fit = -z @ np.linalg.solve(k, z) / 2 - np.linalg.slogdet(k)[1] / 2
@@ -78,6 +76,67 @@ def test_settings_have_the_largest_posterior_density() -> None:
     for place in range(4):
         for step in (-0.05, 0.05):
             assert density(best + step * np.eye(4)[place]) < density(best)
+
+
+def test_the_surprise_has_its_gradient() -> None:
+    predictor, accuracy = told(20)
+    x = np.column_stack([predictor.inputs.values["a"], predictor._x[:, 1:]])[:20]
+    start, y = np.array([-1.0, -0.5, 0.3, -1.2]), accuracy[:20].to_numpy()
+
+    def surprise(settings: np.ndarray) -> float:
+        return Process(x, y, settings).surprise()[0]
+
+    _, slope = Process(x, y, start).surprise()
+    steps = 1e-5 * np.eye(4)
+    naive = [(surprise(start + step) - surprise(start - step)) / 2e-5 for step in steps]
+    assert slope == pytest.approx(naive, rel=1e-5)
+
+
+def test_a_prior_is_one_more_term_of_the_covariance() -> None:
+    frame, accuracy = scored()
+    order = pd.Series(np.exp(frame["a"] + 1), name="order")
+    predictor = Predictor(frame, prior=order)
+    predictor.tell(accuracy[:20])
+    m = predictor.prior.to_numpy()
+    assert m.mean() == pytest.approx(0) and m.std() == pytest.approx(1)
+    x, y = predictor.inputs.values.to_numpy() / 2, accuracy[:20].to_numpy()
+    (*_, noise), seen = settings(predictor), slice(20)
+    within = covariance(predictor, x[seen], x[seen]) + np.outer(m[seen], m[seen])
+    across = covariance(predictor, x, x[seen]) + np.outer(m, m[seen])
+    mean = y.mean() + across @ np.linalg.solve(within + noise * np.eye(20), y - y.mean())
+    assert predictor.predict()["mean"].to_numpy() == pytest.approx(mean, abs=1e-8)
+    moved = predictor.moved_by([30])
+    assert list(moved) == [*"abcd", "order"]
+    without = predictor._x[[30]].copy()
+    without[0, 0] = 0
+    (less,) = predictor._process.mean(without)
+    assert moved["order"].item() == pytest.approx(mean[30] - less)
+
+
+def test_few_accuracies_leave_the_order_that_was_known() -> None:
+    """An order that holds, and inputs that say nothing: three labels keep it, eighty find it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 12)), columns=list("abcdefghijkl"))
+    frame["params"] = rng.lognormal(size=300)
+    accuracy = 0.4 + 0.02 * np.log(frame["params"]) + 0.004 * rng.normal(size=300)
+    found = {}
+    for prior in ("params", None):
+        agreed = []
+        for draw in range(10):
+            predictor = Predictor(frame, prior=prior)
+            chosen = np.random.default_rng(draw).permutation(300)[:5]
+            predictor.tell(accuracy[chosen])
+            agreed.append(predictor.predict()["mean"].corr(accuracy, "spearman"))
+        found[prior] = np.median(agreed)
+    assert found["params"] > 0.9 > 0.6 > found[None]
+
+
+def test_what_is_no_order_is_nothing() -> None:
+    frame, _ = scored()
+    same, missing = pd.Series(1.0, frame.index), pd.Series(np.nan, frame.index)
+    for prior in ("params", same, missing, None):
+        assert Predictor(frame, prior=prior).follows == "nothing"
+    assert Predictor(frame, prior="a").follows == "a"
 
 
 def test_intervals_hold_the_share_that_they_claim() -> None:
@@ -187,14 +246,17 @@ def test_inputs_move_what_depends_on_them() -> None:
     without = x.copy()
     without.loc[50, "a"] = 0
     process = predictor._process
-    (expected,) = process.predict(without.loc[[50]].to_numpy() / 2)
+    (expected,) = process.mean(np.hstack([[[0]], without.loc[[50]].to_numpy() / 2]))
     assert moved.loc[50, "a"] == pytest.approx(means[50] - expected, abs=1e-9)
 
 
 def test_settings_are_fitted_to_some_and_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ntkscore.analysis.prediction.MOST_FITTED", 10)
+    monkeypatch.setattr("ntkscore.analysis.process.MOST_FITTED", 10)
     predictor, accuracy = told(40)
-    assert len(predictor._process.X_train_) == 40
+    assert len(predictor._process.y) == 40
+    few = np.random.default_rng(0).permutation(40)[:10]
+    fitted = Process.fitted(predictor._x[few], accuracy[few].to_numpy())
+    assert predictor._process.settings == pytest.approx(fitted.settings, abs=1e-3)
     assert predictor.predict()["mean"][:40].corr(accuracy[:40]) > 0.95
 
 
@@ -216,6 +278,40 @@ def test_inputs_are_left_out_for_a_reason() -> None:
     assert np.corrcoef(np.log(size), inputs.values["params"])[0, 1] == pytest.approx(1)
     # As a network in the middle; another's number would say more than is known.
     assert inputs.values["few"][0] == pytest.approx(inputs.values["few"][1:].median(), abs=0.05)
+
+
+def test_a_run_is_predicted_from_its_order_and_what_is_known(tmp_path: Path) -> None:
+    run = ntkscore.open_run("recorded").of("random:400")
+    cells = sorted(run.scores().index)
+    order = run.rank().set_index("cell")["rank"]
+    accuracies = {cell: 0.5 - 1e-4 * order[cell] for cell in cells[:4]}
+    by_order = run.predict(accuracies).set_index("cell")["mean"]
+    assert by_order.corr(-order, "spearman") > 0.95
+    without = run.predict(accuracies, prior="none").set_index("cell")["mean"]
+    assert without.corr(-order, "spearman") < by_order.corr(-order, "spearman")
+    same = "params+layers+path_pools+field+clean.lambda_min_normalized"
+    named = run.predict(accuracies, prior=same)
+    pd.testing.assert_series_equal(named.set_index("cell")["mean"], by_order)
+    assert same in named["moved_by"][0]
+    with pytest.raises(InputError, match=r"expected a prior of costs, .* got 'clean.zico'; choose"):
+        few = run.scores()[["clean.trace", "clean.frobenius"]]
+        ntkscore.predict(few, accuracies, prior="params+clean.zico")
+    # What is known elsewhere is one more input, and may be negative.
+    rng = np.random.default_rng(0)
+    truth = pd.Series(rng.normal(size=len(cells)), cells)
+    known = tmp_path / "known.csv"
+    truth.rename("elsewhere").rename_axis("cell").to_csv(known)
+    learnt = run.predict(truth[cells[:60]], known=known).set_index("cell")["mean"]
+    rest = cells[60:]
+    assert (
+        learnt[rest].corr(truth[rest])
+        > 0.9
+        > 0.5
+        > abs(run.predict(truth[cells[:60]]).set_index("cell")["mean"][rest].corr(truth[rest]))
+    )
+    known.write_text(f"cell,params\n{cells[0]},1\n")
+    with pytest.raises(InputError, match=r"other names than those of costs, .* got 'params'"):
+        run.predict(accuracies, known=known)
 
 
 def test_nothing_is_predicted_where_most_measures_failed() -> None:
