@@ -2,6 +2,7 @@
 
 from experiments.frame import Study
 from experiments.further import (
+    beyond_accuracy,
     darts_measures,
     default_order,
     devices,
@@ -16,5 +17,6 @@ FURTHER: dict[str, Study] = {
     "few-labels": few_labels.STUDY,
     "devices": devices.STUDY,
     "default-order": default_order.STUDY,
+    "beyond-accuracy": beyond_accuracy.STUDY,
     "more-seeds": more_seeds.STUDY,
 }
