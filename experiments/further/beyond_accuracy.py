@@ -125,10 +125,11 @@ def figure(frame: pd.DataFrame) -> Figure:
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each measure: its coefficients on the three data sets, by what is given."""
     part = frame[frame["measure"].isin([*MEASURES])]
+    part = part.dropna(subset="value")  # such as of what is given itself
     part = part.assign(value=part["value"].map("{:.2f}".format))
     joined = part.groupby(["measure", "given"], sort=False)["value"].agg(" / ".join).unstack()
     joined = joined.loc[[*MEASURES], [NOTHING, ACCURACY, WITH_COUNTS, STANDARD]]
-    return joined.rename(MEASURES).reset_index()
+    return joined.fillna("").rename(MEASURES).reset_index()
 
 
 STUDY = Study(

@@ -104,9 +104,11 @@ class Inputs(NamedTuple):
         return cls(pd.DataFrame(kept, columns.index), pd.Series(reasons, dtype=str))
 
 
-def _standardised(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
+def _standardised(
+    values: Float[np.ndarray, " n"], logarithms: bool = True
+) -> Float[np.ndarray, " n"] | None:
     """Values of mean 0 and variance 1, by their logarithms if all have one sign; None of equals."""
-    if (values > 0).all() or (values < 0).all():
+    if logarithms and ((values > 0).all() or (values < 0).all()):
         values = np.sign(values) * np.log(np.abs(values))
     for _ in range(2):  # what was clipped had widened the spread
         spread = values.std()
@@ -117,13 +119,14 @@ def _standardised(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | 
 
 
 def _followed(prior: pd.Series, index: pd.Index) -> pd.Series | None:
-    """What accuracies are taken to follow, standardised; the median where it is missing."""
+    """Numbers by network, standardised; the median where one is missing, None of equals."""
     values = prior.reindex(index).to_numpy(float)
     known = np.isfinite(values)
     if not known.any():
-        return None
-    found = _standardised(np.where(known, values, np.median(values[known])))
-    return None if found is None else pd.Series(found, index, name=prior.name)
+        raise InputError("a prior of the scored networks", "numbers of none", "name these networks")
+    found = _standardised(np.where(known, values, np.median(values[known])), logarithms=False)
+    name = "the prior" if prior.name is None else str(prior.name)
+    return None if found is None else pd.Series(found, index, name=name)
 
 
 class Predictor:
@@ -158,15 +161,18 @@ class Predictor:
         """
         Args:
             scores: measures and counts of all networks, a row per network.
-            prior: what accuracies are taken to follow, up or down, before any is told: a column of
-                the scores, or a number for each network, as its rank; None for nothing. A column
-                that the scores lack, and one of equals, is nothing too.
+            prior: what accuracies may rise or fall with before any is told: a number for each
+                network, such as its rank, or a column of the scores, which is taken by its ranks.
+                None for nothing; numbers that are all equal are nothing too.
             minimise: whether less is better of what it will be told.
         """
         self.networks = scores.index
         self.inputs = Inputs.of(scores)
         if isinstance(prior, str):
-            prior = scores.get(prior)
+            if prior not in scores:
+                columns = ", ".join(map(str, scores))
+                raise InputError(f"a prior among {columns}", repr(prior), "name one of these")
+            prior = scores[prior].rank()
         self.prior = None if prior is None else _followed(prior, self.inputs.values.index)
         self.measured = pd.Series(index=scores.index[:0], dtype=float)
         self.minimise = minimise
@@ -175,8 +181,8 @@ class Predictor:
 
     @property
     def follows(self) -> str:
-        """What the mean is linear in, in words."""
-        return "nothing" if self.prior is None else str(self.prior.name)
+        """What predictions start from, in words."""
+        return "no order" if self.prior is None else str(self.prior.name)
 
     def tell(self, accuracies: Mapping[Hashable, float] | pd.Series) -> None:
         """Add measured accuracies of networks; one that was told before is replaced.

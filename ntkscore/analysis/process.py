@@ -11,13 +11,18 @@ from jaxtyping import Float
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-PRIOR = {"linear": (-1.5, 0.7), "nearby": (-1.5, 0.7), "length": (0.5, 0.7), "noise": (-1.5, 0.7)}
+BESIDE_MEAN = {
+    "linear": (-1.5, 0.7),
+    "nearby": (-1.5, 0.7),
+    "length": (0.5, 0.7),
+    "noise": (-1.5, 0.7),
+}
 """Mean and standard deviation of the logarithms of a process's settings, in standard deviations of
 what it is told (length: of the inputs). The two amplitudes are of what the mean does not tell; they
 are small, so that few numbers do not change an order that was known before."""
-WITHOUT_MEAN = PRIOR | {"linear": (-0.3, 1.0), "nearby": (-0.3, 1.0)}
+WITHOUT_MEAN = BESIDE_MEAN | {"linear": (-0.3, 1.0), "nearby": (-0.3, 1.0)}
 """The same where there is no such quantity, and the two terms tell everything."""
-BOUNDS = (-12.0, 12.0)
+BOUNDS = (-6.0, 6.0)
 """Of the logarithms, so wide that the prior alone matters."""
 MOST_FITTED = 500
 """Values, drawn at random, that the settings are fitted to; all count in the prediction."""
@@ -27,9 +32,9 @@ MOST_FITTED = 500
 class Process:
     """A Gaussian process that was told values at some points.
 
-    Its covariance is m m′ + linear² x·x′ + nearby² exp(−|x − x′|² / 2 length²), and noise² of each
-    value, in units of the values' standard deviation; m, the first number of a point, has a slope
-    of its own.
+    Its covariance is 1 + m m′ + linear² x·x′ + nearby² exp(−|x − x′|² / 2 length²), and noise² of
+    each value, in units of the values' standard deviation. So m, the first number of a point, has a
+    slope and an intercept of its own; both are left out where every m is 0.
 
     Attributes:
         x: points, shape (n, 1 + d).
@@ -47,7 +52,7 @@ class Process:
 
         The likelihood alone misleads with few values.
         """
-        prior = PRIOR if x[:, 0].any() else WITHOUT_MEAN
+        prior = BESIDE_MEAN if x[:, 0].any() else WITHOUT_MEAN
         means, widths = np.array(list(prior.values())).T
         few = np.random.default_rng(0).permutation(len(y))[:MOST_FITTED]
 
@@ -61,7 +66,7 @@ class Process:
 
     def surprise(self) -> tuple[float, Float[np.ndarray, " 4"]]:
         """The negative logarithm of the values' density, up to a constant, and its gradient."""
-        linear, nearby, length, _ = self._terms(self.x, self.x)
+        linear, nearby, length, _ = self._own_terms
         inverse = cho_solve((self._lower, True), np.eye(len(self.y)))
         inner = inverse - np.outer(self._weights, self._weights)
         value = self._standard @ self._weights / 2 + np.log(np.diag(self._lower)).sum()
@@ -84,9 +89,8 @@ class Process:
 
     def deviation(self, x: Float[np.ndarray, "m e"]) -> Float[np.ndarray, " m"]:
         """Standard deviations at points, without noise."""
-        _, nearby, _, _ = self.settings
-        before = x[:, 0] ** 2 + np.exp(2 * self.settings[0]) * (x[:, 1:] ** 2).sum(1)
-        before = before + np.exp(2 * nearby)
+        linear, nearby, *_ = np.exp(self.settings)
+        before = self._intercept + x[:, 0] ** 2 + linear**2 * (x[:, 1:] ** 2).sum(1) + nearby**2
         told = (self._whitened(x) ** 2).sum(0)
         return self.scale * np.sqrt(np.maximum(before - told, 0))
 
@@ -104,7 +108,8 @@ class Process:
         squares = (a[:, 1:] ** 2).sum(1)[:, None] + (b[:, 1:] ** 2).sum(1) - 2 * products
         squares = np.maximum(squares, 0) / length**2
         near = nearby**2 * np.exp(-squares / 2)
-        return linear**2 * products, near, near * squares, np.outer(a[:, 0], b[:, 0])
+        mean = self._intercept + np.outer(a[:, 0], b[:, 0])
+        return linear**2 * products, near, near * squares, mean
 
     def _covariance(
         self, a: Float[np.ndarray, "m e"], b: Float[np.ndarray, "n e"]
@@ -115,6 +120,15 @@ class Process:
     def _whitened(self, x: Float[np.ndarray, "m e"]) -> Float[np.ndarray, "n m"]:
         return solve_triangular(self._lower, self._covariance(self.x, x), lower=True)
 
+    @property
+    def _intercept(self) -> float:
+        """Values are centred, which is their mean where there is no m to tell more."""
+        return float(self.x[:, 0].any())
+
+    @cached_property
+    def _own_terms(self) -> tuple[Float[np.ndarray, "n n"], ...]:
+        return self._terms(self.x, self.x)
+
     @cached_property
     def _standard(self) -> Float[np.ndarray, " n"]:
         return (self.y - self.y.mean()) / self.scale
@@ -122,8 +136,8 @@ class Process:
     @cached_property
     def _lower(self) -> Float[np.ndarray, "n n"]:
         """Cholesky's factor of the covariance of the values."""
-        jitter = self.noise**2 + 1e-10
-        return cholesky(self._covariance(self.x, self.x) + jitter * np.eye(len(self.y)), lower=True)
+        linear, nearby, _, mean = self._own_terms
+        return cholesky(mean + linear + nearby + self.noise**2 * np.eye(len(self.y)), lower=True)
 
     @cached_property
     def _weights(self) -> Float[np.ndarray, " n"]:

@@ -69,8 +69,8 @@ class Campaign:
         costs = costs.set_axis(scores.index).drop(columns=scores.columns, errors="ignore")
         columns = costs.join(scores)
         if known is not None:
-            numbers = known if isinstance(known, pd.DataFrame) else read_numbers(Path(known))
-            more = with_costs(space, numbers).measured
+            given = known if isinstance(known, pd.DataFrame) else read_numbers(Path(known), dataset)
+            more = with_costs(space, given).measured
             if taken := [name for name in more if name in columns]:
                 raise InputError(
                     "other names than those of costs, counts and scores",
@@ -144,12 +144,12 @@ def predict(
         space: where the networks come from; that of the directory if left out.
         rho: radius, for results with several.
         suggest: how many networks to train next to return, in order, instead of all.
-        prior: what accuracies are taken to follow, up or down, before any is known: a cost, a
-            count, a score, or a sum of several joined by `+`; `none` for nothing. The space's
-            default order, as for `Run.rank`, if left out.
+        prior: what accuracies may rise or fall with before any is known: a cost, a count, a score,
+            or a sum of several joined by `+`; `none` for nothing. The space's default order, as for
+            `Run.rank`, if left out.
         known: numbers of networks that are inputs beside the run's, such as accuracies of another
             training or latencies: a frame with a row per network, or a `.csv` file of names and
-            numbers.
+            numbers. A column that a tenth of the networks lacks is left out, as any input is.
 
     Returns:
         A row per network, the best predicted one first: its rank and names; the predicted `mean`,
@@ -174,22 +174,24 @@ def predict(
 
 
 def _followed(prior: str | None, columns: pd.DataFrame, space: Space) -> pd.Series | None:
-    """Ranks that accuracies are taken to follow, by network; None for nothing."""
+    """Ranks that accuracies may rise or fall with, by network; None for nothing."""
     if prior == NOTHING:
         return None
-    counted = [name for name in columns if "." not in name]
-    found = default_sum(space, counted, [*columns])
-    if prior is not None:
-        found = ScoreSum.parse(prior, costs=counted, fewer=space.smaller)
-    if absent := [term for term in found.terms if term not in columns]:
-        if prior is None:
+    there = [str(name) for name in columns.columns[columns.notna().any()]]
+    counted = [name for name in there if "." not in name]
+    if prior is None:
+        found = default_sum(space, counted, there)
+        if not {*found.terms} <= {*there}:
             return None
+    else:
+        found = ScoreSum.parse(prior, costs=counted, fewer=space.smaller)
+    if absent := [term for term in found.terms if term not in there]:
         raise InputError(
             "a prior of costs, counts and scores of the run",
             repr(absent[0]),
-            f"choose some of {', '.join(columns)}",
+            f"choose some of {', '.join(there)}",
         )
-    return found.of(columns).rank().rename(prior or "the default order")
+    return found.of(columns).rank().rename(str(found))
 
 
 def _known(

@@ -118,8 +118,8 @@ def predict(
     prior: Annotated[
         str | None,
         typer.Option(
-            help="What accuracies are taken to follow before any is known: a score or a sum as for "
-            "`rank --by`; none for nothing. The space's default order if left out.",
+            help="What accuracies may rise or fall with before any is known: a score or a sum as "
+            "for `rank --by`; none for nothing. The space's default order if left out.",
             show_default=False,
         ),
     ] = None,
@@ -127,7 +127,7 @@ def predict(
         Path | None,
         typer.Option(
             help="Numbers that are inputs beside the run's, such as accuracies of another training "
-            "or latencies: a .csv file of networks and numbers.",
+            "or latencies: a .csv file of networks and numbers, for nine tenths of them at least.",
             show_default=False,
         ),
     ] = None,
@@ -160,7 +160,7 @@ def predict(
     inputs, told = campaign.predictor.inputs, len(campaign.predictor.measured)
     note = (
         f"from {told} accuracies and {inputs.values.shape[1]} measures and counts, "
-        f"with a mean that follows {campaign.predictor.follows}; "
+        f"starting from {campaign.predictor.follows}; "
         f"{len(inputs.left_out)} more were constant, redundant or missing; low and high: 90 % of "
         "measured accuracies should lie between them"
     )

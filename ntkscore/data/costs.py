@@ -68,7 +68,7 @@ def load_costs(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
 
 
 def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
-    """Read any numbers of networks, as `load_costs` reads costs; negative ones stay."""
+    """Read any numbers of networks as `load_costs` reads costs; one's own may be negative."""
     import pandas as pd  # The command line imports this module for its names.
 
     path = Path(path)
@@ -89,6 +89,7 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
     if frame.index.name == _OPERATIONS:
         frame = frame.set_axis([cell_of_operations(str(net), path) for net in frame.index])
         frame = frame.drop(columns=_NO_COST, errors="ignore").rename_axis("cell")
+        frame = frame.where(frame >= 0)  # −1 says there that it could not be measured
     elif frame.index.str.fullmatch(INTEGER).all() and frame.index.name != "digits":
         frame = frame.set_axis(frame.index.astype(int))
     return frame

@@ -94,17 +94,22 @@ def test_the_surprise_has_its_gradient() -> None:
 
 def test_a_prior_is_one_more_term_of_the_covariance() -> None:
     frame, accuracy = scored()
-    order = pd.Series(np.exp(frame["a"] + 1), name="order")
+    order = pd.Series(frame["a"].rank(), name="order")
     predictor = Predictor(frame, prior=order)
     predictor.tell(accuracy[:20])
     m = predictor.prior.to_numpy()
     assert m.mean() == pytest.approx(0) and m.std() == pytest.approx(1)
     x, y = predictor.inputs.values.to_numpy() / 2, accuracy[:20].to_numpy()
     (*_, noise), seen = settings(predictor), slice(20)
-    within = covariance(predictor, x[seen], x[seen]) + np.outer(m[seen], m[seen])
-    across = covariance(predictor, x, x[seen]) + np.outer(m, m[seen])
+    within = covariance(predictor, x[seen], x[seen]) + np.outer(m[seen], m[seen]) + 1
+    across = covariance(predictor, x, x[seen]) + np.outer(m, m[seen]) + 1
     mean = y.mean() + across @ np.linalg.solve(within + noise * np.eye(20), y - y.mean())
     assert predictor.predict()["mean"].to_numpy() == pytest.approx(mean, abs=1e-8)
+    whole = covariance(predictor, x, x) + np.outer(m, m) + 1
+    variance = np.diag(whole - across @ np.linalg.solve(within + noise * np.eye(20), across.T))
+    found = predictor.predict()
+    reach = 1.6448536 * y.std() * np.sqrt(variance + noise)
+    assert (found["high"] - found["mean"]).to_numpy() == pytest.approx(reach, rel=1e-5)
     moved = predictor.moved_by([30])
     assert list(moved) == [*"abcd", "order"]
     without = predictor._x[[30]].copy()
@@ -134,9 +139,24 @@ def test_few_accuracies_leave_the_order_that_was_known() -> None:
 def test_what_is_no_order_is_nothing() -> None:
     frame, _ = scored()
     same, missing = pd.Series(1.0, frame.index), pd.Series(np.nan, frame.index)
-    for prior in ("params", same, missing, None):
-        assert Predictor(frame, prior=prior).follows == "nothing"
+    for prior in (same, None):
+        assert Predictor(frame, prior=prior).follows == "no order"
     assert Predictor(frame, prior="a").follows == "a"
+    with pytest.raises(InputError, match="expected a prior among a, b, c, d, got 'params'; name"):
+        Predictor(frame, prior="params")
+    with pytest.raises(InputError, match="a prior of the scored networks, got numbers of none"):
+        Predictor(frame, prior=missing)
+
+
+def test_labels_of_the_best_leave_the_order_of_the_others() -> None:
+    """As `choose` picks them: their accuracies are alike, which says nothing about the order."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 6)), columns=list("abcdef"))
+    order = frame["a"].rank()
+    accuracy = 0.4 + 0.02 * frame["a"] + 0.01 * rng.normal(size=300)
+    predictor = Predictor(frame, prior=order)
+    predictor.tell(accuracy[order.nlargest(20).index])
+    assert predictor.predict()["mean"].corr(accuracy, "spearman") > 0.7
 
 
 def test_intervals_hold_the_share_that_they_claim() -> None:
