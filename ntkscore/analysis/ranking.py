@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import Population
 from ntkscore.analysis.score_names import ScoreSum, default_sum
+from ntkscore.errors import InputError
 from ntkscore.space import Space
 
 LOG_RANKS = "sum of log-ranks"
@@ -60,7 +61,8 @@ class Ranking(NamedTuple):
         scores = network_table(rows, space)
         by = sum_for(rows, by, space, among)
         value = by.of(scores, among and among.scores)
-        objectives = objectives_of(value, scores, space, pareto)
+        if pareto:
+            check_pareto(by, pareto, space, value.index[0])
         order = value.sort_values(ascending=False, kind="stable", na_position="last").index
         architectures = [space.parse(key) for key in order]
         names = pd.DataFrame([space.names(a) for a in architectures], index=order)
@@ -79,33 +81,46 @@ class Ranking(NamedTuple):
         frame.insert(0, "rank", range(1, len(frame) + 1))
         front = frame
         if pareto:
-            front = frame[non_dominated(objectives.loc[order].to_numpy())]
+            front = frame[non_dominated(objectives_of(value.loc[order], scores, pareto))]
         return cls(frame, by, space, among, front)
 
 
+def check_pareto(by: ScoreSum | None, pareto: Sequence[str], space: Space, key: object) -> None:
+    """Refuse costs that no front can be beside.
+
+    Args:
+        by: the score.
+        pareto: names of costs or counts, of which less is better.
+        space: where the networks come from.
+        key: of one of them.
+
+    Raises:
+        InputError: if there is no such cost or count, one is named twice, or it is the score.
+    """
+    alone = by is not None and by.terms in [(name,) for name in pareto]
+    if len({*pareto}) < len(pareto) or alone:
+        raise InputError("each cost once, beside another score", ", ".join(pareto), "leave it out")
+    space.check_counted(pareto, space.trained().counted(space.parse(key)))
+
+
 def objectives_of(
-    value: pd.Series, scores: pd.DataFrame, space: Space, pareto: Sequence[str]
-) -> pd.DataFrame:
-    """What a front is of, larger for a better network: the score, and costs with a minus.
+    value: pd.Series, scores: pd.DataFrame, pareto: Sequence[str]
+) -> Float[np.ndarray, "networks objectives"]:
+    """What a front is of, larger for a better network: the score, and each cost with a minus.
 
     Args:
         value: the score, by network.
         scores: a row per network, with columns of costs and counts.
-        space: where the networks come from.
-        pareto: names of costs or counts, of which less is better.
-
-    Raises:
-        InputError: if there is no such cost or count.
+        pareto: names of some of these.
     """
-    space.check_counted(pareto, space.trained().counted(space.parse(value.index[0])))
-    return pd.concat([value, -scores.loc[value.index, list(pareto)]], axis=1)
+    return np.column_stack([value, -scores.loc[value.index, list(pareto)]])
 
 
 def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"]:
     """Which rows no other dominates: none is as good in all columns and better in one.
 
     Args:
-        objectives: larger for a better one. A row with NaN or −∞ is never one of them.
+        objectives: larger for a better one. A row that is not finite is never one of them.
 
     Example:
         >>> non_dominated(np.array([[3.0, -9], [2, -5], [1, -5], [3, -9], [4, np.nan]])).tolist()

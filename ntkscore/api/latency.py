@@ -1,8 +1,10 @@
 """Latency of networks on a device of this machine, in the form of measured costs."""
 
+import csv
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ntkscore.api.scoring import own_or_named
+from ntkscore.candidates import Candidates
 from ntkscore.data.costs import load_costs
 from ntkscore.data.images import ImageSet
 from ntkscore.data.tables import Table
@@ -51,16 +54,17 @@ def measure_latency(
         batch: images of a pass.
         repeats: passes that are timed, after the first.
         target: a GPU or TPU that is not at hand, as for `fits`: its compiler says what it can.
-        out: a `.csv` file, written after every network; those that it has are not timed again.
+        out: a `.csv` file, written after every network; those of a space that it has are not timed
+            again.
         report: called with the networks that are done and all of them, after each.
 
     Returns:
         A row per network, by its key, as `load_costs` would read it. `DEVICE_latency`: the median
         in milliseconds. `DEVICE_latency_spread`: its interquartile range. With a batch of 32 images
-        the names end in `_b32`. Of a target: `DEVICE_latency_bound`, milliseconds that the
-        arithmetic takes at the published rate in float32, a bound below any measurement;
-        `DEVICE_moved_ms`, those that its reads and writes take at the published bandwidth, of which
-        a cache spares a part; and `DEVICE_launches`, operations that start one by one.
+        the names end in `_b32`. Of a target: `DEVICE_latency_bound`, milliseconds of the arithmetic
+        at the published rate for float32, below which no pass of that precision is;
+        `DEVICE_moved_ms`, those of what is read and written at the published bandwidth, of which a
+        cache spares a part; and `DEVICE_launches`, operations that start one by one.
 
     Raises:
         InputError: if something does not fit, or the file holds other columns.
@@ -76,32 +80,91 @@ def measure_latency(
             raise InputError(f"a {name} of at least 1", number, "raise it")
     space, named = own_or_named(networks, space)
     scoring = Scoring.of(images, space=space)
-    chosen = scoring.select(named, table)
+    keys = list(dict.fromkeys(map(scoring.space.key, scoring.select(named, table))))
     trained = scoring.space.trained()
-    kinds = columns_of(target, batch)
-    if out is not None:
-        local(out)
-        make_folder(Path(out).absolute().parent)
-    done = _done(out, scoring.space, kinds)
-    keys = list(dict.fromkeys(map(scoring.space.key, chosen)))
     device = None if target is None else target_named(target)
-    heading = next(iter(scoring.space.identity(chosen[0])))
-    for key in keys:
-        if key not in done:
+    kinds = columns_of(target, batch)
+    heading = next(iter(scoring.space.identity(scoring.space.parse(keys[0]))))
+    file = None if out is None else File.of(local(out), scoring.space, [heading, *kinds])
+    found = {} if file is None else file.rows()
+    for done, key in enumerate(keys, 1):
+        if key not in found:
             network = trained.trainable(key)
             points = np.zeros((batch, *trained.task.image_shape), np.float32)
             arguments = network.params, network.statistics, points
             program = jax.jit(network.evaluate)
             if device is None:
-                found = timed(lambda: program(*arguments), repeats)  # noqa: B023
+                arguments = jax.device_put(arguments)
+                numbers = timed(lambda: program(*arguments), repeats)  # noqa: B023
             else:
-                found = bounded(program, arguments, device)
-            done[key] = dict(zip(kinds, found, strict=True))
-            if out is not None:
-                with writing_to(Path(out)):
-                    publish(Path(out), _frame(done, heading).to_csv().encode())
-        report(len(done.keys() & set(keys)), len(keys))
-    return _frame({key: done[key] for key in keys}, heading)
+                numbers = bounded(program, arguments, device)
+            found[key] = dict(zip(kinds, numbers, strict=True))
+            if file is not None:
+                file.add(key, found[key])
+        report(done, len(keys))
+    frame = pd.DataFrame.from_dict({key: found[key] for key in keys}, orient="index")
+    return frame.rename_axis(heading)
+
+
+@dataclass(frozen=True)
+class File:
+    """A `.csv` file of latencies, which says in a first line what they are of.
+
+    Attributes:
+        path: where it lies.
+        space: of its networks.
+        columns: its columns, the networks' first.
+    """
+
+    path: Path
+    space: Space
+    columns: Sequence[str]
+
+    @classmethod
+    def of(cls, path: Path, space: Space, columns: Sequence[str]) -> "File":
+        """The file, which is made if there is none.
+
+        Raises:
+            InputError: if it is of other columns, networks or images, or cannot be written.
+        """
+        file = cls(path, space, columns)
+        start = file._start()
+        if not path.exists():
+            make_folder(path.absolute().parent)
+            with writing_to(path):
+                publish(path, start.encode())
+        text = path.read_text(encoding="utf-8")
+        if not text.startswith(start):
+            there = " / ".join(text.splitlines()[:2])
+            raise InputError(
+                f"a file at {path} that begins with {start.strip()!r}", there, "name another file"
+            )
+        if not text.endswith("\n"):  # a line is cut off where a run was killed
+            with writing_to(path):
+                publish(path, text[: text.rindex("\n") + 1].encode())
+        return file
+
+    def rows(self) -> dict[Any, dict[str, float]]:
+        """What it holds, by key; nothing of networks of one's own, which it knows by name alone."""
+        if isinstance(self.space, Candidates):
+            with writing_to(self.path):
+                publish(self.path, self._start().encode())
+        before = load_costs(self.path)
+        names = self.space.written(list(before.index), str(before.index.name))
+        keys = [self.space.key(self.space.parse(name)) for name in names]
+        return dict(zip(keys, before.to_dict("records"), strict=True))
+
+    def add(self, key: Any, numbers: Mapping[str, float]) -> None:
+        """Append a network."""
+        with writing_to(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow([key, *numbers.values()])
+
+    def _start(self) -> str:
+        """The first lines: what the numbers are of, and the columns."""
+        trained = self.space.trained()
+        choices = {**trained.columns, "images": trained.task.image_shape}
+        of = ", ".join(f"{name} {value}" for name, value in choices.items())
+        return f"# {of}\n{','.join(self.columns)}\n"
 
 
 def columns_of(target: str | None, batch: int) -> list[str]:
@@ -141,22 +204,3 @@ def bounded(program: Any, arguments: Any, target: Target) -> tuple[float, float,
     known = 0 not in found.reading.trips
     launches, moved = found.reading.work[:2] if known else (np.nan, np.nan)
     return MILLISECONDS * work, MILLISECONDS * moved / target.bandwidth, float(launches)
-
-
-def _done(out: str | PathLike[str] | None, space: Space, kinds: Sequence[str]) -> dict[Any, Any]:
-    """What a file holds of the networks of a space, by key."""
-    if out is None or not Path(out).exists():
-        return {}
-    before = load_costs(Path(out))
-    if list(before) != list(kinds):
-        raise InputError(
-            f"a file with the columns {', '.join(kinds)} at {out}",
-            ", ".join(before),
-            "name another file",
-        )
-    keys = [space.key(space.parse(name)) for name in before.index]
-    return dict(zip(keys, before.to_dict("records"), strict=True))
-
-
-def _frame(found: Mapping[Any, Mapping[str, float]], heading: str) -> pd.DataFrame:
-    return pd.DataFrame.from_dict(dict(found), orient="index").rename_axis(heading)

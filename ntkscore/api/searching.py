@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ntkscore.analysis.frames import network_table, pick_rho
-from ntkscore.analysis.ranking import non_dominated, objectives_of, values_of
+from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of, values_of
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.api.runs import Run, population_of
 from ntkscore.config import Config
@@ -71,7 +71,8 @@ def search(
         space: what is searched; NAS-Bench-201 if left out.
         method: `local`, which moves to the best neighbour and restarts where none is better, or
             `evolution`, regularised; with `pareto`, `nsga2`, which needs `ntkscore[pareto]`; or a
-            search of your own (`ntkscore.run.search.visit`).
+            search of your own (`ntkscore.run.search.visit`), which is sent numbers, and with
+            `pareto` arrays of the score and of each cost with a minus.
         budget: networks to visit.
         seed: of the search, and the first one of images and weights.
         seeds: how many seeds a network is scored with; as for `score` if left out.
@@ -109,7 +110,6 @@ def search(
     space, rho = scoring.space, scoring.config.rhos[0]
     method = method or (SEVERAL if pareto else "local")
     first = check(method, budget, space, at_most)
-    space.check_counted(pareto, space.trained().counted(first))
     if isinstance(method, str) and (method == SEVERAL) != bool(pareto):
         raise InputError(
             f"costs to search beside (pareto) for {SEVERAL}, and for it alone",
@@ -117,6 +117,7 @@ def search(
             f"leave the method {method} out" if pareto else "name some costs",
         )
     score = sum_asked(by, space, first, scoring.config)
+    check_pareto(score, pareto, space, space.key(first))
     reference = population_of(among, scoring.configuration, scoring.seeds, rho, score, space)
     visited: dict[Hashable, Architecture] = {}
     parts: dict[str, Any] = {}
@@ -133,11 +134,13 @@ def search(
         if not pareto:
             report(Step(len(visited), budget, best))
             return values.to_dict()
-        objectives = objectives_of(values, network_table(rows, space), space, pareto)
-        report(Step(len(visited), budget, best, int(non_dominated(objectives.to_numpy()).sum())))
-        return dict(zip(objectives.index, objectives.to_numpy(), strict=True))
+        objectives = objectives_of(values, network_table(rows, space), pareto)
+        report(Step(len(visited), budget, best, int(non_dominated(objectives).sum())))
+        return dict(zip(values.index, objectives, strict=True))
 
-    visit(method, space, evaluate, budget, np.random.default_rng(seed), at_most)
+    # A network whose cost is not known is on no front, and within no bound.
+    bounds = dict.fromkeys(pareto, np.inf) | dict(at_most or {})
+    visit(method, space, evaluate, budget, np.random.default_rng(seed), bounds)
     results = ResultSet.open(out)
     results.compact()
     return Run(results, space, tuple(visited), tuple(scoring.seeds))

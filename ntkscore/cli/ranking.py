@@ -255,6 +255,9 @@ def _print_ranking(
             last += f": they lack {' or '.join(absent)}; --by {'+'.join(others)} orders them too"
         last = f" ({last})"
     note = f"{len(frame)} networks, {failed} without this score{last}, "
+    if pareto:
+        lacking = frame[[*ranking.by.terms, *pareto]].isna().any(axis=1)
+        note = f"of {len(frame)} networks, {int(lacking.sum())} without the score or a cost, "
     note += describe_choices(results.configuration, space, rho)
     note += f"; all scores are in {results.directory}"
     scored = space.choices().items()

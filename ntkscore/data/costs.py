@@ -75,7 +75,7 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
     if path.is_dir():
         path = path / _FILES.get(dataset_name(dataset or "").lower(), _FILES["cifar10"])
     try:
-        frame = pd.read_csv(path, dtype=str)
+        frame = pd.read_csv(path, dtype=str, comment="#")
         frame = frame.set_index(frame.columns[0]).astype(float)
     except (OSError, ValueError, IndexError) as error:
         raise InputError(

@@ -103,7 +103,7 @@ def front_picture(
 
     Args:
         frame: a ranking.
-        front: the networks of it that none beats.
+        front: the networks of it that none beats, best first.
         value: the column that it is ranked by.
         costs: columns of which less is better, a panel each.
         names: columns that name a network; the last that it has is written beside the cheapest and
@@ -121,8 +121,8 @@ def front_picture(
         if len(costs) == 1:
             axis.step(along[cost], along[value], color=COLOURS[1], lw=0.8, where="post")
         axis.plot(along[cost], along[value], "D", color=COLOURS[1], ms=4)
-        ends = {} if along.empty else {0: along.iloc[0], 1: along.iloc[-1]}
-        for right, row in ends.items():
+        ends = pd.concat([along.head(1), front.head(1)])
+        for right, row in enumerate(ends[~ends.index.duplicated()].to_dict("records")):
             axis.annotate(
                 next(str(row[name]) for name in reversed(names) if row[name] != ""),
                 (row[cost], row[value]),

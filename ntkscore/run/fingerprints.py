@@ -53,7 +53,7 @@ _MOVED = {
 }
 """Modules by the names that they had when runs recorded them first."""
 _INSTALLED = (sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _WRITTEN = ("__call__", "__init__", "__new__", "__post_init__")
 
 

@@ -100,13 +100,18 @@ def nsga2(space: Space, rng: np.random.Generator) -> Steps:
     starts = space.architectures("distinct")
     alive = {space.key(each): each for each in (_one_of(starts, rng) for _ in range(ALIVE))}
     values = yield list(alive.values())
+    draws = 0  # of more first networks, where many are out of bounds
     while True:
         # A network out of bounds, or whose score failed, has no values.
         known = {k: each for k, each in alive.items() if np.isfinite(values.get(k, np.nan)).all()}
-        if not known:
-            alive = {space.key(one): one for one in (_one_of(starts, rng) for _ in range(ALIVE))}
-            values = yield list(alive.values())
+        if len(known) < ALIVE and draws < PATIENCE:
+            draws += 1
+            more = [_one_of(starts, rng) for _ in range(ALIVE)]
+            values = yield more
+            alive = known | {space.key(each): each for each in more}
             continue
+        if not known:
+            return
         costs = -np.array([values[key] for key in known]).reshape(len(known), -1)
         everyone = Population.new(X=np.array([*known], dtype=object)[:, None], F=costs)
         problem = Problem(n_var=1, n_obj=costs.shape[1])

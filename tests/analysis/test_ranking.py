@@ -145,11 +145,14 @@ def test_a_front_keeps_the_place_in_the_ranking() -> None:
     rows, space = rows_of("skips", traces), Residual(width=8)
     ranking = Ranking.of(rows, ScoreSum(("clean.trace",)), space, pareto=["params"])
     # The cheapest is beaten in the score alone; equals in both stand side by side.
-    assert list(ranking.front["skips"]) == ["01", "00", "0"]
+    assert list(ranking.front["skips"]) == ["00", "01", "0"]
     assert list(ranking.front["rank"]) == [1, 2, 4]
     assert len(ranking.frame) == 5
     with pytest.raises(InputError, match=r"costs or counts of residual, .*, got 'size'; name some"):
-        Ranking.of(rows, None, space, pareto=["size"])
+        Ranking.of(rows, ScoreSum(("clean.trace",)), space, pareto=["size"])
+    for by, pareto in (("clean.trace", ["params", "params"]), ("params", ["params"])):
+        with pytest.raises(InputError, match="each cost once, beside another score, got params"):
+            Ranking.of(rows, ScoreSum((by,)), space, pareto=pareto)
 
 
 def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:

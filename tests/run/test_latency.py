@@ -58,8 +58,16 @@ def test_a_file_goes_on_and_is_costs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run = ntkscore.score(["01", "0110"], "synthetic", ntkscore.Config(samples=4), space=NARROW)
     ranked = run.with_costs(ntkscore.load_costs(file)).rank("cpu_latency")
     assert ranked["cpu_latency"].is_monotonic_increasing
-    with pytest.raises(InputError, match=r"columns cpu_latency_b2, .* got cpu_latency, cpu_lat"):
+    with pytest.raises(InputError, match=r"that begins with '# .*_b2', got # .*name another file"):
         ntkscore.measure_latency("01", space=NARROW, batch=2, out=file)
+    with pytest.raises(InputError, match=r"width 9, .*, got # .*width 8, "):
+        ntkscore.measure_latency("01", space=Residual(width=9), out=file)
+    # A run that was killed may leave half a line.
+    whole = file.read_text()
+    file.write_text(whole[:-4])
+    found = ntkscore.measure_latency(["01", "0110", "011"], space=NARROW, out=file)
+    assert len(count) == 2 and len(found) == 3
+    assert file.read_text().splitlines()[2:] == whole.splitlines()[2:]
 
 
 def test_networks_of_ones_own_and_refusals(tmp_path: Path) -> None:
@@ -73,6 +81,11 @@ def test_networks_of_ones_own_and_refusals(tmp_path: Path) -> None:
     printed = invoke("measure-latency", file, "--repeats", 2, "--format", "csv").stdout
     assert printed.splitlines()[0] == "network,cpu_latency,cpu_latency_spread"
     assert printed.splitlines()[1].startswith("linear,")
+    # Their weights may have changed under the name: they are timed again.
+    out = ("--repeats", 2, "--out", tmp_path / "own.csv")
+    for _ in range(2):
+        invoke("measure-latency", file, *out)
+        assert list(ntkscore.load_costs(tmp_path / "own.csv").index) == ["linear"]
     refused("expected a target of a100", "measure-latency", "323133", "--target", "abacus")
     refused("expected a path on this machine", "measure-latency", "323133", "--out", "s3://a/b.csv")
     with pytest.raises(InputError, match="expected a batch of at least 1, got 0; raise it"):

@@ -106,6 +106,7 @@ def test_the_command(tmp_path: Path) -> None:
         "params",
     )
     refused("got 'size'; name some of these", "search", *other, "--pareto", "params,size")
+    refused("each cost once", "search", *other, "--pareto", "params,params")
     refused("expected KERNEL.SCORE", "search", *other, "--by", "x")
     refused("expected a picture that ends in .png", "search", *other, "--plot", "x.gif")
     assert not (tmp_path / "other").exists()
