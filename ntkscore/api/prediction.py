@@ -165,8 +165,8 @@ def predict(
     Example:
         >>> scores = pd.DataFrame({"clean.trace": [1.0, 3, 2, 5]}, index=[2581, 1462, 0, 7])
         >>> predicted = predict(scores, {2581: 0.48, 1462: 0.47, 0: 0.3})
-        >>> predicted["cell"].tolist()[:2], predicted["measured"].notna().sum().item()
-        ([2581, 1462], 3)
+        >>> sorted(predicted["cell"].head(2)), predicted["measured"].notna().sum().item()
+        ([1462, 2581], 3)
     """
     how = {"dataset": dataset, "minimise": minimise, "space": space, "rho": rho}
     how |= {"prior": prior, "known": known}
