@@ -27,12 +27,12 @@ from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, DATASET, DEFAULT, METRIC, OLDER, functions_of
 from experiments.frame import Claim, Interval, Stronger, Study
-from experiments.paper.contrasts import NOTABLE, intervals, partials
+from experiments.further.default_order import CLEAN
+from experiments.further.devices import COUNTS
+from experiments.paper.contrasts import NOTABLE, interval, intervals, partials, side_by_side
 from experiments.paper.measures import HELD_EQUAL, RECORDINGS, measured
 from experiments.plotting import DATASET_LABELS, annotate, panels
-from ntkscore.analysis.correlation import percentile_interval
 
-CLEAN = "val_acc"
 NOTHING, ACCURACY = "nothing", "clean accuracy"
 WITH_COUNTS, STANDARD = "clean accuracy and counts", "clean accuracy, trained without attacks"
 SCORE, ORDER = "robust.frobenius", str(DEFAULT)
@@ -50,7 +50,7 @@ MEASURES = {
     "network.synflow": "SynFlow",
     "clean.jacov": "jacov",
     "params": "parameters",
-    "params+layers+path_pools+field": "four counts",
+    COUNTS: "four counts",
     ORDER: "the default order",
 }
 PAIRS = {
@@ -82,9 +82,8 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             of = dict(zip(MEASURES, (signs * found).T, strict=True))
             of |= {text: of[more] - of[less] for text, (more, less) in PAIRS.items()}
             for name, samples in of.items():
-                low, high = percentile_interval(samples[1:])
                 row = {"dataset": dataset, "given": what, "measure": name, "cells": len(cells)}
-                yield row | {"value": samples[0], "low": low, "high": high}
+                yield row | interval(samples, at.resamples)._asdict()
 
 
 def found(frame: pd.DataFrame, name: str, given: str = ACCURACY) -> list[Interval]:
@@ -126,9 +125,9 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each measure: its coefficients on the three data sets, by what is given."""
     part = frame[frame["measure"].isin([*MEASURES])]
     part = part.dropna(subset="value")  # such as of what is given itself
-    part = part.assign(value=part["value"].map("{:.2f}".format))
-    joined = part.groupby(["measure", "given"], sort=False)["value"].agg(" / ".join).unstack()
-    joined = joined.loc[[*MEASURES], [NOTHING, ACCURACY, WITH_COUNTS, STANDARD]]
+    joined = side_by_side(part, "measure", "given").loc[
+        [*MEASURES], [NOTHING, ACCURACY, WITH_COUNTS, STANDARD]
+    ]
     return joined.fillna("").rename(MEASURES).reset_index()
 
 

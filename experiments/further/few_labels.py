@@ -247,29 +247,29 @@ def of_draw(
             yield {"labels": size, "draw": draw, "way": way, **row}
 
 
+def of_case(
+    at: Any,
+) -> tuple[pd.DataFrame, Space, Float[np.ndarray, " cells"], Sequence[int]]:
+    """Measures and counts of a case's cells, their space and accuracies, and numbers of labels."""
+    if at.accuracies == DARTS:
+        space = Darts()
+        scores = with_counts(at.data.rows(OF_DARTS), space)
+        accuracy = at.data.darts.accuracies(DATASET, METRIC, list(scores.index))
+        return scores, space, accuracy, at.darts_labels
+    scores = with_counts(pd.concat([at.data.rows(name) for name in at.runs], ignore_index=True))
+    cells = [int(cell) for cell in scores.index]
+    if at.accuracies == CLEAN:
+        return scores, SPACE, at.data.older.accuracies(DATASET, "clean", cells), at.clean_labels
+    return scores, SPACE, at.data.table.accuracies(at.accuracies, METRIC, cells), at.labels
+
+
 def measure(at: Any) -> list[dict[Any, Any]]:
     """Over the draws: medians of what each way, and each part of the inputs, is worth."""
     from joblib import Parallel, delayed
 
-    runs, space, labels = (
-        (at.runs, SPACE, at.labels)
-        if at.accuracies != DARTS
-        else ((OF_DARTS,), Darts(), at.darts_labels)
-    )
-    rows = pd.concat([at.data.rows(name) for name in runs], ignore_index=True)
-    scores = with_counts(rows, space)
+    scores, space, accuracy, labels = of_case(at)
     cells = list(scores.index)
-    if at.accuracies == DARTS:
-        accuracy, functions = (
-            at.data.darts.accuracies(DATASET, METRIC, cells),
-            np.arange(len(cells)),
-        )
-    elif at.accuracies == CLEAN:
-        accuracy, labels = at.data.older.accuracies(DATASET, "clean", cells), at.clean_labels
-        functions = functions_of(cells)
-    else:
-        accuracy = at.data.table.accuracies(at.accuracies, METRIC, cells)
-        functions = functions_of(cells)
+    functions = np.arange(len(cells)) if at.accuracies == DARTS else functions_of(cells)
     found = ways(scores, space)
     one = delayed(lambda draw: list(of_draw(found, accuracy, labels, functions, draw, at.seed)))
     drawn = Parallel(n_jobs=-1)(one(draw) for draw in range(at.draws))

@@ -30,14 +30,21 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.data import BENCHMARK, KERNELS, METRIC, SPACE, functions_of, sum_named
-from experiments.frame import Claim, Interval, Stronger, Study
+from experiments.frame import Claim, Stronger, Study
 from experiments.further.default_order import LINES, lines, pools_among
 from experiments.further.devices import BY_KERNEL, COUNTS, WORTH
-from experiments.paper.contrasts import NOTABLE, by_seed, intervals, partials
+from experiments.paper.contrasts import (
+    NOTABLE,
+    by_seed,
+    interval,
+    intervals,
+    partials,
+    side_by_side,
+)
 from experiments.paper.measures import HELD_EQUAL
 from experiments.plotting import DATASET_LABELS, annotate, mark_values, panels
 from experiments.recordings import MORE_IMAGES, MORE_SEEDS, OF_SEEDS
-from ntkscore.analysis.correlation import draws, percentile_interval
+from ntkscore.analysis.correlation import draws
 from ntkscore.analysis.frames import network_table
 
 CLEAN, ROBUST, TWICE = (f"{kernel}.lambda_min_normalized" for kernel in KERNELS)
@@ -136,7 +143,7 @@ def mean_over(scores: pd.DataFrame, seeds: Any) -> pd.DataFrame:
 
 
 def measure(at: Any) -> Iterator[dict[str, Any]]:
-    """A row for each data set, number of seeds, measure and line, with its bootstrap's samples."""
+    """A row for each data set, number of seeds, measure and line, and for each question."""
     scores, more = recorded(at.data, "space", MORE_SEEDS), recorded(at.data, MORE_IMAGES)
     if at.cells == SHARED:
         scores = scores.loc[scores.index.intersection(more.index)]
@@ -169,15 +176,11 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
             for of, samples in zip(itertools.product(SUMS, LINES), of_each.T, strict=True):
                 worth[Asked(*of, seeds=count)] = samples
         for asked, samples in worth.items():
-            yield asked._asdict() | {"dataset": dataset, **interval(samples)}
+            of = interval(samples, at.resamples)._asdict()
+            yield asked._asdict() | {"dataset": dataset, **of}
         for question in QUESTIONS[at.cells]:
-            gain = interval(worth[question.first] - worth[question.second])
-            yield {"question": question.text, "dataset": dataset, **gain}
-
-
-def interval(samples: np.ndarray) -> dict[str, float]:
-    """The number of all cells, and the interval of those that were drawn."""
-    return Interval(samples[0], *percentile_interval(samples[1:]))._asdict()
+            gain = interval(worth[question.first] - worth[question.second], at.resamples)
+            yield {"question": question.text, "dataset": dataset, **gain._asdict()}
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -224,8 +227,7 @@ def figure(frame: pd.DataFrame) -> Figure:
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Partial coefficients of each measure by the number of seeds, on the three data sets."""
-    part = beside_counts(frame).assign(value=lambda rows: rows["value"].map("{:.2f}".format))
-    found = part.groupby(["measure", "seeds"], sort=False)["value"].agg(" / ".join).unstack()
+    found = side_by_side(beside_counts(frame), "measure", "seeds")
     return found.loc[[*DRAWN]].rename(DRAWN).reset_index()
 
 

@@ -76,9 +76,9 @@ def partials(
     return np.stack(found)
 
 
-def interval(samples: Float[np.ndarray, " samples"]) -> Interval:
-    """The coefficient of the means, with its interval over cells."""
-    return Interval(float(samples[0]), *percentile_interval(samples[-RESAMPLES:]))
+def interval(samples: Float[np.ndarray, " samples"], resamples: int = RESAMPLES) -> Interval:
+    """The coefficient of the means, with its interval over the last samples, draws of cells."""
+    return Interval(float(samples[0]), *percentile_interval(samples[-resamples:]))
 
 
 def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:
@@ -94,6 +94,12 @@ def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:
 def intervals(rows: pd.DataFrame, *names: str) -> list[Interval]:
     """The interval of each row: its columns value, low and high, or three others."""
     return [Interval(*row) for row in rows[[*(names or Interval._fields)]].to_numpy(float)]
+
+
+def side_by_side(rows: pd.DataFrame, index: str, columns: str) -> pd.DataFrame:
+    """Values of all data sets, two digits each with slashes between, by two other columns."""
+    texts = rows.assign(value=rows["value"].map("{:.2f}".format))
+    return texts.groupby([index, columns], sort=False)["value"].agg(" / ".join).unstack()
 
 
 def reach(rows: pd.DataFrame) -> float:

@@ -225,24 +225,23 @@ class Predictor:
             the input's mean over all networks in place of its own. NaN where nothing is predicted.
         """
         self._known(networks)
-        process, columns = self._process, [*self.inputs.values]
-        if self.prior is not None and self.prior.name not in columns:
-            columns.append(self.prior.name)
+        process = self._process
+        columns = {str(name): [place] for place, name in enumerate(self.inputs.values, 1)}
+        if self.prior is not None:
+            columns.setdefault(str(self.prior.name), []).append(0)
         if not len(networks):
-            return pd.DataFrame(columns=columns, dtype=float)
+            return pd.DataFrame(columns=[*columns], dtype=float)
         places = self.inputs.values.index.get_indexer(pd.Index(list(networks), dtype=object))
         x = self._x[places]
         moved = np.empty((len(x), len(columns)))
         with one_thread():
             mean = process.mean(x)
-            for place, name in enumerate(columns):
+            for column, own in enumerate(columns.values()):
                 without = x.copy()
-                without[:, place + 1 : place + 2] = 0
-                if self.prior is not None and name == self.prior.name:
-                    without[:, 0] = 0
-                moved[:, place] = mean - process.mean(without)
+                without[:, own] = 0
+                moved[:, column] = mean - process.mean(without)
         moved[places < 0] = np.nan
-        return pd.DataFrame(moved, list(networks), columns)
+        return pd.DataFrame(moved, list(networks), [*columns])
 
     def ask(self, count: int = 1, pending: Collection[Hashable] = ()) -> list[Hashable]:
         """Networks to train next, the most promising first; none that was told.
@@ -295,10 +294,8 @@ class Predictor:
         some = np.argsort(-_improvement(sign * mean, deviation, best), kind="stable")[:CANDIDATES]
         places = np.r_[begun, free[some]]
         with one_thread():
-            mean, covariance = (
-                sign * process.mean(self._x[places]),
-                process.covariance(self._x[places]),
-            )
+            mean = sign * process.mean(self._x[places])
+            covariance = process.covariance(self._x[places])
         noise = (process.noise * process.scale) ** 2
         chosen: list[int] = []
         while len(chosen) < len(begun) + min(count, len(some)):

@@ -138,15 +138,20 @@ def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"
 
 
 def values_of(
-    rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None = None
+    rows: pd.DataFrame,
+    scores: pd.DataFrame,
+    by: ScoreSum | None,
+    space: Space,
+    among: Population | None = None,
 ) -> pd.Series:
     """One number per network, larger for a better one; −∞ where a score failed.
 
     Args:
         rows, by, space, among: as for `Ranking.of`.
+        scores: the networks' table (`network_table`).
     """
     by = sum_for(rows, by, space, among)
-    return by.of(network_table(rows, space), among and among.scores).fillna(float("-inf"))
+    return by.of(scores, among and among.scores).fillna(float("-inf"))
 
 
 def sum_for(

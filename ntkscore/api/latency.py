@@ -22,7 +22,7 @@ from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.paths import local
 from ntkscore.results.atomic import make_folder, publish, writing_to
-from ntkscore.run.fits import compiled, no_room
+from ntkscore.run.fits import compiled_alone
 from ntkscore.run.scoring import Scoring
 from ntkscore.run.targets import Target, devices_of, placed, target_named
 from ntkscore.space import Architecture, Space
@@ -192,15 +192,8 @@ def timed(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
 def bounded(program: Any, arguments: Any, target: Target) -> tuple[float, float, float]:
     """What a target's compiler says of a pass: bound, milliseconds of its memory, launches."""
     (device,) = devices_of(target)
-    shapes = jax.tree.map(lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype), arguments)
     with target.traced():
-        traced = program.trace(*placed(shapes, device))
-        try:
-            found = compiled(traced, target)
-        except jax.errors.JaxRuntimeError as error:
-            raise no_room(target, str(error).splitlines()[0]) from None
-    work = 2 * program_multiply_adds(traced.jaxpr.jaxpr) / target.rate
-    # Where only the numbers decide how often a loop runs, a program's work is not known.
-    known = 0 not in found.reading.trips
-    launches, moved = found.reading.work[:2] if known else (np.nan, np.nan)
-    return MILLISECONDS * work, MILLISECONDS * moved / target.bandwidth, float(launches)
+        traced = program.trace(*placed(arguments, device))
+        launches, moved = compiled_alone(traced, target).work
+    seconds = 2 * program_multiply_adds(traced.jaxpr.jaxpr) / target.rate
+    return MILLISECONDS * seconds, MILLISECONDS * moved / target.bandwidth, float(launches)

@@ -21,6 +21,7 @@ from ntkscore.space import Space
 from ntkscore.spaces import default_space, known_space
 
 NOTHING = "none"
+"""The prior that orders nothing."""
 DATASET = "cifar10"
 """The data set of accuracies where neither a run nor a person names one."""
 
@@ -78,8 +79,8 @@ class Campaign:
                     "rename it",
                 )
             columns = columns.join(more)
-        followed = _followed(prior, columns, space)
-        predictor = Predictor(columns, prior=followed, minimise=minimise)
+        ranks = _ranks_by(prior, columns, space)
+        predictor = Predictor(columns, prior=ranks, minimise=minimise)
         if told is None:
             return cls(predictor, space, metric or "", 0)
         values, metric = told
@@ -173,19 +174,19 @@ def predict(
     return Campaign.of(source, accuracies, metric, **how).frame(suggest)
 
 
-def _followed(prior: str | None, columns: pd.DataFrame, space: Space) -> pd.Series | None:
+def _ranks_by(prior: str | None, columns: pd.DataFrame, space: Space) -> pd.Series | None:
     """Ranks that accuracies may rise or fall with, by network; None for nothing."""
     if prior == NOTHING:
         return None
     there = [str(name) for name in columns.columns[columns.notna().any()]]
     counted = [name for name in there if "." not in name]
-    if prior is None:
-        found = default_sum(space, counted, there)
-        if not {*found.terms} <= {*there}:
-            return None
-    else:
+    found = default_sum(space, counted, there)
+    if prior is not None:
         found = ScoreSum.parse(prior, costs=counted, fewer=space.smaller)
-    if absent := [term for term in found.terms if term not in there]:
+    absent = [term for term in found.terms if term not in there]
+    if absent and prior is None:
+        return None
+    if absent:
         raise InputError(
             "a prior of costs, counts and scores of the run",
             repr(absent[0]),

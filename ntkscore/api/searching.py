@@ -129,14 +129,15 @@ def search(
         results = engine.run(scoring, [*visited.values()], out, **how)
         run = Run(results, space, tuple(visited), tuple(scoring.seeds))
         rows = pick_rho(run.rows, rho)
-        values = values_of(rows, score, space, reference)
-        best = space.parse(values.idxmax())
-        if not pareto:
-            report(Step(len(visited), budget, best))
-            return values.to_dict()
-        objectives = objectives_of(values, network_table(rows, space), pareto)
-        report(Step(len(visited), budget, best, int(non_dominated(objectives).sum())))
-        return dict(zip(values.index, objectives, strict=True))
+        scores = network_table(rows, space)
+        values = values_of(rows, scores, score, space, reference)
+        found, front = values.to_dict(), 1
+        if pareto:
+            objectives = objectives_of(values, scores, pareto)
+            found = dict(zip(values.index, objectives, strict=True))
+            front = int(non_dominated(objectives).sum())
+        report(Step(len(visited), budget, space.parse(values.idxmax()), front))
+        return found
 
     # A network whose cost is not known is on no front, and within no bound.
     bounds = dict.fromkeys(pareto, np.inf) | dict(at_most or {})

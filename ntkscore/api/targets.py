@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
-import jax
 import numpy as np
 import pandas as pd
 
@@ -18,10 +17,9 @@ from ntkscore.run.fits import (
     Arithmetic,
     Fit,
     arithmetic,
-    compiled,
+    compiled_alone,
     fit,
     mean_cost,
-    no_room,
     trace_network,
 )
 from ntkscore.run.scorer import dtype_of, precision
@@ -101,10 +99,7 @@ def _fits_network(target: str, model: Model, images: np.ndarray, config: Config)
         with precision(config):
             model = checked_model(model, dtype_of(config))
         traced = trace_network(model, images.shape, config, device)
-        try:
-            found = compiled(traced, chosen)
-        except jax.errors.JaxRuntimeError as error:
-            raise no_room(chosen, str(error).splitlines()[0]) from None
+        found = compiled_alone(traced, chosen)
     work = Arithmetic(2 * program_multiply_adds(traced.jaxpr.jaxpr), nan)
     return _row(Fit(chosen, Plan((device,), 1, 1), found), 1, work.seconds(chosen, 1))
 
@@ -112,9 +107,7 @@ def _fits_network(target: str, model: Model, images: np.ndarray, config: Config)
 def _row(found: Fit, count: int, seconds: float) -> pd.DataFrame:
     """The row of a program: networks in all, and the least seconds that they take."""
     target, plan, program = found
-    # Where only the numbers decide how often a loop runs, a program's work is not known.
-    each = nan if 0 in program.reading.trips else 1 / plan.batch
-    launches, moved = (each * total for total in program.reading.work[:2])
+    launches, moved = (total / plan.batch for total in program.work)
     row = {
         "target": target.name,
         "fits": found.fits,

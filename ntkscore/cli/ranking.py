@@ -245,19 +245,22 @@ def _print_ranking(
             networks those of the front beside `pareto` are printed.
     """
     frame, space, front = ranking.frame, ranking.space, ranking.front
-    lacking = frame[list(ranking.by.terms)].isna()
+    lacking = frame[[*ranking.by.terms, *pareto]].isna()
     failed, last = int(lacking.any(axis=1).sum()), ""
-    if failed:
+    title = f"Ranked by {ranking.by}, best first"
+    note = f"{len(frame)} networks, {failed} without this score"
+    if pareto:
+        beside = ", ".join(pareto)
+        title = f"{len(front)} networks that none beats in {ranking.by}, {beside} at once"
+        note = f"of {len(frame)} networks, {failed} without the score or a cost"
+    elif failed:
         absent = [term for term in ranking.by.terms if lacking[term].any()]
         others = [term for term in ranking.by.terms if term not in absent]
         last = "they come last"
         if others:
             last += f": they lack {' or '.join(absent)}; --by {'+'.join(others)} orders them too"
         last = f" ({last})"
-    note = f"{len(frame)} networks, {failed} without this score{last}, "
-    if pareto:
-        lacking = frame[[*ranking.by.terms, *pareto]].isna().any(axis=1)
-        note = f"of {len(frame)} networks, {int(lacking.sum())} without the score or a cost, "
+    note += f"{last}, "
     note += describe_choices(results.configuration, space, rho)
     note += f"; all scores are in {results.directory}"
     scored = space.choices().items()
@@ -274,11 +277,6 @@ def _print_ranking(
         front = front.drop(columns=list(aside), errors="ignore")
         # A front is short, and each of its networks is an answer.
         top = few if top is None and not pareto else top
-    title = f"Ranked by {ranking.by}, best first"
-    if pareto:
-        title = (
-            f"{len(front)} networks that none beats in {ranking.by}, {', '.join(pareto)} at once"
-        )
     print_frame(front if top is None else front.head(top), format, title, note)
     if plot is not None:
         _draw_ranking(ranking, few if top is None else top, plot, pareto)
@@ -294,10 +292,10 @@ def _draw_ranking(ranking: "Ranking", top: int, plot: Path, pareto: Sequence[str
     best = space.parse(frame.iloc[0, 1])
     costs, names = list(pareto) or [next(iter(space.costs(best)))], list(space.names(best))
     by = "" if value == str(ranking.by) else str(ranking.by)
-    graphs = space.graphs(best)
     if pareto:
         front_picture(frame, ranking.front, value, costs, names, plot, by=by)
     else:
+        graphs = space.graphs(best)
         first = min(FIRST, top)
         ranking_picture(frame, value, costs[0], names, plot, by=by, first=first, graphs=graphs)
     stderr.print(f"drawn in {plot}", soft_wrap=True)

@@ -75,7 +75,9 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
     if path.is_dir():
         path = path / _FILES.get(dataset_name(dataset or "").lower(), _FILES["cifar10"])
     try:
-        frame = pd.read_csv(path, dtype=str, comment="#")
+        with path.open(encoding="utf-8") as file:
+            said = file.readline().startswith("#")  # what a file of `measure-latency` is of
+        frame = pd.read_csv(path, dtype=str, skiprows=int(said))
         frame = frame.set_index(frame.columns[0]).astype(float)
     except (OSError, ValueError, IndexError) as error:
         raise InputError(

@@ -1,6 +1,6 @@
 """Pictures of what a command prints: a ranking, an agreement."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,14 +72,7 @@ def ranking_picture(
     axis.plot(best[cost], best[value], "D", color=COLOURS[1], ms=4)
     middle = float(known[cost].median())
     for row in best.head(1).to_dict("records"):
-        right = row[cost] > middle
-        axis.annotate(
-            next(str(row[name]) for name in reversed(names) if row[name] != ""),
-            (row[cost], row[value]),
-            (-6 if right else 6, 4),
-            textcoords="offset points",
-            ha="right" if right else "left",
-        )
+        _name(axis, row, names, (cost, value), row[cost] > middle, 4)
     absent = len(frame) - len(known)
     note = f"{len(known):,} networks" + (f", {absent:,} without this score" if absent else "")
     axis.set(xlabel=cost, ylabel=value)
@@ -123,14 +116,7 @@ def front_picture(
         axis.plot(along[cost], along[value], "D", color=COLOURS[1], ms=4)
         ends = pd.concat([along.head(1), front.head(1)])
         for right, row in enumerate(ends[~ends.index.duplicated()].to_dict("records")):
-            axis.annotate(
-                next(str(row[name]) for name in reversed(names) if row[name] != ""),
-                (row[cost], row[value]),
-                (-6, 6) if right else (6, -2),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                fontsize=8,
-            )
+            _name(axis, row, names, (cost, value), bool(right), 6 if right else -2, fontsize=8)
         axis.set(xlabel=cost)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     panels[0].set(ylabel=value)
@@ -191,6 +177,36 @@ def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
         f"{len(frame):,} networks, 90 % intervals; {told} measured ones in orange", fontsize=8
     )
     _write(figure, path)
+
+
+def _name(
+    axis: "Axes",
+    row: Mapping[Any, Any],
+    names: Sequence[str],
+    place: tuple[str, str],
+    right: bool,
+    up: float,
+    **text: Any,
+) -> None:
+    """Write a network's name, the last that it has, beside its point.
+
+    Args:
+        axis: where it is drawn.
+        row: the network.
+        names: columns that name it.
+        place: columns of its point.
+        right: whether the point lies at the right.
+        up: points above it.
+        text: settings of the text.
+    """
+    axis.annotate(
+        next(str(row[name]) for name in reversed(names) if row[name] != ""),
+        (row[place[0]], row[place[1]]),
+        (-6 if right else 6, up),
+        textcoords="offset points",
+        ha="right" if right else "left",
+        **text,
+    )
 
 
 def _short(name: str) -> str:

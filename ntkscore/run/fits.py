@@ -42,6 +42,15 @@ class Compiled(NamedTuple):
     reading: Reading
     reduced: int
 
+    @property
+    def work(self) -> tuple[float, float]:
+        """Operations that start one by one, and bytes that these read and write.
+
+        NaN where only the numbers decide how often a loop runs.
+        """
+        launches, moved = self.reading.work[:2]
+        return (nan, nan) if 0 in self.reading.trips else (launches, moved)
+
 
 def compiled(traced: Any, target: Target) -> Compiled:
     """Compile a traced program, whose arguments lie on `devices_of` the target."""
@@ -171,6 +180,18 @@ def fit(
     if layout not in programs:
         raise no_room(target, said)
     return Fit(target, layout, programs[layout])
+
+
+def compiled_alone(traced: Any, target: Target) -> Compiled:
+    """Compile a traced program that is of one network.
+
+    Raises:
+        InputError: if the target's compiler refuses it.
+    """
+    try:
+        return compiled(traced, target)
+    except jax.errors.JaxRuntimeError as error:
+        raise no_room(target, str(error).splitlines()[0]) from None
 
 
 def no_room(target: Target, said: str) -> InputError:

@@ -98,13 +98,13 @@ def nsga2(space: Space, rng: np.random.Generator) -> Steps:
         ) from error
     survival = RankAndCrowding()
     starts = space.architectures("distinct")
-    alive = {space.key(each): each for each in (_one_of(starts, rng) for _ in range(ALIVE))}
-    values = yield list(alive.values())
-    draws = 0  # of more first networks, where many are out of bounds
+    alive: dict[Hashable, Architecture] = {}
+    values: Any = {}
+    draws = 0  # of first networks; several where many are out of bounds
     while True:
         # A network out of bounds, or whose score failed, has no values.
         known = {k: each for k, each in alive.items() if np.isfinite(values.get(k, np.nan)).all()}
-        if len(known) < ALIVE and draws < PATIENCE:
+        if len(known) < ALIVE and draws <= PATIENCE:
             draws += 1
             more = [_one_of(starts, rng) for _ in range(ALIVE)]
             values = yield more
@@ -224,10 +224,7 @@ def within(at_most: Mapping[str, float] | None, space: Space, architecture: Arch
 
 
 def check(
-    method: str | Method,
-    budget: int,
-    space: Space,
-    at_most: Mapping[str, float] | None = None,
+    method: str | Method, budget: int, space: Space, at_most: Mapping[str, float] | None = None
 ) -> Architecture:
     """Refuse a search that cannot run; return the first architecture of the space.
 

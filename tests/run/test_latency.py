@@ -62,6 +62,9 @@ def test_a_file_goes_on_and_is_costs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ntkscore.measure_latency("01", space=NARROW, batch=2, out=file)
     with pytest.raises(InputError, match=r"width 9, .*, got # .*width 8, "):
         ntkscore.measure_latency("01", space=Residual(width=9), out=file)
+    # That line alone is no row; a name may have its sign.
+    (tmp_path / "own.csv").write_text("network,ms\nnet#1,3\n")
+    assert ntkscore.load_costs(tmp_path / "own.csv").loc["net#1", "ms"] == 3
     # A run that was killed may leave half a line.
     whole = file.read_text()
     file.write_text(whole[:-4])
