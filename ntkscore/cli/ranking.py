@@ -5,6 +5,7 @@ what computes after its input is checked, so that errors are quick.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -136,7 +137,8 @@ def measure_latency(
         jax.config.update("jax_platforms", "cpu")
     scoring = Scoring.of(ntkscore.load_images(data, data_dir), space=space)
     chosen = o.select(scoring, networks, table, 0)
-    with stderr.status("compiling") as status:
+    stop = nullcontext() if out is None else interruptible(lambda: f"what was timed is in {out}")
+    with stop, stderr.status("compiling") as status:
         frame = ntkscore.measure_latency(
             [scoring.space.key(each) for each in chosen],
             scoring.data,

@@ -93,3 +93,24 @@ def test_networks_of_ones_own_and_refusals(tmp_path: Path) -> None:
     refused("expected a path on this machine", "measure-latency", "323133", "--out", "s3://a/b.csv")
     with pytest.raises(InputError, match="expected a batch of at least 1, got 0; raise it"):
         ntkscore.measure_latency("01", space=NARROW, batch=0)
+
+
+def test_a_stopped_command_says_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([(1.0, 0.5)])
+
+    def timed(call: object, repeats: int) -> tuple[float, float]:
+        try:
+            return next(found)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(latency, "timed", timed)
+    file = tmp_path / "mine.csv"
+    command = ("measure-latency", "01,0110", "--space", "residual", "--width", 8, "--out", file)
+    ended = invoke(*command, code=130)
+    assert f"what was timed is in {file}, and the same command goes on" in " ".join(
+        ended.stderr.split()
+    )
+    assert list(ntkscore.load_costs(file).index) == ["01"]
