@@ -74,7 +74,8 @@ def interruptible(on_disk: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        stderr.print(f"stopped; {on_disk()}, and the same command goes on from there")
+        text = f"stopped; {on_disk()}, and the same command goes on from there"
+        stderr.print(text, soft_wrap=True)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
