@@ -21,8 +21,10 @@ from ntkscore.data.tables import Table as Table
 from ntkscore.data.tables import load_table as load_table
 from ntkscore.errors import InputError as InputError
 from ntkscore.kernels.attacks import ATTACKS as ATTACKS
-from ntkscore.kernels.gram import ntk as ntk
+from ntkscore.kernels.features import gradient_features as gradient_features
 from ntkscore.kernels.joint import joint_kernel as joint_kernel
+from ntkscore.kernels.ntk import ntk as ntk
+from ntkscore.kernels.operator import ntk_operator as ntk_operator
 from ntkscore.kernels.stack import stack as stack
 from ntkscore.measures.kernel import add_score as add_score
 from ntkscore.measures.kernel import measure as measure

@@ -105,7 +105,8 @@ def _model(module: Any, example: Any, channels_last: bool, statistics: str, chec
         raise refusals.of_points(error, own, points, shape, channels_last) from error
     if check:
         checks.check(own, prepared.two_points(own, points, has_values))
-    return Model(apply, params, coupled=prepared.is_coupled(own))
+    # The copy does not change, so that its trace is kept.
+    return Model(jax.jit(apply), params, coupled=prepared.is_coupled(own))
 
 
 def _libraries() -> Any:

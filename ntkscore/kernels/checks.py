@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, PyTree
 from ntkscore.errors import InputError
 from ntkscore.kernels.plain import wrong_leaves
 from ntkscore.model import Logits, Model, Passes, Points
-from ntkscore.trace.blocks import SHOWN, BlockPasses, passes_in_blocks
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import SHOWN, passes_in_blocks
 from ntkscore.trace.content import traced
 from ntkscore.trace.parameters import is_floating
 from ntkscore.trace.passes import passes_of
@@ -231,7 +232,7 @@ def check_coupling(model: Model, logits: Logits, points: Array, among: Array | N
 
 
 def check_kernel(
-    gram: Float[Array, "m m"],
+    gram: Callable[[np.ndarray], Float[Array, "m m"]],
     model: Model,
     passes: BlockPasses,
     points: Points,
@@ -243,7 +244,7 @@ def check_kernel(
     """Tell whether a kernel from a trace is the plain Jacobian's at two points; warn if it is not.
 
     Args:
-        gram: the kernel.
+        gram: the square kernel of the points at some places.
         model, passes: the network.
         points, labels, output, parameters: as for `ntkscore.ntk`.
         check: whether to look; if None, once for a network of at most `LARGEST` equations.
@@ -253,14 +254,14 @@ def check_kernel(
     if check is False or (check is None and (size > LARGEST or choices in passes.right)):
         return True
     two = np.unique([0, int(_first_other(points))])
-    wrong = wrong_leaves(gram[np.ix_(two, two)], model, points[two], labels[two], *choices)
+    wrong = wrong_leaves(gram(two), model, points[two], labels[two], *choices)
     if wrong is None:
         passes.right.add(choices)
         return True
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     log.warning(
         "the trace of the network gives another kernel than its Jacobian for params%s%s; it is "
-        "computed column by column instead: please report the network",
+        "computed from that instead: please report the network",
         ", ".join(wrong[:SHOWN]),
         more,
     )

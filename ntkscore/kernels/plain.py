@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.model import Model, Points
+from ntkscore.trace.pairs import Groups
 from ntkscore.trace.parameters import PARAMETER_SETS, is_floating
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.trace.products import gram as gram_of
@@ -127,7 +128,7 @@ def traced_kernels(
                 grams: Mapping[int, Any] = dict(zip(each.leaves, map(_square, values), strict=True))
             else:
                 sets = [[(values, cotangents)]]
-                own = gram_of(each.products, (len(points),), 1, sets)[0]
+                own = gram_of(each.products, (len(points),), Groups(), sets)[0]
                 grams = {each.leaf_slice.leaf: each.leaf_slice.factor**2 * np.asarray(own)}
             for leaf, one in grams.items():
                 found[leaf] = found.get(leaf, 0) + one

@@ -1,8 +1,8 @@
 """Readings of the logits that a kernel is taken of, and the names of its implementations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from ntkscore.lazy import Array, jax, jnp
 from ntkscore.measures.cross_entropy import loss_cotangent
@@ -47,6 +47,23 @@ READOUTS: dict[str, Callable[[Logits, Labels], Cotangents]] = {
     "label": label,
     "loss": loss,
 }
+
+Sets = Sequence[tuple[Shaped[Array, "_ ..."], Int[Array, " _"]]]
+"""Points and their labels; of one set or of two."""
+WHOLE = ("classes", "full")
+"""Outputs that are no reading: the kernel of each logit, and that of each two."""
+
+
+def reading_of(output: str) -> Callable[[Logits, Labels], Cotangents]:
+    """The cotangents of an output: of a reading, or those of each logit."""
+    return READOUTS.get(output, each_logit)
+
+
+def each_logit(logits: Logits, labels: Labels) -> Cotangents:
+    """Each logit f_c."""
+    unit = jnp.eye(logits.shape[-1], dtype=logits.dtype)[:, None, :]
+    return jnp.broadcast_to(unit, (logits.shape[-1], *logits.shape))
+
 
 IMPLEMENTATIONS = ("layerwise", "contraction", "ntvp")
 """`ntkscore.kernels.implementations` has them."""

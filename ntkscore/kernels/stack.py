@@ -30,7 +30,8 @@ from ntkscore.measures.registry import NETWORK, quantities
 from ntkscore.measures.slopes import correlation
 from ntkscore.model import Logits, Model
 from ntkscore.task import check_classes, check_labels
-from ntkscore.trace.blocks import BlockPasses, have_values
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import have_values
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
@@ -164,8 +165,9 @@ def stack(
     )
     n, name = len(images), implementation_for(model, implementation)
     if isinstance(passes, BlockPasses) and name == "layerwise":
-        found = (gram[0, :n, :n], model, passes, images, labels, output, parameters)
-        if not check_kernel(*found, check):
+        own = gram[0, :n, :n]
+        found = (model, passes, images, labels, output, parameters)
+        if not check_kernel(lambda two: own[np.ix_(two, two)], *found, check):
             rest = (attack, rhos, output, parameters, "ntvp", key, noise, memory)
             return stack(model._replace(coupled=True), images, labels, *rest)
     if output != "sum" or input_gradients is None:  # else the kernel's own pass has them

@@ -31,7 +31,7 @@ from ntkscore.run.devices import Plan, compiler_options, one_device
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import SIDE_BY_SIDE, WEIGHTS, Architecture, Space
 from ntkscore.threads import one_thread
-from ntkscore.trace.blocks import forget_passes, passes_in_blocks
+from ntkscore.trace.compiled import forget_passes, passes_in_blocks
 
 ALIKE = 1e-3
 """Relative spread of a kernel over the images, up to which they hardly differ."""

@@ -12,6 +12,7 @@ import numpy as np
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.trace.counts import counts
+from ntkscore.trace.pairs import Groups
 from ntkscore.trace.passes import TracedPasses
 from ntkscore.trace.products import cheaper_by_positions
 from ntkscore.trace.program import Program
@@ -199,7 +200,7 @@ def _rule(
     if not weight_uses:
         return "unused", ""
     if all(each.leaf_slice is not None for each in weight_uses):
-        ways = {cheaper_by_positions(each.products, count) for each in weight_uses}
+        ways = {cheaper_by_positions(each.products, count, Groups()) for each in weight_uses}
         names = ["by positions" if way else "by gradients" for way in sorted(ways)]
         return "product", " and ".join(names)
     sites = [site for each in weight_uses for site in each.sites]

@@ -7,8 +7,8 @@ leaf by leaf. Equal layers share one program.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property, partial
 from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple, TypeVar
@@ -22,28 +22,26 @@ from jaxtyping import Array, Float, PyTree, Shaped
 from ntkscore.disk import from_disk, keeper
 from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
-from ntkscore.memory import usable_memory
-from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
+from ntkscore.model import Activations, Logits, Points, Visit
 from ntkscore.trace import normalizations
-from ntkscore.trace.parameters import beside_params
-from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses, passes_of
+from ntkscore.trace.pairs import Groups, Own, Pairs
+from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses
 from ntkscore.trace.products import Factors, concatenate_blocks
+from ntkscore.trace.weight_uses import KernelTerm
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 BLOCK = 32
 """Points of a block at most: what stays near a CPU's caches, and enough for an accelerator."""
-DEFAULT_MEMORY = 4 * 2**30
-"""Bytes, where a device does not say how many it has."""
-LEAST_MEMORY = 2**20
-"""Bytes that are held at once where a device has hardly any left."""
 SMALL = 2**26
 """Bytes of all that a forward pass computes, below which starting a program costs more than it."""
 PATIENCE = 5.0
 """Seconds between two messages on long work."""
-SHOWN = 3
-"""Unused leaves that a warning names."""
 log = logging.getLogger("ntkscore")
+
+
+Block = list[list[Factors]]
+"""The factors of a block of points, for each cotangent and each of the weight uses."""
 
 
 class Blocks(NamedTuple):
@@ -74,6 +72,7 @@ class BlockPasses:
         right: pairs (output, parameters) whose kernel was compared with the plain Jacobian's, and
             is right.
         programs: of whole kernels, by the same pairs.
+        alone: whether a point's logits were seen to be the same in a batch.
     """
 
     def __init__(self, traced: TracedPasses, memory: int) -> None:
@@ -90,6 +89,7 @@ class BlockPasses:
         self.right: set[tuple[str, str]] = set()
         self.programs: dict[tuple[str, str], Any] = {}
         self.devices = jax.local_devices()
+        self.alone = False
 
     def are_fresh(self, params: PyTree) -> bool | None:
         """Tell whether normalisations hold the mean 0 and the variance 1 of new ones, if any do."""
@@ -202,64 +202,117 @@ class BlockPasses:
         self,
         params: PyTree,
         points: Points,
-        cotangent: Callable[[Logits, Any], Logits],
+        cotangents: Callable[[Logits, Any], Sequence[Logits]],
         labels: Any,
-    ) -> Iterator[tuple[Points, list[Factors]]]:
-        """Gradients in the points and factors of the kernel, block by block.
+    ) -> Iterator[Block]:
+        """Factors of the kernel, block by block: of each a list, by the cotangents.
 
         Args:
             params: the weights.
             points: any number.
-            cotangent: of the logits, from them and the labels.
+            cotangents: of the logits, from them and the labels.
             labels: of the points.
         """
         blocks = list(zip(self.split(points), self.split(labels), strict=True))
         for weights, block, classes in self._shared(params, blocks, "blocks forward and back"):
             logits, residuals = self._forward(weights, block)
-            result = self._factors(weights, block, residuals, cotangent(logits, classes))
-            # Reading the logits waits for them, so the backward pass is under way by then.
+            back = partial(self._factors, weights, block, residuals)
+            factors = [back(each)[1] for each in cotangents(logits, classes)]
+            # Reading the logits waits for them, so the backward passes are under way by then.
             self.check(weights, block, logits)
-            yield result
+            yield factors
 
     def kernel(
-        self, blocks: Iterator[tuple[Points, list[Factors]]], start: GramByKind
-    ) -> GramByKind:
-        """The Gram matrices by kind, for which nothing is held but their factors.
+        self,
+        sets: Sequence[Iterator[Block]],
+        sizes: Sequence[int],
+        terms: Sequence[KernelTerm],
+        pairs: Pairs,
+    ) -> dict[str, Array]:
+        """The kernel by the terms' kinds, for which nothing is held but its factors.
+
+        Args:
+            sets: of points, as from `forward_and_back`.
+            sizes: how many points each has.
+            terms: of the kernel.
+            pairs: of rows; the rows are set after set, and in a set cotangent after cotangent.
+        """
+        with keeper(self.memory // 2, sum(sizes)) as keep:
+            factors: list[list[Any]] = []
+            rows: list[int] = []
+            for blocks, size in zip(sets, sizes, strict=True):
+                of_blocks = [keep(each, _count(each)) for each in blocks]
+                factors += map(list, zip(*of_blocks, strict=True))
+                rows += [size] * (len(factors) - len(rows))
+            return self._by_kind(factors, rows, terms, pairs)
+
+    def squares(
+        self, blocks: Iterator[Block], size: int, terms: Sequence[KernelTerm]
+    ) -> dict[str, Float[Array, " m"]]:
+        """The kernel's diagonal by the terms' kinds, added over the cotangents; one block is held.
 
         Args:
             blocks: as from `forward_and_back`.
-            start: zero matrices by kind, of one group of points.
+            size: how many points they have.
+            terms: of the kernel.
         """
-        (size,) = {gram.shape[-1] for gram in start.values()}
-        return self._gram_by_kind([blocks], [size], start)[1]
+        found: dict[str, list[Array]] = {term.kind: [] for term in terms}
+        for block in blocks:
+            rows = [self._by_kind([[each]], [_count(each)], terms, Own()) for each in block]
+            for kind, parts in found.items():
+                parts.append(sum((each[kind] for each in rows[1:]), rows[0][kind]))
+        return {kind: jnp.concatenate(parts)[:size] for kind, parts in found.items()}
 
-    def projected(
+    def sketches(
         self,
-        blocks: Iterator[tuple[Points, list[Factors]]],
-        kinds: Collection[str],
+        block: Block,
+        chosen: Set[int],
+        keys: Sequence[Array],
         size: int,
-        key: Array,
+        factored: bool,
     ) -> Float[Array, "m s"]:
-        """Each point's gradients in the weights, projected on some numbers; nothing else is held.
+        """A block's gradients on random numbers, cotangent after cotangent along the last axis.
 
         Args:
-            blocks: as from `forward_and_back`; the last rows are those of points that fill it up.
-            kinds: of the weights that count.
-            size: how many numbers.
-            key: of the projection (`ntkscore.trace.products.projection`).
+            block: as from `forward_and_back`.
+            chosen: places of the leaves that count.
+            keys: of the draws, for each cotangent.
+            size, factored: as for `ntkscore.trace.weight_uses.WeightUses.sketches`.
         """
         found = []
-        for gradient, factors in blocks:
-            total = jnp.zeros((len(gradient), size), self.traced.dtype)
+        for factors, key in zip(block, keys, strict=True):
+            total = jnp.zeros((_count(factors), size), self.traced.dtype)
             for place, (uses, each) in enumerate(
                 zip(self.traced.weight_uses, factors, strict=True)
             ):
-                leaves = uses.projected(each, jax.random.fold_in(key, place), size)
-                for leaf, rows in leaves.items():
-                    if self.traced.kinds[leaf] in kinds:
+                if chosen.isdisjoint(uses.leaves):
+                    continue
+                draws = jax.random.fold_in(key, place)
+                for leaf, rows in uses.sketches(each, draws, size, factored).items():
+                    if leaf in chosen:
                         total += rows
             found.append(self._at(0, jax.block_until_ready(total)))
-        return jnp.concatenate(found)
+        return jnp.concatenate(found, 1)
+
+    def _by_kind(
+        self,
+        factors: Sequence[Sequence[Any]],
+        sizes: Sequence[int],
+        terms: Sequence[KernelTerm],
+        pairs: Pairs,
+    ) -> dict[str, Array]:
+        """The kernel by the terms' kinds, from the factors of blocks of sets of points."""
+        total: dict[str, Array] = {}
+        before = None
+        for place, term in enumerate(_told(terms, "layers")):
+            sets = from_disk([[term.factors(block) for block in blocks] for blocks in factors])
+            gram = term.gram(self._at(place, sets), tuple(sizes), pairs)
+            here = self._at(0, gram)
+            total[term.kind] = total[term.kind] + here if term.kind in total else here
+            # One is on its way while the next one starts.
+            jax.block_until_ready(before)
+            before = gram
+        return jax.block_until_ready(total)
 
     def _gram_by_kind(
         self, sets: Any, sizes: Sequence[int], start: GramByKind
@@ -269,23 +322,12 @@ class BlockPasses:
         with keeper(self.memory // 2, sum(sizes)) as keep:
             factors: list[list[Any]] = []
             for blocks, size in zip(sets, sizes, strict=True):
-                pairs = [(gradient, keep(each, len(gradient))) for gradient, each in blocks]
-                gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in pairs])
+                of_blocks = [(gradient, keep(each, len(gradient))) for gradient, each in blocks]
+                gradient = jnp.concatenate([self._at(0, gradient) for gradient, _ in of_blocks])
                 gradients.append(gradient[:size])
-                factors.append([each for _, each in pairs])
-            total = {kind: jnp.zeros_like(gram) for kind, gram in start.items()}
-            before = None
-            for place, term in enumerate(_told(self.traced.terms, "layers")):
-                shared = from_disk(
-                    [[term.factors(block) for block in blocks] for blocks in factors]
-                )
-                gram = term.gram(self._at(place, shared), tuple(sizes), groups_of(start))
-                total[term.kind] += self._at(0, gram)
-                # One is on its way while the next one starts.
-                jax.block_until_ready(before)
-                before = gram
-            jax.block_until_ready(total)
-        return jnp.concatenate(gradients), total
+                factors.append([each for _, each in of_blocks])
+            found = self._by_kind(factors, sizes, self.traced.terms, Groups(groups_of(start)))
+        return jnp.concatenate(gradients), {**start, **found}
 
     def layers(self, params: PyTree, residuals: Blocks, cotangent: Logits, visit: Visit) -> PyTree:
         """Apply a function to each layer's weights' gradients; layers along the first axis."""
@@ -324,6 +366,11 @@ class BlockPasses:
         )
 
 
+def _count(factors: PyTree) -> int:
+    """How many points some factors are of."""
+    return len(jax.tree.leaves(factors)[0])
+
+
 def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
     """Items one by one, with a message now and then of how many are done."""
     last = time.monotonic()
@@ -337,55 +384,3 @@ def _told(items: Sequence[Item], what: str) -> Iterator[Item]:
 @partial(jax.jit, static_argnums=0)
 def _visited(visit: Visit, layer: TracedGradient) -> PyTree:
     return visit(layer)
-
-
-@lru_cache(maxsize=16)
-def _block_passes(
-    apply: Callable[..., Logits], tree: Any, leaves: Any, point: Any, memory: int
-) -> BlockPasses:
-    params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
-    traced = TracedPasses(Model(apply, params), jax.ShapeDtypeStruct(*point))
-    if unused := [jax.tree_util.keystr(path) for path in traced.unused]:
-        more = f" and {len(unused) - SHOWN} more leaves" if len(unused) > SHOWN else ""
-        names = ", ".join(unused[:SHOWN])
-        log.warning("the logits do not depend on params%s%s, which add nothing", names, more)
-    if others := beside_params(params):
-        log.warning(
-            "%s count as weights beside 'params'; close over what is none, or call it batch_stats",
-            ", ".join(map(repr, others)),
-        )
-    return BlockPasses(traced, memory)
-
-
-def forget_passes() -> None:
-    """Let go of the passes of networks, and so of their compiled programs."""
-    _block_passes.cache_clear()
-
-
-def have_values(*trees: PyTree) -> bool:
-    """Tell whether all arrays have values, as they do outside of functions that are compiled."""
-    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
-
-
-def passes_in_blocks(model: Model, points: Points, memory: float | None = None) -> Passes:
-    """A network's passes, by blocks of points where weights and points have values.
-
-    Compiled once for a model's function and the shapes.
-
-    Args:
-        model: the network.
-        points: of the shape and dtype of those that it will be given.
-        memory: bytes that may be held at once; at most half of the free ones if left out.
-
-    Raises:
-        NotAlone: if the network does not take a batch of one point.
-    """
-    if model.coupled or model.passes is not None or not have_values(model.params, points):
-        return passes_of(model, points)
-    leaves, tree = jax.tree.flatten(model.params)
-    free = usable_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
-    # A power of two, so that a little more or less in use compiles nothing anew.
-    half = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    point = (points.shape[1:], points.dtype)
-    return _block_passes(model.apply, tree, shapes, point, half if memory is None else int(memory))

@@ -1,6 +1,7 @@
 """Sets of parameters, by the kinds that the leaves' names tell apart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,10 @@ PARAMETER_SETS: dict[str, tuple[str, ...]] = {
 }
 """Kinds of parameters in each set; biases count as shifts."""
 
+Parameters = str | Callable[[str], bool]
+"""Which parameters count (`counted`)."""
+SHOWN = 6
+"""Paths that an error names."""
 FIXED = "fixed"
 """In place of a kind, of a leaf that is no parameter and is held constant."""
 COLLECTIONS = {"batch_stats", "cache", "constants", "intermediates", "perturbations", "state"}
@@ -37,6 +42,45 @@ def total(by_kind: Mapping[str, Matrix], parameters: str) -> Matrix:
     """The kernel over a set of parameters: the sum of the Gram matrices of its kinds."""
     first, *others = (by_kind[kind] for kind in PARAMETER_SETS[parameters])
     return sum(others, first)
+
+
+def counted(params: PyTree, kinds: Sequence[str], parameters: Parameters) -> list[bool]:
+    """Which leaves count.
+
+    Args:
+        params: as a `Model` has them.
+        kinds: of the leaves, `FIXED` for no parameters.
+        parameters: a name in `PARAMETER_SETS`; a pattern of paths, with `*` for any letters; or a
+            function that tells of a path whether the leaf counts. Paths are names and numbers
+            between slashes.
+
+    Raises:
+        InputError: if no leaf does.
+
+    Example:
+        >>> import numpy as np
+        >>> params = {"head": {"bias": np.ones(2), "kernel": np.ones((3, 2))}, "stem": np.ones(3)}
+        >>> counted(params, kinds_by_name(params), "head/*")
+        [True, True, False]
+    """
+    if isinstance(parameters, str) and parameters in PARAMETER_SETS:
+        return [kind in PARAMETER_SETS[parameters] for kind in kinds]
+    paths = [
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    ]
+    pattern = parameters if isinstance(parameters, str) else None
+    chosen = parameters if callable(parameters) else lambda path: fnmatchcase(path, str(pattern))
+    found = [kind != FIXED and bool(chosen(path)) for path, kind in zip(paths, kinds, strict=True)]
+    if not any(found):
+        own = [path for path, kind in zip(paths, kinds, strict=True) if kind != FIXED]
+        more = ", …" if len(own) > SHOWN else ""
+        raise InputError(
+            f"parameters {', '.join(PARAMETER_SETS)}, or a pattern that a path matches",
+            pattern or "a function that chooses none",
+            f"the paths are {', '.join(own[:SHOWN])}{more}",
+        )
+    return found
 
 
 def is_floating(leaf: Any) -> bool:

@@ -22,6 +22,7 @@ from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import activations, normalizations
 from ntkscore.trace.activations import SHAPING
 from ntkscore.trace.logits import fast_gradients
+from ntkscore.trace.pairs import Groups
 from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
 from ntkscore.trace.products import Factors
 from ntkscore.trace.program import Program, Value
@@ -248,7 +249,7 @@ class TracedPasses:
             sets = [[term.factors(factors)] for _, factors in pairs]
             # One after the other, so that no two leaves' gradients are held at once.
             total, sets = lax.optimization_barrier((total, sets))
-            total[term.kind] += term.gram(sets, sizes, groups_of(start))
+            total[term.kind] += term.gram(sets, sizes, Groups(groups_of(start)))
         return jnp.concatenate([gradient for gradient, _ in pairs]), total
 
     def factors(

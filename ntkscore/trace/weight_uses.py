@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ntkscore.grams import Gram
-from ntkscore.trace.products import Factors, gram, projected_products, projection
+from ntkscore.trace.pairs import Pairs
+from ntkscore.trace.products import Factors, gram
 from ntkscore.trace.program import Constant, Equation, Program, Value
 from ntkscore.trace.sites import Product, Site, sites_of
+from ntkscore.trace.sketches import sketch
 
 UNCHANGED = frozenset(
     {"reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p", "neg"}
@@ -168,21 +169,26 @@ class WeightUses(NamedTuple):
         (rows,) = jax.vmap(pullback)(list(totals.values()))
         return rows, []
 
-    def projected(self, factors: Factors, key: Array, size: int) -> dict[int, Float[Array, "m s"]]:
-        """Each point's gradients, by leaf, projected on some numbers (`projection`).
+    def sketches(
+        self, factors: Factors, key: Array, size: int, factored: bool = False
+    ) -> dict[int, Float[Array, "m s"]]:
+        """Each point's gradients, by leaf, on some random numbers (`ntkscore.trace.sketches`).
 
         Args:
             factors: of some points.
-            key: of the leaf's projection.
+            key: of the leaves' draws.
             size: how many numbers.
+            factored: whether the two sides of products are projected apart.
         """
-        if self.leaf_slice is None:
-            rows, _ = factors
-            keys = jax.random.split(key, len(rows))
-            few = [projection(*each, size) for each in zip(rows, keys, strict=True)]
-            return dict(zip(self.leaves, few, strict=True))
-        few = projected_products(self.products, *factors, key, size)
-        return {self.leaf_slice.leaf: few * self.leaf_slice.factor}
+        if self.leaf_slice is not None:
+            few = sketch(self.products, factors, key, size, factored)
+            return {self.leaf_slice.leaf: few * self.leaf_slice.factor}
+        rows, _ = factors
+        keys = jax.random.split(key, len(rows))
+        few = [
+            sketch((), ([row], []), each, size, False) for row, each in zip(rows, keys, strict=True)
+        ]
+        return dict(zip(self.leaves, few, strict=True))
 
 
 class KernelTerm(NamedTuple):
@@ -206,32 +212,36 @@ class KernelTerm(NamedTuple):
             return factors[self.places[0][0]]
         return [factors[place][0][leaf] for place, leaf in self.places], []
 
-    def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], groups: int) -> Gram:
-        """The Gram matrices, from the term's factors (`ntkscore.trace.products.gram`)."""
-        return self.factor**2 * gram(self.products, sizes, groups, sets)
+    def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], pairs: Pairs) -> Array:
+        """The kernel, from the term's factors (`ntkscore.trace.products.gram`)."""
+        return self.factor**2 * gram(self.products, sizes, pairs, sets)
 
 
 def kernel_terms(
-    program: Program, weight_uses: Sequence[WeightUses], kinds: Sequence[str]
+    program: Program, weight_uses: Sequence[WeightUses], kinds: Sequence[str | None]
 ) -> list[KernelTerm]:
     """All weights: those of products and large leaves alone, small leaves together by kind.
 
     Args:
         program: the network.
         weight_uses: of all leaves.
-        kinds: of all leaves.
+        kinds: of all leaves, or any other names that tell them apart; None of those left out.
     """
     terms, small = [], dict[str, list[tuple[int, int]]]()
     for place, each in enumerate(weight_uses):
         if each.leaf_slice is not None:
             kind, factor = kinds[each.leaf_slice.leaf], each.leaf_slice.factor
-            terms.append(KernelTerm(kind, each.products, factor, ((place, 0),)))
+            if kind is not None:
+                terms.append(KernelTerm(kind, each.products, factor, ((place, 0),)))
             continue
         for index, leaf in enumerate(each.leaves):
+            kind = kinds[leaf]
+            if kind is None:
+                continue
             if prod(program.leaves[leaf].shape) > SMALL:
-                terms.append(KernelTerm(kinds[leaf], (), 1.0, ((place, index),)))
+                terms.append(KernelTerm(kind, (), 1.0, ((place, index),)))
             else:
-                small.setdefault(kinds[leaf], []).append((place, index))
+                small.setdefault(kind, []).append((place, index))
     together = [KernelTerm(kind, (), 1.0, tuple(places)) for kind, places in small.items()]
     return terms + together
 

@@ -21,8 +21,8 @@ import numpy as np
 import attacks
 from ntkscore.data.datasets import DATASETS
 from ntkscore.kernels import joint
-from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.implementations import layerwise_by_kind
+from ntkscore.kernels.ntk import ntk
 from ntkscore.kernels.stack import loss_gradient
 from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.trace.parameters import total
@@ -199,5 +199,7 @@ def verify(at: Callable[[Any], Reference], x64: bool = False) -> Iterator[Check]
                 bounds = bounds or _kink_bounds(at)
             yield Check(name, error, tolerance["kernel"], bounds.get(name, float("nan")))
         name = "ntk_sum_weights_bn_batch_coupled"
-        kernel = ntk(reference.model("batch"), reference.images, labels, parameters="weights")
+        kernel = ntk(
+            reference.model("batch"), reference.images, labels=labels, parameters="weights"
+        )
         yield Check(name, relative_error(kernel, arrays[name]), tolerance["kernel"])

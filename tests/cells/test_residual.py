@@ -13,7 +13,7 @@ from scipy import special
 from cells.residual import ACTIVATIONS, Residual, ResidualConvolutional, Skips
 from ntkscore import Task
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.ntk import ntk
 
 TASK = Task((4, 4, 3), 5)
 NETWORKS = [

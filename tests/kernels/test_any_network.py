@@ -18,7 +18,7 @@ from jax import lax
 from tiny import scored
 
 import ntkscore
-from ntkscore import InputError, Model, ntk
+from ntkscore import InputError, Model, gradient_features, ntk
 from ntkscore.kernels import plain
 from ntkscore.model import Passes
 
@@ -300,11 +300,12 @@ def test_memory_is_any_number() -> None:
     close(ntk(model, X, memory=1e2), ntk(model, X))
 
 
-def test_projections_of_tokens() -> None:
+def test_features_of_tokens() -> None:
     tokens = jnp.asarray(RNG.integers(0, 4, (5, 7)))
     model = Model(lambda w, x: jnp.tanh(w[0][x].mean(1)) @ w[1], [A, B])
     exact = ntk(model, tokens)
-    close(ntk(model, tokens, projections=2**14), exact, 0.1)
+    features = gradient_features(model, tokens, 2**14)
+    close(features @ features.T, exact, 0.1)
 
 
 @pytest.mark.parametrize("implementation", ["auto", "contraction", "ntvp"])
@@ -395,7 +396,7 @@ def test_a_trace_that_is_wrong_is_not_used(monkeypatch: Any, caplog: Any) -> Non
 def test_the_plain_jacobian_agrees(output: str) -> None:
     model = Model(lambda w, x: jax.nn.relu(x @ w[0]) @ w[1], [A, B])
     labels = jnp.arange(5) % 3
-    gram = ntk(model, X, labels, output, check=False)
+    gram = ntk(model, X, labels=labels, output=output, check=False)
     assert plain.wrong_leaves(gram, model, X, labels, output, "all") is None
     wrong = plain.wrong_leaves(1.1 * gram, model, X, labels, output, "all")
     assert wrong == ["[0]", "[1]"]

@@ -30,7 +30,8 @@ from ntkscore import grams
 from ntkscore.errors import InputError
 from ntkscore.grams import CPU_BYTES, CPU_COLUMNS, CPU_IMAGES, kernel_gradients, self_product
 from ntkscore.kernels import implementations as kernels
-from ntkscore.kernels.gram import evaluate, ntk
+from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.ntk import ntk
 from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS
 from ntkscore.model import Model
 from ntkscore.trace.parameters import (
@@ -150,7 +151,8 @@ def test_any_number_of_columns_at_once(double, monkeypatch, small_kernels, chunk
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_float32_stays_float32(small_kernels, implementation: str) -> None:
     params, images = jax.tree.map(lambda a: a.astype(jnp.float32), (small_params(), points()[0]))
-    got = ntk(small_model(params, branch(1)), images, points()[1], "loss", "all", implementation)
+    model, (_, labels) = small_model(params, branch(1)), points()
+    got = ntk(model, images, labels=labels, output="loss", implementation=implementation)
     assert got.dtype == jnp.float32
     assert error(got, small_kernels[1]["loss", "all"]) < 1e-4
 
@@ -237,7 +239,14 @@ def test_kernels_of_a_network_that_is_not_ours(
 ) -> None:
     model, (images, labels) = Model(perceptron, perceptron_params()), points(5, 4)
     for output in READOUTS:
-        got = ntk(model, images, labels, output, parameters, implementation)
+        got = ntk(
+            model,
+            images,
+            labels=labels,
+            output=output,
+            parameters=parameters,
+            implementation=implementation,
+        )
         assert error(got, perceptron_kernels()[output, parameters]) < EXACT
 
 
@@ -262,7 +271,8 @@ def test_an_equinox_module_has_the_kernels_of_its_parameters(double) -> None:
     params, static = eqx.partition(module, eqx.is_array)
     model = Model(lambda params, x: jax.vmap(eqx.combine(params, static))(x), params)
     for parameters in PARAMETER_SETS:
-        got = ntk(model, *points(5, 4), "label", parameters)
+        x, y = points(5, 4)
+        got = ntk(model, x, labels=y, output="label", parameters=parameters)
         assert error(got, perceptron_kernels()["label", parameters]) < EXACT
 
 
@@ -338,7 +348,14 @@ def test_layerwise_tells_parameters_without_names_by_their_use(double, parameter
         return perceptron(params, x) * params["out"]["scale"]
 
     model = Model(lambda params, x: scaled(jax.tree.unflatten(tree, params), x), leaves)
-    got = ntk(model, images, labels, "label", parameters, "layerwise")
+    got = ntk(
+        model,
+        images,
+        labels=labels,
+        output="label",
+        parameters=parameters,
+        implementation="layerwise",
+    )
     expected = naive.kernel(scaled, named, images, labels, "label", parameters)
     assert error(got, expected) < EXACT
 
@@ -350,8 +367,8 @@ def linear(weights: Array, points: Array) -> Array:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"output": "mean"}, "expected output to be one of sum, trace, label, loss, got 'mean'"),
-        ({"parameters": "bias"}, "expected parameters to be one of all, weights, conv_linear"),
+        ({"output": "mean"}, "expected output to be one of sum, .*, classes, full, got 'mean'"),
+        ({"parameters": "bias"}, "expected parameters all, .*, or a pattern that a path matches"),
         (
             {"implementation": "jacobian"},
             "expected implementation to be one of auto, layerwise, contraction, ntvp, got",
@@ -391,8 +408,9 @@ def test_auto_is_the_fastest_that_is_exact() -> None:
 def test_points_and_labels_may_be_plain_arrays() -> None:
     model = Model(linear, jnp.ones((3, 2)))
     points = np.eye(3, dtype=np.float32)
-    expected = ntk(model, jnp.asarray(points), jnp.asarray([0, 1, 1]), "label")
-    np.testing.assert_array_equal(ntk(model, points, [0, 1, 1], "label"), expected)
+    labels = jnp.asarray([0, 1, 1])
+    expected = ntk(model, jnp.asarray(points), labels=labels, output="label")
+    np.testing.assert_array_equal(ntk(model, points, labels=[0, 1, 1], output="label"), expected)
 
 
 @pytest.mark.parametrize("implementation", ["auto", "ntvp"])

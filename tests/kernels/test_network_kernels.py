@@ -21,8 +21,9 @@ from cells.nasbench201.space import NASBench201
 from cells.normalization import NORMALIZATIONS, Normalization
 from ntkscore import Task
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import evaluate, ntk
+from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import implementation_for, layerwise_by_kind
+from ntkscore.kernels.ntk import ntk
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 from ntkscore.verify.reference import KERNELS
@@ -197,7 +198,7 @@ def test_layerwise_refuses_coupled_images(double) -> None:
     model = space.model((), variables("torch"), cell, images)
     assert model.passes is None and model.coupled
     with pytest.raises(InputError, match="expected the implementation ntvp where one point's"):
-        ntk(model, images, labels, implementation="layerwise")
+        ntk(model, images, labels=labels, implementation="layerwise")
 
 
 def test_kernels_are_symmetric_and_positive_semidefinite(double, measured) -> None:

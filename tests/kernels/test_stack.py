@@ -13,8 +13,8 @@ from attacks import NORMS, SquareAttack, fgsm, pgd, twice
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
-from ntkscore.kernels.gram import ntk
 from ntkscore.kernels.joint import KERNELS, POINTS, every_kernel, joint_kernel
+from ntkscore.kernels.ntk import ntk
 from ntkscore.kernels.stack import Stack, loss_gradient, stack
 from ntkscore.measures.forward_pass import cross_entropy
 from ntkscore.measures.slopes import correlation

@@ -18,7 +18,7 @@ from cells.nasbench201.network import abstract_variables
 from cells.nasbench201.space import NASBench201
 from ntkscore import Task
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.ntk import ntk
 
 M, CLASSES = 3, 4
 
@@ -65,7 +65,7 @@ def test_kernels_agree_with_jacobian_contraction(given: Any, theirs: Any) -> Non
         "label": pairs[np.arange(M)[:, None], np.arange(M), rows, columns],
     }
     for output, reference in expected.items():
-        kernel = ntk(model, images, labels, output, implementation="layerwise")
+        kernel = ntk(model, images, labels=labels, output=output, implementation="layerwise")
         assert np.linalg.norm(kernel - reference) < 1e-4 * np.linalg.norm(reference)
 
 

@@ -143,7 +143,7 @@ def test_the_kernel_of_the_loss_has_the_labels_part() -> None:
             parts = [np.tensordot(cotangent[0], leaf, 1).ravel() for leaf in jacobian]
             rows.append(np.concatenate(parts))
     kernel = np.stack(rows) @ np.stack(rows).T
-    found = ntkscore.ntk(model, x, jnp.asarray(Y), output="loss")
+    found = ntkscore.ntk(model, x, labels=jnp.asarray(Y), output="loss")
     np.testing.assert_allclose(found, kernel, rtol=1e-3, atol=1e-4 * np.abs(kernel).max())
 
 

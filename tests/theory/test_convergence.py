@@ -16,7 +16,7 @@ from experiments.theory.networks import draw_two_layer, fully_connected, two_lay
 from experiments.theory.tasks import on_sphere
 from experiments.theory.training import logistic, margins, mean_loss
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.ntk import ntk
 from ntkscore.model import Model
 
 COUNT, RADIUS = 10, 0.15

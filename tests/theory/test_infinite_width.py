@@ -15,7 +15,7 @@ from experiments.theory.studies.setting import network
 from experiments.theory.tasks import on_sphere
 from experiments.theory.training import input_gradient
 from ntkscore.errors import InputError
-from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.ntk import ntk
 from ntkscore.model import Model
 
 # k(t) of unit inputs with inner product t = 1, 0.5, 0, −0.5, from an independent computation.

@@ -15,11 +15,12 @@ from tiny import printed_on_devices
 
 from ntkscore import ntk
 from ntkscore.errors import InputError
-from ntkscore.kernels import gram
+from ntkscore.kernels import ntk as kernels
 from ntkscore.kernels.stack import stack
 from ntkscore.model import Model
 from ntkscore.trace import blocks
-from ntkscore.trace.blocks import BlockPasses, passes_in_blocks
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import passes_in_blocks
 from ntkscore.trace.passes import TracedPasses, passes_of
 
 COUNT, RADII = 7, (0.02, 0.05)
@@ -44,23 +45,23 @@ def test_blocks_have_the_kernel_of_all_points(output: str) -> None:
     x, y = points(COUNT)
     model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
     expected = naive.kernel(model.apply, model.params, x, y, output)
-    assert error(ntk(model, x, y, output), expected) < EXACT
+    assert error(ntk(model, x, labels=y, output=output), expected) < EXACT
 
 
 @pytest.mark.parametrize("output", naive.OUTPUTS)
 def test_few_points_of_a_small_network_are_one_program(double, monkeypatch, output: str) -> None:
     x, y = points(COUNT)
     model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
-    piecewise = ntk(model, x, y, output, memory=LITTLE)
-    monkeypatch.setattr(gram, "_in_blocks", None)
+    piecewise = ntk(model, x, labels=y, output=output, memory=LITTLE)
+    monkeypatch.setattr(kernels, "_in_blocks", None)
     for _ in range(2):
-        assert error(ntk(model, x, y, output), piecewise) < EXACT
+        assert error(ntk(model, x, labels=y, output=output), piecewise) < EXACT
     infinite = Model(lambda w, x: perceptron(w, x) / jnp.zeros(()), model.params)
     with pytest.raises(InputError, match="expected finite logits"):
-        ntk(infinite, x, y, output)
+        ntk(infinite, x, labels=y, output=output)
     batched = Model(lambda w, x: perceptron(w, x - x.mean(0)), model.params)
     with pytest.raises(InputError, match="that do not depend on the rest of its batch"):
-        ntk(batched, x, y, output)
+        ntk(batched, x, labels=y, output=output)
 
 
 @pytest.mark.usefixtures("blocks_of_three")
@@ -119,47 +120,6 @@ def test_passes_are_in_blocks_where_points_have_values() -> None:
 
 
 @pytest.mark.usefixtures("blocks_of_three")
-@pytest.mark.parametrize("output", ["sum", pytest.param("trace", marks=pytest.mark.thorough)])
-def test_projections_are_right_in_the_mean_and_err_as_they_say(output: str) -> None:
-    x, _ = points(COUNT)
-    dense = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
-    model, size, draws = convolutional() if output == "sum" else dense, 64, 30
-    exact = np.asarray(ntk(model, x, output=output))
-    drawn = [ntk(model, x, output=output, projections=size, seed=seed) for seed in range(draws)]
-    squares = np.diag(exact)
-    # Of several outputs each has projections of its own, and the errors partly cancel.
-    bound = np.sqrt((np.outer(squares, squares) + exact**2) / size)
-    errors = np.stack(drawn) - exact
-    assert (abs(errors.mean(0)) < 4 * bound / np.sqrt(draws)).all()
-    # A standard deviation from 30 draws has an error of an eighth.
-    spread = np.sqrt((errors**2).mean(0))
-    assert (spread < 1.4 * bound).all() and (spread > 0.2 * bound).any()
-    few = ntk(model, x[:3], output=output, projections=size, seed=0)
-    assert error(few, drawn[0][:3, :3]) < EXACT
-
-
-@pytest.mark.usefixtures("double")
-def test_projections_have_the_parameters_that_are_asked_for() -> None:
-    x, _ = points(3)
-    model = Model(perceptron, perceptron_params(int(np.prod(x.shape[1:]))))
-    for parameters in ("weights", "conv_linear"):
-        exact = ntk(model, x, parameters=parameters)
-        drawn = ntk(model, x, parameters=parameters, projections=2**16)
-        assert error(drawn, exact) < 0.03
-
-
-def test_projections_are_refused_where_there_are_none() -> None:
-    x, _ = points(3)
-    model = convolutional()
-    with pytest.raises(InputError, match="expected at least one projection, got 0"):
-        ntk(model, x, projections=0)
-    with pytest.raises(InputError, match="the implementation layerwise"):
-        ntk(model, x, projections=8, implementation="ntvp")
-    with pytest.raises(InputError, match=r"outside of jax\.jit"):
-        jax.jit(lambda x: ntk(model, x, projections=8))(x)
-
-
-@pytest.mark.usefixtures("blocks_of_three")
 def test_long_work_says_how_far_it_is(monkeypatch, caplog) -> None:
     monkeypatch.setattr(blocks, "PATIENCE", 0.0)
     caplog.set_level("INFO", "ntkscore")
@@ -180,7 +140,7 @@ params = [rng.normal(size=size) for size in ((12, 8), (8, 3))]
 model = ntkscore.Model(lambda w, x: jax.nn.relu(x @ w[0]) @ w[1], params)
 x, y = rng.uniform(size=(7, 12)), np.arange(7) % 3
 kernels = ntkscore.stack(model, x, y, "fgsm", [0.1], memory=MEMORY)
-everything = [ntkscore.ntk(model, x), ntkscore.ntk(model, x, projections=16), kernels]
+everything = [ntkscore.ntk(model, x), ntkscore.gradient_features(model, x, 16), kernels]
 sizes = [float(np.sum(np.square(each))) for each in jax.tree.leaves(everything)]
 print(jax.local_device_count(), *sizes)
 """

@@ -13,7 +13,7 @@ from networks import CLASSES, EXACT, M, error
 
 from ntkscore.errors import InputError
 from ntkscore.grams import zero_grams
-from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.ntk import ntk
 from ntkscore.model import Model
 from ntkscore.trace import products
 from ntkscore.trace.parameters import PARAMETER_SETS, total

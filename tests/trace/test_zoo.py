@@ -7,7 +7,7 @@ from networks import EXACT, error
 from zoo import NETWORKS
 from zoo.networks import images_of, plain_kernel
 
-from ntkscore.kernels.gram import ntk
+from ntkscore.kernels.ntk import ntk
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,147 @@
+"""Gradients of single points on few random numbers, whose kernel is the NTK in the mean."""
+
+import hashlib
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ntkscore.errors import InputError, check_choice
+from ntkscore.grams import in_full_precision
+from ntkscore.kernels.checks import check_coupling, passes_for
+from ntkscore.kernels.ntk import Given, check_alone, prepared
+from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, reading_of
+from ntkscore.model import Logits, Model
+from ntkscore.results.atomic import publish
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.parameters import Parameters, counted
+
+PART = 1024
+"""Rows of a file."""
+
+
+@in_full_precision
+def gradient_features(
+    model: Model,
+    points: Given,
+    size: int = 4096,
+    *,
+    labels: Any = None,
+    output: str = "sum",
+    parameters: Parameters = "all",
+    factored: bool = False,
+    seed: int = 0,
+    memory: float | None = None,
+    out: str | PathLike[str] | None = None,
+) -> Float[Array | np.ndarray, "m s"]:
+    """Each point's gradient ∂f(x)/∂θ, projected on S random numbers.
+
+    φ(x)·φ(x′) is the kernel in the mean over the draws, with a standard deviation of at most
+    √((k(x, x) k(x′, x′) + k(x, x′)²) / S): 2.2 % of the diagonal's size for 4,096. The draws are of
+    the network and the seed: points of two calls have features that fit each other.
+
+    Args:
+        model: the network at its weights.
+        points: M points; any number of them, since one block is held.
+        size: S. The kernel's rank is S at most, so that scores of single eigenvalues want S far
+            above M.
+        labels, output, parameters, memory: as for `ntkscore.ntk`. Of several logits, as with
+            `trace` and `classes`, each has S numbers of its own, one after the other.
+        factored: whether the inputs X of a layer and their cotangents G are projected apart,
+            Σ_p (X_p A) ⊗ (G_p B), which never forms a gradient. It is faster for wide layers. The
+            standard deviation is √((1 + 2/s)(1 + 2/t) − 1) of √(k(x, x) k(x′, x′)) at most, for
+            S = s t, s and t as near to each other as they can be: 25 % for 4,096.
+        seed: of the draws.
+        out: a folder that keeps finished rows, 1,024 in a file; the same call goes on there.
+
+    Returns:
+        (M, S) features, or (M, O S) of O logits; from a folder an array of NumPy's.
+
+    Raises:
+        InputError: if the model's points depend on each other, something does not fit, or the
+            folder has features of something else.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from ntkscore.model import Model
+        >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
+        >>> features = gradient_features(linear, jnp.eye(3), size=2**14)
+        >>> (features @ features.T).round(1)[0]
+        Array([2., 0., 0.], dtype=float32)
+
+    Source: Charikar, Chen and Farach-Colton (2002); the factored form is that of Choe et al.
+    (2024), "What is your data worth to GPT?", section 3.
+    """
+    check_choice(output, (*READOUTS, *WHOLE), "output")
+    if size < 1:
+        raise InputError("at least one number", size, "4096 err by about 2 % of the diagonal")
+    model, ((x, y),), known = prepared(model, points, None, labels, output)
+    check_alone(model, "features", "layerwise")
+    model, passes = passes_for(model._replace(passes=None), x, memory, "layerwise")
+    if not known or not isinstance(passes, BlockPasses):
+        raise InputError(
+            "points and weights that have values", "a call inside of jax.jit", "call it outside"
+        )
+    chosen = counted(model.params, passes.kinds_of(model.params), parameters)
+    leaves = {place for place, is_in in enumerate(chosen) if is_in}
+    read = reading_of(output)
+    like = jax.ShapeDtypeStruct((1, *passes.traced.logits.shape), passes.traced.logits.dtype)
+    readings = len(jax.eval_shape(read, like, y[:1]))
+    keys = list(jax.random.split(jax.random.key(seed), readings))
+
+    def rows_of(x: Array, y: Labels) -> Array:
+        def checked(logits: Logits, labels: Labels) -> list[Logits]:
+            if not passes.alone:
+                check_coupling(model, logits, x)
+                passes.alone = len(x) > 1
+            return list(read(logits, labels))
+
+        blocks = passes.forward_and_back(model.params, x, checked, y)
+        rows = [passes.sketches(each, leaves, keys, size, factored) for each in blocks]
+        return jnp.concatenate(rows)[: len(x)]
+
+    if out is None:
+        return rows_of(x, y)
+    settings = [size, output, sorted(leaves), factored, seed]
+    return _kept(Path(out), model, x, y, settings, rows_of)
+
+
+def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: Any) -> np.ndarray:
+    """Features from a folder, to which those that it lacks are added.
+
+    Raises:
+        InputError: if it has those of another network, other points or settings.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    for array in (*jax.tree.leaves(model.params), x, y):
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            array = jax.random.key_data(array)
+        digest.update(str((array.shape, array.dtype)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    record = {"of": digest.hexdigest(), "settings": settings, "points": len(x)}
+    own = folder / "features.json"
+    if not own.exists():
+        publish(own, json.dumps(record).encode())
+    if json.loads(own.read_text(encoding="utf-8")) != record:
+        raise InputError(
+            f"features of these points, weights and settings in {folder}",
+            "those of others",
+            "name another folder",
+        )
+    parts = []
+    for start in range(0, len(x), PART):
+        path = folder / f"{start:09d}.npy"
+        if not path.exists():
+            rows = np.asarray(rows_of(x[start : start + PART], y[start : start + PART]))
+            partial = folder / f".{path.name}"
+            with partial.open("wb") as file:
+                np.save(file, rows)
+            partial.replace(path)
+        parts.append(np.load(path, mmap_mode="r"))
+    return np.concatenate(parts)

@@ -1,0 +1,397 @@
+"""Empirical neural tangent kernels of any network at any points.
+
+k(x, x′) = ⟨∂f(x)/∂θ, ∂f(x′)/∂θ⟩ for a scalar reading f of the logits, or the mean of several; or of
+each logit, or of each two. Kernels are raw sums over the parameters, divided by neither the number
+of points nor theirs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from ntkscore.errors import InputError, check_choice
+from ntkscore.grams import in_full_precision
+from ntkscore.kernels.checks import (
+    as_it_is_now,
+    beside_another,
+    check_coupling,
+    check_kernel,
+    check_points,
+    checked_model,
+    passes_for,
+)
+from ntkscore.kernels.gram import evaluate
+from ntkscore.kernels.implementations import Forward, Labels, implementation_for
+from ntkscore.kernels.jacobian import kernel_of_jacobian
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets, reading_of
+from ntkscore.model import Logits, Model, Points
+from ntkscore.task import check_labels
+from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import have_values
+from ntkscore.trace.pairs import Across, Groups, Own, Pairs
+from ntkscore.trace.parameters import PARAMETER_SETS, Parameters, counted
+from ntkscore.trace.passes import TracedPasses
+from ntkscore.trace.products import Factors
+from ntkscore.trace.weight_uses import KernelTerm, kernel_terms
+
+Given = Shaped[Array | np.ndarray, "_ ..."]
+WHOLE_KERNEL = "all"
+"""The name of the kernel of all leaves that count, where it is not by leaf."""
+
+
+@in_full_precision
+def ntk(
+    model: Model,
+    points: Given,
+    others: Given | None = None,
+    *,
+    labels: Any = None,
+    output: str = "sum",
+    parameters: Parameters = "all",
+    diagonal: bool = False,
+    per_leaf: bool = False,
+    implementation: str = "auto",
+    memory: float | None = None,
+    check: bool | None = None,
+) -> PyTree:
+    """The neural tangent kernel of a network at M points, or of these with N others.
+
+    Compiled once for what the model computes, as it is now, and for the points' shape. Each call
+    traces the model again to see what it computes, but for an `apply` that `jax.jit` gave.
+
+    Args:
+        model: the network at its weights.
+        points: M points of any shape that the network takes.
+        others: N points, for the rectangular kernel of the M with these; the same M if left out.
+        labels: the points' classes, or the pair of the points' and the others'; only the outputs
+            `label` and `loss` ask for them.
+        output: a reading of the logits: `sum`, `trace`, `label` or `loss`; `classes` for the kernel
+            of each logit; `full` for that of each two logits.
+        parameters: which parameters count. Either `all`, `weights` or `conv_linear`, by the leaves'
+            use: what is multiplied entry by entry is a scale, what is added is a shift; where that
+            does not tell, by their names, such as `kernel` and `bias`. Or a pattern of paths such
+            as `head/*`, or a function of a path.
+        diagonal: whether to compute k(x, x) alone, the squared norm of each point's gradient, for
+            which nothing is held but a block of points.
+        per_leaf: whether to return the kernel by each leaf of the model's params, in a tree of
+            their form. Their sum is the kernel; a leaf that does not count has zeros.
+        implementation: `auto`, `layerwise`, `contraction` or `ntvp`.
+        memory: bytes that may be held at once; at most half of the free ones if left out. More
+            points take more time, and disk where memory does not hold the residuals.
+        check: whether to hold two points against the plain Jacobian, at each call. If left out,
+            once for each network of at most 100 operations. A network that fails is computed from
+            its Jacobian, with a warning that names the weights.
+
+    Returns:
+        The kernel, a raw sum over the parameters: (M, N), or (M,) of the diagonal; (O, M, N) or
+        (O, M) for `classes`; (M, N, O, O) for `full`, of O logits.
+
+    Raises:
+        InputError: if there is no such choice, or the model does not fit it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from ntkscore.model import Model
+        >>> linear = Model(lambda w, x: x @ w, jnp.ones((3, 2)))
+        >>> ntk(linear, jnp.eye(3)[:2])
+        Array([[2., 0.],
+               [0., 2.]], dtype=float32)
+        >>> ntk(linear, jnp.eye(3)[:2], jnp.ones((1, 3)), output="full").shape
+        (2, 1, 2, 2)
+    """
+    check_choice(output, (*READOUTS, *WHOLE), "output")
+    check_choice(implementation, ("auto", *IMPLEMENTATIONS), "implementation")
+    model, sets, known = prepared(model, points, others, labels, output)
+    wanted = Wanted(output, parameters, diagonal, len(sets) > 1, per_leaf)
+    if diagonal and (output == "full" or wanted.across):
+        raise InputError(
+            "one set of points, and any output but full, for the diagonal",
+            f"{len(sets)} sets and {output}",
+            "choose the output classes, or leave diagonal out",
+        )
+    if not wanted.simple:
+        check_alone(model, "all but the square kernel of a reading", implementation)
+        model = model._replace(passes=None)
+    name, passes = implementation_for(model, implementation), None
+    if known and name != "ntvp":
+        model, passes = passes_for(model, sets[0][0], memory, implementation)
+        name = implementation_for(model, implementation)
+    if isinstance(passes, BlockPasses) and name == "layerwise":
+        gram = _by_layers(model, passes, sets, wanted, check)
+        if gram is not None:
+            return gram
+        name = "ntvp" if wanted.simple else "contraction"
+    elif isinstance(passes, BlockPasses):
+        check_coupling(model, passes.forward(model.params, sets[0][0])[0], sets[0][0])
+    if not wanted.simple:
+        check_alone(model, "all but the square kernel of a reading", implementation)
+        traced = None if name == "contraction" else TracedPasses(model, _one(sets[0][0]))
+        return kernel_of(model, traced, sets, wanted)
+    choices = output, str(parameters), name
+    if not known:
+        return evaluate(model, *sets[0], *choices).gram[0]
+    # Without its weights the model is hashable, and other weights find the same program.
+    return _compiled(model._replace(params=None), *choices)(model.params, *sets[0])
+
+
+class Wanted(NamedTuple):
+    """What a kernel is of; attributes as the arguments of `ntk`.
+
+    Attributes:
+        across: whether it is of two sets of points.
+    """
+
+    output: str = "sum"
+    parameters: Parameters = "all"
+    diagonal: bool = False
+    across: bool = False
+    per_leaf: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Whether its parameters are a set that has a name."""
+        return isinstance(self.parameters, str) and self.parameters in PARAMETER_SETS
+
+    @property
+    def simple(self) -> bool:
+        """Whether it is the square kernel of a reading, by a set of parameters with a name."""
+        other = self.diagonal or self.across or self.per_leaf
+        return self.named and self.output in READOUTS and not other
+
+    @property
+    def nearest(self) -> "Wanted":
+        """The simple kernel that shows whether a trace is right for this one."""
+        output = self.output if self.output in READOUTS else "trace"
+        return Wanted(output, self.parameters if self.named else "all")
+
+    def pairs(self, first: int) -> Pairs:
+        """Of rows, of which so many are of the first set of points."""
+        return Own() if self.diagonal else Across(first) if self.across else Groups()
+
+
+def prepared(
+    model: Model, points: Given, others: Given | None, labels: Any, output: str
+) -> tuple[Model, Sets, bool]:
+    """A network as it is now, the sets of points with labels, and whether all have values.
+
+    Raises:
+        InputError: if they do not fit each other.
+    """
+    given = [points] if others is None else [points, others]
+    classes_of = [labels] if others is None else [None, None] if labels is None else [*labels]
+    known = have_values(getattr(model, "params", ()), points, others, labels)
+    if others is not None and np.shape(others)[1:] != np.shape(points)[1:]:
+        raise InputError(
+            f"other points of the shape (m, {str(np.shape(points)[1:])[1:]}",
+            np.shape(others),
+            "give labels by name: labels=…",
+        )
+    if len(classes_of) != len(given):
+        raise InputError(
+            "labels of the points and of the others", f"{len(classes_of)}", "give them as a pair"
+        )
+    if known:
+        model = checked_model(model)
+        for each in given:
+            check_points(np.asarray(each))
+        model, count = as_it_is_now(model, jnp.asarray(points))
+        for each, classes in zip(given, classes_of, strict=True):
+            if classes is not None:
+                check_labels(np.asarray(classes), len(each), count)
+    if labels is None and output in ("label", "loss"):
+        raise InputError(f"the points' classes for the output {output}", "no labels", "pass labels")
+    sets = [
+        (
+            jnp.asarray(x),
+            jnp.zeros(len(x), jnp.int32) if y is None else jnp.asarray(y, jnp.int32),
+        )
+        for x, y in zip(given, classes_of, strict=True)
+    ]
+    return model, sets, known
+
+
+def check_alone(model: Model, what: str, implementation: str) -> None:
+    """Refuse a network whose points depend on each other, and an implementation for such.
+
+    Raises:
+        InputError: if it is one.
+    """
+    if model.coupled or implementation == "ntvp":
+        raise InputError(
+            f"images that do not depend on each other for {what}",
+            "a coupled model" if model.coupled else "the implementation ntvp",
+            "freeze the batch's statistics, or choose another implementation",
+        )
+
+
+@lru_cache(maxsize=4)
+def _compiled(
+    model: Model, output: str, parameters: str, name: str
+) -> Callable[[PyTree, Points, Labels], Array]:
+    """The kernel of a network without its weights; few are remembered, since spaces' are large."""
+    choices = output, parameters, name
+    return jax.jit(lambda w, x, y: evaluate(model._replace(params=w), x, y, *choices).gram[0])
+
+
+def _at_once(
+    model: Model,
+    passes: BlockPasses,
+    points: Points,
+    labels: Labels,
+    output: str,
+    parameters: str,
+) -> Float[Array, "m m"]:
+    """The kernel of a few points of a small network, and what is checked of it, by one program."""
+    choices, weightless = (output, parameters), model._replace(params=None)
+
+    def compute(params: PyTree, points: Points, labels: Labels) -> tuple[Array, ...]:
+        logits, kept = passes.traced.forward(params, points)
+        forward = Forward(passes.traced, [logits], [kept])
+        network = weightless._replace(params=params)
+        found = evaluate(network, points, labels, *choices, "layerwise", 1, forward)
+        return found.gram[0], logits, network.apply(params, beside_another(points))[0]
+
+    program = passes.programs.setdefault(choices, jax.jit(compute))
+    gram, logits, among = program(model.params, points, labels)
+    passes.check(model.params, points, logits)
+    check_coupling(model, logits, points, among)
+    return gram
+
+
+def _by_layers(
+    model: Model, passes: BlockPasses, sets: Sets, wanted: Wanted, check: bool | None
+) -> PyTree | None:
+    """A kernel by compiled passes; None where that of two points is not the plain Jacobian's."""
+    (x, y), gram, like = sets[0], None, wanted.nearest
+    choices = like.output, str(like.parameters)
+    if wanted.simple and passes.are_small(x):
+        gram = _at_once(model, passes, x, y, *choices)
+    elif wanted.simple:
+        gram = kernel_of(model, passes, sets, wanted)
+
+    def square(two: np.ndarray) -> Array:
+        if gram is None:
+            return kernel_of(model, passes, [(x[two], y[two])], like)
+        return gram[np.ix_(two, two)]
+
+    if not check_kernel(square, model, passes, x, y, *choices, check):
+        return None
+    return kernel_of(model, passes, sets, wanted) if gram is None else gram
+
+
+def kernel_of(
+    model: Model, passes: BlockPasses | TracedPasses | None, sets: Sets, wanted: Wanted
+) -> PyTree:
+    """Any kernel: layer by layer by a network's passes, or from its Jacobian where it has none.
+
+    Args:
+        model: the network.
+        passes: its own, in blocks or traced; or None.
+        sets: of points, and their labels.
+        wanted: what the kernel is of.
+    """
+    params, whole = model.params, passes or TracedPasses(model, _one(sets[0][0]))
+    traced = whole.traced if isinstance(whole, BlockPasses) else whole
+    names = [
+        (str(place) if wanted.per_leaf else WHOLE_KERNEL) if is_in else None
+        for place, is_in in enumerate(counted(params, traced.kinds_of(params), wanted.parameters))
+    ]
+    terms = kernel_terms(traced.program, traced.weight_uses, names)
+    read, (classes,), sizes = reading_of(wanted.output), traced.logits.shape, _sizes(sets)
+    readings = len(jax.eval_shape(read, _logits(traced, sizes[0]), sets[0][1]))
+    together = [range(readings)] if wanted.output == "full" else [[k] for k in range(readings)]
+    found: list[dict[str, Array]] = []
+    for some in together:
+        cotangents = lambda f, y, some=some: [read(f, y)[k] for k in some]  # noqa: E731
+        pairs = wanted.pairs(len(some) * sizes[0])
+        if passes is None:
+            found.append(_matrices(kernel_of_jacobian(model, sets, cotangents, names, pairs)))
+        elif isinstance(passes, BlockPasses):
+            found.append(_in_blocks(model, passes, sets, cotangents, terms, pairs))
+        else:
+            found.append(_traced(traced, params, sets, cotangents, terms, pairs))
+    shape = sizes[:1] if wanted.diagonal else [sizes[0], sizes[-1]]
+
+    def joined(name: str) -> Array:
+        nothing = jnp.zeros((), traced.dtype)
+        if wanted.output == "full":
+            gram = jnp.broadcast_to(found[0].get(name, nothing), [classes * m for m in shape])
+            return gram.reshape(classes, shape[0], classes, shape[1]).transpose(1, 3, 0, 2)
+        parts = [jnp.broadcast_to(each.get(name, nothing), shape) for each in found]
+        return jnp.stack(parts) if wanted.output == "classes" else sum(parts[1:], parts[0])
+
+    if not wanted.per_leaf:
+        return joined(WHOLE_KERNEL)
+    return jax.tree.unflatten(jax.tree.structure(params), map(joined, map(str, range(len(names)))))
+
+
+def _in_blocks(
+    model: Model,
+    passes: BlockPasses,
+    sets: Sets,
+    cotangents: Callable[[Logits, Labels], Sequence[Logits]],
+    terms: Sequence[KernelTerm],
+    pairs: Pairs,
+) -> dict[str, Array]:
+    """The kernel of points that go forward and back some at a time."""
+    first = sets[0][0]
+
+    def checked(logits: Logits, labels: Labels) -> Sequence[Logits]:
+        if not passes.alone:
+            check_coupling(model, logits, first)
+            passes.alone = len(first) > 1
+        return cotangents(logits, labels)
+
+    blocks = [passes.forward_and_back(model.params, x, checked, y) for x, y in sets]
+    if isinstance(pairs, Own):
+        return passes.squares(blocks[0], len(first), terms)
+    return _matrices(passes.kernel(blocks, _sizes(sets), terms, pairs))
+
+
+def _traced(
+    passes: TracedPasses,
+    params: PyTree,
+    sets: Sets,
+    cotangents: Callable[[Logits, Labels], Sequence[Logits]],
+    terms: Sequence[KernelTerm],
+    pairs: Pairs,
+) -> dict[str, Array]:
+    """The kernel inside of a function that is compiled."""
+    factors: list[list[list[Factors]]] = []
+    sizes: list[int] = []
+    for points, labels in sets:
+        logits, residuals = passes.forward(params, points)
+        for each in cotangents(logits, labels):
+            factors.append([passes.factors(params, residuals, each)[1]])
+            sizes.append(len(points))
+    total: dict[str, Array] = {}
+    for term in terms:
+        shared = [[term.factors(block) for block in blocks] for blocks in factors]
+        gram = term.gram(shared, tuple(sizes), pairs)
+        total[term.kind] = total[term.kind] + gram if term.kind in total else gram
+    return _matrices(total)
+
+
+def _one(points: Points) -> Any:
+    """The shape and dtype of a point."""
+    return jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
+
+
+def _sizes(sets: Sets) -> list[int]:
+    """How many points each set has."""
+    return [len(x) for x, _ in sets]
+
+
+def _logits(traced: TracedPasses, count: int) -> Any:
+    """The shape and dtype of the logits of some points."""
+    return jax.ShapeDtypeStruct((count, *traced.logits.shape), traced.logits.dtype)
+
+
+def _matrices(by_kind: Mapping[str, Array]) -> dict[str, Array]:
+    """Kernels without the axis of a single group."""
+    return {kind: gram[0] if gram.ndim > 2 else gram for kind, gram in by_kind.items()}

@@ -1,0 +1,274 @@
+"""Regression with a kernel that is computed, and the likeness of two kernels.
+
+`ntkscore.ntk` gives the kernels. In float64, whatever precision they have.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
+
+from ntkscore.errors import InputError
+
+CHOLESKY_POINTS = 10_000
+"""Above so many points, conjugate gradients solve in place of a Cholesky factor."""
+RANK = 500
+"""Columns that the preconditioner is made of."""
+TOLERANCE = 1e-6
+"""Relative residual at which conjugate gradients stop."""
+STEPS = 1000
+"""Steps after which they give up."""
+Matrix = Any
+"""A kernel (m, n): an array, or anything that `scipy.sparse.linalg.aslinearoperator` takes."""
+
+
+class KernelRegression:
+    """Ridge regression by a kernel: f(x) = f₀(x) + k(x, X) (K + αI)⁻¹ (y − f₀(X)).
+
+    With f₀ = 0 it is kernel ridge regression and the mean of a Gaussian process. With the network's
+    own outputs as f₀ and its NTK as kernel it is the linearised network, trained to the end, and
+    after any time of gradient flow. Up to 10,000 points it is solved by a Cholesky factor; above
+    them, and of linear operators, by conjugate gradients with a Nyström preconditioner.
+
+    Args:
+        alpha: α, the ridge, or the variance of the observations' noise.
+        seed: of the preconditioner's draws.
+
+    Attributes:
+        dual_coef_: (K + αI)⁻¹ (y − f₀(X)), (N,) or (N, T).
+
+    Example:
+        >>> kernel = lambda a, b: np.exp(-np.square(a[:, None] - b))
+        >>> x = np.linspace(0, 3, 10)
+        >>> fitted = KernelRegression(1e-6).fit(kernel(x, x), np.sin(x))
+        >>> new = np.array([1.5])
+        >>> float(fitted.predict(kernel(new, x)).round(3)[0])
+        0.997
+
+    Source: Jacot, Gabriel and Hongler (2018), section 5; Lee et al. (2019), equations 8 to 16.
+    """
+
+    def __init__(self, alpha: float = 1e-6, *, seed: int = 0) -> None:
+        self.alpha, self.seed = alpha, seed
+
+    def fit(self, kernel: Matrix, y: Any, outputs: Any = 0.0) -> "KernelRegression":
+        """Solve for the dual coefficients.
+
+        Args:
+            kernel: K(X, X), (N, N).
+            y: targets, (N,) or (N, T); of classes, one-hot vectors or ±1.
+            outputs: f₀(X), of the shape of the targets.
+
+        Raises:
+            InputError: if K + αI is not positive definite, or conjugate gradients do not converge.
+        """
+        self._residual = np.asarray(y, np.float64) - np.asarray(outputs, np.float64)
+        count = len(self._residual)
+        if tuple(kernel.shape) != (count, count):
+            raise InputError(
+                f"a square kernel of the {count} targets' points",
+                f"the shape {tuple(kernel.shape)}",
+                "give ntk(model, X)",
+            )
+        dense = hasattr(kernel, "__array__") and count <= CHOLESKY_POINTS
+        self._kernel = np.asarray(kernel, np.float64) if dense else None
+        self._factor = None
+        if self._kernel is not None:
+            try:
+                self._factor = scipy.linalg.cho_factor(self._kernel + self.alpha * np.eye(count))
+            except scipy.linalg.LinAlgError:
+                raise InputError(
+                    "a positive definite K + αI",
+                    f"one that is singular at alpha {self.alpha:g}",
+                    "raise alpha, such as to 1e-6 of the mean of K's diagonal",
+                ) from None
+        self._solve = self._solver(kernel, count)
+        self.dual_coef_ = self._solve(self._residual)
+        return self
+
+    def _solver(self, kernel: Matrix, count: int) -> Callable[[np.ndarray], np.ndarray]:
+        """(K + αI)⁻¹ of some columns."""
+        factor = self._factor
+        if factor is not None:
+            return lambda b: scipy.linalg.cho_solve(factor, b)
+        operator = aslinearoperator(np.asarray(kernel) if hasattr(kernel, "__array__") else kernel)
+        shifted = LinearOperator(
+            (count, count), lambda v: operator.matvec(v.ravel()) + self.alpha * v.ravel()
+        )
+        preconditioner = nystrom_preconditioner(operator, self.alpha, RANK, self.seed)
+
+        def solve(b: np.ndarray) -> np.ndarray:
+            columns = b.reshape(count, -1).T
+            found = [
+                cg(shifted, each, rtol=TOLERANCE, maxiter=STEPS, M=preconditioner)
+                for each in columns
+            ]
+            if any(status for _, status in found):
+                raise InputError(
+                    f"conjugate gradients to converge in {STEPS} steps",
+                    f"a residual above {TOLERANCE:g}",
+                    "raise alpha",
+                )
+            return np.stack([each for each, _ in found], 1).reshape(b.shape)
+
+        return solve
+
+    def predict(
+        self, cross: Matrix, outputs: Any = 0.0, *, time: float | None = None
+    ) -> Float[np.ndarray, "m ..."]:
+        """Predictions at other points.
+
+        Args:
+            cross: K(x, X), (M, N).
+            outputs: f₀(x).
+            time: of gradient flow on ½ Σ (f − y)², from f₀ on; to the end if left out. The ridge
+                has no part in it.
+
+        Returns:
+            (M,) or (M, T).
+
+        Raises:
+            InputError: if a time is asked for where no eigenvalues are at hand.
+        """
+        if time is None:
+            return np.asarray(outputs, np.float64) + cross @ self.dual_coef_
+        values, vectors = scipy.linalg.eigh(self._dense("predictions at a time"))
+        # (1 − exp(−λt)) / λ, which is t where λ is zero.
+        rate = values * time
+        gain = time * np.where(np.abs(rate) > 1e-12, -np.expm1(-rate) / np.where(rate, rate, 1), 1)
+        step = vectors @ (gain * (vectors.T @ self._residual).T).T
+        return np.asarray(outputs, np.float64) + cross @ step
+
+    def variance(self, cross: Matrix, diagonal: Any) -> Float[np.ndarray, " m"]:
+        """The Gaussian process's variance k(x, x) − k(x, X)(K + αI)⁻¹k(X, x), without the noise.
+
+        Args:
+            cross: K(x, X), (M, N).
+            diagonal: k(x, x), (M,), as `ntk(model, x, diagonal=True)` gives it.
+        """
+        cross = np.asarray(cross, np.float64)
+        explained = np.sum(cross * self._solve(cross.T).T, 1)
+        return np.clip(np.asarray(diagonal, np.float64) - explained, 0, None)
+
+    def leave_one_out(
+        self, cross: Matrix | None = None, y: Any = None
+    ) -> Float[np.ndarray, "n ..."]:
+        """The error y_i − f(x_i) at each point of a regression without it: c_i / ((K + αI)⁻¹)_ii.
+
+        Args:
+            cross: K(x′, X), (N, N), to test at other points x′_i without the i-th of X, such as at
+                the i-th image attacked; the same points if left out.
+            y: the targets less f₀ there, (N, …); those of X if left out.
+
+        Source: Craven and Wahba (1979); Rasmussen and Williams (2006), equation 5.12.
+        """
+        inverse = self._inverse("errors without a point")
+        errors = (self.dual_coef_.T / np.diag(inverse)).T
+        if cross is None:
+            return errors
+        cross = np.asarray(cross, np.float64)
+        # Without i the coefficients are c − A⁻¹[:, i] c_i / A⁻¹_ii, of which the i-th is zero.
+        own = np.sum(cross * inverse, 1)
+        found = cross @ self.dual_coef_ - (own * errors.T).T
+        return (self._residual if y is None else np.asarray(y, np.float64)) - found
+
+    def generalized_cross_validation(self) -> float:
+        """N ‖c‖² / (tr (K + αI)⁻¹)², c the dual coefficients; the mean over several targets.
+
+        Source: Golub, Heath and Wahba (1979), equation 1.4.
+        """
+        inverse = self._inverse("generalised cross-validation")
+        squares = np.sum(self.dual_coef_**2, 0)
+        return float(np.mean(len(inverse) * squares / np.trace(inverse) ** 2))
+
+    def score(self, cross: Matrix, y: Any, outputs: Any = 0.0) -> float:
+        """The coefficient of determination R² of the predictions, as scikit-learn's.
+
+        Args:
+            cross, outputs: as for `predict`.
+            y: the targets there.
+        """
+        y = np.asarray(y, np.float64)
+        errors = np.sum((y - self.predict(cross, outputs)) ** 2, 0)
+        spread = np.sum((y - y.mean(0)) ** 2, 0)
+        return float(np.mean(1 - errors / np.where(spread, spread, np.nan)))
+
+    def _dense(self, what: str) -> np.ndarray:
+        if self._kernel is None:
+            raise InputError(
+                f"at most {CHOLESKY_POINTS:,} points and a kernel that is an array for {what}",
+                "more of them, or an operator",
+                "take some of the points",
+            )
+        return self._kernel
+
+    def _inverse(self, what: str) -> Float[np.ndarray, "n n"]:
+        return self._solve(np.eye(len(self._dense(what))))
+
+
+def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed: int) -> Any:
+    """An approximate inverse of K + αI, exact on the kernel's largest eigenvalues.
+
+    Args:
+        kernel: K, (N, N), positive semidefinite.
+        alpha: α, positive.
+        rank: of the approximation, N / 2 at most.
+        seed: of its draws.
+
+    Source: Frangella, Tropp and Udell (2023), "Randomized Nyström preconditioning", algorithms 2.1
+    and 5.1.
+    """
+    count = kernel.shape[0]
+    rank = max(1, min(rank, count // 2))
+    test = np.linalg.qr(np.random.default_rng(seed).standard_normal((count, rank)))[0]
+    image = np.asarray(kernel.matmat(test), np.float64)
+    shift = np.sqrt(count) * np.finfo(np.float32).eps * np.linalg.norm(image)
+    image += shift * test
+    inner = test.T @ image
+    factor = np.linalg.cholesky((inner + inner.T) / 2)
+    half = scipy.linalg.solve_triangular(factor, image.T, lower=True).T
+    vectors, singular, _ = np.linalg.svd(half, full_matrices=False)
+    values = np.clip(singular**2 - shift, 0, None)
+    gain = (values[-1] + alpha) / (values + alpha) - 1
+
+    def apply(v: np.ndarray) -> np.ndarray:
+        v = v.ravel()
+        return v + vectors @ (gain * (vectors.T @ v))
+
+    return LinearOperator((count, count), apply)
+
+
+def alignment(
+    kernel: Float[np.ndarray, "n n"], other: Float[np.ndarray, "n n"], centred: bool = True
+) -> float:
+    """⟨K, K′⟩ / (‖K‖ ‖K′‖), the cosine of the angle of two kernels of the same points, at most 1.
+
+    Of the NTK and y yᵀ, or Y Yᵀ of one-hot classes, it is the alignment with the labels.
+
+    Args:
+        kernel, other: K and K′.
+        centred: whether to subtract the means of rows and columns first.
+
+    Example:
+        >>> y = np.array([1.0, 1.0, -1.0, -1.0])
+        >>> alignment(np.outer(y, y) + np.eye(4), np.outer(y, y)).__round__(3)
+        0.945
+
+    Source: Cristianini et al. (2001); centred: Cortes, Mohri and Rostamizadeh (2012), definition 4.
+    """
+    pair = [np.asarray(each, np.float64) for each in (kernel, other)]
+    if centred:
+        pair = [k - k.mean(0) - k.mean(1)[:, None] + k.mean() for k in pair]
+    one, two = pair
+    return float(np.sum(one * two) / (np.linalg.norm(one) * np.linalg.norm(two)))
+
+
+def distance(kernel: Float[np.ndarray, "n n"], other: Float[np.ndarray, "n n"]) -> float:
+    """1 − ⟨K, K′⟩ / (‖K‖ ‖K′‖): how far a kernel has turned, from 0 to 1.
+
+    Source: Fort et al. (2020), "Deep learning versus kernel learning", equation 3.
+    """
+    return 1 - alignment(kernel, other, centred=False)

@@ -1,0 +1,69 @@
+"""Products with the kernel, and its scores without a matrix."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from networks import EXACT, error, perceptron, perceptron_params, points, small, small_params
+from scipy.sparse.linalg import eigsh
+
+from ntkscore import InputError, Model, ntk, ntk_operator
+from ntkscore.kernels import operator
+
+OUTPUTS = ("sum", "trace", "label", "loss", "full")
+
+
+def convolutional() -> Model:
+    return Model(lambda w, x: small(w, x, jnp.asarray(1)), small_params())
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_products_are_those_of_the_matrix(monkeypatch, output: str) -> None:
+    monkeypatch.setattr(operator, "BLOCK", 3)
+    (x, y), model = points(7), convolutional()
+    for parameters in ("all", "conv_linear", "head/*"):
+        choices: Any = {"labels": y, "output": output, "parameters": parameters}
+        matrix = np.asarray(ntk(model, x, **choices))
+        if output == "full":
+            matrix = matrix.transpose(0, 2, 1, 3).reshape(7 * 3, 7 * 3)
+        got = ntk_operator(model, x, **choices)
+        vectors = np.random.default_rng(0).normal(size=(len(matrix), 2))
+        assert got.shape == matrix.shape
+        assert error(got @ vectors, matrix @ vectors) < EXACT
+        assert error(got.product(jnp.asarray(vectors[:, 0])), matrix @ vectors[:, 0]) < EXACT
+    assert error(eigsh(got, 1)[0], [np.linalg.eigvalsh(matrix)[-1]]) < EXACT
+
+
+@pytest.mark.usefixtures("double")
+def test_points_that_meet_each_other_have_products_too() -> None:
+    x, _ = points(5)
+    coupled = Model(
+        lambda w, x: perceptron(w, x - x.mean(0)), perceptron_params(8 * 8 * 3), coupled=True
+    )
+    vector = np.arange(5.0)
+    assert error(ntk_operator(coupled, x) @ vector, ntk(coupled, x) @ vector) < EXACT
+
+
+@pytest.mark.usefixtures("double")
+def test_scores_without_a_matrix_err_no_more_than_they_say() -> None:
+    (x, _), model = points(40), convolutional()
+    values = np.linalg.eigvalsh(ntk(model, x))
+    found = ntk_operator(model, x).scores(probes=200)
+    assert found["trace"].value == pytest.approx(values.sum(), rel=1e-10)
+    norm = found["frobenius"]
+    assert abs(norm.value - np.linalg.norm(values)) < 4 * norm.error
+    for name, place in (("lambda_max", -1), ("lambda_min", 0)):
+        value, residual = found[name]
+        assert abs(value - values[place]) <= max(residual, 1e-9 * values[-1])
+        assert residual < 1e-3 * values[-1]
+
+
+def test_operators_of_what_has_no_values_are_refused() -> None:
+    (x, _), model = points(3), convolutional()
+    with pytest.raises(InputError, match="one of sum, trace, label, loss, full"):
+        ntk_operator(model, x, output="classes")
+    with pytest.raises(InputError, match="call it outside"):
+        jax.jit(lambda x: ntk_operator(model, x).product(jnp.ones(3)))(x)
