@@ -7,6 +7,7 @@ from experiments.further import (
     default_order,
     devices,
     few_labels,
+    leave_one_out,
     more_seeds,
     training_beta,
 )
@@ -19,4 +20,6 @@ FURTHER: dict[str, Study] = {
     "default-order": default_order.STUDY,
     "beyond-accuracy": beyond_accuracy.STUDY,
     "more-seeds": more_seeds.STUDY,
+    leave_one_out.RISKS: leave_one_out.RISKS_STUDY,
+    "leave-one-out": leave_one_out.STUDY,
 }
