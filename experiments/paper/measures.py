@@ -5,7 +5,7 @@ layers, paths, poolings and convolutions on them, depth and receptive field. It 
 "does this know more than counting?".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,16 +69,22 @@ def with_counts(rows: pd.DataFrame, space: Space = SPACE) -> pd.DataFrame:
     return network_table(rows[~rows["kernel"].isin(JOINT) | (rows["beta"] == 0.5)], space)
 
 
-def measured(data: Data) -> pd.DataFrame:
-    """Means over the seeds of every measure, costs and counts, and all sums; a row per cell."""
+def measured(data: Data, sums: Iterable[str] = ()) -> pd.DataFrame:
+    """Means over the seeds of every measure, costs and counts, and sums; a row per cell.
+
+    Args:
+        data: has the recordings.
+        sums: names of sums beside those that have labels.
+    """
     rows = pd.concat([data.rows(name) for name in RECORDINGS], ignore_index=True)
     scores = with_counts(rows)
-    return scores.assign(**{name: sum_named(name).of(scores) for name in LABELS})
+    others = [name for name in (*LABELS, *sums) if name not in scores]
+    return scores.assign(**{name: sum_named(name).of(scores) for name in others})
 
 
 def measure(at: Any) -> Iterator[dict[str, Any]]:
     """A row for each measure (all, or those named), data set and metric."""
-    scores = measured(at.data)
+    scores = measured(at.data, at.measures)
     names = list(at.measures or map(str, scores))
     directions = {name: direction_of(name, SPACE.fewer) for name in names}
     counts = scores[[*HELD_EQUAL]]
@@ -108,9 +114,11 @@ def leading(frame: pd.DataFrame) -> list[str]:
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
-    """What ranks better than the parameter count, on all data sets."""
+    """What ranks better than the parameter count, on all data sets; of what was measured."""
     for name, label in ASKED.items():
         part = frame[(frame["measure"] == name) & (frame["metric"] == METRIC)]
+        if part.empty:
+            continue
         found = intervals(part, "less_params", "less_low", "less_high")
         text = f"{label} ranks better than the parameter count, on each data set"
         yield Claim(text, "", found, Stronger(NOTABLE), ours=True)

@@ -1,0 +1,141 @@
+"""What a measure knows of cells that counting cannot tell apart: a table of docs/ranking.md.
+
+Cells of equal counts are a group. A measure is worth Kendall's τ-b over the pairs of a group's
+cells, Σ s(x)s(a) / √(Σ s(x)² Σ s(a)²), s the sign of a pair's difference in the measure and in
+accuracy. Two cells that compute one function are one network trained twice: they are no pair.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pandas as pd
+import typer
+from jaxtyping import Float, Int
+
+from experiments.data import BENCHMARK, DATASET, DEFAULT, Data, functions_of
+from experiments.frame import Interval
+from experiments.page import markdown_table
+from experiments.paper.default_score import FAR
+from experiments.paper.measures import HELD_EQUAL, measured
+from ntkscore.analysis.correlation import percentile_interval
+from ntkscore.measures.registry import direction_of
+from ntkscore.paths import data_home
+
+GROUPINGS = {"three counts": ("params", "layers", "path_pools"), "eight counts": HELD_EQUAL}
+"""Counts that the cells of a group share."""
+AGAIN = "another training of the function"
+"""The mean accuracy of the other cells that compute what a cell computes; others have none."""
+SHOWN = (
+    "clean.vkdnw",
+    "clean.jacov",
+    "clean.naswot",
+    "clean.lambda_min_normalized",
+    "robust.lambda_min_normalized",
+    "twice.lambda_min_normalized",
+    "robust.frobenius",
+    str(DEFAULT),
+)
+
+
+class Pairs(NamedTuple):
+    """Pairs of cells of one group that compute two functions.
+
+    Attributes:
+        first, second: places of the cells.
+        group: number of the pair's group.
+        groups: how many groups have a pair.
+        same: pairs that were left out, since both cells compute one function.
+    """
+
+    first: Int[np.ndarray, " pairs"]
+    second: Int[np.ndarray, " pairs"]
+    group: Int[np.ndarray, " pairs"]
+    groups: int
+    same: int
+
+
+def pairs_of(scores: pd.DataFrame, counts: Sequence[str], functions: np.ndarray) -> Pairs:
+    """The pairs of cells that have the same counts, without those of one function."""
+    places = [each for each in scores.groupby(list(counts)).indices.values() if len(each) > 1]
+    upper = [np.triu_indices(len(each), 1) for each in places]
+    first, second = (
+        np.concatenate([each[ends[k]] for each, ends in zip(places, upper, strict=True)])
+        for k in (0, 1)
+    )
+    group = np.repeat(np.arange(len(places)), [len(ends[0]) for ends in upper])
+    two = functions[first] != functions[second]
+    names, group = np.unique(group[two], return_inverse=True)
+    return Pairs(first[two], second[two], group, len(names), int((~two).sum()))
+
+
+def tau(
+    values: Float[np.ndarray, " cells"],
+    accuracy: Float[np.ndarray, " cells"],
+    pairs: Pairs,
+    resamples: int,
+    seed: int = 0,
+) -> Interval:
+    """τ within groups, with its 95 % interval by bootstrap over groups.
+
+    Pairs with a cell whose value is not finite are left out.
+    """
+    known = np.isfinite(values)[pairs.first] & np.isfinite(values)[pairs.second]
+    first, second, group = (of[known] for of in (pairs.first, pairs.second, pairs.group))
+    x, a = (np.sign(of[first] - of[second]) for of in (values, accuracy))
+    sums = np.array([np.bincount(group, of, pairs.groups) for of in (x * a, x * x, a * a)])
+    even = np.full(pairs.groups, 1 / pairs.groups)
+    drawn = np.random.default_rng(seed).multinomial(pairs.groups, even, resamples)
+    agreeing, moved, apart = sums @ np.vstack([np.ones(pairs.groups), drawn]).T
+    with np.errstate(invalid="ignore"):
+        found = agreeing / np.sqrt(moved * apart)
+    return Interval(float(found[0]), *percentile_interval(found[1:]))
+
+
+def trained_again(
+    accuracy: Float[np.ndarray, " cells"], functions: np.ndarray
+) -> Float[np.ndarray, " cells"]:
+    """Of each cell the mean accuracy of the others of its function; NaN where there are none.
+
+    Example:
+        >>> trained_again(np.array([0.2, 0.4, 0.5, 0.9]), np.array([7, 7, 7, 8])).round(2).tolist()
+        [0.45, 0.35, 0.3, nan]
+    """
+    by = pd.Series(accuracy).groupby(functions)
+    others = (by.transform("size") - 1).to_numpy(float)
+    others[others == 0] = np.nan
+    return (by.transform("sum").to_numpy() - accuracy) / others
+
+
+def rows(data: Data, names: Sequence[str], resamples: int) -> Iterator[dict[str, str]]:
+    """A row for each measure, and one for `AGAIN`: τ by grouping and data set."""
+    scores = measured(data, names)
+    functions, accuracies = functions_of(scores.index), data.accuracies(scores.index)
+    pairs = {name: pairs_of(scores, of, functions) for name, of in GROUPINGS.items()}
+    for name in (*names, AGAIN):
+        row = {"measure": name}
+        for grouping, dataset in ((g, d) for g in pairs for d in (DATASET, FAR)):
+            accuracy, of = accuracies[dataset], pairs[grouping]
+            if name == AGAIN:
+                values = trained_again(accuracy, functions)
+            else:
+                values = scores[name].to_numpy(float) * (direction_of(name) or 1)
+            head = f"{grouping}, {of.groups:,} groups, {len(of.group):,} pairs, {of.same:,} of one"
+            found = tau(values, accuracy, of, resamples)
+            row[f"{head}: {dataset}"] = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        yield row
+
+
+def equal_counts(
+    measures: Annotated[
+        list[str] | None, typer.Argument(help="Scores and sums; those of the page if left out.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the tables.")] = None,
+    resamples: Annotated[int, typer.Option(min=1, help="Draws behind an interval.")] = 1000,
+) -> None:
+    """Print how measures order cells of equal counts, one network trained twice being no pair."""
+    data = Data(data_home(data_dir))
+    data.check([BENCHMARK])
+    found = pd.DataFrame(rows(data, measures or SHOWN, resamples))
+    typer.echo(markdown_table(found.columns, found.to_numpy(object)))
