@@ -1,6 +1,7 @@
 """Accuracies of a run's networks, predicted from those of a few that were trained."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 from ntkscore.analysis import comparison
 from ntkscore.analysis.frames import cost_table
 from ntkscore.analysis.prediction import FEWEST, MOVERS, Predictor
+from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of
 from ntkscore.analysis.score_names import ScoreSum, default_sum
 from ntkscore.data.benchmarks import metric_name
 from ntkscore.data.costs import read_numbers, with_costs
@@ -32,13 +34,15 @@ class Campaign:
 
     Attributes:
         predictor: predicts them, and was told those that are known.
-        space: where the networks come from.
+        space: where the networks come from; known numbers are measured costs of it.
+        columns: scores, costs, counts and known numbers of the networks, by key.
         metric: the accuracy, in words.
         unknown: rows of the accuracies that are of none of the networks.
     """
 
     predictor: Predictor
     space: Space
+    columns: pd.DataFrame
     metric: str
     unknown: int
 
@@ -68,7 +72,7 @@ class Campaign:
         scores = scores.set_axis([space.key(space.parse(name)) for name in names])
         costs = cost_table(scores.index, comparison.trained_on(space, dataset))
         costs = costs.set_axis(scores.index).drop(columns=scores.columns, errors="ignore")
-        columns = costs.join(scores)
+        columns, measured = costs.join(scores), space.measured_names
         if known is not None:
             given = known if isinstance(known, pd.DataFrame) else read_numbers(Path(known), dataset)
             more = with_costs(space, given).measured
@@ -78,11 +82,13 @@ class Campaign:
                     repr(taken[0]),
                     "rename it",
                 )
-            columns = columns.join(more)
+            columns, measured = columns.join(more), (*measured, *more)
         ranks = _ranks_by(prior, columns, space)
+        if measured:  # Only now: of an accuracy that a prior names more is better.
+            space = replace(space, measured=columns[[*measured]])
         predictor = Predictor(columns, prior=ranks, minimise=minimise)
         if told is None:
-            return cls(predictor, space, metric or "", 0)
+            return cls(predictor, space, columns, metric or "", 0)
         values, metric = told
         here = values[values.index.isin(scores.index)]
         if len(here) < FEWEST:
@@ -94,7 +100,7 @@ class Campaign:
                 "name networks as the ranking does",
             )
         predictor.tell(here)
-        return cls(predictor, space, metric, len(values) - len(here))
+        return cls(predictor, space, columns, metric, len(values) - len(here))
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
@@ -104,9 +110,22 @@ class Campaign:
         found.insert(0, "rank", range(1, len(found) + 1))
         return found
 
-    def frame(self, suggest: int = 0, top: int | None = None) -> pd.DataFrame:
-        """The first rows of all predictions, or of those to train next; see `predict`."""
+    def beside(self, pareto: Sequence[str]) -> pd.DataFrame:
+        """All predictions, best first, with some costs or counts."""
+        check_pareto(None, pareto, self.space, self.predictions.index[0])
+        return self.predictions.join(self.columns[[*pareto]])
+
+    def frame(
+        self, suggest: int = 0, top: int | None = None, pareto: Sequence[str] = ()
+    ) -> pd.DataFrame:
+        """The first rows of all predictions, those to train next or a front; see `predict`."""
+        if suggest and pareto:
+            raise InputError("a front, or networks to train next", "both", "leave one out")
         found, space = self.predictions, self.space
+        if pareto:
+            found = self.beside(pareto)
+            better = found["mean"] * (-1 if self.predictor.minimise else 1)
+            found = found[non_dominated(objectives_of(better, found, pareto))]
         found = found.loc[self.predictor.ask(suggest)] if suggest else found
         found = found.head(len(found) if top is None else top)
         names = pd.DataFrame([space.names(space.parse(key)) for key in found.index], found.index)
@@ -128,6 +147,7 @@ def predict(
     suggest: int = 0,
     prior: str | None = None,
     known: pd.DataFrame | str | PathLike[str] | None = None,
+    pareto: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Predict the accuracies of a run's networks from those of a few that were trained.
 
@@ -151,6 +171,8 @@ def predict(
         known: numbers of networks that are inputs beside the run's, such as accuracies of another
             training or latencies: a frame with a row per network, or a `.csv` file of names and
             numbers. A column that a tenth of the networks lacks is left out, as any input is.
+        pareto: names of costs, counts or known numbers of which less is better. Of the networks
+            those come back that no other beats, as for `Run.rank`: by the predicted mean and these.
 
     Returns:
         A row per network, the best predicted one first: its rank and names; the predicted `mean`,
@@ -171,7 +193,7 @@ def predict(
     """
     how = {"dataset": dataset, "minimise": minimise, "space": space, "rho": rho}
     how |= {"prior": prior, "known": known}
-    return Campaign.of(source, accuracies, metric, **how).frame(suggest)
+    return Campaign.of(source, accuracies, metric, **how).frame(suggest, pareto=pareto)
 
 
 def _ranks_by(prior: str | None, columns: pd.DataFrame, space: Space) -> pd.Series | None:

@@ -200,6 +200,7 @@ class Run:
         suggest: int = 0,
         prior: str | None = None,
         known: "pd.DataFrame | str | PathLike[str] | None" = None,
+        pareto: Sequence[str] = (),
     ) -> pd.DataFrame:
         """Predict accuracies from those of a few; see `ntkscore.predict`."""
         from ntkscore.api.prediction import predict
@@ -214,6 +215,7 @@ class Run:
             suggest=suggest,
             prior=prior,
             known=known,
+            pareto=pareto,
         )
 
     def page(

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -143,6 +143,11 @@ def _print_table(frame: "pd.DataFrame", title: str, note: str) -> None:
     for row in rows:
         table.add_row(*row)
     Console(width=width, highlight=False, markup=False).print(table)
+
+
+def front_title(count: int, by: str, beside: Iterable[str]) -> str:
+    """What a front is of: what ranks its networks, and costs."""
+    return f"{count} networks that none beats in {by}, {', '.join(beside)} at once"
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, print_frame, stderr
+from ntkscore.cli.display import Format, front_title, print_frame, stderr
 from ntkscore.cli.sheets import AGAINST, compact_agreement, strongest_first
 from ntkscore.data.downloads import SOURCES
 from ntkscore.errors import InputError
@@ -131,6 +131,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    pareto: o.Pareto = None,
     at_rho: o.AtRho = None,
     top: o.Top = None,
     plot: o.Plot = None,
@@ -139,7 +140,7 @@ def predict(
 ) -> None:
     """Predict every network's accuracy from those of a few, and say which to train next."""
     from ntkscore.api.prediction import Campaign
-    from ntkscore.explore.pictures import check_picture, prediction_picture
+    from ntkscore.explore.pictures import check_picture, front_picture, prediction_picture
     from ntkscore.spaces import space_in
 
     check_picture(plot)
@@ -154,9 +155,10 @@ def predict(
         prior=prior,
         known=known,
     )
-    if top is None and format is Format.table and not suggest:
+    beside, what = o.names_in(pareto), f"predicted {campaign.metric}"
+    if top is None and format is Format.table and not suggest and not beside:
         top = 20
-    frame = campaign.frame(suggest, top)
+    frame = campaign.frame(suggest, top, beside)
     inputs, told = campaign.predictor.inputs, len(campaign.predictor.measured)
     note = (
         f"from {told} accuracies and {inputs.values.shape[1]} measures and counts, "
@@ -168,10 +170,18 @@ def predict(
         note += f"; {failed} networks most of whose measures failed have no prediction"
     if campaign.unknown:
         note += f"; {campaign.unknown} accuracies are of networks that are not in {directory}"
-    if plot is not None:
+    if plot is not None and beside:
+        every, front = (
+            of.rename(columns={"mean": what}) for of in (campaign.beside(beside), frame)
+        )
+        names = list(campaign.space.names(campaign.space.parse(every.index[0])))
+        front_picture(every, front, what, beside, names, plot)
+    elif plot is not None:
         prediction_picture(campaign.predictions, campaign.metric, plot)
+    if plot is not None:
         stderr.print(f"drawn in {plot}", soft_wrap=True)
     heading = f"To train next, of {campaign.metric}" if suggest else f"Predicted {campaign.metric}"
+    heading = front_title(len(frame), what, beside) if beside else heading
     print_frame(frame, format, heading, note)
 
 

@@ -94,7 +94,7 @@ Pareto = Annotated[
     str | None,
     typer.Option(
         help="Costs or counts, such as params,pixel3_latency: only networks that no other beats in "
-        "the score and in these, of which less is better.",
+        "the score (of `predict`: the mean) and in these, of which less is better.",
         metavar="NAME[,NAME…]",
         show_default=False,
     ),

@@ -13,7 +13,7 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.display import Format, interruptible, print_frame, stderr, units
+from ntkscore.cli.display import Format, front_title, interruptible, print_frame, stderr, units
 from ntkscore.cli.options import Drawn
 from ntkscore.cli.sheets import describe_choices
 from ntkscore.config import Config
@@ -252,8 +252,7 @@ def _print_ranking(
     title = f"Ranked by {ranking.by}, best first"
     note = f"{len(frame)} networks, {failed} without this score"
     if pareto:
-        beside = ", ".join(pareto)
-        title = f"{len(front)} networks that none beats in {ranking.by}, {beside} at once"
+        title = front_title(len(front), str(ranking.by), pareto)
         note = f"of {len(frame)} networks, {failed} without the score or a cost"
     elif failed:
         absent = [term for term in ranking.by.terms if lacking[term].any()]

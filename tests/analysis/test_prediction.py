@@ -1,6 +1,8 @@
 """Predictions from a few accuracies, against the equations of a Gaussian process."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -431,6 +433,38 @@ def test_the_command_predicts_every_network_of_a_run(run: Path, tmp_path: Path) 
     found = ntkscore.predict(worse, {2581: 0.52, 1462: 0.53, 0: 0.7}, minimise=True)
     assert 2581 in found["cell"].tolist()
     assert found["mean"].is_monotonic_increasing
+
+
+def test_a_front_of_predictions_has_what_none_beats(run: Path, tmp_path: Path) -> None:
+    rows = "cell,pgd8\n2581,0.48\n1462,0.47\n0,0.30\n7,0.2\n5,0.2\n"
+    file = accuracies(tmp_path / "mine.csv", rows)
+    every = ntkscore.predict(run, file).set_index("cell")
+    ms = pd.Series(np.random.default_rng(0).uniform(-1, 1, len(every)), every.index, name="ms")
+    known = tmp_path / "known.csv"
+    ms.drop(every.index[0]).to_csv(known)  # a network without a latency is on no front
+    for minimise in (False, True):
+        how: dict[str, Any] = {"minimise": minimise, "known": known, "prior": "none"}
+        every = ntkscore.open_run(run).predict(file, **how).set_index("cell")
+        front = ntkscore.open_run(run).predict(file, **how, pareto=["ms"])
+        there = pd.read_csv(known, index_col="cell").join(every, how="inner").dropna(subset="mean")
+        there = there.sort_values("rank")
+        fastest = there["ms"].cummin().shift(fill_value=np.inf)
+        wanted = there[there["ms"] < fastest]
+        assert front["cell"].tolist() == wanted.index.tolist() and len(front) > 2
+        assert front["rank"].tolist() == wanted["rank"].tolist()
+        assert list(front)[-3:] == ["measured", "ms", "moved_by"]
+    picture, options = tmp_path / "front.png", (run, "--table", file)
+    table = invoke("predict", *options, "--pareto", "params,flops", "--plot", picture).stdout
+    title = "networks that none beats in predicted val_pgd_8_acc on cifar10, params, flops at once"
+    assert title in " ".join(table.split()) and picture.stat().st_size > 10_000
+    shown = json.loads(
+        invoke("predict", *options, "--pareto", "params,flops", "--format", "json").stdout
+    )
+    assert int(table.split()[0]) == len(shown) > 2
+    refused("got 'ms'; name some of these", "predict", *options, "--pareto", "ms")
+    refused("each cost once", "predict", *options, "--pareto", "params,params")
+    both = ("--pareto", "params", "--suggest", 2)
+    refused("a front, or networks to train next, got both; leave", "predict", *options, *both)
 
 
 @pytest.mark.parametrize(
