@@ -108,7 +108,8 @@ def near(value: float, by: float) -> Within:
 class Stronger:
     """The rule that a difference of correlations is above 0 with its interval, and worth a note.
 
-    A difference that is surely smaller than `notable` makes the claim false, however sure its sign.
+    A difference that is surely smaller than `notable` makes the claim false, however sure its sign;
+    so the opposite claim is not true for that, and is judged alike.
 
     Example:
         >>> rule = Stronger(0.02)

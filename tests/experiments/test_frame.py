@@ -105,6 +105,17 @@ def test_a_stronger_correlation_is_above_zero_and_worth_a_note(found: Interval) 
     assert (verdict == "false") == (found.high < 0.02)
 
 
+@given(INTERVALS)
+def test_a_difference_is_judged_alike_whichever_of_two_stands_first(found: Interval) -> None:
+    rule = Stronger(0.02)
+    verdicts = [rule(found), rule(Interval(-found.value, -found.high, -found.low))]
+    assert verdicts != ["holds", "holds"]
+    assert "holds" not in verdicts or "false" in verdicts
+    # That the second is stronger, however little, is not said by the verdict on the first.
+    little = found.low > -0.02 and found.high < 0.02
+    assert (verdicts == ["false", "false"]) == little
+
+
 def test_what_is_not_known_decides_nothing() -> None:
     unknown = Interval(*[float("nan")] * 3)
     assert Within(0)(unknown) == Stronger(0.02)(unknown) == "not computed"
