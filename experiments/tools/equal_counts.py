@@ -76,10 +76,18 @@ def tau(
     pairs: Pairs,
     resamples: int,
     seed: int = 0,
+    *,
+    alike: bool = False,
 ) -> Interval:
     """τ within groups, with its 95 % interval by bootstrap over groups.
 
     Pairs with a cell whose value is not finite are left out.
+
+    Args:
+        values, accuracy: of the cells.
+        pairs: those that count.
+        resamples, seed: of the bootstrap.
+        alike: whether the mean of the groups' own τ is taken, and not that of all pairs.
     """
     known = np.isfinite(values)[pairs.first] & np.isfinite(values)[pairs.second]
     first, second, group = (of[known] for of in (pairs.first, pairs.second, pairs.group))
@@ -87,9 +95,15 @@ def tau(
     sums = np.array([np.bincount(group, of, pairs.groups) for of in (x * a, x * x, a * a)])
     even = np.full(pairs.groups, 1 / pairs.groups)
     drawn = np.random.default_rng(seed).multinomial(pairs.groups, even, resamples)
-    agreeing, moved, apart = sums @ np.vstack([np.ones(pairs.groups), drawn]).T
+    weights = np.vstack([np.ones(pairs.groups), drawn]).T
     with np.errstate(invalid="ignore"):
-        found = agreeing / np.sqrt(moved * apart)
+        if alike:
+            each = sums[0] / np.sqrt(sums[1] * sums[2])
+            there = np.isfinite(each)  # A group whose cells are all equal has none.
+            found = each[there] @ weights[there] / weights[there].sum(0)
+        else:
+            agreeing, moved, apart = sums @ weights
+            found = agreeing / np.sqrt(moved * apart)
     return Interval(float(found[0]), *percentile_interval(found[1:]))
 
 
@@ -108,7 +122,9 @@ def trained_again(
     return (by.transform("sum").to_numpy() - accuracy) / others
 
 
-def rows(data: Data, names: Sequence[str], resamples: int) -> Iterator[dict[str, str]]:
+def rows(
+    data: Data, names: Sequence[str], resamples: int, alike: bool = False
+) -> Iterator[dict[str, str]]:
     """A row for each measure, and one for `AGAIN`: τ by grouping and data set."""
     scores = measured(data, names)
     functions, accuracies = functions_of(scores.index), data.accuracies(scores.index)
@@ -122,7 +138,7 @@ def rows(data: Data, names: Sequence[str], resamples: int) -> Iterator[dict[str,
             else:
                 values = scores[name].to_numpy(float) * (direction_of(name) or 1)
             head = f"{grouping}, {of.groups:,} groups, {len(of.group):,} pairs, {of.same:,} of one"
-            found = tau(values, accuracy, of, resamples)
+            found = tau(values, accuracy, of, resamples, alike=alike)
             row[f"{head}: {dataset}"] = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
         yield row
 
@@ -133,9 +149,10 @@ def equal_counts(
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the tables.")] = None,
     resamples: Annotated[int, typer.Option(min=1, help="Draws behind an interval.")] = 1000,
+    alike: Annotated[bool, typer.Option("--alike", help="Take the mean of the groups' τ.")] = False,
 ) -> None:
     """Print how measures order cells of equal counts, one network trained twice being no pair."""
     data = Data(data_home(data_dir))
     data.check([BENCHMARK])
-    found = pd.DataFrame(rows(data, measures or SHOWN, resamples))
+    found = pd.DataFrame(rows(data, measures or SHOWN, resamples, alike))
     typer.echo(markdown_table(found.columns, found.to_numpy(object)))

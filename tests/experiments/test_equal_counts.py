@@ -32,8 +32,16 @@ def test_pairs_have_equal_counts_and_compute_two_functions() -> None:
     found = tau(measure, shifted.to_numpy(), pairs, resamples=20)
     parts = [kendalltau(measure[half], accuracy[half])[0] for half in (slice(30), slice(30, 60))]
     assert min(parts) - 1e-9 <= found.low <= found.value <= found.high <= max(parts) + 1e-9
+    # Groups of two sizes, and a third whose measure is constant.
+    few = pairs_of(
+        pd.DataFrame({"params": [1] * 10 + [2] * 30 + [3] * 20}), ["params"], np.arange(60)
+    )
+    flat = np.where(np.arange(60) < 40, measure, 0)
+    parts = [kendalltau(measure[part], accuracy[part])[0] for part in (slice(10), slice(10, 40))]
+    assert tau(flat, accuracy, few, 9, alike=True).value == pytest.approx(np.mean(parts))
     failed = np.where(np.arange(60) < 30, np.inf, measure)
-    assert tau(failed, accuracy, pairs, 1).value == pytest.approx(parts[1])
+    wanted = kendalltau(measure[30:], accuracy[30:])[0]
+    assert tau(failed, accuracy, pairs, 1).value == pytest.approx(wanted)
     assert np.isnan(tau(np.ones(60), accuracy, pairs, 1).value)
 
 
