@@ -115,14 +115,16 @@ def names() -> str:
     import inspect
 
     import cells
+    from ntkscore import regression
 
+    of_kernels = [(regression, name) for name in ("KernelRegression", "alignment", "distance")]
     spaces = [name for name, value in vars(cells).items() if inspect.isclass(value)]
     public = [(ntkscore, name) for name in ntkscore.__all__] + [(cells, name) for name in spaces]
-    public = sorted(public, key=lambda each: each[1].lower())
+    public = sorted(public + of_kernels, key=lambda each: each[1].lower())
     parts = [
         "# API",
         "",
-        "Everything that `import ntkscore` offers, and the spaces of `cells`.",
+        "Everything that `import ntkscore` offers, `ntkscore.regression`, and the spaces of `cells`.",
         "",
     ]
     parts += ["| name | |", "|---|---|"]

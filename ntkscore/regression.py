@@ -133,6 +133,7 @@ class KernelRegression:
         Raises:
             InputError: if a time is asked for where no eigenvalues are at hand.
         """
+        cross = np.asarray(cross, np.float64) if hasattr(cross, "__array__") else cross
         if time is None:
             return np.asarray(outputs, np.float64) + cross @ self.dual_coef_
         values, vectors = scipy.linalg.eigh(self._dense("predictions at a time"))
@@ -241,15 +242,13 @@ def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed
     return LinearOperator((count, count), apply)
 
 
-def alignment(
-    kernel: Float[np.ndarray, "n n"], other: Float[np.ndarray, "n n"], centred: bool = True
-) -> float:
+def alignment(kernel: Matrix, other: Matrix, centred: bool = True) -> float:
     """⟨K, K′⟩ / (‖K‖ ‖K′‖), the cosine of the angle of two kernels of the same points, at most 1.
 
     Of the NTK and y yᵀ, or Y Yᵀ of one-hot classes, it is the alignment with the labels.
 
     Args:
-        kernel, other: K and K′.
+        kernel, other: K and K′, (N, N).
         centred: whether to subtract the means of rows and columns first.
 
     Example:
@@ -266,7 +265,7 @@ def alignment(
     return float(np.sum(one * two) / (np.linalg.norm(one) * np.linalg.norm(two)))
 
 
-def distance(kernel: Float[np.ndarray, "n n"], other: Float[np.ndarray, "n n"]) -> float:
+def distance(kernel: Matrix, other: Matrix) -> float:
     """1 − ⟨K, K′⟩ / (‖K‖ ‖K′‖): how far a kernel has turned, from 0 to 1.
 
     Source: Fort et al. (2020), "Deep learning versus kernel learning", equation 3.

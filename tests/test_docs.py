@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -133,6 +134,17 @@ def test_the_how_tos_run(
     assert len(names["values"]) == 4 and (folder / "runs" / "driven").is_dir()
     for name in ("log_trace", "margin"):
         MEASURES.pop(name, None)
+
+
+def test_the_page_of_kernels_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    for _, code in blocks(ROOT / "docs" / "kernels.md"):
+        exec(code, names)
+    shapes = {"full": (9, 40, 3, 3), "classes": (3, 9, 40), "norms": (40,), "errors": (40, 3)}
+    assert {name: names[name].shape for name in shapes} == shapes
+    np.testing.assert_allclose(sum(names["by_leaf"].values()), names["square"], rtol=1e-5)
+    np.testing.assert_allclose(names["estimate"], names["cross"], atol=0.1 * names["cross"].max())
+    assert "(40,)" in capsys.readouterr().out
 
 
 @pytest.mark.slow
