@@ -124,7 +124,7 @@ def names() -> str:
     parts = [
         "# API",
         "",
-        "Everything that `import ntkscore` offers, `ntkscore.regression`, and the spaces of `cells`.",
+        "What `import ntkscore` and `ntkscore.regression` offer, and the spaces of `cells`.",
         "",
     ]
     parts += ["| name | |", "|---|---|"]

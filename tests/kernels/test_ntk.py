@@ -91,6 +91,14 @@ def test_full_outputs_are_the_products_of_whole_jacobians(network: Any) -> None:
 
 
 @pytest.mark.usefixtures("double")
+def test_sides_need_not_be_multiples_of_a_block(monkeypatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 10)
+    (x, y), model = points(100), convolutional()
+    want = full(leaves_of(model, x[:47], y[:47]), leaves_of(model, x[47:], y[47:]))
+    assert error(ntk(model, x[:47], x[47:], output="full", memory=2**20), want) < EXACT
+
+
+@pytest.mark.usefixtures("double")
 def test_kernels_by_leaf_are_those_of_each_leafs_jacobian(monkeypatch) -> None:
     (x, y), model = points(5), convolutional()
     one, other = leaves_of(model, x, y, "sum"), leaves_of(model, x[:2] / 2, y[:2], "sum")
@@ -136,15 +144,13 @@ def test_parameters_are_chosen_by_their_paths() -> None:
 
 
 SIDES = {"pixel-lstm": 3}
-THOROUGH = {
-    *("resnet18-batch", "nnx-resnet18", "nnx-resnet18-batch", "wide-resnet-batch", "scanned-vit"),
-    *("repeated", "standardised", "equinox-gru"),
-}
+DAILY = {"resnet18", "vit", "pixel-lstm", "weight-normed", "equinox-convnet", "arrays"}
+"""Enough for most days: tests/trace/test_zoo.py has the square kernel of each."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in THOROUGH)) for n in NETWORKS]
+    "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n not in DAILY)) for n in NETWORKS]
 )
 def test_networks_of_others_have_the_kernel_of_two_sets(double, monkeypatch, name: str) -> None:
     monkeypatch.setattr(blocks, "BLOCK", 2)

@@ -140,7 +140,10 @@ params = [rng.normal(size=size) for size in ((12, 8), (8, 3))]
 model = ntkscore.Model(lambda w, x: jax.nn.relu(x @ w[0]) @ w[1], params)
 x, y = rng.uniform(size=(7, 12)), np.arange(7) % 3
 kernels = ntkscore.stack(model, x, y, "fgsm", [0.1], memory=MEMORY)
-everything = [ntkscore.ntk(model, x), ntkscore.gradient_features(model, x, 16), kernels]
+full = ntkscore.ntk(model, x[:4], x[4:], output="full", memory=MEMORY)
+squares = ntkscore.ntk(model, x, diagonal=True, memory=MEMORY)
+features = ntkscore.gradient_features(model, x, 16, memory=MEMORY)
+everything = [ntkscore.ntk(model, x), full, squares, features, kernels]
 sizes = [float(np.sum(np.square(each))) for each in jax.tree.leaves(everything)]
 print(jax.local_device_count(), *sizes)
 """
