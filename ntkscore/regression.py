@@ -254,7 +254,7 @@ def alignment(kernel: Matrix, other: Matrix, centred: bool = True) -> float:
     Example:
         >>> y = np.array([1.0, 1.0, -1.0, -1.0])
         >>> alignment(np.outer(y, y) + np.eye(4), np.outer(y, y)).__round__(3)
-        0.945
+        0.962
 
     Source: Cristianini et al. (2001); centred: Cortes, Mohri and Rostamizadeh (2012), definition 4.
     """

@@ -28,6 +28,7 @@ FLOORS = (
     ("attacks", "ntkscore.errors"),
     ("ntkscore.lazy", "ntkscore.paths", "ntkscore.memory", "ntkscore.threads", "ntkscore.disk"),
     ("ntkscore.names", "ntkscore.options", "ntkscore.registry", "ntkscore.task"),
+    ("ntkscore.regression",),
     ("ntkscore.platforms",),
     ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text", "ntkscore.kernels.joint"),
     ("ntkscore.model", "ntkscore.convolutions"),

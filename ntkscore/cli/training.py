@@ -34,6 +34,15 @@ def train(
     seeds: Annotated[
         int, typer.Option(help="How many seeds to train side by side, from --seed on.")
     ] = 1,
+    kernels: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="After how many epochs to record how the kernels have moved, in kernels.csv.",
+            show_default=False,
+        ),
+    ] = None,
+    plot: o.Plot = None,
     *,
     recipe: Recipe,
     space_name: o.SpaceName = None,
@@ -41,9 +50,13 @@ def train(
     format: o.OutputFormat = Format.table,
 ) -> None:
     """Train a network adversarially. Run the same command again to resume."""
+    from ntkscore.explore.pictures import check_picture, kernels_picture
     from ntkscore.training.fit import Diverged
     from ntkscore.training.runs import train as run
 
+    check_picture(plot)
+    if plot is not None and kernels is None:
+        raise InputError("--kernels beside --plot, which draws them", "--plot", "add --kernels 1")
     images = ntkscore.load_images(data, data_dir)
     devices.keep_compiled()
     with interruptible(lambda: "whole epochs are on disk"), stderr.status("compiling") as status:
@@ -55,6 +68,7 @@ def train(
                 space=space,
                 seeds=range(seed, seed + seeds),
                 out=out,
+                kernels=kernels,
                 report=lambda at: status.update(
                     f"epoch {at.epoch} of {at.epochs}, step {at.step} of {at.steps}, loss "
                     f"{at.loss:.3f}, {duration(at.seconds_left)} left"
@@ -63,6 +77,9 @@ def train(
         except Diverged as error:
             stderr.print(Text("diverged:", "red"), str(error), soft_wrap=True)
             raise typer.Exit(1) from None
+    if plot is not None and trained.kernels is not None:
+        kernels_picture(trained.kernels, plot)
+        stderr.print(f"drawn in {plot}", soft_wrap=True)
     frame = trained.history
     if format is Format.table:
         frame = frame[frame["epoch"] == frame["epoch"].max()]

@@ -179,6 +179,29 @@ def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
     _write(figure, path)
 
 
+def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
+    """Draw how kernels move along a training, the mean of the seeds.
+
+    Args:
+        frame: as `ntkscore.training.kernels.KernelHistory` has it.
+        path: .png, .svg or .pdf.
+    """
+    drawn = {
+        "distance": "distance from the beginning",
+        "distance_from_clean": "distance from the clean kernel",
+        "alignment": "alignment with the labels",
+        "effective_rank": "effective rank",
+    }
+    figure, *axes = _panels(len(drawn), sharey=False)
+    for axis, (column, label) in zip(axes, drawn.items(), strict=True):
+        for colour, (kernel, part) in zip(COLOURS, frame.groupby("kernel"), strict=False):
+            mean = part.groupby("epoch")[column].mean()
+            axis.plot(mean.index, mean, ".-", color=colour, lw=1, ms=4, label=kernel)
+        axis.set(xlabel="epoch", title=label)
+    axes[0].legend()
+    _write(figure, path)
+
+
 def _name(
     axis: "Axes",
     row: Mapping[Any, Any],
@@ -229,15 +252,15 @@ def _blank(height: float, beside: int = 0) -> "tuple[Figure, Axes, *tuple[Axes, 
         return figure, figure.add_subplot(grid[:, 0]), *others
 
 
-def _panels(count: int) -> "tuple[Figure, *tuple[Axes, ...]]":
-    """A figure with axes side by side, which share what is upward."""
+def _panels(count: int, sharey: bool = True) -> "tuple[Figure, *tuple[Axes, ...]]":
+    """A figure with axes side by side; whether they share what is upward."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(max(4.4, 3.1 * count), 3.6))
-        return figure, *figure.subplots(1, count, sharey=True, squeeze=False)[0]
+        return figure, *figure.subplots(1, count, sharey=sharey, squeeze=False)[0]
 
 
 def _write(figure: "Figure", path: Path) -> None:

@@ -1,6 +1,7 @@
 """Gradients of single points on few random numbers, whose kernel is the NTK in the mean."""
 
 import hashlib
+import io
 import json
 from os import PathLike
 from pathlib import Path
@@ -17,7 +18,6 @@ from ntkscore.kernels.checks import check_coupling, passes_for
 from ntkscore.kernels.ntk import Given, check_alone, prepared
 from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, reading_of
 from ntkscore.model import Logits, Model
-from ntkscore.results.atomic import publish
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.parameters import Parameters, counted
 
@@ -127,7 +127,7 @@ def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: A
     record = {"of": digest.hexdigest(), "settings": settings, "points": len(x)}
     own = folder / "features.json"
     if not own.exists():
-        publish(own, json.dumps(record).encode())
+        _publish(own, json.dumps(record).encode())
     if json.loads(own.read_text(encoding="utf-8")) != record:
         raise InputError(
             f"features of these points, weights and settings in {folder}",
@@ -138,10 +138,16 @@ def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: A
     for start in range(0, len(x), PART):
         path = folder / f"{start:09d}.npy"
         if not path.exists():
-            rows = np.asarray(rows_of(x[start : start + PART], y[start : start + PART]))
-            partial = folder / f".{path.name}"
-            with partial.open("wb") as file:
-                np.save(file, rows)
-            partial.replace(path)
+            rows = rows_of(x[start : start + PART], y[start : start + PART])
+            content = io.BytesIO()
+            np.save(content, np.asarray(rows))
+            _publish(path, content.getvalue())
         parts.append(np.load(path, mmap_mode="r"))
     return np.concatenate(parts)
+
+
+def _publish(path: Path, content: bytes) -> None:
+    """Make a file appear whole."""
+    part = path.with_name(f".{path.name}")
+    part.write_bytes(content)
+    part.replace(path)

@@ -136,9 +136,9 @@ def fit(
             raise Diverged(epoch * per_epoch + int(np.argmin(finite)) + 1, epoch + 1)
         sizes = np.diff([*range(0, len(labels), recipe.batch), len(labels)])
         history[epoch] = np.stack([sizes @ losses, clean.sum(0), robust.sum(0)], -1) / len(labels)
-        checkpoints.save(epoch + 1, (state, history))
-        if after is not None:
+        if after is not None:  # Before the state is kept, so that it is called again if killed.
             after(epoch + 1, state)
+        checkpoints.save(epoch + 1, (state, history))
     return Fitted(state, history)
 
 

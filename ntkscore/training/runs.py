@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -18,8 +20,9 @@ from ntkscore.space import Architecture, Space
 from ntkscore.spaces import default_space, recorded_space
 from ntkscore.task import Task
 from ntkscore.training.fit import HISTORY, Fitted, Moment, fit, split, untrained
+from ntkscore.training.kernels import FILE, IMAGES, KernelHistory
 from ntkscore.training.recipe import Recipe
-from ntkscore.training.steps import State
+from ntkscore.training.steps import State, as_pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,7 @@ class TrainedNetwork:
         dataset, checksum: of the images.
         fitted: weights, statistics and history by seed.
         epochs: number of whole epochs.
+        kernels: a row for each seed, epoch and kernel, where they were asked for.
     """
 
     space: Space
@@ -44,6 +48,7 @@ class TrainedNetwork:
     checksum: str
     fitted: Fitted
     epochs: int
+    kernels: pd.DataFrame | None = None
 
     def state(self, place: int = 0) -> State:
         """Weights, statistics and moments of the seed at a place of `seeds`."""
@@ -85,6 +90,7 @@ def train(
     space: Space | None = None,
     seeds: int | Sequence[int] = 1,
     out: Path | None = None,
+    kernels: int | None = None,
     report: Callable[[Moment], None] | None = None,
 ) -> TrainedNetwork:
     """Train an architecture adversarially.
@@ -97,6 +103,8 @@ def train(
         seeds: how many, counted from 0, or which: of weights, order, augmentation and attacks. They
             are trained side by side.
         out: folder for the state after each epoch; the same call resumes from the last one.
+        kernels: after how many epochs to record how the kernels have moved
+            (`ntkscore.training.kernels.KernelHistory`); never if left out.
         report: called with the training's progress, about once a second.
 
     Raises:
@@ -130,10 +138,16 @@ def train(
         "recipe": asdict(recipe),
     }
     pixels, labels = images.images[rows], images.labels[rows]
-    fitted = fit(networks, pixels, labels, recipe, seeds, out, described, report)
-    return TrainedNetwork(
-        space, chosen, recipe, seeds, images.name, images.checksum, fitted, recipe.epochs
-    )
+    history = None
+    if kernels is not None:
+        some = np.asarray(as_pixels(jnp.asarray(pixels[:IMAGES]), jnp.float32))
+        model_of = partial(space.trained_model, space.key(chosen))
+        given = (some, labels[:IMAGES], recipe, kernels, out)
+        history = KernelHistory(networks, seeds, model_of, *given)
+    fitted = fit(networks, pixels, labels, recipe, seeds, out, described, report, history)
+    found = (images.name, images.checksum, fitted, recipe.epochs)
+    rows = None if history is None else history.rows
+    return TrainedNetwork(space, chosen, recipe, seeds, *found, rows)
 
 
 def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
@@ -175,4 +189,5 @@ def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
         raise InputError(f"at least one epoch in {folder}", "but none is done", "wait for it")
     fitted, dataset = Fitted(state, np.asarray(history)), described["dataset"]
     checksum = described["checksum"]
-    return TrainedNetwork(found, chosen, recipe, seeds, dataset, checksum, fitted, done)
+    kernels = pd.read_csv(folder / FILE) if (folder / FILE).exists() else None
+    return TrainedNetwork(found, chosen, recipe, seeds, dataset, checksum, fitted, done, kernels)

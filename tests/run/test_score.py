@@ -221,7 +221,8 @@ def test_logits_that_are_not_finite_are_traced_to_where_they_come_from() -> None
     with pytest.raises(InputError, match=r"logits, got \[nan, nan\].* sqrt on weights: mend"):
         scored(model, images, labels)
     weights = {"kernel": np.eye(6)[:, :2], "scale": np.ones(2)}
-    for compute in (ntkscore.ntk, lambda *given: ntkscore.stack(*given, "fgsm", [0.1])):
+    kernel = lambda model, x, y: ntkscore.ntk(model, x, labels=y)  # noqa: E731
+    for compute in (kernel, lambda *given: ntkscore.stack(*given, "fgsm", [0.1])):
         with pytest.raises(
             InputError, match=r"comes from the operation log of shape \(1, 2\): mend"
         ):
