@@ -73,27 +73,29 @@ class KernelRegression:
                 f"the shape {tuple(kernel.shape)}",
                 "give ntk(model, X)",
             )
-        dense = hasattr(kernel, "__array__") and count <= CHOLESKY_POINTS
-        self._kernel = np.asarray(kernel, np.float64) if dense else None
-        self._factor = None
-        if self._kernel is not None:
-            try:
-                self._factor = scipy.linalg.cho_factor(self._kernel + self.alpha * np.eye(count))
-            except scipy.linalg.LinAlgError:
-                raise InputError(
-                    "a positive definite K + αI",
-                    f"one that is singular at alpha {self.alpha:g}",
-                    "raise alpha, such as to 1e-6 of the mean of K's diagonal",
-                ) from None
-        self._solve = self._solver(kernel, count)
+        is_dense = hasattr(kernel, "__array__") and count <= CHOLESKY_POINTS
+        self._kernel = np.asarray(kernel, np.float64) if is_dense else None
+        self._known_inverse: np.ndarray | None = None
+        self._solve = self._by_factor() if is_dense else self._by_gradients(kernel, count)
         self.dual_coef_ = self._solve(self._residual)
         return self
 
-    def _solver(self, kernel: Matrix, count: int) -> Callable[[np.ndarray], np.ndarray]:
-        """(K + αI)⁻¹ of some columns."""
-        factor = self._factor
-        if factor is not None:
-            return lambda b: scipy.linalg.cho_solve(factor, b)
+    def _by_factor(self) -> Callable[[np.ndarray], np.ndarray]:
+        """(K + αI)⁻¹ of some columns, by a Cholesky factor."""
+        shifted = np.array(self._kernel)
+        shifted[np.diag_indices(len(shifted))] += self.alpha
+        try:
+            factor = scipy.linalg.cho_factor(shifted, overwrite_a=True)
+        except scipy.linalg.LinAlgError:
+            raise InputError(
+                "a positive definite K + αI",
+                f"one that is singular at alpha {self.alpha:g}",
+                "raise alpha, such as to 1e-6 of the mean of K's diagonal",
+            ) from None
+        return lambda b: scipy.linalg.cho_solve(factor, b)
+
+    def _by_gradients(self, kernel: Matrix, count: int) -> Callable[[np.ndarray], np.ndarray]:
+        """(K + αI)⁻¹ of some columns, by conjugate gradients."""
         operator = aslinearoperator(np.asarray(kernel) if hasattr(kernel, "__array__") else kernel)
         shifted = LinearOperator(
             (count, count), lambda v: operator.matvec(v.ravel()) + self.alpha * v.ravel()
@@ -137,8 +139,8 @@ class KernelRegression:
         if time is None:
             return np.asarray(outputs, np.float64) + cross @ self.dual_coef_
         values, vectors = scipy.linalg.eigh(self._dense("predictions at a time"))
-        # (1 − exp(−λt)) / λ, which is t where λ is zero.
-        rate = values * time
+        # (1 − exp(−λt)) / λ, which is t where λ is zero; below it is rounding.
+        rate = np.clip(values, 0, None) * time
         gain = time * np.where(np.abs(rate) > 1e-12, -np.expm1(-rate) / np.where(rate, rate, 1), 1)
         step = vectors @ (gain * (vectors.T @ self._residual).T).T
         return np.asarray(outputs, np.float64) + cross @ step
@@ -207,7 +209,10 @@ class KernelRegression:
         return self._kernel
 
     def _inverse(self, what: str) -> Float[np.ndarray, "n n"]:
-        return self._solve(np.eye(len(self._dense(what))))
+        """(K + αI)⁻¹, computed once."""
+        if self._known_inverse is None:
+            self._known_inverse = self._solve(np.eye(len(self._dense(what))))
+        return self._known_inverse
 
 
 def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed: int) -> Any:

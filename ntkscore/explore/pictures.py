@@ -192,12 +192,15 @@ def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
         "alignment": "alignment with the labels",
         "effective_rank": "effective rank",
     }
+    kernels = "clean", "robust", "joint_clean"
     figure, *axes = _panels(len(drawn), sharey=False)
     for axis, (column, label) in zip(axes, drawn.items(), strict=True):
-        for colour, (kernel, part) in zip(COLOURS, frame.groupby("kernel"), strict=False):
-            mean = part.groupby("epoch")[column].mean()
-            axis.plot(mean.index, mean, ".-", color=colour, lw=1, ms=4, label=kernel)
-        axis.set(xlabel="epoch", title=label)
+        # K_all is dashed: at β = 1 it is the robust kernel, at β = 0 the clean one.
+        for kernel, colour, line in zip(kernels, COLOURS, ("-", "-", "--"), strict=True):
+            mean = frame[frame["kernel"] == kernel].groupby("epoch")[column].mean()
+            axis.plot(mean.index, mean, line, color=colour, lw=1, marker=".", ms=4, label=kernel)
+        axis.set_xlabel("epoch")
+        axis.set_title(label, fontsize=8)
     axes[0].legend()
     _write(figure, path)
 

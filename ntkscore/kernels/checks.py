@@ -1,7 +1,7 @@
 """Checks of a network and its images, before anything is computed of them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -229,6 +229,31 @@ def check_coupling(model: Model, logits: Logits, points: Array, among: Array | N
             "freeze the batch's statistics and switch dropout off, or declare it with "
             "Model(apply, params, coupled=True)",
         )
+
+
+def of_points_alone(
+    model: Model,
+    passes: BlockPasses,
+    points: Array,
+    cotangents: Callable[[Logits, Array], Sequence[Logits]],
+) -> Callable[[Logits, Array], Sequence[Logits]]:
+    """Cotangents of the logits of blocks of points, the first of which are checked.
+
+    A network whose points depend on each other is refused, once for its passes.
+
+    Args:
+        model, passes: the network.
+        points: all of them.
+        cotangents: of the logits and labels of a block.
+    """
+
+    def checked(logits: Logits, labels: Array) -> Sequence[Logits]:
+        if not passes.alone:
+            check_coupling(model, logits, points)
+            passes.alone = len(points) > 1 and bool(np.isfinite(logits).all())
+        return cotangents(logits, labels)
+
+    return checked
 
 
 def check_kernel(

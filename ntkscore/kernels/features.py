@@ -1,6 +1,5 @@
 """Gradients of single points on few random numbers, whose kernel is the NTK in the mean."""
 
-import hashlib
 import io
 import json
 from os import PathLike
@@ -14,10 +13,12 @@ from jaxtyping import Array, Float
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import check_coupling, passes_for
+from ntkscore.kernels.checks import of_points_alone, passes_for
 from ntkscore.kernels.ntk import Given, check_alone, prepared
-from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, reading_of
-from ntkscore.model import Logits, Model
+from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, number_of, reading_of
+from ntkscore.model import Model
+from ntkscore.results.atomic import publish
+from ntkscore.results.checkpoints import fingerprint
 from ntkscore.trace.blocks import BlockPasses
 from ntkscore.trace.parameters import Parameters, counted
 
@@ -90,17 +91,11 @@ def gradient_features(
     chosen = counted(model.params, passes.kinds_of(model.params), parameters)
     leaves = {place for place, is_in in enumerate(chosen) if is_in}
     read = reading_of(output)
-    like = jax.ShapeDtypeStruct((1, *passes.traced.logits.shape), passes.traced.logits.dtype)
-    readings = len(jax.eval_shape(read, like, y[:1]))
+    readings = number_of(output, passes.traced.logits.shape[0])
     keys = list(jax.random.split(jax.random.key(seed), readings))
 
     def rows_of(x: Array, y: Labels) -> Array:
-        def checked(logits: Logits, labels: Labels) -> list[Logits]:
-            if not passes.alone:
-                check_coupling(model, logits, x)
-                passes.alone = len(x) > 1
-            return list(read(logits, labels))
-
+        checked = of_points_alone(model, passes, x, lambda f, y: list(read(f, y)))
         blocks = passes.forward_and_back(model.params, x, checked, y)
         rows = [passes.sketches(each, leaves, keys, size, factored) for each in blocks]
         return jnp.concatenate(rows)[: len(x)]
@@ -118,16 +113,14 @@ def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: A
         InputError: if it has those of another network, other points or settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(json.dumps(settings).encode())
-    for array in (*jax.tree.leaves(model.params), x, y):
-        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            array = jax.random.key_data(array)
-        digest.update(str((array.shape, array.dtype)).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    record = {"of": digest.hexdigest(), "settings": settings, "points": len(x)}
+    is_key = lambda leaf: jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)  # noqa: E731
+    leaves = jax.tree.leaves(model.params)
+    arrays = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
+    of = fingerprint([*arrays, x, y])
+    record = {"of": of, "settings": settings, "points": len(x)}
     own = folder / "features.json"
     if not own.exists():
-        _publish(own, json.dumps(record).encode())
+        publish(own, json.dumps(record).encode())
     if json.loads(own.read_text(encoding="utf-8")) != record:
         raise InputError(
             f"features of these points, weights and settings in {folder}",
@@ -141,13 +134,6 @@ def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: A
             rows = rows_of(x[start : start + PART], y[start : start + PART])
             content = io.BytesIO()
             np.save(content, np.asarray(rows))
-            _publish(path, content.getvalue())
+            publish(path, content.getvalue())
         parts.append(np.load(path, mmap_mode="r"))
     return np.concatenate(parts)
-
-
-def _publish(path: Path, content: bytes) -> None:
-    """Make a file appear whole."""
-    part = path.with_name(f".{path.name}")
-    part.write_bytes(content)
-    part.replace(path)

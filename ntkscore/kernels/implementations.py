@@ -20,11 +20,17 @@ from jaxtyping import Float, Int
 
 from ntkscore.errors import InputError
 from ntkscore.grams import PRECISION, Gram, GramByKind, zero_grams
+from ntkscore.kernels.jacobian import point_gradients
 from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.parameters import PARAMETER_SETS, join_parameters, split_parameters
+from ntkscore.trace.parameters import (
+    PARAMETER_SETS,
+    Parameters,
+    join_parameters,
+    split_parameters,
+)
 from ntkscore.trace.passes import TracedPasses, passes_of
 from ntkscore.trace.program import NotAlone
 from ntkscore.trace.windows import with_windows_apart
@@ -111,18 +117,13 @@ def layerwise_by_kind(
 
 def contraction(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]:
     """Logits; and the kernel J Jᵀ, for which the gradients of all points are held at once."""
-    inside, outside = _split(model, points, parameters)
-    apply = with_windows_apart(model.apply)
-
-    def gradient(point: Array, cotangent: Float[Array, " o"]) -> list[Array]:
-        """∂f(x)/∂θ of one point, leaf by leaf."""
-        one = lambda inside: apply(join_parameters(inside, outside), point[None])[0]  # noqa: E731
-        _, pullback = jax.vjp(one, inside)
-        return [leaf.ravel() for leaf in jax.tree.leaves(pullback(cotangent)[0])]
+    gradients = point_gradients(model, *split_for(model, points, parameters))
 
     def kernel(cotangent: Logits) -> Array:
-        return _product(jax.vmap(gradient)(points, cotangent), cotangent)
+        rows = [leaf.reshape(len(leaf), -1) for leaf in gradients(points, cotangent)]
+        return _product(rows, cotangent)
 
+    apply = with_windows_apart(model.apply)
     return apply(model.params, points), kernel
 
 
@@ -131,7 +132,7 @@ def ntvp(model: Model, points: Points, parameters: str) -> tuple[Logits, Kernel]
 
     Where a derivative has no forward rule, as that of `jax.custom_vjp`, the rows of J are held.
     """
-    inside, outside = _split(model, points, parameters)
+    inside, outside = split_for(model, points, parameters)
     apply, index = with_windows_apart(model.apply), jnp.arange(len(points))
     of_weights = lambda inside: apply(join_parameters(inside, outside), points)  # noqa: E731
     push: Callable[[PyTree], Logits] | None
@@ -164,8 +165,8 @@ def _product(rows: Sequence[Float[Array, "m _"]], cotangent: Logits) -> Float[Ar
     return sum(parts, jnp.zeros((len(cotangent),) * 2, cotangent.dtype))
 
 
-def _split(model: Model, points: Points, parameters: str) -> tuple[PyTree, PyTree]:
-    """The parameters of a set and the others: by their uses, or by their names alone."""
+def split_for(model: Model, points: Points, parameters: Parameters) -> tuple[PyTree, PyTree]:
+    """The parameters that count and the others: by their uses, or by their names alone."""
     if model.passes is not None:
         return split_parameters(model.params, parameters)
     try:

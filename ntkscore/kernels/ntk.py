@@ -23,12 +23,13 @@ from ntkscore.kernels.checks import (
     check_kernel,
     check_points,
     checked_model,
+    of_points_alone,
     passes_for,
 )
 from ntkscore.kernels.gram import evaluate
 from ntkscore.kernels.implementations import Forward, Labels, implementation_for
 from ntkscore.kernels.jacobian import kernel_of_jacobian
-from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets, reading_of
+from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets, number_of, reading_of
 from ntkscore.model import Logits, Model, Points
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
@@ -303,7 +304,7 @@ def kernel_of(
     ]
     terms = kernel_terms(traced.program, traced.weight_uses, names)
     read, (classes,), sizes = reading_of(wanted.output), traced.logits.shape, _sizes(sets)
-    readings = len(jax.eval_shape(read, _logits(traced, sizes[0]), sets[0][1]))
+    readings = number_of(wanted.output, classes)
     together = [range(readings)] if wanted.output == "full" else [[k] for k in range(readings)]
     found: list[dict[str, Array]] = []
     for some in together:
@@ -340,13 +341,7 @@ def _in_blocks(
 ) -> dict[str, Array]:
     """The kernel of points that go forward and back some at a time."""
     first = sets[0][0]
-
-    def checked(logits: Logits, labels: Labels) -> Sequence[Logits]:
-        if not passes.alone:
-            check_coupling(model, logits, first)
-            passes.alone = len(first) > 1
-        return cotangents(logits, labels)
-
+    checked = of_points_alone(model, passes, first, cotangents)
     blocks = [passes.forward_and_back(model.params, x, checked, y) for x, y in sets]
     if isinstance(pairs, Own):
         return passes.squares(blocks[0], len(first), terms)
@@ -373,7 +368,7 @@ def _traced(
     for term in terms:
         shared = [[term.factors(block) for block in blocks] for blocks in factors]
         gram = term.gram(shared, tuple(sizes), pairs)
-        total[term.kind] = total[term.kind] + gram if term.kind in total else gram
+        total[term.kind] = total.get(term.kind, 0) + gram
     return _matrices(total)
 
 
@@ -385,11 +380,6 @@ def _one(points: Points) -> Any:
 def _sizes(sets: Sets) -> list[int]:
     """How many points each set has."""
     return [len(x) for x, _ in sets]
-
-
-def _logits(traced: TracedPasses, count: int) -> Any:
-    """The shape and dtype of the logits of some points."""
-    return jax.ShapeDtypeStruct((count, *traced.logits.shape), traced.logits.dtype)
 
 
 def _matrices(by_kind: Mapping[str, Array]) -> dict[str, Array]:

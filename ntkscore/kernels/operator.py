@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from scipy.sparse.linalg import LinearOperator, lobpcg
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
+from ntkscore.kernels.implementations import split_for
 from ntkscore.kernels.ntk import Given, ntk, prepared
 from ntkscore.kernels.readouts import READOUTS, reading_of
 from ntkscore.model import Model
 from ntkscore.trace.blocks import BLOCK
-from ntkscore.trace.parameters import Parameters, counted, kinds_by_name
+from ntkscore.trace.parameters import Parameters, join_parameters
 
 STEPS, RESIDUAL = 200, 1e-4
 """Steps of LOBPCG at most, and the residual, relative to λ_max, at which it stops."""
@@ -46,27 +47,21 @@ class NTKOperator(LinearOperator):
     ) -> None:
         self._model, self._points, self._labels = model, points, labels
         self._output, self._parameters = output, parameters
-        leaves, self._tree = jax.tree.flatten(model.params)
-        # A name tells the kinds apart here: the trace of a coupled network is of no point.
-        chosen = counted(model.params, kinds_by_name(model.params), parameters)
-        self._leaves, self._places = leaves, [k for k, is_in in enumerate(chosen) if is_in]
+        self._inside, outside = split_for(model, points, parameters)
         logits = jax.eval_shape(model.apply, model.params, points)
         self._classes = int(logits.shape[1])
         size = len(points) * (self._classes if output == "full" else 1)
         self._block = len(points) if model.coupled else min(BLOCK, len(points))
         super().__init__(np.dtype(logits.dtype), (size, size))
 
-        def outputs(own: list[Array], x: Array) -> Array:
-            whole = list(leaves)
-            for place, leaf in zip(self._places, own, strict=True):
-                whole[place] = leaf
-            return model.apply(jax.tree.unflatten(self._tree, whole), x)
+        def outputs(inside: PyTree, x: Array) -> Array:
+            return model.apply(join_parameters(inside, outside), x)
 
-        def back(own: list[Array], x: Array, cotangent: Array) -> list[Array]:
-            return jax.vjp(lambda own: outputs(own, x), own)[1](cotangent)[0]
+        def back(inside: PyTree, x: Array, cotangent: Array) -> PyTree:
+            return jax.vjp(lambda inside: outputs(inside, x), inside)[1](cotangent)[0]
 
-        def forth(own: list[Array], x: Array, tangent: list[Array]) -> Array:
-            return jax.jvp(lambda own: outputs(own, x), (own,), (tangent,))[1]
+        def forth(inside: PyTree, x: Array, tangent: PyTree) -> Array:
+            return jax.jvp(lambda inside: outputs(inside, x), (inside,), (tangent,))[1]
 
         self._back, self._forth = jax.jit(back), jax.jit(forth)
 
@@ -92,11 +87,12 @@ class NTKOperator(LinearOperator):
 
     def _through(self, cotangent: Float[Array, "m o"]) -> Float[Array, "m o"]:
         """J Jᵀ of all logits."""
-        own = [self._leaves[place] for place in self._places]
-        total = [jnp.zeros_like(leaf) for leaf in own]
+        inside = self._inside
+        total = jax.tree.map(jnp.zeros_like, inside)
         for x, some in self._blocks(self._points, cotangent):
-            total = [a + b for a, b in zip(total, self._back(own, x, some), strict=True)]
-        return jnp.concatenate([self._forth(own, x, total) for (x,) in self._blocks(self._points)])
+            total = jax.tree.map(jnp.add, total, self._back(inside, x, some))
+        parts = [self._forth(inside, x, total) for (x,) in self._blocks(self._points)]
+        return jnp.concatenate(parts)
 
     def _matvec(self, v: np.ndarray) -> np.ndarray:
         return np.asarray(self.product(jnp.asarray(v.ravel())))
@@ -157,7 +153,7 @@ def ntk_operator(
         points: M points of any shape that the network takes.
         labels: their classes; only the outputs `label` and `loss` ask for them.
         output: a reading of the logits, or `full` for all of them, point after point.
-        parameters: as for `ntkscore.ntk`, by the leaves' names.
+        parameters: as for `ntkscore.ntk`.
 
     Returns:
         An operator (M, M), or (M O, M O) of O logits.

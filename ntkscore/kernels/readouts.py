@@ -59,6 +59,12 @@ def reading_of(output: str) -> Callable[[Logits, Labels], Cotangents]:
     return READOUTS.get(output, each_logit)
 
 
+def number_of(output: str, classes: int) -> int:
+    """How many cotangents an output has, of a network of so many logits."""
+    logits = jax.ShapeDtypeStruct((1, classes), jnp.result_type(float))
+    return len(jax.eval_shape(reading_of(output), logits, jax.ShapeDtypeStruct((1,), jnp.int32)))
+
+
 def each_logit(logits: Logits, labels: Labels) -> Cotangents:
     """Each logit f_c."""
     unit = jnp.eye(logits.shape[-1], dtype=logits.dtype)[:, None, :]

@@ -307,8 +307,7 @@ class BlockPasses:
         for place, term in enumerate(_told(terms, "layers")):
             sets = from_disk([[term.factors(block) for block in blocks] for blocks in factors])
             gram = term.gram(self._at(place, sets), tuple(sizes), pairs)
-            here = self._at(0, gram)
-            total[term.kind] = total[term.kind] + here if term.kind in total else here
+            total[term.kind] = total.get(term.kind, 0) + self._at(0, gram)
             # One is on its way while the next one starts.
             jax.block_until_ready(before)
             before = gram

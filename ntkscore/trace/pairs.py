@@ -28,10 +28,6 @@ class Pairs(Protocol):
         """How many there are of so many rows, each counted once in either order."""
         ...
 
-    def shape(self, count: int) -> tuple[int, ...]:
-        """The shape of the kernel of so many rows."""
-        ...
-
     def of_rows(self, rows: Rows) -> Array:
         """The kernel, from the rows."""
         ...
@@ -53,10 +49,6 @@ class Groups:
 
     def number(self, count: int) -> float:
         return count**2 / 2
-
-    def shape(self, count: int) -> tuple[int, ...]:
-        size = count if self.count == 1 else 3 * (count // (2 * self.count + 1))
-        return self.count, size, size
 
     def of_rows(self, rows: Rows) -> Gram:
         return self_product(rows, self.count)
@@ -90,9 +82,6 @@ class Across:
     def number(self, count: int) -> float:
         return self.first * (count - self.first)
 
-    def shape(self, count: int) -> tuple[int, ...]:
-        return self.first, count - self.first
-
     def of_rows(self, rows: Rows) -> Float[Array, "first others"]:
         flat = rows.reshape(len(rows), -1)
         return jnp.matmul(flat[: self.first], flat[self.first :].T, precision=PRECISION)
@@ -102,9 +91,12 @@ class Across:
         m, b, p, _ = x.shape
         each = 2 * b * p * p * (m - self.first) * x.dtype.itemsize
         others = x[self.first :], g[self.first :]
-        one = lambda row: _product((row[0][None], row[1][None]), others)[0]  # noqa: E731
         if self.first * each <= CHUNK_BYTES:
             return _product((x[: self.first], g[: self.first]), others)
+
+        def one(row: tuple[Array, Array]) -> Float[Array, " others"]:
+            return _product((row[0][None], row[1][None]), others)[0]
+
         step = max(1, CHUNK_BYTES // each)
         return lax.map(one, (x[: self.first], g[: self.first]), batch_size=step)
 
@@ -116,16 +108,17 @@ class Own:
     def number(self, count: int) -> float:
         return count
 
-    def shape(self, count: int) -> tuple[int, ...]:
-        return (count,)
-
     def of_rows(self, rows: Rows) -> Float[Array, " m"]:
         return jnp.sum(jnp.square(rows.reshape(len(rows), -1)), 1)
 
     def by_positions(self, x: Before, g: After) -> Float[Array, " m"]:
         step = max(1, CHUNK_BYTES // (2 * x.shape[1] * x.shape[2] ** 2 * x.dtype.itemsize))
-        one = lambda row: _product((row[0][None], row[1][None]), (row[0][None], row[1][None]))  # noqa: E731
-        return lax.map(lambda row: one(row)[0, 0], (x, g), batch_size=min(step, len(x)))
+
+        def one(row: tuple[Array, Array]) -> Float[Array, ""]:
+            alone = row[0][None], row[1][None]
+            return _product(alone, alone)[0, 0]
+
+        return lax.map(one, (x, g), batch_size=min(step, len(x)))
 
 
 def _product(one: tuple[Array, Array], other: tuple[Array, Array]) -> Float[Array, "m n"]:

@@ -140,30 +140,44 @@ def kinds_by_name(params: PyTree) -> list[str]:
     ]
 
 
-def split_parameters(
-    params: PyTree, parameters: str, kinds: Sequence[str] | None = None
-) -> tuple[PyTree, PyTree]:
-    """The parameters of a set and the others, as two trees with None for absent leaves.
+def kinds_named(params: PyTree, parameters: Parameters) -> list[str]:
+    """The kind of each leaf by its name alone; a weight where kinds do not decide.
 
     Args:
         params: as a `Model` has them.
-        parameters: a name in `PARAMETER_SETS`.
+        parameters: which count.
+
+    Raises:
+        InputError: if a set other than `all` is asked for, and a leaf has no name that tells.
+    """
+    fixed, decide = fixed_leaves(params), parameters in PARAMETER_SETS and parameters != "all"
+    return [
+        FIXED if place in fixed else kind_of(path, leaf) if decide else "weight"
+        for place, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(params))
+    ]
+
+
+def split_parameters(
+    params: PyTree, parameters: Parameters, kinds: Sequence[str] | None = None
+) -> tuple[PyTree, PyTree]:
+    """The parameters that count and the others, as two trees with None for absent leaves.
+
+    Args:
+        params: as a `Model` has them.
+        parameters: which count (`counted`).
         kinds: of the leaves, `FIXED` for no parameters; by their names if left out.
 
     Raises:
-        InputError: if the set is not `all` and a leaf has no name that tells its kind.
+        InputError: if none counts, or a leaf has no name that tells its kind.
     """
-    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
-    if kinds is None:
-        fixed, named = fixed_leaves(params), parameters != "all"
-        kinds = [
-            FIXED if place in fixed else kind_of(path, leaf) if named else "weight"
-            for place, (path, leaf) in enumerate(zip(paths, leaves, strict=True))
-        ]
-    pairs = [
-        (leaf, kind in PARAMETER_SETS[parameters]) for leaf, kind in zip(leaves, kinds, strict=True)
-    ]
-    tree = jax.tree.structure(params)
+    kinds = kinds_named(params, parameters) if kinds is None else kinds
+    return split_leaves(params, counted(params, kinds, parameters))
+
+
+def split_leaves(params: PyTree, chosen: Sequence[bool]) -> tuple[PyTree, PyTree]:
+    """Some leaves and the others, as two trees with None for absent leaves."""
+    leaves, tree = jax.tree.flatten(params)
+    pairs = list(zip(leaves, chosen, strict=True))
     inside = jax.tree.unflatten(tree, [leaf if is_in else None for leaf, is_in in pairs])
     outside = jax.tree.unflatten(tree, [None if is_in else leaf for leaf, is_in in pairs])
     return inside, outside

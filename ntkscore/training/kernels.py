@@ -1,6 +1,7 @@
 """How the clean and the robust kernel move along a training."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,16 @@ class KernelHistory:
         self._seeds, self._model_of, self._recipe, self._every = seeds, model_of, recipe, every
         self._images, self._labels = jnp.asarray(images), np.asarray(labels)
         self._path = None if out is None else Path(out) / FILE
-        self._start = [self._kernels(_at_its_images(each, self._images)) for each in networks]
-        rows = [row for seed in range(len(seeds)) for row in self._rows(0, seed, self._start[seed])]
-        self.rows = pd.DataFrame(rows)
+        self._networks = networks
         if self._path is not None and self._path.exists():
-            self._add(pd.read_csv(self._path))
+            self.rows = pd.read_csv(self._path)
+        else:
+            self.rows = pd.DataFrame(self._rows(0, self._start))
+
+    @cached_property
+    def _start(self) -> list[dict[str, np.ndarray]]:
+        """The kernels of each seed at the beginning; a run that had ended needs them no more."""
+        return [self._kernels(_at_its_images(each, self._images)) for each in self._networks]
 
     def __call__(self, epoch: int, state: State) -> None:
         """Record the kernels after an epoch, counted from 1, if it is the turn of it or the last.
@@ -87,21 +93,15 @@ class KernelHistory:
         """
         if epoch % self._every and epoch != self._recipe.epochs:
             return
-        found = []
-        for seed in range(len(self._seeds)):
-            at = jax.tree.map(lambda leaf, seed=seed: leaf[seed], state)
-            kernels = self._kernels(self._model_of(at.params, at.statistics))
-            found += self._rows(epoch, seed, kernels)
-        self._add(pd.DataFrame(found))
+        by_seed = [jax.tree.map(lambda a, k=k: a[k], state) for k in range(len(self._seeds))]
+        kernels = [self._kernels(self._model_of(at.params, at.statistics)) for at in by_seed]
+        # A record whose epoch was not kept before a stop is made again.
+        both = pd.concat([self.rows, pd.DataFrame(self._rows(epoch, kernels))], ignore_index=True)
+        key = ["seed", "epoch", "kernel"]
+        self.rows = both.drop_duplicates(key, keep="last").sort_values(key, ignore_index=True)
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             publish(self._path, self.rows.to_csv(index=False).encode())
-
-    def _add(self, rows: pd.DataFrame) -> None:
-        """Put rows in the place of those of the same seed, epoch and kernel."""
-        both = pd.concat([self.rows, rows], ignore_index=True)
-        key = ["seed", "epoch", "kernel"]
-        self.rows = both.drop_duplicates(key, keep="last").sort_values(key, ignore_index=True)
 
     def _kernels(self, model: Model) -> dict[str, np.ndarray]:
         """The kernels by name."""
@@ -112,20 +112,22 @@ class KernelHistory:
         return {"clean": gram[:n, :n], "robust": gram[n : 2 * n, n : 2 * n], "joint_clean": joint}
 
     def _rows(
-        self, epoch: int, place: int, kernels: dict[str, np.ndarray]
+        self, epoch: int, kernels: Sequence[dict[str, np.ndarray]]
     ) -> Iterator[dict[str, Any]]:
+        """A row for each seed and kernel."""
         targets = np.eye(self._labels.max() + 1)[self._labels]
-        for name, kernel in kernels.items():
-            scores = measure(kernel, self._labels)
-            yield {
-                "seed": self._seeds[place],
-                "epoch": epoch,
-                "kernel": name,
-                "distance": distance(kernel, self._start[place][name]),
-                "distance_from_clean": distance(kernel, kernels["clean"]),
-                "alignment": alignment(kernel, targets @ targets.T),
-                **{score: scores[score].value for score in MEASURES},
-            }
+        for seed, own, start in zip(self._seeds, kernels, self._start, strict=True):
+            for name, kernel in own.items():
+                scores = measure(kernel, self._labels)
+                yield {
+                    "seed": seed,
+                    "epoch": epoch,
+                    "kernel": name,
+                    "distance": distance(kernel, start[name]),
+                    "distance_from_clean": distance(kernel, own["clean"]),
+                    "alignment": alignment(kernel, targets @ targets.T),
+                    **{score: scores[score].value for score in MEASURES},
+                }
 
 
 def _at_its_images(network: Trainable, images: jax.Array) -> Model:

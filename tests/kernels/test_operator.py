@@ -38,6 +38,21 @@ def test_products_are_those_of_the_matrix(monkeypatch, output: str) -> None:
 
 
 @pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("parameters", ["all", "weights", "conv_linear", "1"])
+def test_leaves_without_names_count_by_their_use(parameters: str) -> None:
+    rng = np.random.default_rng(1)
+    params = [jnp.asarray(rng.normal(size=size)) for size in ((192, 6), 6, 6, (6, 3))]
+
+    def apply(w: Any, x: Any) -> Any:
+        return jnp.tanh(x.reshape(len(x), -1) @ w[0] * w[1] + w[2]) @ w[3]
+
+    (x, _), model = points(5), Model(apply, params)
+    matrix = np.asarray(ntk(model, x, parameters=parameters))
+    got = ntk_operator(model, x, parameters=parameters) @ np.eye(5)
+    assert error(got, matrix) < EXACT
+
+
+@pytest.mark.usefixtures("double")
 def test_points_that_meet_each_other_have_products_too() -> None:
     x, _ = points(5)
     coupled = Model(
