@@ -37,6 +37,7 @@ from ntkscore.task import Task as Task
 from ntkscore.trace.anatomy import anatomy as anatomy
 from ntkscore.training.evaluation import evaluate as evaluate
 from ntkscore.training.recipe import Recipe as Recipe
+from ntkscore.training.robustness import robustness as robustness
 from ntkscore.training.runs import train as train
 
 __version__: str

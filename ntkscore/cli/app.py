@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 
 from ntkscore.cli.display import input_errors
+from ntkscore.cli.evaluation import evaluate
 from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
 from ntkscore.cli.options import is_file_of_networks, registered
 from ntkscore.cli.ranking import fits, measure_latency, rank, search
 from ntkscore.cli.scoring import score
-from ntkscore.cli.training import choose, evaluate, train
+from ntkscore.cli.training import choose, train
 from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.space import Space

@@ -1,7 +1,5 @@
-"""The commands that train a network and evaluate it."""
+"""The commands that train networks."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,17 +10,15 @@ from rich.text import Text
 import ntkscore
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, duration, interruptible, print_frame, stderr
-from ntkscore.data.datasets import DATASETS
-from ntkscore.data.images import ImageSet, load_images
+from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.space import Space
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    import pandas as pd
 
-    from ntkscore.training.runs import TrainedNetwork
+    pass
 
 
 def train(
@@ -173,152 +169,3 @@ def choose(
         f"accuracies on the {recipe.held_out} images held out of training; `ntkscore predict {run} "
         f"--table {out / 'accuracies.csv'} --metric {CHOOSES}` predicts the others",
     )
-
-
-def evaluate(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder that `train` left, or a NAS-Bench-201 state dict (.pth, .npz).",
-            show_default=False,
-        ),
-    ],
-    cell: Annotated[str | None, typer.Option(help="Cell of a state dict.")] = None,
-    data: Annotated[str | None, typer.Option(help="Images; those of the run if left out.")] = None,
-    data_dir: o.DataDir = None,
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="How many images to evaluate on; all if left out.")
-    ] = None,
-    queries: Annotated[
-        int, typer.Option(help="Queries of the Square attack, 5000 in the paper; 0 leaves it out.")
-    ] = 0,
-    autoattack: Annotated[
-        bool,
-        typer.Option(help="Also AutoAttack at 8/255, by PyTorch and its authors' package."),
-    ] = False,
-    corruptions: Annotated[
-        Path | None, typer.Option(help="Folder with CIFAR-10-C; left out if not given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the attacks.")] = 0,
-    export: Annotated[
-        Path | None,
-        typer.Option(help="Also write the weights as a NAS-Bench-201 state dict (.npz)."),
-    ] = None,
-    *,
-    space_name: o.SpaceName = None,
-    space: Space,
-    format: o.OutputFormat = Format.table,
-) -> None:
-    """Print accuracies of a trained network: clean, attacked, and signs of masked gradients."""
-    import pandas as pd
-
-    from ntkscore.results.atomic import publish, writing_to
-    from ntkscore.training.evaluation import evaluate as ask
-    from ntkscore.training.sources import trained_networks
-
-    if export is not None and export.suffix != ".npz":
-        raise InputError("a name that ends in .npz after --export", export, "name one")
-    devices.keep_compiled()
-    networks = trained_networks(
-        source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
-    )
-    run = networks.run
-    images = networks.images if run is None else _images_for(run, source, data, data_dir)
-    if export is not None:
-        if run is None:
-            raise InputError(
-                "a folder of a run to export", "a state dict already", "name what `train` left"
-            )
-        _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
-    found = []
-    for columns, model in networks.pairs:
-        with stderr.status("clean") as status:
-            frame = ask(
-                model,
-                images.images[:rows],
-                images.labels[:rows],
-                queries=queries,
-                autoattack=autoattack,
-                corruptions=corruptions,
-                seed=seed,
-                report=status.update,
-            )
-        for at, (name, value) in enumerate(columns.items()):
-            frame.insert(at, name, value)
-        found.append(frame)
-    frame = pd.concat(found, ignore_index=True)
-    _print_accuracies(frame, images.name, format)
-    if source.is_dir():
-        with writing_to(source):
-            publish(source / "evaluation.csv", frame.to_csv(index=False).encode())
-
-
-def _print_accuracies(frame: "pd.DataFrame", name: str, format: Format) -> None:
-    """Print what a network reaches on some images; a table leaves out single classes."""
-    from ntkscore.training.evaluation import CHECKS
-
-    if format is not Format.table:
-        print_frame(frame, format)
-        return
-    shown = frame[frame["class"] == -1].drop(
-        columns=["class", "severity", "string"], errors="ignore"
-    )
-    signs = {name: text for name, text in CHECKS.items() if (shown["metric"] == name).any()}
-    notes = [f"{name}: {text} (1 if so)" for name, text in signs.items()]
-    print_frame(shown, format, f"Accuracies on {name}", "\n".join(notes))
-
-
-def _export(run: "TrainedNetwork", seeds: Sequence[int], file: Path) -> None:
-    """Write the weights of each seed to a file; names after the first end with the seed."""
-    from ntkscore.results.atomic import writing_to
-
-    with writing_to(file.parent):
-        for place, seed in enumerate(seeds):
-            numbered = file.with_name(f"{file.stem}-{seed}{file.suffix}")
-            run.write_weights(numbered if place else file, place)
-
-
-def _images_for(
-    run: "TrainedNetwork", source: Path, data: str | None, data_dir: Path | None
-) -> ImageSet:
-    """The images to evaluate a run's networks on: held-out ones, else the official test images."""
-    held, file = run.recipe.held_out, data is not None and data.endswith(".npz")
-    if data is None and run.dataset not in DATASETS:
-        raise InputError(
-            f"the file of the images that {source} was trained on",
-            "none",
-            f"name it, such as --data {run.dataset}.npz",
-        )
-    # A file has one set, and the run may have been trained on a part of it.
-    official = not file and (data is not None or not held)
-    images = load_images(data or run.dataset, data_dir, test=official)
-    asked, found = (
-        f"the shape {task.image_shape} and {task.num_classes} classes"
-        for task in (run.space.task, images.task)
-    )
-    if asked != found:
-        raise InputError(
-            f"images of {asked}, as the network was trained on",
-            f"{found} in {images.name}",
-            "choose others",
-        )
-    if official:
-        return images
-    if images.checksum != run.checksum:
-        if file:
-            return images
-        raise InputError(
-            f"the images that {source} was trained on",
-            f"others by the name {images.name}",
-            "name the same ones with --data-dir",
-        )
-    if not held:
-        raise InputError(
-            f"images that {source} was not trained on",
-            "those of its training",
-            "name others, or train with --held-out",
-        )
-    from ntkscore.training.fit import split
-
-    _, subset = split(len(images.labels), held)
-    return replace(images, images=images.images[subset], labels=images.labels[subset])

@@ -205,6 +205,30 @@ def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
     _write(figure, path)
 
 
+def security_picture(frame: pd.DataFrame, path: Path) -> None:
+    """Draw the accuracy after the last attack by radius, a line for each network.
+
+    Args:
+        frame: as `ntkscore evaluate --attack` prints it.
+        path: .png, .svg or .pdf.
+    """
+    figure, axis = _panels(1)
+    names = [*frame.columns[: frame.columns.get_loc("attack")]]
+    names = [name for name in names if frame[name].nunique() > 1] or names[:1]
+    for at, (name, rows) in enumerate(frame.groupby(names, sort=False)):
+        clean = rows[rows["after"] == "clean"]["accuracy"].iloc[0]
+        last = rows.groupby("rho").last()["accuracy"]
+        x, y = [0.0, *last.index], [clean, *last]
+        label = " ".join(map(str, name))
+        axis.plot(x, y, color=COLOURS[at % len(COLOURS)], lw=1, marker=".", ms=4, label=label)
+    first = frame.iloc[0]
+    axis.set_xlabel(f"radius ρ in {first['norm']}, pixels in [0, 1]")
+    axis.set_ylabel(f"accuracy under {first['attack']}")
+    axis.set_ylim(0, None)
+    axis.legend()
+    _write(figure, path)
+
+
 def _name(
     axis: "Axes",
     row: Mapping[Any, Any],

@@ -50,7 +50,7 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
 
 @dataclass(frozen=True)
 class RaisedLoss:
-    """The loss that an attack raises, as it is handed to attacks: called, its gradient at images.
+    """The network as attacks ask it (`attacks.Asked`): called, the gradient that raises the loss.
 
     Attributes:
         at: a pass of the network at images.
@@ -70,6 +70,11 @@ class RaisedLoss:
     def logits(self, images: Images) -> Logits:
         """Logits of the images, for attacks that need no gradient."""
         return self._pass(images).logits
+
+    def vjp(self, images: Images) -> tuple[Logits, Callable[[Logits], Images]]:
+        """Logits of the images, and the pullback of their cotangents."""
+        at = self._pass(images)
+        return at.logits, at.pullback
 
     @property
     def labels(self) -> Labels:
@@ -101,7 +106,7 @@ def stack(
         images: X, N of them, pixels in [0, 1].
         labels: their classes.
         attack: a name such as `fgsm` or `pgd`, or the attack of a radius: an `attacks.Attack`, or
-            a function of (gradient, images, key), where `gradient` is a `RaisedLoss`.
+            a function of (asked, images, key), where `asked` is an `attacks.Asked`.
         rhos: the radii, or one, on the pixel scale, as `attacks.Attack` takes them.
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,14 +34,8 @@ class Checkpoints:
         self._folder = None
         if folder is None:
             return
-        folder = self._folder = Path(folder)
-        settings = json.dumps(described, indent=2)
-        make_folder(folder)
-        with writing_to(folder):
-            if (folder / RUN).exists():
-                _refuse_other(folder, json.loads(settings))
-            else:
-                publish(folder / RUN, settings.encode())
+        self._folder = Path(folder)
+        _describe(self._folder, described)
 
     def latest(self, start: Tree) -> tuple[int, Tree]:
         """The last stage and its state; stage 0 and `start` where there is none."""
@@ -66,6 +60,65 @@ class Checkpoints:
             np.savez(content, *map(np.asarray, jax.tree.leaves(state)), stage=stage)
             with writing_to(self._folder):
                 publish(self._folder / STATE, content.getvalue())
+
+
+class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
+    """Named arrays under names, each in a file of a folder that appears whole or not at all.
+
+    Args:
+        folder, described: as for `Checkpoints`.
+
+    Raises:
+        InputError: if the folder is of another computation, or cannot be written.
+    """
+
+    def __init__(self, folder: Path, described: Mapping[str, object]) -> None:
+        self._folder = folder
+        _describe(folder, described)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name.replace(' ', '-')}.npz"
+
+    def __getitem__(self, name: str) -> dict[str, np.ndarray]:
+        file = self._file(name)
+        if not file.exists():
+            raise KeyError(name)
+        try:
+            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as arrays:
+                return dict(arrays)
+        except Exception as error:  # a damaged file may raise anything
+            raise InputError(
+                f"arrays in {file}", f"but it is damaged ({type(error).__name__})", "delete it"
+            ) from error
+
+    def __setitem__(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        content = io.BytesIO()
+        np.savez(content, **arrays)  # type: ignore[arg-type]
+        with writing_to(self._folder):
+            publish(self._file(name), content.getvalue())
+
+    def __delitem__(self, name: str) -> None:
+        if not self._file(name).exists():
+            raise KeyError(name)
+        with writing_to(self._folder):
+            self._file(name).unlink()
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.stem for path in sorted(self._folder.glob("[!.]*.npz")))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _describe(folder: Path, described: Mapping[str, object]) -> None:
+    """Write what decides the numbers in a folder, or refuse a folder of other ones."""
+    settings = json.dumps(described, indent=2)
+    make_folder(folder)
+    with writing_to(folder):
+        if (folder / RUN).exists():
+            _refuse_other(folder, json.loads(settings))
+        else:
+            publish(folder / RUN, settings.encode())
 
 
 def _read(file: Path, start: Tree) -> tuple[int, Tree]:

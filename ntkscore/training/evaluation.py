@@ -14,18 +14,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Bool, Int, PyTree
 
-from attacks import Attack, fgsm
-from attacks.square import SquareAttack
+from attacks import Attack, SquareAttack, Victim, fgsm
 from ntkscore.errors import UNREADABLE, InputError
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import check_range
-from ntkscore.measures.cross_entropy import attack_gradient
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
-from ntkscore.training.auto_attack import RADIUS, right_after_autoattack
-from ntkscore.training.auto_attack import check as check_autoattack
+from ntkscore.training.robustness import checked_images
 from ntkscore.training.steps import as_pixels
 
 Network = Callable[[Array], Array]
@@ -68,12 +64,13 @@ def evaluate(
     queries: int = 0,
     radii: Sequence[int] = RADII,
     metrics: Collection[str] = METRICS,
-    autoattack: bool = False,
     corruptions: Path | None = None,
     seed: int = 0,
     report: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Accuracies of a network at its weights.
+    """Accuracies of a network at its weights, under the attacks of the paper.
+
+    `ntkscore.robustness` has AutoAttack.
 
     Args:
         model: logits of pixels in [0, 1], each image by itself.
@@ -82,8 +79,6 @@ def evaluate(
         queries: number for the Square attack at 3/255, 5,000 in the paper; 0 leaves it out.
         radii: of PGD in `linf`, in grey levels.
         metrics: which of `METRICS`.
-        autoattack: whether to run AutoAttack at 8/255 as well, which needs PyTorch and its authors'
-            package.
         corruptions: folder with the official files of CIFAR-10-C; left out if None.
         seed: of random starts, draws and squares.
         report: called with the name of what is computed.
@@ -93,8 +88,8 @@ def evaluate(
         `value`; and one for each of `CHECKS` that can be decided, 1 where it holds.
 
     Raises:
-        InputError: if images are missing, a radius is none in grey levels, a corrupted file is not
-            of the official form, or AutoAttack's packages are not installed.
+        InputError: if images are missing, a radius is none in grey levels, or a corrupted file is
+            not of the official form.
 
     Source: Wu et al. (2024), section 3.1, tables 4 to 6.
 
@@ -107,27 +102,12 @@ def evaluate(
         >>> rows[rows["class"] == -1]["metric"].tolist()[:5]
         ['clean', 'fgsm', 'fgsm', 'pgd', 'pgd']
     """
-    images, labels = np.asarray(images), np.asarray(labels)
-    if not len(labels) or labels.shape != images.shape[:1]:
-        raise InputError(
-            "at least one image, and a label for each",
-            f"images of shape {images.shape} and labels of shape {labels.shape}",
-            "give as many",
-        )
-    if images.dtype != np.uint8:
-        check_range(images)
-    if autoattack:
-        check_autoattack(model, images)  # before the other attacks take their time
+    images, labels = checked_images(images, labels)
     if corruptions is not None:
         _array(corruptions / "labels.npy")
     report = report or (lambda name: None)
     classify = _Classifier(model, images, labels, seed)
     masks = _rights(classify, radii, metrics, queries, report)
-    if autoattack:
-        report(f"AutoAttack {RADIUS}/255")
-        masks["autoattack", RADIUS] = right_after_autoattack(
-            model, images, labels, RADIUS / 255, seed
-        )
     rows = [row for key, right in masks.items() for row in _rows(*key, right, labels)]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
@@ -229,12 +209,12 @@ def _clean(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Arra
 
 
 def _fgsm(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
-    return network(fgsm(rho)(attack_gradient(network, y), x))
+    return network(fgsm(rho)(Victim(network, y), x))
 
 
 def _pgd(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
     attack = Attack(rho, PGD_STEPS, 2.5 * rho / PGD_STEPS, random_start=True)
-    return network(attack(attack_gradient(network, y), x, key))
+    return network(attack(Victim(network, y), x, key))
 
 
 def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Array:
@@ -251,7 +231,7 @@ def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Arra
 
 def _square(queries: int) -> Answer:
     return lambda network, x, y, key, rho: network(
-        SquareAttack(3 / 255, queries)(network, x, y, key)
+        SquareAttack(3 / 255, queries=queries)(Victim(network, y), x, key)
     )
 
 

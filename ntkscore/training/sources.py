@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ntkscore.candidates import Candidates
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.space import Space
-from ntkscore.spaces import SPACES
+from ntkscore.spaces import SPACES, space_class
 from ntkscore.training.runs import TrainedNetwork, open_trained
 
 
@@ -34,7 +35,8 @@ def trained_networks(
     """The networks in a folder that `train` writes, or in a file (`Space.read_weights`).
 
     Args:
-        source: the folder or the file.
+        source: the folder or the file; of a Python file with a function `networks(images)` the
+            networks that it returns.
         cell: of a file.
         space: with the sizes of a file's network; that of a run, if it is one of your own.
         images: returns the images for a file's network; a run has its own.
@@ -63,6 +65,16 @@ def trained_networks(
             "no such file",
             "check the path",
         )
+    if source.suffix == ".py":
+        image_set = images()
+        own: Any = space_class(str(source))().on(image_set.task)
+        if not isinstance(own, Candidates):
+            raise InputError(
+                f"a function networks(images) in {source}", f"the space {own.name}", "write it"
+            )
+        named = own.models.items()
+        pairs = [({"network": name, "seed": -1, "epochs": -1}, model) for name, model in named]
+        return Networks(pairs, own, images=image_set)
     if cell is None:
         raise InputError(
             f"the cell that the weights in {source} are of",

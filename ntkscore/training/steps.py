@@ -10,8 +10,8 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from attacks import Attack
-from ntkscore.measures.cross_entropy import attack_gradient, cross_entropy
+from attacks import Attack, Victim
+from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
 
@@ -155,7 +155,7 @@ def step(
     logits = partial(network.evaluate, state.params, state.statistics)
     attacked = lax.cond(
         beta > 0,
-        lambda x: attack(attack_gradient(logits, labels), x, attack_key),
+        lambda x: attack(Victim(logits, labels), x, attack_key),
         lambda x: x,
         images,
     )

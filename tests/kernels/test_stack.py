@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from networks import EXACT, error, points, small_model, small_params
 
-from attacks import NORMS, SquareAttack, fgsm, pgd, twice
+from attacks import NORMS, SquareAttack, Victim, fgsm, pgd, twice
 from cells.nasbench201.space import NASBench201
 from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
@@ -170,14 +170,9 @@ def test_an_attack_may_ask_for_logits() -> None:
     linear = Model(lambda w, x: x.reshape(len(x), -1) @ w, weights)
     labels, key, rho = linear.logits(images).argmax(1), jax.random.key(1), 0.1
 
-    def square(rho: Any) -> Any:
-        attack = SquareAttack(rho, queries=30)
-        return lambda gradient, x, key: attack(gradient.logits, x, gradient.labels, key)
-
+    square = partial(SquareAttack, queries=30)
     found = stack(linear, images, labels, square, [rho, 0.2], key=key)
-    moved = SquareAttack(rho, queries=30)(
-        linear.logits, images, labels, jax.random.split(key, 2)[0]
-    )
+    moved = square(rho)(Victim(linear.logits, labels), images, jax.random.split(key, 2)[0])
     gram = ntk(linear, jnp.concatenate([images, moved]))
     np.testing.assert_allclose(found.gram[0, :8, :8], gram, rtol=1e-5)
     assert found.quantities["robust"]["loss"][0] > found.quantities["clean"]["loss"][0]

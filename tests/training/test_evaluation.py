@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from tiny import invoke, refused
 
-from attacks.square import SquareAttack
+from attacks import SquareAttack, Victim
 from cells.nasbench201.cell import Cell
 from ntkscore.data.images import load_images
 from ntkscore.errors import InputError
@@ -114,7 +114,9 @@ def test_square_stays_in_the_ball_and_lowers_margins() -> None:
     before = margin(x)
     found = {}
     for queries in (1, 20, 200):
-        z = jax.jit(lambda x, q=queries: SquareAttack(0.05, q)(logits, x, y, keys[2]))(x)
+        z = jax.jit(
+            lambda x, q=queries: SquareAttack(0.05, queries=q)(Victim(logits, y), x, keys[2])
+        )(x)
         assert float(jnp.abs(z - x).max()) <= 0.05 + 1e-6
         assert float(z.min()) >= 0 and float(z.max()) <= 1
         found[queries] = margin(z)
@@ -122,14 +124,14 @@ def test_square_stays_in_the_ball_and_lowers_margins() -> None:
     assert (found[200] <= np.minimum(found[1], before).clip(0) + 1e-5).all()
     assert (found[200] <= 0).sum() >= (found[1] <= 0).sum()
     wrong = jnp.argmin(logits(x), 1)
-    kept = SquareAttack(0.05, 3)(logits, x, wrong, keys[2])
+    kept = SquareAttack(0.05, queries=3)(Victim(logits, wrong), x, keys[2])
     np.testing.assert_array_equal(kept, x)
     with pytest.raises(
         ValueError, match="expected a radius in linf from 0 to 1 on the pixel scale"
     ):
         SquareAttack(2.0)
     with pytest.raises(ValueError, match="expected at least one query, got 0; raise it"):
-        SquareAttack(0.1, 0)
+        SquareAttack(0.1, queries=0)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -142,7 +144,8 @@ def test_radii_are_in_grey_levels(radius: Any) -> None:
 
 def test_squares_shrink_as_published() -> None:
     attack = SquareAttack(0.1, queries=10_000)
-    sides = [int(attack._side(jnp.asarray(i), 32, 32)) for i in (0, 11, 51, 201, 8001)]
+    past = [sum(i >= start for start in attack._starts()) for i in (0, 11, 51, 201, 8001)]
+    sides = [attack._sides(32, 32)[halvings] for halvings in past]
     # round(√(p h w)) of p = .8, .4, .2, .1 and .8/512.
     assert sides == [29, 20, 14, 10, 1]
 

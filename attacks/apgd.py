@@ -1,0 +1,266 @@
+"""Auto-PGD: projected gradient ascent with momentum, whose step size follows the loss."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.core import Images
+from attacks.lazy import Array, jax, jnp
+from attacks.losses import LOSSES, Asked, LossName, ask
+from attacks.projections import between, onto_l1_ball
+from attacks.steps import (
+    Keys,
+    Run,
+    Sizes,
+    Stepwise,
+    column,
+    drawn,
+    flat,
+    is_right,
+    target_classes,
+    unit,
+    where,
+)
+
+Values = Float[Array, " n"]
+MOMENTUM = 0.75
+RISING = 0.75
+"""Share of steps since the last check that must raise the loss, or the step size is halved."""
+SPARSE_START, SPARSE_CUT, SPARSE_KEPT = 0.2, 1.5, 0.95
+"""Of ℓ1: the first share of coordinates; the divisor of shares and step sizes; and the share of
+coordinates that remain below which a point begins again with the first step size."""
+SMALLEST = 10
+"""Of ℓ1: the first step size over the smallest one."""
+LARGE_RADII = ((3, 0.3), (2, 0.3))
+"""Of ℓ1: radii over ρ that come first, and their shares of the steps."""
+
+
+class Ascent(NamedTuple):
+    """A run of `APGD`: a row for each point.
+
+    Attributes:
+        z, before, gradient: the point, the one before it, and the gradient at the point.
+        best, best_gradient, best_loss: where the loss was highest.
+        adversarial, found: the last misclassified point, if there was one.
+        last_loss, rises: the loss of the step before, and how often it rose since the last check.
+        checked_loss, cut: the highest loss at the last check, and whether the step was cut there.
+        step_size: of the next step.
+        targets: classes, of a run with targets.
+        share, support: of ℓ1: the share of coordinates that a step changes, and the number of
+            changed ones at the last check.
+    """
+
+    z: Images
+    before: Images
+    gradient: Images
+    best: Images
+    best_gradient: Images
+    best_loss: Values
+    adversarial: Images
+    found: Bool[Array, " n"]
+    last_loss: Values
+    rises: Int[Array, " n"]
+    checked_loss: Values
+    cut: Bool[Array, " n"]
+    step_size: Values
+    targets: Int[Array, " n"]
+    share: Values
+    support: Values
+
+
+@dataclass(frozen=True)
+class APGD(Stepwise):
+    """Auto-PGD, whose only choices are the number of steps and the loss.
+
+    Attributes:
+        steps: of each run.
+        loss: `ce`, `dlr` or `margin`.
+        targets: how many classes to aim at in turn, from the second largest logit on; 0 for a run
+            without target. `dlr` then needs four classes.
+        restarts: runs from random starts.
+        large_radii: whether a run in `l1` begins with the radii 3ρ and 2ρ.
+
+    Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
+    of diverse parameter-free attacks", algorithm 1; Croce and Hein (2021), "Mind the box:
+    ℓ1-APGD for sparse adversarial attacks on image classifiers", algorithm 1, for `l1`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attacks import Victim
+        >>> victim = Victim(lambda x: x @ jnp.eye(2), jnp.array([0]))
+        >>> APGD(0.125)(victim, jnp.array([[0.5, 0.375]]))
+        Array([[0.375, 0.5  ]], dtype=float32)
+    """
+
+    steps: int = 100
+    loss: LossName = "ce"
+    targets: int = 0
+    restarts: int = 1
+    large_radii: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss not in LOSSES:
+            raise ValueError(f"expected the loss {' or '.join(LOSSES)}, got {self.loss!r}")
+        if min(self.steps, self.restarts) < 1 or self.targets < 0:
+            raise ValueError(
+                f"expected at least one step and one restart, got {self.steps} and {self.restarts}"
+            )
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """For each target and restart one; in `l1` with larger radii before it."""
+        parts = [(1, self.steps)]
+        if self.norm == "l1" and self.large_radii:
+            parts = [(scale, int(np.ceil(share * self.steps))) for scale, share in LARGE_RADII]
+            parts.append((1, self.steps - sum(steps for _, steps in parts)))
+        places = range(2, 2 + self.targets) if self.targets else [0]
+        return tuple(
+            Run(steps, scale, place, first=part == 0)
+            for place in places
+            for _ in range(self.restarts)
+            for part, (scale, steps) in enumerate(parts)
+        )
+
+    def start(
+        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+    ) -> Ascent:
+        """The state at a random point of the ball's surface, or where a run before has ended."""
+        rho = self.rho * run.scale
+        if begin is None and self.norm == "linf":
+            draw = partial(jax.random.uniform, minval=-1, maxval=1)
+            z = x + rho * unit(drawn(keys, draw, x.shape[1:], x.dtype), self.norm)
+        elif begin is None and self.norm == "l2":
+            z = x + rho * unit(drawn(keys, jax.random.normal, x.shape[1:], x.dtype), self.norm)
+        else:
+            noise = drawn(keys, jax.random.normal, x.shape[1:], x.dtype) if begin is None else begin
+            z = self._inside(x + noise if begin is None else noise, x, rho)
+        z = jnp.clip(z, 0, 1)
+        targets = target_classes(victim.logits(x), target) if run.target else victim.labels
+        at = ask(victim, z, self.loss, targets if run.target else None, run.steps)
+        n, zero = len(x), jnp.zeros_like(at.loss)
+        features = float(np.prod(x.shape[1:]))
+        support, share = zero + features, zero + SPARSE_START
+        if begin is not None or run.scale > 1:
+            support = _support(z - x)
+            share = support / features / SPARSE_CUT
+        return Ascent(
+            *(z, z, at.gradient),
+            *(z, at.gradient, at.loss),
+            *(z, ~is_right(at.logits, victim.labels)),
+            # The authors' code compares the first loss with 0.
+            *(zero, jnp.zeros(n, jnp.int32)),
+            *(at.loss, jnp.ones(n, bool)),
+            zero + self._first(run),
+            jnp.asarray(targets, jnp.int32),
+            *(share, support),
+        )
+
+    def advance(
+        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Ascent
+    ) -> Ascent:
+        """The state after a step of the points, and of the step size where it is checked."""
+        z = self._moved(x, run, step, state)
+        at = ask(victim, z, self.loss, state.targets if run.target else None, step)
+        wrong = ~is_right(at.logits, victim.labels)
+        rose = at.loss > state.best_loss
+        state = state._replace(
+            z=z,
+            before=state.z,
+            gradient=at.gradient,
+            adversarial=where(wrong, z, state.adversarial),
+            found=state.found | wrong,
+            best=where(rose, z, state.best),
+            best_gradient=where(rose, at.gradient, state.best_gradient),
+            best_loss=jnp.where(rose, at.loss, state.best_loss),
+            rises=state.rises + (at.loss > state.last_loss).astype(jnp.int32),
+            last_loss=at.loss,
+        )
+        length = jnp.asarray(self._checks(run.steps))[step]
+        checked = self._resized(x, run, state) if self.norm == "l1" else _halved(state, length)
+        return jax.tree.map(lambda new, old: jnp.where(length > 0, new, old), checked, state)
+
+    def _first(self, run: Run) -> Any:
+        """The first step size."""
+        return self.rho * run.scale * (1 if self.norm == "l1" else 2)
+
+    def _checks(self, steps: int) -> np.ndarray:
+        """For each step the number of steps since the last check if it ends in a check, else 0."""
+        if self.norm == "l1":
+            every = max(int(0.04 * steps), 1)
+            return np.array([every * ((i + 1) % every == 0) for i in range(steps)])
+        found, period, last = np.zeros(steps, int), max(int(0.22 * steps), 1), 0
+        fewest, fewer = max(int(0.06 * steps), 1), max(int(0.03 * steps), 1)
+        while last + period <= steps:
+            last += period
+            found[last - 1] = period
+            period = max(period - fewer, fewest)
+        return found
+
+    def _inside(self, z: Images, x: Images, rho: Any) -> Images:
+        """The point of the ball around x, and of the box, that is nearest to z or close to it."""
+        if self.norm == "linf":
+            return jnp.clip(jnp.clip(z, x - rho, x + rho), 0, 1)
+        if self.norm == "l2":
+            size = jnp.sqrt(jnp.sum(flat(z - x) ** 2, 1))
+            return jnp.clip(x + unit(z - x, "l2") * column(jnp.minimum(rho, size), x), 0, 1)
+        return x + onto_l1_ball(flat(z - x), flat(x), rho).reshape(x.shape)
+
+    def _moved(self, x: Images, run: Run, step: Any, state: Ascent) -> Images:
+        rho, size = self.rho * run.scale, column(state.step_size, x)
+        if self.norm == "l1":
+            way = _sparse_direction(state.gradient, state.share)
+            return self._inside(state.z + size * way, x, rho)
+        way = jnp.sign(state.gradient) if self.norm == "linf" else unit(state.gradient, "l2")
+        moved = self._inside(state.z + size * way, x, rho)
+        a = jnp.where(step > 0, MOMENTUM, 1.0).astype(x.dtype)
+        momentum = (moved - state.z) * a + (state.z - state.before) * (1 - a)
+        return self._inside(state.z + momentum, x, rho)
+
+    def _resized(self, x: Images, run: Run, state: Ascent) -> Ascent:
+        """The state after a check in ℓ1: sparse points begin again, others take smaller steps."""
+        support = _support(state.best - x)
+        sparser = support / state.support < SPARSE_KEPT
+        first = self._first(run)
+        size = jnp.where(sparser, first, state.step_size / SPARSE_CUT)
+        return state._replace(
+            z=where(sparser, state.best, state.z),
+            gradient=where(sparser, state.best_gradient, state.gradient),
+            step_size=jnp.clip(size, first / SMALLEST, first),
+            share=support / float(np.prod(x.shape[1:])) / SPARSE_CUT,
+            support=support,
+            rises=jnp.zeros_like(state.rises),
+        )
+
+
+def _halved(state: Ascent, length: Any) -> Ascent:
+    """The state after a check: halved steps from the best point where the loss rose too seldom."""
+    dtype = state.best_loss.dtype
+    seldom = state.rises.astype(dtype) <= RISING * length.astype(dtype)
+    stuck = ~state.cut & (state.checked_loss >= state.best_loss)
+    cut = seldom | stuck
+    return state._replace(
+        z=where(cut, state.best, state.z),
+        gradient=where(cut, state.best_gradient, state.gradient),
+        step_size=jnp.where(cut, state.step_size / 2, state.step_size),
+        checked_loss=state.best_loss,
+        cut=cut,
+        rises=jnp.zeros_like(state.rises),
+    )
+
+
+def _support(change: Images) -> Values:
+    return jnp.sum(flat(change) != 0, 1).astype(change.dtype)
+
+
+def _sparse_direction(gradient: Images, share: Values) -> Sizes:
+    """The signs of the largest entries of the gradient, with 1 as their sum of absolute values."""
+    sizes = jnp.abs(flat(gradient))
+    d = sizes.shape[1]
+    others = jnp.clip(((1 - share) * d).astype(jnp.int32), 0, d - 1)
+    least, _ = between(sizes, jnp.ones_like(sizes), (d - others).astype(sizes.dtype)[:, None])
+    signs = jnp.where((sizes >= least).reshape(gradient.shape), jnp.sign(gradient), 0)
+    return signs / (column(jnp.sum(jnp.abs(flat(signs)), 1), signs) + 1e-10)

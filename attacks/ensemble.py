@@ -1,0 +1,419 @@
+"""AutoAttack: an ensemble of attacks, each on the images that those before it left right.
+
+It is computed in pieces of a fixed number of images and steps. Images that have fallen leave
+between pieces, and what is done is kept, so that a computation that was stopped goes on.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Bool, Int, PyTree
+
+from attacks.apgd import APGD
+from attacks.fab import FAB
+from attacks.lazy import Array, jax, jnp
+from attacks.losses import FEWEST_CLASSES, Logits, Victim, ask
+from attacks.square import SquareAttack
+from attacks.steps import BallNorm, Run, State, Stepwise, is_right, length, point_keys
+
+Version = Literal["standard", "plus", "rand"]
+VERSIONS: tuple[str, ...] = get_args(Version)
+Store = MutableMapping[str, Any]
+"""Named results, each a dict of named arrays, that outlive a stop."""
+TARGETS, L1_TARGETS, RESTARTS = 9, 5, 5
+QUERIES = 5000
+DRAWS = 20
+"""Of a network with chance, for each gradient."""
+BATCH, CHUNK = 64, 1024
+"""Images of a compiled program, and of a result that is kept."""
+LONGEST = 50
+"""Most steps between two looks at what has fallen."""
+SAVED_EVERY = 30.0
+"""Seconds."""
+IN_PROGRESS = "in progress"
+CONTENT = ("chunk", "alive", "fallen", "points", "run", "step")
+"""What is kept of a chunk in progress beside its state."""
+SQUARE_FALL = 0.002
+"""Fall of the accuracy by Square above which gradients are suspected."""
+TOLERANCE = 1e-4
+"""Of the ball, relative, in which points must lie to count as fallen."""
+
+
+def standard(
+    rho: float, norm: BallNorm = "linf", version: Version = "standard", classes: int = 10
+) -> dict[str, Stepwise]:
+    """The attacks of a version of AutoAttack, in their order.
+
+    Args:
+        rho: radius of the ball, in pixel units.
+        norm: of the ball.
+        version: `standard`; `plus`, with five restarts and untargeted attacks too; or `rand`, for
+            networks with chance.
+        classes: of the network; of few the targeted attacks aim at all others.
+
+    Raises:
+        ValueError: if the version is unknown, or the classes too few for its losses.
+
+    Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
+    of diverse parameter-free attacks", section 5; the authors' package for `l1`.
+
+    Example:
+        >>> list(standard(8 / 255))
+        ['apgd-ce', 'apgd-t', 'fab-t', 'square']
+    """
+    if version not in VERSIONS:
+        raise ValueError(f"expected the version {' or '.join(VERSIONS)}, got {version!r}")
+    fewest = FEWEST_CLASSES["dlr" if version == "rand" else "targeted dlr"]
+    if classes < fewest:
+        raise ValueError(
+            f"expected at least {fewest} classes for the version {version}, whose loss compares so "
+            f"many logits, got {classes}; choose single attacks, such as apgd-ce and square"
+        )
+    targets = min(L1_TARGETS if norm == "l1" else TARGETS, classes - 1)
+    many = RESTARTS if norm == "l1" or version == "plus" else 1
+    found: dict[str, Stepwise] = {
+        "apgd-ce": APGD(rho, norm, restarts=1 if version == "rand" else many),
+        "apgd-dlr": APGD(rho, norm, loss="dlr", restarts=1 if version == "rand" else many),
+        "fab": FAB(rho, norm, restarts=RESTARTS),
+        "apgd-t": APGD(rho, norm, loss="dlr", targets=targets),
+        "fab-t": FAB(rho, norm, targets=min(TARGETS, classes - 1)),
+        "square": SquareAttack(rho, norm, QUERIES, rescale=False),
+    }
+    names = {
+        "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
+        "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
+        "rand": ("apgd-ce", "apgd-dlr"),
+    }[version]
+    return {name: found[name] for name in names}
+
+
+class Robustness(NamedTuple):
+    """What an ensemble of attacks left.
+
+    Attributes:
+        right: of each attack's name, and before them of `clean`, which images are still classified
+            correctly after it, (n,).
+        images: (n, …), misclassified ones where an attack found them, else the images themselves.
+        flags: sentences on what makes the evaluation doubtful.
+    """
+
+    right: dict[str, Bool[np.ndarray, " n"]]
+    images: np.ndarray
+    flags: list[str]
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """Fraction right after each attack."""
+        return {name: float(right.mean()) for name, right in self.right.items()}
+
+
+Report = Callable[[str, int, int, float], None]
+"""Called with an attack's name, how many images it is done with, of how many, and the fraction of
+all images that is still right."""
+
+
+def attack_all(
+    apply: Callable[..., Logits],
+    params: PyTree,
+    images: np.ndarray,
+    labels: Int[np.ndarray, " n"],
+    attacks: Mapping[str, Stepwise],
+    *,
+    seed: int = 0,
+    draws: int = 0,
+    batch: int = BATCH,
+    devices: Sequence[Any] | None = None,
+    store: Store | None = None,
+    report: Report | None = None,
+    compile: Callable[..., Any] | None = None,
+) -> Robustness:
+    """Run attacks one after the other, each on the images that are still classified correctly.
+
+    Args:
+        apply: returns logits (n, o) of (params, images), each image by itself; with `draws`, of
+            (params, images, key).
+        params: of the network.
+        images: (n, …), floating point in [0, 1], in whose type the attacks compute.
+        labels: classes.
+        attacks: by name, such as `standard` gives.
+        seed: of starts and draws. An image's draws are its own, whatever else is attacked.
+        draws: of a network with chance, for each gradient; 0 for one without.
+        batch: images of a compiled program.
+        devices: that share each batch, if it can be divided; those of this process if left out.
+        store: where results are kept. The same call goes on with what is there, and returns what
+            it would have returned unstopped.
+        report: called after each piece.
+        compile: in place of `jax.jit`.
+
+    Returns:
+        What each attack left right, and the attacked images.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> apply = lambda w, x: x @ w
+        >>> w, x = jnp.eye(4), np.array([[0.9, 0.1, 0.1, 0.1], [0.3, 0.2, 0.1, 0.1]], np.float32)
+        >>> attacks = {"apgd-ce": APGD(0.1), "fab": FAB(0.1)}
+        >>> attack_all(apply, w, x, np.array([0, 0]), attacks).accuracies
+        {'clean': 1.0, 'apgd-ce': 0.5, 'fab': 0.5}
+    """
+    images, labels = np.asarray(images), np.asarray(labels, np.int32)
+    job = _Job(apply, params, images, labels, seed, draws, batch, devices, compile or jax.jit)
+    store = {} if store is None else store
+    right = job.right(images, np.arange(len(labels)))
+    found, attacked, flags = {"clean": right}, images.copy(), job.flags()
+    for place, (name, attack) in enumerate(attacks.items()):
+        before, right = right, right.copy()
+        rows, keep = np.flatnonzero(right), _Keep(store, time.monotonic())
+        for start in range(0, len(rows), CHUNK):
+            some = rows[start : start + CHUNK]
+
+            def tell(part: float, fallen: int, start: int = start, size: int = len(some)) -> None:
+                if report is not None:
+                    left = float(right.mean()) - fallen / len(labels)  # noqa: B023
+                    report(name, start + int(part * size), len(rows), left)  # noqa: B023
+
+            fallen, points = job.chunk(f"{name} {start // CHUNK}", place, attack, some, keep, tell)
+            attacked[fallen], right[fallen] = points, False
+        found[name] = right
+        fall = before.mean() - right.mean()
+        if name == "square" and len(found) > 2 and fall > SQUARE_FALL:
+            flags.append(
+                f"Square lowered the accuracy by {fall:.2%} after attacks that follow gradients, "
+                "which may be masked: try more queries, or an attack made for this network"
+            )
+    return Robustness(found, attacked, flags)
+
+
+@dataclass(eq=False)
+class _Keep:
+    """What is kept of a computation: the results of chunks, and where the present one stands."""
+
+    store: Store
+    saved: float
+
+    def result(self, chunk: str) -> dict[str, np.ndarray] | None:
+        return self.store.get(chunk)
+
+    def progress(self, chunk: str) -> dict[str, np.ndarray] | None:
+        kept = self.store.get(IN_PROGRESS)
+        return kept if kept is not None and str(kept["chunk"]) == chunk else None
+
+    def save_progress(self, chunk: str, content: dict[str, Any], state: State | None) -> None:
+        if time.monotonic() - self.saved < SAVED_EVERY:
+            return
+        leaves = {f"state {i}": leaf for i, leaf in enumerate(jax.tree.leaves(state))}
+        self.store[IN_PROGRESS] = jax.tree.map(np.asarray, {"chunk": chunk, **content, **leaves})
+        self.saved = time.monotonic()
+
+    def save_result(self, chunk: str, rows: np.ndarray, points: np.ndarray) -> None:
+        self.store[chunk] = {"rows": rows, "points": points}
+        self.store.pop(IN_PROGRESS, None)
+
+
+@dataclass(eq=False)
+class _Job:
+    """A network under attack, with its compiled programs."""
+
+    apply: Callable[..., Logits]
+    params: PyTree
+    images: np.ndarray
+    labels: np.ndarray
+    seed: int
+    draws: int
+    batch: int
+    devices: Sequence[Any] | None
+    compile: Callable[..., Any]
+    programs: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+
+    def chunk(
+        self,
+        chunk: str,
+        place: int,
+        attack: Stepwise,
+        rows: np.ndarray,
+        keep: _Keep,
+        tell: Callable[[float, int], None],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of a chunk that fall, and their points."""
+        if (kept := keep.result(chunk)) is not None:
+            return kept["rows"], kept["points"]
+        alive, state, at = rows, None, (0, 0)
+        fallen, points = np.zeros(0, int), np.zeros((0, *self.images.shape[1:]), self.images.dtype)
+        if (kept := keep.progress(chunk)) is not None:
+            alive, fallen, points = kept["alive"], kept["fallen"], kept["points"]
+            at = int(kept["run"]), int(kept["step"])
+            leaves = [kept[f"state {i}"] for i in range(len(kept) - len(CONTENT))]
+            state = self._like(attack, attack.runs[at[0]], leaves)
+        for number, run in enumerate(attack.runs):
+            for one, two in pairwise([0, *_looks(run.steps)]):
+                if (number, one) < at or not len(alive):
+                    continue
+                state = self._piece((place, number), attack, run, (one, two), alive, state)
+                if run.scale == 1 and (found := np.array(state.found)).any():
+                    new = np.asarray(state.adversarial)[found]
+                    found[found] = self._fell(attack, new, alive[found])
+                    fallen = np.concatenate([fallen, alive[found]])
+                    points = np.concatenate([points, np.asarray(state.adversarial)[found]])
+                    alive, state = alive[~found], jax.tree.map(lambda a, f=found: a[~f], state)
+                content = {"alive": alive, "fallen": fallen, "points": points}
+                keep.save_progress(chunk, {**content, "run": number, "step": two}, state)
+                part = (number + two / run.steps) / len(attack.runs)
+                tell(1 - (1 - part) * len(alive) / len(rows), len(fallen))
+        keep.save_result(chunk, fallen, points)
+        return fallen, points
+
+    def _piece(
+        self,
+        place: tuple[int, int],
+        attack: Stepwise,
+        run: Run,
+        steps: tuple[int, int],
+        alive: np.ndarray,
+        state: State | None,
+    ) -> State:
+        """The state of images after some steps of a run."""
+        key = jax.random.key(self.seed)
+        for number in place:
+            key = jax.random.fold_in(key, number)
+        # A program serves all targets and restarts.
+        same = attack, run._replace(target=min(run.target, 1))
+        if same not in self.programs:
+            self.programs[same] = self.compile(partial(self._advance, attack, run))
+        starts = self.programs.setdefault(
+            ("start", *same), self.compile(partial(self._start, attack, run))
+        )
+        pieces = []
+        for rows, count in self._batches(len(alive)):
+            given = (
+                self.weights,
+                *map(self._put, (self.images[alive[rows]], self.labels[alive[rows]])),
+            )
+            given = *given, point_keys(key, self._put(alive[rows]))
+            now = jax.tree.map(lambda leaf, rows=rows: self._put(leaf[rows]), state)
+            if steps[0] == 0:
+                now = starts(*given, run.target, None if run.first else now.best)
+            now = self.programs[same](*given, *steps, now)
+            pieces.append(jax.tree.map(lambda leaf, count=count: leaf[:count], now))
+        return jax.tree.map(lambda *leaves: np.concatenate([*map(np.asarray, leaves)]), *pieces)
+
+    def _start(
+        self,
+        attack: Stepwise,
+        run: Run,
+        params: Any,
+        x: Any,
+        y: Any,
+        keys: Any,
+        target: Any,
+        begin: Any,
+    ) -> Any:
+        return attack.start(self._victim(params, y), x, keys, run, target, begin)
+
+    def _advance(
+        self,
+        attack: Stepwise,
+        run: Run,
+        params: Any,
+        x: Any,
+        y: Any,
+        keys: Any,
+        one: Any,
+        two: Any,
+        state: Any,
+    ) -> Any:
+        step = partial(attack.advance, self._victim(params, y), x, keys, run)
+        return jax.lax.fori_loop(one, two, step, state)
+
+    def _like(self, attack: Stepwise, run: Run, leaves: list[np.ndarray]) -> State:
+        """A state of these leaves."""
+        x, y = self.images[:1], self.labels[:1]
+        keys = point_keys(jax.random.key(0), np.zeros(1, int))
+        start = partial(self._start, attack, run)
+        like = jax.eval_shape(start, self.params, x, y, keys, run.target, None if run.first else x)
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+    def _victim(self, params: PyTree, labels: Any) -> Victim:
+        key = jax.random.key(self.seed) if self.draws else None
+        return Victim(partial(self.apply, params), labels, self.draws, key)
+
+    def _fell(self, attack: Stepwise, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether points are misclassified when they are looked at again, and inside the ball."""
+        change = length(jnp.asarray(points - self.images[rows]), attack.norm)
+        inside = np.asarray(change) <= attack.rho * (1 + TOLERANCE)
+        return ~self.right(points, rows) & inside & (points >= 0).all() & (points <= 1).all()
+
+    def right(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether images are classified as the labels of some rows say."""
+        program = self.programs.setdefault("right", self.compile(self._right))
+        found = [np.zeros(0, bool)]
+        for some, count in self._batches(len(rows)):
+            answer = program(
+                self.weights, self._put(images[some]), self._put(self.labels[rows[some]])
+            )
+            found.append(np.asarray(answer)[:count])
+        return np.concatenate(found)
+
+    def _right(self, params: Any, x: Any, y: Any) -> Any:
+        return is_right(self._victim(params, y).logits(x), y)
+
+    def flags(self) -> list[str]:
+        """What makes the evaluation doubtful before it is begun, by the first images."""
+        rows, count = next(iter(self._batches(len(self.labels))), (np.zeros(0, int), 0))
+        if not count:
+            return []
+
+        def look(params: Any, x: Any, y: Any) -> Any:
+            return ask(self._victim(params, y), x, "margin")
+
+        images, labels = self._put(self.images[rows]), self._put(self.labels[rows])
+        at = self.compile(look)(self.weights, images, labels)
+        logits, found = np.asarray(at.logits), []
+        if (logits >= -1e-5).all() and np.allclose(logits.sum(1), 1, atol=1e-5):
+            found.append("the outputs are probabilities: give the logits, or gradients vanish")
+        still = (np.abs(np.asarray(at.gradient)[:count]).reshape(count, -1).max(1) == 0).sum()
+        if still:
+            found.append(
+                f"at {still} of {count} images the gradient is zero, which attacks that follow it "
+                "cannot leave"
+            )
+        return found
+
+    def _batches(self, count: int) -> Iterator[tuple[np.ndarray, int]]:
+        """Places of a batch, the last filled up with its own, and how many are new."""
+        for start in range(0, count, self.batch):
+            places = np.arange(start, min(start + self.batch, count))
+            yield np.resize(places, self.batch), len(places)
+
+    @cached_property
+    def _shardings(self) -> tuple[Any, Any]:
+        """Of a batch and of the weights, where several devices share a batch."""
+        devices = jax.local_devices() if self.devices is None else self.devices
+        if len(devices) < 2 or self.batch % len(devices):
+            return None, None
+        mesh = jax.sharding.Mesh(np.array(devices), ("points",))
+        spec = jax.sharding.PartitionSpec
+        of = partial(jax.sharding.NamedSharding, mesh)
+        return of(spec("points")), of(spec())
+
+    def _put(self, rows: np.ndarray) -> Array:
+        return jax.device_put(rows, self._shardings[0])
+
+    @cached_property
+    def weights(self) -> PyTree:
+        """The network's parameters on the devices."""
+        return jax.device_put(self.params, self._shardings[1])
+
+
+def _looks(steps: int) -> list[int]:
+    """Steps after which fallen images leave: often at first, when most fall."""
+    ends, size = [0], 2
+    while ends[-1] < steps:
+        ends.append(min(ends[-1] + size, steps))
+        size = min(math.ceil(1.5 * size), LONGEST)
+    return ends[1:]

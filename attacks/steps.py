@@ -1,0 +1,202 @@
+"""Attacks that proceed by steps, each point by itself, so that they stop and go on anywhere."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+from attacks.core import Images, check_radius
+from attacks.lazy import Array, jax, jnp, lax
+from attacks.losses import Asked, Logits
+
+BallNorm = Literal["linf", "l2", "l1"]
+BALL_NORMS: tuple[str, ...] = get_args(BallNorm)
+Keys = Shaped[Array, " n"]
+"""A random key of each point."""
+Sizes = Float[Array, "n ..."]
+
+
+class Run(NamedTuple):
+    """One of the runs that an attack is made of.
+
+    Attributes:
+        steps: number of them.
+        scale: of the radius, above 1 where a run only prepares the next one.
+        target: the place of the target class among the logits, 2 for the second largest; 0 for a
+            run without target.
+        first: whether it begins anew, not at the best points of the run before.
+        random: whether it begins at a random point.
+    """
+
+    steps: int
+    scale: float = 1.0
+    target: int = 0
+    first: bool = True
+    random: bool = True
+
+
+@runtime_checkable
+class State(Protocol):
+    """Where a run is; all arrays have a row for each point, on a device or the host."""
+
+    @property
+    def best(self) -> Float[Array | np.ndarray, "n ..."]:
+        """The points of the highest loss, at which the next run may begin."""
+        ...
+
+    @property
+    def adversarial(self) -> Float[Array | np.ndarray, "n ..."]:
+        """Where `found`, points that are misclassified."""
+        ...
+
+    @property
+    def found(self) -> Bool[Array | np.ndarray, " n"]:
+        """Whether such a point was found, inside the ball."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stepwise:
+    """An attack that proceeds by steps.
+
+    Attributes:
+        rho: radius of the ball around each image, in pixel units.
+        norm: of the ball, `linf`, `l2` or `l1`.
+
+    Raises:
+        ValueError: if the norm is unknown, or the radius no number, negative or too large.
+    """
+
+    rho: float | Array
+    norm: BallNorm = "linf"
+
+    def __post_init__(self) -> None:
+        if self.norm not in BALL_NORMS:
+            raise ValueError(
+                f"expected the norm linf, l2 or l1, got {self.norm!r}; choose one of them"
+            )
+        # A box without bounds has no corner, which an ℓ1 ball may reach far beyond.
+        check_radius(self.rho, self.norm, None if self.norm == "l1" else (0.0, 1.0))
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """What the attack is made of; a point that has fallen in one needs no other."""
+        raise NotImplementedError
+
+    def start(
+        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+    ) -> State:
+        """The state before a run's first step.
+
+        Args:
+            victim: the network.
+            x: the images, classified correctly.
+            keys: of each image.
+            run: which.
+            target: `run.target`, which may be traced.
+            begin: the best points of the run before, if the run is not its `first`.
+        """
+        raise NotImplementedError
+
+    def advance(
+        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Any
+    ) -> State:
+        """The state after a step.
+
+        Args:
+            victim, x, keys, run: as for `start`.
+            step: its number, from 0, which may be traced.
+            state: before it.
+        """
+        raise NotImplementedError
+
+    def __call__(self, victim: Asked, x: Images, key: Array | None = None) -> Images:
+        """The attacked images, inside the ball around x and inside [0, 1].
+
+        Args:
+            victim: a network with the images' labels, such as `attacks.Victim`.
+            x: pixels in [0, 1].
+            key: of random starts and draws; that of 0 if left out.
+
+        Returns:
+            Where an image fell, a misclassified one; else what the attack holds for the best.
+        """
+        key = jax.random.key(0) if key is None else key
+        found, points, state = jnp.zeros(len(x), bool), x, None
+        for number, run in enumerate(self.runs):
+            keys = point_keys(jax.random.fold_in(key, number), np.arange(len(x)))
+            begin = None if state is None or run.first else state.best
+            state = self.start(victim, x, keys, run, run.target, begin)
+
+            def step(i: Array, state: Any, run: Run = run, keys: Any = keys) -> Any:
+                return self.advance(victim, x, keys, run, i, state)
+
+            state = lax.fori_loop(0, run.steps, step, state)
+            if run.scale > 1:
+                continue
+            last = where(state.found, state.adversarial, state.best)
+            points = where(found, points, last)
+            found = found | state.found
+        return points
+
+
+def point_keys(key: Array, rows: Any) -> Keys:
+    """A key of each row's own, whichever rows it is computed with."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
+
+
+def fold(keys: Keys, step: Any) -> Keys:
+    """Each point's key of a step."""
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, step)
+
+
+def drawn(keys: Keys, draw: Any, shape: tuple[int, ...], dtype: Any) -> Shaped[Array, "n ..."]:
+    """A draw of each point's own, such as `jax.random.normal`, of a shape."""
+    return jax.vmap(lambda key: draw(key, shape, dtype))(keys)
+
+
+def where(chosen: Bool[Array, " n"], one: Images, other: Images) -> Images:
+    """Rows of one array where chosen, else of another."""
+    return jnp.where(column(chosen, one), one, other)
+
+
+def column(values: Shaped[Array, " n"], like: Shaped[Array, "n ..."]) -> Shaped[Array, "n ..."]:
+    """Values of points with as many axes as an array."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def length(x: Images, norm: str) -> Float[Array, " n"]:
+    """The norm of each point.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = jnp.array([[3.0, -4.0]])
+        >>> [float(length(x, norm)[0]) for norm in ("linf", "l2", "l1")]
+        [4.0, 5.0, 7.0]
+    """
+    flat = x.reshape(len(x), -1)
+    if norm == "linf":
+        return jnp.max(jnp.abs(flat), 1)
+    return jnp.sqrt(jnp.sum(flat * flat, 1)) if norm == "l2" else jnp.sum(jnp.abs(flat), 1)
+
+
+def unit(x: Images, norm: str) -> Images:
+    """Each point divided by its norm; almost zero stays almost zero."""
+    return x / (column(length(x, norm), x) + 1e-12)
+
+
+def is_right(logits: Logits, labels: Any) -> Bool[Array, " n"]:
+    """Whether the label has the largest logit."""
+    return jnp.argmax(logits, 1).astype(labels.dtype) == labels
+
+
+def target_classes(logits: Logits, place: Any) -> Any:
+    """The class at a place of the logits in falling order, 1 for the largest."""
+    return jnp.take(jnp.argsort(-logits, axis=1), place - 1, axis=1).astype(jnp.int32)
+
+
+def flat(x: Images) -> Float[Array, "n d"]:
+    """Points as rows."""
+    return x.reshape(len(x), math.prod(x.shape[1:]))

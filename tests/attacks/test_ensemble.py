@@ -1,0 +1,294 @@
+"""The ensemble of attacks on networks whose answers are known, stopped and continued."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks import APGD, FAB, FMN, SquareAttack, Victim, attack_all, ensemble, standard
+from ntkscore.errors import InputError
+from ntkscore.model import Model
+from ntkscore.results.checkpoints import ArrayFolder
+from ntkscore.training.robustness import robustness
+
+SHAPE, CLASSES = (6, 6, 3), 5
+RADII = {"linf": 8 / 255, "l2": 0.5, "l1": 4.0}
+ORDER = {"linf": 1, "l2": 2, "l1": np.inf}
+"""The dual norms."""
+
+
+def linear(classes: int = CLASSES) -> Model:
+    weights = np.random.default_rng(0).normal(size=(int(np.prod(SHAPE)), classes))
+    return Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.asarray(weights, jnp.float32))
+
+
+def greys(count: int) -> np.ndarray:
+    """So grey that no attack in ℓ∞ or ℓ2 meets the ends of the scale."""
+    rng = np.random.default_rng(1)
+    return rng.uniform(0.3, 0.7, (count, *SHAPE)).astype(np.float32)
+
+
+def distances(model: Model, x: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of images, and how far each is from the nearest other class of a linear network."""
+    weights = np.asarray(model.params)
+    logits = x.reshape(len(x), -1) @ weights
+    labels = logits.argmax(1)
+    gaps = logits[np.arange(len(x)), labels][:, None] - logits
+    slopes = np.linalg.norm(weights.T[labels][:, None] - weights.T, ORDER[norm], axis=2)
+    return labels, np.where(slopes > 0, gaps / np.where(slopes > 0, slopes, 1), np.inf).min(1)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_of_a_linear_network_it_finds_all_that_there_is(norm: Any) -> None:
+    model, x, rho = linear(), greys(40), RADII[norm]
+    labels, far = distances(model, x, norm)
+    sure = abs(far - rho) > 0.02 * rho
+    found = robustness(model, x, labels, rho=rho, norm=norm, batch=16)
+    left = found.right["square"]
+    assert 0 < left.sum() < len(x) and sure.sum() > 30
+    np.testing.assert_array_equal(left[sure], (far > rho)[sure])
+    assert [*found.right] == ["clean", "apgd-ce", "apgd-t", "fab-t", "square"]
+    change = (found.images - x).reshape(len(x), -1)
+    assert (np.linalg.norm(change, {"linf": np.inf, "l2": 2}[norm], axis=1) <= rho * 1.0001).all()
+    assert ((model.logits(jnp.asarray(found.images)).argmax(1) == labels) == left).all()
+    assert not found.flags
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("attack", [FAB, FMN])
+def test_the_nearest_misclassified_point_of_a_linear_network(attack: Any, norm: Any) -> None:
+    model, x = linear(), greys(20 if norm != "l1" else 200)
+    labels, far = distances(model, x, norm)
+    if norm == "l1":
+        # So near that one pixel, which the box bounds, is enough.
+        near = far < 0.28
+        x, labels, far = x[near], labels[near], far[near]
+    victim = Victim(model.logits, jnp.asarray(labels, jnp.int32))
+    points = jax.jit(lambda x: attack(1.0, norm)(victim, x))(jnp.asarray(x))
+    change = (np.asarray(points) - x).reshape(len(x), -1)
+    size = np.linalg.norm(change, {"linf": np.inf, "l2": 2, "l1": 1}[norm], axis=1)
+    assert len(x) > 4 and (np.asarray(victim.logits(points)).argmax(1) != labels).all()
+    assert (size >= far * 0.9999).all()
+    tolerance = 0.02 if attack is FAB else 0.2
+    assert (size <= far * (1 + tolerance)).mean() > 0.9
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_square_stays_in_the_ball_and_lowers_the_margin(norm: Any) -> None:
+    model, x, rho = linear(), greys(12), RADII[norm]
+    labels = jnp.asarray(distances(model, x, norm)[0], jnp.int32)
+    victim, size = Victim(model.logits, labels), {"linf": np.inf, "l2": 2, "l1": 1}[norm]
+    margins = []
+    for queries in (1, 200):
+        attack = SquareAttack(rho, norm, queries=queries, rescale=False)
+        z = np.asarray(jax.jit(lambda x, attack=attack: attack(victim, x))(jnp.asarray(x)))
+        change = (z - x).reshape(len(x), -1)
+        assert (np.linalg.norm(change, size, axis=1) <= rho * 1.0001).all()
+        assert (z >= 0).all() and (z <= 1).all()
+        logits = np.array(victim.logits(jnp.asarray(z)))
+        own = logits[np.arange(12), labels]
+        logits[np.arange(12), labels] = -np.inf
+        margins.append(own - logits.max(1))
+    assert (margins[1] <= np.maximum(margins[0], 0) + 1e-5).all()
+    assert margins[1].clip(0).sum() < margins[0].clip(0).sum()
+
+
+def test_an_image_is_attacked_alike_whatever_is_attacked_beside_it() -> None:
+    model, x = linear(), greys(24)
+    labels, _ = distances(model, x, "linf")
+    attacks = standard(8 / 255, classes=CLASSES) | {"square": SquareAttack(8 / 255, queries=50)}
+
+    def run(rows: np.ndarray, **how: Any) -> Any:
+        return attack_all(model.apply, model.params, x[rows], labels[rows], attacks, **how)
+
+    whole = run(np.arange(24), batch=24)
+    other = run(np.arange(24), batch=5)
+    for name, right in whole.right.items():
+        np.testing.assert_array_equal(right, other.right[name])
+    np.testing.assert_allclose(whole.images, other.images, atol=1e-5)
+
+
+class Stopped(Exception):
+    """In place of a kill."""
+
+
+class Stopping(dict):
+    """Results that outlive a stop, which comes at a given time of writing."""
+
+    def __init__(self, content: dict[str, Any], writes: int) -> None:
+        super().__init__(content)
+        self.writes = writes
+
+    def __setitem__(self, name: str, arrays: Any) -> None:
+        super().__setitem__(name, {key: np.array(value) for key, value in arrays.items()})
+        self.writes -= 1
+        if not self.writes:
+            raise Stopped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("norm", "steps"), [("linf", 30), ("l1", 25)])
+def test_stopped_after_any_piece_it_goes_on_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, norm: Any, steps: int
+) -> None:
+    monkeypatch.setattr(ensemble, "SAVED_EVERY", 0.0)
+    monkeypatch.setattr(ensemble, "CHUNK", 10)
+    model, x, rho = linear(), greys(24), 0.4 * RADII[norm]
+    labels, _ = distances(model, x, norm)
+    attacks = {
+        "apgd-ce": APGD(rho, norm, steps, restarts=2),
+        "apgd-t": APGD(rho, norm, steps, "dlr", targets=2),
+        "fab-t": FAB(rho, norm, steps, targets=2),
+        "square": SquareAttack(rho, norm, queries=60),
+    }
+
+    def run(store: Any = None) -> Any:
+        how = {"batch": 8, "store": store}
+        return attack_all(model.apply, model.params, x, labels, attacks, **how)
+
+    whole = run()
+    store: Any = {}
+    stops = 0
+    while True:
+        store = Stopping(store, 8)
+        try:
+            found = run(store)
+            break
+        except Stopped:
+            stops += 1
+    assert stops > 4
+    np.testing.assert_array_equal(found.images, whole.images)
+    for name, right in whole.right.items():
+        np.testing.assert_array_equal(right, found.right[name])
+    assert 0 < whole.right["square"].sum() < whole.right["clean"].sum()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import numpy as np
+from attacks import ensemble
+from test_ensemble import distances, greys, linear
+from ntkscore.training.robustness import robustness
+
+ensemble.SAVED_EVERY = 0.0
+model, x = linear(), greys(12)
+labels, _ = distances(model, x, "linf")
+
+def report(name, done, of, right):
+    print(name, flush=True)
+
+found = robustness(model, x, labels, rho=0.012, out=Path(sys.argv[1]), report=report)
+np.savez(sys.argv[2], images=found.images, **{k.replace("-", "_"): v for k, v in found.right.items()})
+"""
+
+
+@pytest.mark.slow
+def test_killed_in_each_attack_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    paths = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
+
+    def start(name: str) -> subprocess.Popen[str]:
+        arguments = [str(tmp_path / name), str(tmp_path / f"{name}.npz")]
+        command = [sys.executable, "-c", KILLED, *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    whole = start("whole")
+    for attack in ("apgd-ce", "apgd-t", "fab-t", "square"):
+        process = start("killed")
+        with process:
+            assert process.stdout is not None
+            assert any(line.strip() == attack for line in process.stdout)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / "killed.npz").exists()
+        assert (tmp_path / "killed" / "in-progress.npz").exists()
+    last = start("killed")
+    _, _ = last.communicate(), whole.communicate()
+    assert last.returncode == whole.returncode == 0
+    one, two = (np.load(tmp_path / f"{name}.npz") for name in ("whole", "killed"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name])
+    assert 0 < one["square"].sum() < one["clean"].sum()
+
+
+def test_a_folder_of_another_evaluation_is_refused(tmp_path: Path) -> None:
+    model, x = linear(), greys(4)
+    labels, _ = distances(model, x, "linf")
+    how = {"attack": "apgd-ce", "out": tmp_path}
+    first = robustness(model, x, labels, **how)
+    again = robustness(model, x, labels, **how)
+    np.testing.assert_array_equal(first.images, again.images)
+    with pytest.raises(InputError, match="got one with others \\(rho\\); choose another folder"):
+        robustness(model, x, labels, rho=0.1, **how)
+    (tmp_path / "apgd-ce-0.npz").write_bytes(b"cut off")
+    with pytest.raises(InputError, match=r"apgd-ce-0\.npz, but it is damaged \(.*\); delete it"):
+        robustness(model, x, labels, **how)
+
+
+def test_arrays_under_names(tmp_path: Path) -> None:
+    folder = ArrayFolder(tmp_path, {"of": "a test"})
+    folder["one two"] = {"a": np.arange(3)}
+    assert [*folder] == ["one-two"] and len(folder) == 1 and "one two" in folder
+    np.testing.assert_array_equal(folder["one two"]["a"], np.arange(3))
+    del folder["one two"]
+    assert not folder
+    with pytest.raises(KeyError):
+        folder["one two"]
+    with pytest.raises(KeyError):
+        del folder["one two"]
+
+
+def test_what_makes_an_evaluation_doubtful_is_said() -> None:
+    model, x = linear(), greys(8)
+    labels, _ = distances(model, x, "linf")
+    probabilities = model._replace(apply=lambda w, x: jax.nn.softmax(model.apply(w, x)))
+    found = robustness(probabilities, x, labels, "apgd-ce", rho=1e-4)
+    assert len(found.flags) == 1 and "give the logits" in found.flags[0]
+    # Rounded to steps, logits have no gradient, and only Square moves them.
+    stepped = model._replace(apply=lambda w, x: jnp.round(model.apply(w, x) * 4) / 4)
+    labels = np.asarray(stepped.logits(jnp.asarray(x)).argmax(1))
+    found = robustness(stepped, x, labels, rho=0.06)
+    assert "at 8 of 8 images the gradient is zero" in found.flags[0]
+    assert found.flags[1].startswith("Square lowered the accuracy by ")
+    assert found.accuracies["fab-t"] == 1 > found.accuracies["square"]
+
+
+def test_a_network_with_chance_is_attacked_through_its_mean() -> None:
+    model, x, rho = linear(), greys(30), 8 / 255
+    labels, far = distances(model, x, "linf")
+
+    def apply(w: Any, x: Any, key: Any) -> Any:
+        # Noise of any size averages out of the gradient of the logits, not of one draw's loss.
+        return model.apply(w, x) + 0.05 * jax.random.normal(key, (len(x), CLASSES))
+
+    found = robustness(model._replace(apply=apply), x, labels, "autoattack-rand", rho)
+    sure = abs(far - rho) > 0.3 * rho
+    assert [*found.right] == ["clean", "apgd-ce", "apgd-dlr"]
+    np.testing.assert_array_equal(found.right["apgd-dlr"][sure], (far > rho)[sure])
+    with pytest.raises(InputError, match="apply.params, images, key. for autoattack-rand"):
+        robustness(model, x, labels, "autoattack-rand")
+
+
+def test_choices_that_do_not_fit_are_refused() -> None:
+    model, x = linear(3), greys(4)
+    y = np.zeros(4, int)
+    with pytest.raises(InputError, match=r"^expected at least 4 classes .* got 3; choose single"):
+        robustness(model, x, y)
+    assert [*robustness(model, x, y, "apgd-dlr").right] == ["clean", "apgd-dlr"]
+    for attack, norm, rho, text in (
+        ("pgd", "linf", 0.1, "autoattack-plus.*got 'pgd'; choose one"),
+        ("square", "l3", 0.1, "linf, l2, l1, got 'l3'; choose one"),
+        ("square", "linf", 2.0, "from 0 to 1 on the pixel scale, got 2"),
+    ):
+        with pytest.raises(InputError, match=text):
+            robustness(model, x, y, attack, rho, norm)
+    with pytest.raises(InputError, match="images do not depend on each other"):
+        robustness(model._replace(coupled=True), x, y)
