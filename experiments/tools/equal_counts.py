@@ -78,6 +78,7 @@ def tau(
     seed: int = 0,
     *,
     alike: bool = False,
+    less: Float[np.ndarray, " cells"] | None = None,
 ) -> Interval:
     """τ within groups, with its 95 % interval by bootstrap over groups.
 
@@ -88,7 +89,25 @@ def tau(
         pairs: those that count.
         resamples, seed: of the bootstrap.
         alike: whether the mean of the groups' own τ is taken, and not that of all pairs.
+        less: values of another measure, whose τ in the same draws and of the same pairs is
+            subtracted.
     """
+    if less is not None:
+        values, less = (np.where(np.isfinite(values + less), of, np.nan) for of in (values, less))
+    how = (accuracy, pairs, resamples, seed, alike)
+    found = _taus(values, *how) - (0 if less is None else _taus(less, *how))
+    return Interval(float(found[0]), *percentile_interval(found[1:]))
+
+
+def _taus(
+    values: Float[np.ndarray, " cells"],
+    accuracy: Float[np.ndarray, " cells"],
+    pairs: Pairs,
+    resamples: int,
+    seed: int,
+    alike: bool,
+) -> Float[np.ndarray, " draws"]:
+    """τ of all groups, and of each draw of them."""
     known = np.isfinite(values)[pairs.first] & np.isfinite(values)[pairs.second]
     first, second, group = (of[known] for of in (pairs.first, pairs.second, pairs.group))
     x, a = (np.sign(of[first] - of[second]) for of in (values, accuracy))
@@ -104,7 +123,7 @@ def tau(
         else:
             agreeing, moved, apart = sums @ weights
             found = agreeing / np.sqrt(moved * apart)
-    return Interval(float(found[0]), *percentile_interval(found[1:]))
+    return found
 
 
 def trained_again(
@@ -123,22 +142,24 @@ def trained_again(
 
 
 def rows(
-    data: Data, names: Sequence[str], resamples: int, alike: bool = False
+    data: Data, names: Sequence[str], resamples: int, alike: bool = False, less: str | None = None
 ) -> Iterator[dict[str, str]]:
-    """A row for each measure, and one for `AGAIN`: τ by grouping and data set."""
-    scores = measured(data, names)
+    """A row for each measure, and one for `AGAIN`: τ by grouping and data set, less another's."""
+    scores = measured(data, [*names, less] if less else names)
+
+    def signed(name: str) -> Float[np.ndarray, " cells"]:
+        return scores[name].to_numpy(float) * (direction_of(name) or 1)
+
     functions, accuracies = functions_of(scores.index), data.accuracies(scores.index)
     pairs = {name: pairs_of(scores, of, functions) for name, of in GROUPINGS.items()}
     for name in (*names, AGAIN):
         row = {"measure": name}
         for grouping, dataset in ((g, d) for g in pairs for d in (DATASET, FAR)):
             accuracy, of = accuracies[dataset], pairs[grouping]
-            if name == AGAIN:
-                values = trained_again(accuracy, functions)
-            else:
-                values = scores[name].to_numpy(float) * (direction_of(name) or 1)
+            values = trained_again(accuracy, functions) if name == AGAIN else signed(name)
             head = f"{grouping}, {of.groups:,} groups, {len(of.group):,} pairs, {of.same:,} of one"
-            found = tau(values, accuracy, of, resamples, alike=alike)
+            other = signed(less) if less else None
+            found = tau(values, accuracy, of, resamples, alike=alike, less=other)
             row[f"{head}: {dataset}"] = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
         yield row
 
@@ -150,9 +171,10 @@ def equal_counts(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the tables.")] = None,
     resamples: Annotated[int, typer.Option(min=1, help="Draws behind an interval.")] = 1000,
     alike: Annotated[bool, typer.Option("--alike", help="Take the mean of the groups' τ.")] = False,
+    less: Annotated[str | None, typer.Option(help="Subtract this measure's τ, by pairs.")] = None,
 ) -> None:
     """Print how measures order cells of equal counts, one network trained twice being no pair."""
     data = Data(data_home(data_dir))
     data.check([BENCHMARK])
-    found = pd.DataFrame(rows(data, measures or SHOWN, resamples, alike))
+    found = pd.DataFrame(rows(data, measures or SHOWN, resamples, alike, less))
     typer.echo(markdown_table(found.columns, found.to_numpy(object)))

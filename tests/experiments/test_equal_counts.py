@@ -45,6 +45,16 @@ def test_pairs_have_equal_counts_and_compute_two_functions() -> None:
     assert np.isnan(tau(np.ones(60), accuracy, pairs, 1).value)
 
 
+def test_a_difference_is_of_the_same_draws_and_pairs() -> None:
+    measure, accuracy = numbers()
+    pairs = pairs_of(pd.DataFrame({"params": np.repeat(range(6), 10)}), ["params"], np.arange(60))
+    alone = tau(measure, accuracy, pairs, 50)
+    assert tau(measure, accuracy, pairs, 50, less=-measure) == pytest.approx(2 * np.array(alone))
+    half = np.where(np.arange(60) < 30, np.nan, -measure)
+    shared = tau(half, accuracy, pairs, 1).value
+    assert tau(measure, accuracy, pairs, 1, less=half).value == pytest.approx(-2 * shared)
+
+
 def test_two_trainings_of_a_network_have_no_order() -> None:
     """Each of 60 cells beside a copy that was trained to another accuracy."""
     measure, accuracy = numbers()
