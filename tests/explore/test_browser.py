@@ -309,6 +309,22 @@ def test_costs_and_counts_filter(browser: Any, whole: Path) -> None:
         assert page.run("return kept.length") == wanted
 
 
+def test_measured_costs_are_axes_and_filters_beside_predicted_accuracies(
+    browser: Any, tmp_path: Path
+) -> None:
+    run = open_run(small_run(tmp_path / "run", count=20))
+    keys, values = run.rows["cell"].unique(), np.arange(20) / 20
+    run = run.with_costs(pd.DataFrame({"phone_ms": 10 * values[:-1]}, index=keys[:-1]))
+    predicted = pd.DataFrame({"mean": values, "low": values - 1, "high": values + 1}, index=keys)
+    write_page([run], tmp_path / "page.html", predicted=predicted.assign(measured=np.nan))
+    view = {"x": "phone_ms", "y": "predicted mean", "ranges": "phone_ms**5"}
+    with Page(browser, tmp_path / "page.html", **view) as page:
+        # What was not measured is within no bound.
+        of = "Spearman 1.000, Kendall 1.000 over 11 networks"
+        assert page.text("#agreement") == f"phone_ms and predicted mean: {of}."
+        assert page.find("#counts input[aria-label='phone_ms to']").get_attribute("value") == "5"
+
+
 def test_a_genotype_is_drawn_with_both_of_its_cells(browser: Any, tmp_path: Path) -> None:
     genotypes = [Genotype.parse(name) for name in ("DARTS", "AdvRush")]
     columns = [Column("clean.trace", "Scores", 1, pd.Series([1.0, 2.0]))]
