@@ -121,7 +121,7 @@ def test_the_count_that_darts_accuracies_follow_is_found(darts: pd.DataFrame) ->
     # Noise is left beside counts that hold the accuracies, and nothing beside equal size.
     assert frame["beside"].abs().max() < 0.4
     counts = len(darts_measures.COUNTED)
-    assert (frame["beside"].isna().groupby("networks").sum() == counts + 1).all()  # and the order
+    assert (frame["beside"].isna().groupby("networks").sum() == counts + 2).all()  # and the orders
     claims = list(study.claims(darts))
     assert len(claims) == 7 and claims[4].verdict == "holds"
     assert claims[0].verdict == "false"  # another coefficient than the printed one
