@@ -15,10 +15,11 @@ from typing import Any
 # Compiling costs more than running in most tests, so XLA does little of it, in commands that they
 # run too. `make oracles` compiles as users do.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Its older code for loops compiles in half the time; a version without it refuses the flag.
+# Its older code for loops compiles in half the time, and a module as a whole faster than in parts;
+# a version without these refuses the flags.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_cpu_use_fusion_emitters=false"
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").startswith("0.10.")
     else "",
 )
@@ -58,7 +59,7 @@ def strict_jax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     compiled = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "compiled"
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_compilation_cache_dir", str(compiled))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     # Tests replace what a kept trace would not notice.
     keep, devices.keep_traced = devices.keep_traced, lambda folder: None
     # Kernels have oracles of their own here; compiling a Jacobian for each would take longer.

@@ -75,20 +75,19 @@ def programs(bn: str) -> Any:
             )
             statistics = changed[STATISTICS]
         given = {**variables, STATISTICS: statistics}
-        pulled = [jax.vjp(lambda x: network.apply(given, x, digits), x) for x in (clean, moved)]
-
-        slopes = [pull(cotangent)[0] for _, pull in pulled]
 
         def reading(params: Any, x: Array) -> Array:
             return network.apply({**given, "params": params}, x[None], digits)[0]
 
-        def row(x: Array, cotangent: Array) -> Any:
-            return jax.vjp(lambda p: reading(p, x), variables["params"])[1](cotangent)[0]
+        def of(x: Array, cotangent: Array) -> Any:
+            logits, pull = jax.vjp(reading, variables["params"], x)
+            return logits, *pull(cotangent)
 
         both = jnp.concatenate([clean, moved]), jnp.concatenate([cotangent, cotangent])
-        rows = jax.tree.leaves(jax.vmap(row)(*both))
-        gram = sum(r.reshape(len(r), -1) @ r.reshape(len(r), -1).T for r in rows)
-        return statistics, [p[0] for p in pulled], slopes, jnp.concatenate(slopes), gram
+        logits, rows, slopes = jax.vmap(of)(*both)
+        rows = [row.reshape(len(row), -1) for row in jax.tree.leaves(rows)]
+        gram = sum(row @ row.T for row in rows)
+        return statistics, jnp.split(logits, 2), jnp.split(slopes, 2), slopes, gram
 
     return ours, theirs
 

@@ -36,6 +36,12 @@ def leaves_of(model: Model, x: Any, y: Any, output: str = "classes") -> list[np.
     return [np.asarray(row).reshape(*row.shape[:2], -1) for row in jax.tree.leaves(rows)]
 
 
+def parts_of(model: Model, one: Any, other: Any, output: str = "classes") -> Any:
+    """The Jacobians at two sets of points with labels, which are compiled together."""
+    rows = leaves_of(model, *map(jnp.concatenate, zip(one, other, strict=True)), output)
+    return [row[: len(one[0])] for row in rows], [row[len(one[0]) :] for row in rows]
+
+
 def full(one: list[np.ndarray], other: list[np.ndarray]) -> Any:
     """The kernel of each two outputs at each two points, (m, n, o, o)."""
     return sum(np.einsum("iap,jbp->ijab", a, b) for a, b in zip(one, other, strict=True))
@@ -62,7 +68,7 @@ def blocks_of_three(double: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def test_two_sets_of_points_have_the_kernel_of_their_jacobians(network: Any, output: str) -> None:
     (x, y), (z, u) = points(7), points(12)
     z, u, model = z[7:], u[7:], network()
-    one, other = leaves_of(model, x, y, output), leaves_of(model, z, u, output)
+    one, other = parts_of(model, (x, y), (z, u), output)
     want = np.einsum("ijkk->kij", full(one, other))
     want = want if output == "classes" else want.sum(0)
     got = ntk(model, x, z, labels=(y, u), output=output)
@@ -80,12 +86,13 @@ def test_two_sets_of_points_have_the_kernel_of_their_jacobians(network: Any, out
 @pytest.mark.parametrize("network", [convolutional, dense])
 def test_full_outputs_are_the_products_of_whole_jacobians(network: Any) -> None:
     (x, y), model = points(7), network()
-    want = full(leaves_of(model, x, y), leaves_of(model, x[:4] / 2, y[:4]))
+    one, other = parts_of(model, (x, y), (x[:4] / 2, y[:4]))
+    want = full(one, other)
     for memory in (None, LITTLE):
         got = ntk(model, x, x[:4] / 2, output="full", memory=memory)
         assert got.shape == want.shape and error(got, want) < EXACT
     square = ntk(model, x, output="full")
-    assert error(square, full(leaves_of(model, x, y), leaves_of(model, x, y))) < EXACT
+    assert error(square, full(one, one)) < EXACT
     inside = jax.jit(lambda w, z: ntk(model._replace(params=w), x, z, output="full"))
     assert error(inside(model.params, x[:4] / 2), want) < EXACT
 
@@ -94,14 +101,15 @@ def test_full_outputs_are_the_products_of_whole_jacobians(network: Any) -> None:
 def test_sides_need_not_be_multiples_of_a_block(monkeypatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK", 10)
     (x, y), model = points(100), convolutional()
-    want = full(leaves_of(model, x[:47], y[:47]), leaves_of(model, x[47:], y[47:]))
+    rows = leaves_of(model, x, y)
+    want = full([row[:47] for row in rows], [row[47:] for row in rows])
     assert error(ntk(model, x[:47], x[47:], output="full", memory=2**20), want) < EXACT
 
 
 @pytest.mark.usefixtures("double")
 def test_kernels_by_leaf_are_those_of_each_leafs_jacobian(monkeypatch) -> None:
     (x, y), model = points(5), convolutional()
-    one, other = leaves_of(model, x, y, "sum"), leaves_of(model, x[:2] / 2, y[:2], "sum")
+    one, other = parts_of(model, (x, y), (x[:2] / 2, y[:2]), "sum")
     for way in ("by rows", "by positions"):
         by_positions = way == "by positions"
         monkeypatch.setattr(products, "cheaper_by_positions", lambda *of, way=by_positions: way)
@@ -189,7 +197,8 @@ def test_what_does_not_fit_is_refused() -> None:
 @pytest.mark.usefixtures("double")
 def test_a_wrong_trace_is_found_and_the_jacobian_taken(monkeypatch, caplog) -> None:
     (x, y), model = points(3), dense()
-    want = full(leaves_of(model, x, y), leaves_of(model, x[:2], y[:2]))
+    rows = leaves_of(model, x, y)
+    want = full(rows, [row[:2] for row in rows])
     monkeypatch.setattr(checks, "wrong_leaves", lambda *of: ["['head']"])
     assert error(ntk(model, x, x[:2], output="full", check=True), want) < EXACT
     assert "another kernel than its Jacobian for params['head']" in caplog.text

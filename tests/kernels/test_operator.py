@@ -20,20 +20,22 @@ def convolutional() -> Model:
 
 
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_products_are_those_of_the_matrix(monkeypatch, output: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "parameters"),
+    [*((output, "all") for output in OUTPUTS), ("full", "conv_linear"), ("loss", "head/*")],
+)
+def test_products_are_those_of_the_matrix(monkeypatch, output: str, parameters: str) -> None:
     monkeypatch.setattr(operator, "BLOCK", 3)
     (x, y), model = points(7), convolutional()
-    for parameters in ("all", "conv_linear", "head/*"):
-        choices: Any = {"labels": y, "output": output, "parameters": parameters}
-        matrix = np.asarray(ntk(model, x, **choices))
-        if output == "full":
-            matrix = matrix.transpose(0, 2, 1, 3).reshape(7 * 3, 7 * 3)
-        got = ntk_operator(model, x, **choices)
-        vectors = np.random.default_rng(0).normal(size=(len(matrix), 2))
-        assert got.shape == matrix.shape
-        assert error(got @ vectors, matrix @ vectors) < EXACT
-        assert error(got.product(jnp.asarray(vectors[:, 0])), matrix @ vectors[:, 0]) < EXACT
+    choices: Any = {"labels": y, "output": output, "parameters": parameters}
+    matrix = np.asarray(ntk(model, x, **choices))
+    if output == "full":
+        matrix = matrix.transpose(0, 2, 1, 3).reshape(7 * 3, 7 * 3)
+    got = ntk_operator(model, x, **choices)
+    vectors = np.random.default_rng(0).normal(size=(len(matrix), 2))
+    assert got.shape == matrix.shape
+    assert error(got @ vectors, matrix @ vectors) < EXACT
+    assert error(got.product(jnp.asarray(vectors[:, 0])), matrix @ vectors[:, 0]) < EXACT
     assert error(eigsh(got, 1)[0], [np.linalg.eigvalsh(matrix)[-1]]) < EXACT
 
 
@@ -64,7 +66,7 @@ def test_points_that_meet_each_other_have_products_too() -> None:
 
 @pytest.mark.usefixtures("double")
 def test_scores_without_a_matrix_err_no_more_than_they_say() -> None:
-    (x, _), model = points(40), convolutional()
+    (x, _), model = points(24), convolutional()
     values = np.linalg.eigvalsh(ntk(model, x))
     found = ntk_operator(model, x).scores(probes=200)
     assert found["trace"].value == pytest.approx(values.sum(), rel=1e-10)

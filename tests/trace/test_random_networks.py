@@ -50,7 +50,7 @@ def double():
 
 @pytest.mark.slow
 @seed(0)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(drawn, st.sampled_from(WAYS))
 def test_kernels_of_random_networks_are_the_jacobians(net: Network, way: dict[str, Any]) -> None:
     compare(net, [way])

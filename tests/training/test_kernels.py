@@ -24,8 +24,14 @@ def trained(out: Path | None = None, kernels: int | None = 2) -> Any:
     return ntkscore.train("10", images, RECIPE, space=SPACE, seeds=2, out=out, kernels=kernels)
 
 
-def test_rows_are_of_the_networks_of_their_epochs() -> None:
-    run = trained()
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """The training that nothing stops."""
+    return trained()
+
+
+def test_rows_are_of_the_networks_of_their_epochs(whole: Any) -> None:
+    run = whole
     found = run.kernels.set_index(["seed", "epoch", "kernel"])
     assert sorted({epoch for _, epoch, _ in found.index}) == [0, 2, 3]
     assert len(found) == 2 * 3 * 3 and np.isfinite(found.to_numpy(float)).all()
@@ -44,8 +50,8 @@ def test_rows_are_of_the_networks_of_their_epochs() -> None:
     assert last["distance"] == pytest.approx(distance(kernel, start), abs=1e-4)
 
 
-def test_a_stopped_training_has_the_same_rows(tmp_path: Path, monkeypatch) -> None:
-    want = trained().kernels
+def test_a_stopped_training_has_the_same_rows(tmp_path: Path, monkeypatch, whole: Any) -> None:
+    want = whole.kernels
 
     def killed(self: Any, epoch: int, state: Any) -> None:
         if epoch == 3:  # the record of epoch 2 is there, and this epoch's state is not
