@@ -57,11 +57,19 @@ def unless_lost(function: Callable[..., T], *arguments: Any) -> T:
     """What a function of an executor returns.
 
     Raises:
-        InputError: if the executor, its scheduler or its workers are lost.
+        InputError: if the executor, its scheduler or its workers are lost, or lack a module.
     """
     try:
         return function(*arguments)
     except (Exception, CancelledError) as error:
+        for each in (error, error.__cause__):  # Dask's own error is of what it could not unpickle
+            if isinstance(each, ModuleNotFoundError):
+                raise InputError(
+                    "the modules of your space and functions on every worker and the scheduler",
+                    f"but one lacks {each.name or one_line(each)}",
+                    "install it there or put its folder on PYTHONPATH, and start them again; a "
+                    "file that is named, --space FILE.py, goes to them by itself",
+                ) from error
         foreign = type(error).__module__.partition(".")[0] == "distributed"
         if not (foreign or isinstance(error, BrokenExecutor | CancelledError)):
             raise

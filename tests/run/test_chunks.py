@@ -110,6 +110,20 @@ def test_a_worker_with_other_functions_is_refused(
         ntkscore.score("all", "synthetic", CONFIG, **how)
 
 
+@pytest.mark.parametrize("by_dask", [False, True])
+def test_a_worker_without_a_module_is_told_where_it_belongs(tmp_path: Path, by_dask: bool) -> None:
+    """Dask's error is of another kind, with this one as its cause."""
+    error: Exception = ModuleNotFoundError("No module named 'mine'", name="mine")
+    if by_dask:
+        cause, error = error, RuntimeError("Error during deserialization of the task graph.")
+        error.__cause__ = cause
+    how: dict[str, Any] = {"space": RESIDUAL, "out": tmp_path, "executor": Inline(0, error)}
+    with pytest.raises(InputError) as refused:
+        ntkscore.score("all", "synthetic", CONFIG, **how)
+    assert refused.value.got == "but one lacks mine"
+    assert "install it there or put its folder on PYTHONPATH" in str(refused.value.remedy)
+
+
 def test_images_are_sent_to_a_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "_DRAWS", {})
     monkeypatch.setattr(chunks, "FIRST", 1)
