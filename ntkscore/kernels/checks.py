@@ -196,7 +196,8 @@ def passes_for(
         if isinstance(passes, BlockPasses) and passes.are_fresh(model.params):
             log.warning(
                 "the normalisations hold mean 0 and variance 1, as new ones do, and so normalise "
-                "nothing; measure them on your images first (docs/networks.md)"
+                "nothing; measure them on your images first (docs/networks.md; PyTorch's by "
+                "ntkscore.from_torch(module, images, statistics='example'))"
             )
         return model, passes
     except NotAlone as error:
