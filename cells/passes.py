@@ -89,6 +89,13 @@ class CellPasses(ABC, Generic[Residuals]):
         )
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *visited)
 
+    def rectifier_values(
+        self, params: Weights, residuals: Residuals
+    ) -> list[tuple[Array, Array, Array]]:
+        """The inputs and outputs of all ReLUs, and how many read each input."""
+        rectified = self.activations(params, residuals).rectified
+        return [(count, x, jax.nn.relu(x)) for count, x in rectified]
+
     def pullbacks(
         self, params: Weights, residuals: Residuals, key: PRNGKeyArray
     ) -> list[tuple[Float[Array, "_ _ _ _ _"], Float[Array, "_ _ _ _ _"]]]:

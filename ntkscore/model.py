@@ -103,6 +103,14 @@ class Passes(Protocol):
         """Inputs of the rectifiers and outputs of the blocks; None where there are none."""
         return None
 
+    def rectifier_values(self, params: Any, residuals: Any) -> Sequence[tuple[Array, Array, Array]]:
+        """How many rectifiers read each of k arrays, (k,), the arrays, and what comes of them.
+
+        Returns:
+            Triples for arrays of one shape (k, m, …, channels). An empty list where none are known.
+        """
+        return []
+
     def pullbacks(self, params: Any, residuals: Any, key: Array) -> Sequence[tuple[Array, Array]]:
         """Gradients at each block's input, of a random sign at each entry of its output; the signs.
 

@@ -7,6 +7,7 @@ from ntkscore.measures import (
     forward_pass,
     kernel,
     perturbations,
+    rectifiers,
     slopes,
     synflow,
     trainability,
@@ -16,7 +17,7 @@ from ntkscore.measures import (
 from ntkscore.measures.registry import MEASURES
 
 WITH_THE_KERNELS = (kernel, slopes, activations, changes, synflow, forward_pass)
-WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations)
+WITH_PASSES_OF_THEIR_OWN = (weight_gradients, zen, trainability, fisher, perturbations, rectifiers)
 
 # In the order in which rows and sheets have them.
 for family in (*WITH_THE_KERNELS, *WITH_PASSES_OF_THEIR_OWN):

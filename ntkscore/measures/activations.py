@@ -51,13 +51,16 @@ def feature_products(at: Pass) -> list[Float[Array, "_ _ _"]] | None:
     """
     if at.activations is None:
         return None
-    return [jax.jit(_covariances)(blocks) for blocks in at.activations.features]
+    return [jax.jit(products)(blocks) for blocks in at.activations.features]
 
 
-def _covariances(blocks: Float[Array, "k n ... c"]) -> Float[Array, "k d d"]:
+def products(blocks: Float[Array, "k n ... c"], centred: bool = True) -> Float[Array, "k d d"]:
+    """Products of features with themselves, over channels or positions, whichever are fewer."""
+
     def product(features: Float[Array, "n ... c"]) -> Float[Array, "d d"]:
         rows = features.reshape(-1, features.shape[-1])
-        rows -= jnp.mean(rows, 0)
+        if centred:
+            rows -= jnp.mean(rows, 0)
         rows = rows if len(rows) < rows.shape[1] else rows.T
         return jnp.matmul(rows, rows.T, precision=PRECISION)
 

@@ -98,6 +98,11 @@ class Pass:
         return gradient * factor.reshape(-1, *[1] * (gradient.ndim - 1))
 
 
+def kinds(at: Pass) -> list[str]:
+    """The kind of each leaf of the params: by its use where a trace tells it, else by its name."""
+    return getattr(at.passes, "kinds_of", kinds_by_name)(at.model.params)
+
+
 def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:
     """Params with other weights, ones in place of scales, and zeros in place of shifts.
 
@@ -113,10 +118,8 @@ def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyT
         return weight(leaf, *rest) if kind == "weight" else jnp.full_like(leaf, kind == "scale")
 
     params = at.model.params
-    # A trace tells what leaves without telling names are for.
-    kinds = getattr(at.passes, "kinds_of", kinds_by_name)(params)
     tree = jax.tree.structure(params)
-    return jax.tree.map(replaced, jax.tree.unflatten(tree, kinds), params, *others)
+    return jax.tree.map(replaced, jax.tree.unflatten(tree, kinds(at)), params, *others)
 
 
 def mean_loss(at: Pass) -> Float[Array, ""]:

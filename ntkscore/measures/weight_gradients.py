@@ -1,11 +1,16 @@
-"""Measures of the gradients of convolutions' and linear layers' weights: GradNorm, SNIP, ZiCo."""
+"""Measures of the gradients of convolutions' and linear layers' weights.
+
+GradNorm, SNIP, ZiCo, Fisher and GraSP.
+"""
 
 from operator import itemgetter
 
 from jaxtyping import Float
 
-from ntkscore.lazy import Array, jnp
-from ntkscore.measures.forward_pass import Pass
+from ntkscore.kernels.joint import POINTS
+from ntkscore.lazy import Array, jax, jnp
+from ntkscore.measures.cross_entropy import cross_entropy
+from ntkscore.measures.forward_pass import Pass, kinds
 from ntkscore.measures.registry import ATTACKED_ONCE, Measure, Quantity, identity
 from ntkscore.model import LayerGradient
 
@@ -34,6 +39,53 @@ def _of_layer(layer: LayerGradient) -> dict[str, Float[Array, ""]]:
     }
 
 
+def fisher(at: Pass) -> Float[Array, ""]:
+    """Σ over the layers' channels of ½ E(Σ_p a ∂ℓ/∂a)², a the channel at the places p of a point.
+
+    a is a linear function of the channel's weights, so that Σ_p a ∂ℓ/∂a is Σ_θ θ ∂ℓ/∂θ over these
+    weights. A layer's bias is no part of its a here.
+    """
+    return jnp.sum(at.layers(at.loss_cotangent, _of_channels))
+
+
+def _of_channels(layer: LayerGradient) -> Float[Array, ""]:
+    terms = (layer.kernel * layer.gradients).reshape(len(layer.gradients), -1)
+    channels, count = _channels(layer)
+    sums = jax.ops.segment_sum(terms.T, channels.ravel(), count)
+    return jnp.sum(jnp.mean(jnp.square(sums), 1)) / 2
+
+
+def _channels(layer: LayerGradient) -> tuple[Array, int]:
+    """The number of the channel that each weight leads to, and how many there are."""
+    if products := getattr(layer, "products", ()):  # a trace knows the layout of a kernel
+        groups, features, after = (getattr(products[0], n) for n in ("batch", "before", "after"))
+        numbers = jnp.arange(groups * after, dtype=layer.kernel.dtype).reshape(groups, 1, after)
+        leads_to = products[0].weight(jnp.repeat(numbers, features, 1))
+        return leads_to.astype(jnp.int32), groups * after
+    count = layer.kernel.shape[-1]
+    return jnp.broadcast_to(jnp.arange(count), layer.kernel.shape), count
+
+
+def grasp(at: Pass) -> Float[Array, ""]:
+    """−θᵀHg, g and H the gradient and the Hessian of the mean loss in the weights θ.
+
+    Two forward derivatives of the loss, along g and along θ.
+    """
+    leaves, tree = jax.tree.flatten(at.model.params)
+    places = [place for place, kind in enumerate(kinds(at)) if kind == "weight"]
+
+    def loss(weights: list[Array]) -> Float[Array, ""]:
+        replaced = dict(enumerate(leaves)) | dict(zip(places, weights, strict=True))
+        params = jax.tree.unflatten(tree, [*replaced.values()])
+        return jnp.mean(cross_entropy(at.model.apply(params, at.points), at.labels))
+
+    weights = [leaves[place] for place in places]
+    gradient = jax.grad(loss)(weights)
+    along = lambda weights: jax.jvp(loss, (weights,), (gradient,))[1]  # noqa: E731
+    return -jax.jvp(along, (weights,), (weights,))[1]
+
+
+CHANNELS = Quantity("channels", POINTS[:1], fisher, float, own_passes=True)
 GRADIENTS = Quantity("gradients", ATTACKED_ONCE, of_gradients, identity, own_passes=True)
 
 MEASURES = (
@@ -53,5 +105,19 @@ MEASURES = (
         GRADIENTS,
         itemgetter("zico"),
         source="Li et al. (2023), ZiCo, with batches of one image",
+    ),
+    Measure(
+        "fisher",
+        +1,
+        "Σ over channels ½ E(Σ a ∂ℓ/∂a)², a the channel's outputs",
+        CHANNELS,
+        source="Turner et al. (2020), BlockSwap, after Theis et al. (2018)",
+    ),
+    Measure(
+        "grasp",
+        +1,
+        "−θᵀHg, g and H gradient and Hessian of the loss",
+        Quantity("grasp", POINTS[:1], grasp, float, own_passes=True),
+        source="Wang et al. (2020), GraSP, summed as by Abdelfattah et al. (2021)",
     ),
 )

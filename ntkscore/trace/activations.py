@@ -4,12 +4,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import JaxprEqn, jaxprs_in_params
 from jaxtyping import Array, Float
 
+from ntkscore.model import Activations
 from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Program, Value
 
 SHAPING = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type"}
@@ -291,6 +293,49 @@ def channels_last(program: Program, value: Value) -> Callable[[Array], Float[Arr
     """A function from a value at the points (m, …) to positions and channels."""
     axis = channel_axis(program, value)
     return lambda array: array if axis is None else jnp.moveaxis(array, 1 + axis, -1)
+
+
+def read_off(
+    program: Program,
+    rectifiers: Collection[Value],
+    features: Collection[Value],
+    values: Mapping[Value, Array],
+) -> Activations:
+    """The signs of the rectifiers' inputs, and the features, from all values at some points."""
+    once = jnp.ones(1, jnp.int32)
+    on = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
+    rectified = [(once, on(values[value])[None]) for value in rectifiers]
+    return Activations(
+        rectified, [channels_last(program, value)(values[value])[None] for value in features]
+    )
+
+
+def around(
+    program: Program, rectifiers: Mapping[Value, Value], leaves: Sequence[Array], points: Array
+) -> list[tuple[Array, Array, Array]]:
+    """What rectifiers are given and what they make of it (`Passes.rectifier_values`).
+
+    An empty list where some may be in branches that a trace does not follow.
+
+    Args:
+        program: the network.
+        rectifiers: the outputs by the inputs.
+        leaves: of the weights.
+        points: where the network runs.
+    """
+    if hidden(program, GATES):
+        return []
+    derived, once = program.derive(leaves), jnp.ones(1, jnp.int32)
+
+    def one(point: Array) -> list[tuple[Array, Array]]:
+        arrays = program.run(derived, point)
+        return [(arrays[before], arrays[after]) for before, after in rectifiers.items()]
+
+    def last(value: Value, array: Array) -> Array:
+        return channels_last(program, value)(array)[None]
+
+    values = zip(rectifiers.items(), jax.vmap(one)(points), strict=True)
+    return [(once, last(x, before), last(y, after)) for (x, y), (before, after) in values]
 
 
 def images(program: Program, value: Value) -> Callable[[Array], Float[Array, "m h w c"]]:

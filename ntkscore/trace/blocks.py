@@ -82,6 +82,7 @@ class BlockPasses:
         self._factors = self._backward(traced.factors)
         self._activations = self._backward(traced.activations)
         self._pullbacks = jax.jit(traced.pullbacks)
+        self._rectifier_values = jax.jit(traced.rectifier_values)
         self.standardized = jax.jit(traced.standardized)
         self.unnormalized = jax.jit(traced.unnormalized)
         self.kinds_of = traced.kinds_of
@@ -344,6 +345,13 @@ class BlockPasses:
         """Gradients at each block's input, of random signs at its output; and the signs."""
         points = jnp.concatenate(list(residuals.points))[: residuals.size]
         return self._pullbacks(params, Residuals(None, {}, points), key)
+
+    def rectifier_values(
+        self, params: PyTree, residuals: Blocks
+    ) -> list[tuple[Array, Array, Array]]:
+        """The inputs and outputs of the rectifiers, by a forward pass of their own."""
+        points = jnp.concatenate(list(residuals.points))[: residuals.size]
+        return self._rectifier_values(params, Residuals(None, {}, points))
 
     def activations(self, params: PyTree, residuals: Blocks | Residuals) -> Activations | None:
         """The inputs of all rectifiers, and the outputs of the blocks."""

@@ -313,14 +313,14 @@ class TracedPasses:
         """
         if not self.rectifiers or activations.hidden(self.program, activations.GATES):
             return None
-        once = jnp.ones(1, jnp.int32)
-        on = lambda array: jnp.where(array > 0, 1, -1).astype(jnp.int8)  # noqa: E731
-        rectified = [(once, on(residuals.values[value])[None]) for value in self.rectifiers]
-        features = [
-            activations.channels_last(self.program, value)(residuals.values[value])[None]
-            for value in self._features
-        ]
-        return Activations(rectified, features)
+        return activations.read_off(self.program, self.rectifiers, self._features, residuals.values)
+
+    def rectifier_values(
+        self, params: PyTree, residuals: Residuals
+    ) -> list[tuple[Array, Array, Array]]:
+        """The inputs and outputs of the rectifiers, by a forward pass of their own."""
+        leaves = jax.tree.leaves(params)
+        return activations.around(self.program, self.rectifiers, leaves, residuals.points)
 
     def pullbacks(
         self, params: PyTree, residuals: Residuals, key: Array

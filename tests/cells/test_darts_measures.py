@@ -21,7 +21,7 @@ SPACE = Darts(task=Task((8, 8, 3), 4, MEAN, STD), channels=2, layers=6)
 GENOTYPE = Genotype.parse("4031402112635234-7160117141712231")
 BLOCKS = ("expressivity", "progressivity", "trainability")
 """Measures of the cells' outputs; a trace has blocks of its own."""
-RECTIFIERS = ("naswot", "flips")
+RECTIFIERS = ("naswot", "flips", "near", "meco", "dextr")
 """Measures that count rectifiers; a trace merges those that read the same values."""
 DRAWN = ("zen",)
 """Measures with weights of their own, drawn for the tree that holds them."""

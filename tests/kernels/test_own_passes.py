@@ -380,8 +380,9 @@ def test_they_come_by_where_they_are_asked_for_and_where_a_network_can_give_them
     coupled = {"cross.curvature", *(f"{kernel}.loss" for kernel in POINTS)}
     always = {*coupled, "network.synflow"}
     gradients = {f"{k}.{n}" for k in POINTS[:2] for n in ("gradients", "fisher")}
-    gradients |= {"clean.stability", "clean.flip_distance"}
-    assert {"network.zen", "clean.pullbacks", *gradients} < names(model(), key)
+    gradients |= {f"clean.{n}" for n in ("stability", "flip_distance", "channels", "grasp")}
+    inside = {"network.zen", "clean.pullbacks", "clean.rectifiers", "clean.patterns"}
+    assert inside | gradients < names(model(), key)
     bare = Model(lambda w, x: x.reshape(len(x), -1) @ w, jnp.ones((8 * 8 * 3, CLASSES)))
     assert names(bare, key) == always | gradients
     assert names(bare, None) == always

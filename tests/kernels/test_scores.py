@@ -317,7 +317,7 @@ def test_a_score_of_ones_own_that_is_no_number_has_a_status(value: float) -> Non
             "frobenius",
             +1,
             "expected a new name of letters, digits and underscores, got 'frobenius'; there are "
-            "frobenius, trace, .*, jacov, epe_nas, naswot, .*, loss, .*, flip_distance already, so "
+            "frobenius, trace, .*, jacov, epe_nas, naswot, .*, loss, .*, swap already, so "
             "choose another",
         ),
         ("sigma_min", +1, "expected a new name .*, got 'sigma_min'"),

@@ -48,7 +48,8 @@ def test_measures_with_passes_of_their_own_are_rows_where_they_are_asked_for() -
     of_weights = ("grad_norm", "snip", "zico", "fisher_entropy", "vkdnw")
     gradients = {f"{k}.{m}" for k in ("clean", "robust") for m in of_weights}
     moved = {"clean.stability", "clean.flip_distance", "clean.trainability", "network.zen"}
-    assert set(status.index) == gradients | moved
+    inside = ("fisher", "grasp", "near", "meco", "output_curvature", "dextr", "swap")
+    assert set(status.index) == gradients | moved | {f"clean.{each}" for each in inside}
     assert (status["status"] == "ok").all()
 
 
