@@ -20,6 +20,7 @@ from experiments.page import markdown_table
 from experiments.paper.default_score import FAR
 from experiments.paper.measures import HELD_EQUAL, measured
 from ntkscore.analysis.correlation import percentile_interval
+from ntkscore.analysis.frames import score_table
 from ntkscore.measures.registry import direction_of
 from ntkscore.paths import data_home
 
@@ -142,17 +143,34 @@ def trained_again(
 
 
 def rows(
-    data: Data, names: Sequence[str], resamples: int, alike: bool = False, less: str | None = None
+    data: Data,
+    names: Sequence[str],
+    resamples: int,
+    alike: bool = False,
+    less: str | None = None,
+    among: str | None = None,
 ) -> Iterator[dict[str, str]]:
-    """A row for each measure, and one for `AGAIN`: τ by grouping and data set, less another's."""
-    scores = measured(data, [*names, less] if less else names)
+    """A row for each measure, and one for `AGAIN` of all cells: τ by grouping and data set.
+
+    Args:
+        data: has the recordings.
+        names: of the measures.
+        resamples, alike: as for `tau`.
+        less: a measure whose τ is subtracted, by pairs.
+        among: a recording of further measures, whose cells alone count.
+    """
+    further = score_table(data.rows(among)) if among else pd.DataFrame()
+    wanted = [*names, less] if less else names
+    scores = measured(data, [name for name in wanted if name not in further])
+    if among:
+        scores = scores.loc[further.index].assign(**further)
 
     def signed(name: str) -> Float[np.ndarray, " cells"]:
         return scores[name].to_numpy(float) * (direction_of(name) or 1)
 
     functions, accuracies = functions_of(scores.index), data.accuracies(scores.index)
     pairs = {name: pairs_of(scores, of, functions) for name, of in GROUPINGS.items()}
-    for name in (*names, AGAIN):
+    for name in (*names, *([] if among else [AGAIN])):
         row = {"measure": name}
         for grouping, dataset in ((g, d) for g in pairs for d in (DATASET, FAR)):
             accuracy, of = accuracies[dataset], pairs[grouping]
@@ -172,9 +190,12 @@ def equal_counts(
     resamples: Annotated[int, typer.Option(min=1, help="Draws behind an interval.")] = 1000,
     alike: Annotated[bool, typer.Option("--alike", help="Take the mean of the groups' τ.")] = False,
     less: Annotated[str | None, typer.Option(help="Subtract this measure's τ, by pairs.")] = None,
+    among: Annotated[
+        str | None, typer.Option(help="A recording of more measures; its cells alone count.")
+    ] = None,
 ) -> None:
     """Print how measures order cells of equal counts, one network trained twice being no pair."""
     data = Data(data_home(data_dir))
     data.check([BENCHMARK])
-    found = pd.DataFrame(rows(data, measures or SHOWN, resamples, alike, less))
+    found = pd.DataFrame(rows(data, measures or SHOWN, resamples, alike, less, among))
     typer.echo(markdown_table(found.columns, found.to_numpy(object)))
