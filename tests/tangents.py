@@ -6,10 +6,15 @@ NTK-vector products still work once it is imported; its structured derivatives d
 missing names are lent to JAX for the length of that one import, and JAX is then as it was.
 """
 
+import importlib
 import importlib.util
+import re
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -73,3 +78,44 @@ def neural_tangents() -> ModuleType:
             "run pip install 'ntkscore[tangents]'",
         ) from error
     return module
+
+
+def snippets(page: Path) -> Iterator[tuple[str, str, str]]:
+    """(`theirs`, `ours` or nothing, the thread's number, code) of a page's blocks."""
+    for head, code in re.findall(
+        r"```python([^\n]*)\n(.*?)```", page.read_text("utf-8"), re.DOTALL
+    ):
+        who, _, thread = head.strip().partition("=")
+        yield who, thread, code
+
+
+def measured(page: Path, who: str, thread: str) -> tuple[int, float, float]:
+    """Lines of a block, seconds with compilation, and seconds of its calls again."""
+    names: dict[str, Any] = {"nt": neural_tangents()}
+    importlib.import_module("neural_tangents.predict")
+    seconds, lines = [], []
+    for each, number, code in snippets(page):
+        if not each:
+            exec(code, names)
+        elif (each, number) == (who, thread):
+            lines = code.strip().splitlines()
+            for run in (code, "\n".join(x for x in lines if not x.startswith("kernel_fn ="))):
+                start = time.perf_counter()
+                exec(run, names)
+                jax.block_until_ready(names[f"{who}_{thread}"])
+                seconds.append(time.perf_counter() - start)
+    return len(lines), seconds[0], seconds[1]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        print("{} | {:.2f} ({:.2f})".format(*measured(Path(sys.argv[1]), *sys.argv[2:])))
+    else:
+        for thread in dict.fromkeys(n for _, n, _ in snippets(Path(sys.argv[1])) if n):
+            row = [
+                subprocess.check_output(
+                    [sys.executable, __file__, sys.argv[1], who, thread], text=True
+                ).strip()
+                for who in ("theirs", "ours")
+            ]
+            print(f"| {thread} | {' | '.join(row)} |", flush=True)

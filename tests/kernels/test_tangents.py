@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax.interpreters.ad
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tangents import MOVED, neural_tangents
+from tangents import MOVED, neural_tangents, snippets
 
 from cells.nasbench201.network import abstract_variables
 from cells.nasbench201.space import NASBench201
@@ -109,3 +110,20 @@ def test_without_the_extra_the_message_names_the_command(
     with pytest.raises(InputError, match=message):
         neural_tangents()
     assert "jax.util" not in sys.modules
+
+
+@pytest.mark.oracle
+def test_what_others_write_has_the_same_numbers_here(nt: ModuleType) -> None:
+    """Each thread of docs/neural-tangents.md, by their code and by ours."""
+    import neural_tangents.predict  # noqa: F401
+
+    names: dict[str, Any] = {"nt": nt}
+    threads = set()
+    with jax.numpy_dtype_promotion("standard"):
+        for _, thread, code in snippets(Path(__file__).parents[2] / "docs" / "neural-tangents.md"):
+            exec(code, names)
+            threads |= {thread}
+    for thread in sorted(threads - {""}):
+        theirs, ours = (np.asarray(names[f"{who}_{thread}"]) for who in ("theirs", "ours"))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+    assert len(threads) == 7
