@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,6 +146,24 @@ def test_the_page_of_kernels_runs(capsys: pytest.CaptureFixture[str]) -> None:
     np.testing.assert_allclose(sum(names["by_leaf"].values()), names["square"], rtol=1e-5)
     np.testing.assert_allclose(names["estimate"], names["cross"], atol=0.1 * names["cross"].max())
     assert "(40,)" in capsys.readouterr().out
+    mask = names["mask"]
+    kept = jax.tree.map(lambda a, m: np.where(m, a, 0), names["params"], mask)
+    slopes = jax.jacrev(lambda w: names["apply"](w, names["train"]).sum(1))(kept)
+    rows = [np.asarray(slopes[name][:, mask[name]]) for name in mask]
+    assert [each.shape[1] for each in rows] == [48 * 64 / 2, 64 * 3 / 2]
+    np.testing.assert_allclose(names["of_kept"], sum(r @ r.T for r in rows), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_page_of_threads_runs() -> None:
+    """Without neural-tangents, whose side runs in `make oracles`."""
+    names: dict[str, Any] = {}
+    for head, code in blocks(ROOT / "docs" / "neural-tangents.md"):
+        if "theirs=" not in head:
+            exec(code, names)
+    shapes = {"189": (64, 32, 10, 10), "68": (640, 640), "120": (), "30": (64, 32)}
+    assert {n: names[f"ours_{n}"].shape for n in shapes} == shapes
+    assert np.trace(names["ours_68"]) / 10 == pytest.approx(float(names["ours_120"]), rel=1e-5)
 
 
 @pytest.mark.slow
