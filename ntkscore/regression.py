@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
-from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ntkscore.errors import InputError
 
@@ -23,6 +23,7 @@ STEPS = 1000
 """Steps after which they give up."""
 Matrix = Any
 """A kernel (m, n): an array, or anything that `scipy.sparse.linalg.aslinearoperator` takes."""
+Columns = Callable[[np.ndarray], np.ndarray]
 
 
 class KernelRegression:
@@ -96,25 +97,20 @@ class KernelRegression:
 
     def _by_gradients(self, kernel: Matrix, count: int) -> Callable[[np.ndarray], np.ndarray]:
         """(K + αI)⁻¹ of some columns, by conjugate gradients."""
-        operator = aslinearoperator(np.asarray(kernel) if hasattr(kernel, "__array__") else kernel)
-        shifted = LinearOperator(
-            (count, count), lambda v: operator.matvec(v.ravel()) + self.alpha * v.ravel()
-        )
-        preconditioner = nystrom_preconditioner(operator, self.alpha, RANK, self.seed)
+        dense = hasattr(kernel, "__array__")
+        operator = aslinearoperator(np.asarray(kernel, np.float64) if dense else kernel)
+        precondition = nystrom_preconditioner(operator, self.alpha, RANK, self.seed)
 
         def solve(b: np.ndarray) -> np.ndarray:
-            columns = b.reshape(count, -1).T
-            found = [
-                cg(shifted, each, rtol=TOLERANCE, maxiter=STEPS, M=preconditioner)
-                for each in columns
-            ]
-            if any(status for _, status in found):
+            product = lambda v: operator.matmat(v) + self.alpha * v  # noqa: E731
+            found, steps = conjugate_gradients(product, b.reshape(count, -1), precondition)
+            if steps == STEPS:
                 raise InputError(
                     f"conjugate gradients to converge in {STEPS} steps",
                     f"a residual above {TOLERANCE:g}",
                     "raise alpha",
                 )
-            return np.stack([each for each, _ in found], 1).reshape(b.shape)
+            return found.reshape(b.shape)
 
         return solve
 
@@ -215,8 +211,34 @@ class KernelRegression:
         return self._known_inverse
 
 
-def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed: int) -> Any:
-    """An approximate inverse of K + αI, exact on the kernel's largest eigenvalues.
+def conjugate_gradients(
+    product: Columns, b: Float[np.ndarray, "n t"], precondition: Columns
+) -> tuple[Float[np.ndarray, "n t"], int]:
+    """Solutions of A x = b, and the steps that were taken, at most `STEPS`.
+
+    All columns go together, so that A is read once a step.
+
+    Args:
+        product: A, symmetric and positive definite, times columns.
+        b: the columns.
+        precondition: an approximate inverse of A, times columns.
+    """
+    x, residual, step = np.zeros_like(b), b, 0
+    direction, before = np.zeros_like(b), np.inf
+    least = TOLERANCE * np.linalg.norm(b, axis=0)
+    while step < STEPS and (left := np.linalg.norm(residual, axis=0) > least).any():
+        towards = precondition(residual)
+        now = np.sum(residual * towards, 0)
+        # Columns that are solved stay as they are.
+        direction = np.where(left, towards + now / before * direction, 0)
+        image, before = product(direction), np.where(left, now, np.inf)
+        size = np.where(left, now, 0) / np.where(left, np.sum(direction * image, 0), 1)
+        x, residual, step = x + size * direction, residual - size * image, step + 1
+    return x, step
+
+
+def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed: int) -> Columns:
+    """An approximate inverse of K + αI, of columns, exact on the kernel's largest eigenvalues.
 
     Args:
         kernel: K, (N, N), positive semidefinite.
@@ -240,11 +262,7 @@ def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed
     values = np.clip(singular**2 - shift, 0, None)
     gain = (values[-1] + alpha) / (values + alpha) - 1
 
-    def apply(v: np.ndarray) -> np.ndarray:
-        v = v.ravel()
-        return v + vectors @ (gain * (vectors.T @ v))
-
-    return LinearOperator((count, count), apply)
+    return lambda v: v + vectors @ (gain[:, None] * (vectors.T @ v))
 
 
 def alignment(kernel: Matrix, other: Matrix, centred: bool = True) -> float:

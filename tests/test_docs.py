@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -152,6 +153,16 @@ def test_the_page_of_kernels_runs(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [np.asarray(slopes[name][:, mask[name]]) for name in mask]
     assert [each.shape[1] for each in rows] == [48 * 64 / 2, 64 * 3 / 2]
     np.testing.assert_allclose(names["of_kept"], sum(r @ r.T for r in rows), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_digits_are_named_by_regression(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setenv("NTKSCORE_DATA", str(data_dir))
+    found = runpy.run_path(str(ROOT / "docs" / "mnist.py"))["main"](200, 512)
+    assert found["scikit-learn"] == found["Cholesky"] > 0.8
+    assert found["conjugate gradients"] == pytest.approx(found["Cholesky"], abs=0.002)
+    assert found["features"] > 0.7
 
 
 @pytest.mark.slow
