@@ -1,5 +1,6 @@
 """Auto-PGD: projected gradient ascent with momentum, whose step size follows the loss."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -151,8 +152,7 @@ class APGD(Stepwise):
             *(z, z, at.gradient),
             *(z, at.gradient, at.loss),
             *(z, ~is_right(at.logits, victim.labels)),
-            # The authors' code compares the first loss with 0.
-            *(zero, jnp.zeros(n, jnp.int32)),
+            *(zero + self._below(run), jnp.zeros(n, jnp.int32)),
             *(at.loss, jnp.ones(n, bool)),
             zero + self._first(run),
             jnp.asarray(targets, jnp.int32),
@@ -182,6 +182,10 @@ class APGD(Stepwise):
         length = jnp.asarray(self._checks(run.steps))[step]
         checked = self._resized(x, run, state) if self.norm == "l1" else _halved(state, length)
         return jax.tree.map(lambda new, old: jnp.where(length > 0, new, old), checked, state)
+
+    def _below(self, run: Run) -> float:
+        """What the first loss is compared with: 0 in the authors' code, also of cross-entropies."""
+        return 0 if self.loss != "ce" else math.inf if run.target else -math.inf
 
     def _first(self, run: Run) -> Any:
         """The first step size."""

@@ -10,24 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, PyTree
 
-from attacks.apgd import APGD
-from attacks.fab import FAB
 from attacks.lazy import Array, jax, jnp
-from attacks.losses import FEWEST_CLASSES, Logits, Victim, ask
-from attacks.square import SquareAttack
-from attacks.steps import BallNorm, Run, State, Stepwise, is_right, length, point_keys
+from attacks.losses import Logits, Victim, ask
+from attacks.steps import Run, State, Stepwise, is_right, length, point_keys
 
-Version = Literal["standard", "plus", "rand"]
-VERSIONS: tuple[str, ...] = get_args(Version)
 Store = MutableMapping[str, Any]
 """Named results, each a dict of named arrays, that outlive a stop."""
-TARGETS, L1_TARGETS, RESTARTS = 9, 5, 5
-QUERIES = 5000
 DRAWS = 20
 """Of a network with chance, for each gradient."""
 BATCH, CHUNK = 64, 1024
@@ -43,54 +36,6 @@ SQUARE_FALL = 0.002
 """Fall of the accuracy by Square above which gradients are suspected."""
 TOLERANCE = 1e-4
 """Of the ball, relative, in which points must lie to count as fallen."""
-
-
-def standard(
-    rho: float, norm: BallNorm = "linf", version: Version = "standard", classes: int = 10
-) -> dict[str, Stepwise]:
-    """The attacks of a version of AutoAttack, in their order.
-
-    Args:
-        rho: radius of the ball, in pixel units.
-        norm: of the ball.
-        version: `standard`; `plus`, with five restarts and untargeted attacks too; or `rand`, for
-            networks with chance.
-        classes: of the network; of few the targeted attacks aim at all others.
-
-    Raises:
-        ValueError: if the version is unknown, or the classes too few for its losses.
-
-    Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
-    of diverse parameter-free attacks", section 5; the authors' package for `l1`.
-
-    Example:
-        >>> list(standard(8 / 255))
-        ['apgd-ce', 'apgd-t', 'fab-t', 'square']
-    """
-    if version not in VERSIONS:
-        raise ValueError(f"expected the version {' or '.join(VERSIONS)}, got {version!r}")
-    fewest = FEWEST_CLASSES["dlr" if version == "rand" else "targeted dlr"]
-    if classes < fewest:
-        raise ValueError(
-            f"expected at least {fewest} classes for the version {version}, whose loss compares so "
-            f"many logits, got {classes}; choose single attacks, such as apgd-ce and square"
-        )
-    targets = min(L1_TARGETS if norm == "l1" else TARGETS, classes - 1)
-    many = RESTARTS if norm == "l1" or version == "plus" else 1
-    found: dict[str, Stepwise] = {
-        "apgd-ce": APGD(rho, norm, restarts=1 if version == "rand" else many),
-        "apgd-dlr": APGD(rho, norm, loss="dlr", restarts=1 if version == "rand" else many),
-        "fab": FAB(rho, norm, restarts=RESTARTS),
-        "apgd-t": APGD(rho, norm, loss="dlr", targets=targets),
-        "fab-t": FAB(rho, norm, targets=min(TARGETS, classes - 1)),
-        "square": SquareAttack(rho, norm, QUERIES, rescale=False),
-    }
-    names = {
-        "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
-        "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
-        "rand": ("apgd-ce", "apgd-dlr"),
-    }[version]
-    return {name: found[name] for name in names}
 
 
 class Robustness(NamedTuple):
@@ -156,6 +101,7 @@ def attack_all(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from attacks import APGD, FAB
         >>> apply = lambda w, x: x @ w
         >>> w, x = jnp.eye(4), np.array([[0.9, 0.1, 0.1, 0.1], [0.3, 0.2, 0.1, 0.1]], np.float32)
         >>> attacks = {"apgd-ce": APGD(0.1), "fab": FAB(0.1)}

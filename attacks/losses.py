@@ -74,8 +74,8 @@ def loss(name: str, logits: Logits, labels: Labels, targets: Labels | None = Non
         >>> loss("dlr", logits, label), loss("dlr", logits, label, label + 3).round(2)
         (Array([-0.5], dtype=float32), Array([-1.3299999], dtype=float32))
     """
-    if name == "ce":
-        of = cross_entropy(logits, labels if targets is None else targets)
+    if name in LOG_LOSSES:
+        of = LOG_LOSSES[name](logits, labels if targets is None else targets)
         return of if targets is None else -of
     rise = margin(logits, labels) if targets is None else _at(logits, targets) - _at(logits, labels)
     if name == "margin":
@@ -83,6 +83,10 @@ def loss(name: str, logits: Logits, labels: Labels, targets: Labels | None = Non
     top = jax.lax.top_k(logits, 3 if targets is None else 4)[0]
     low = top[:, 2] if targets is None else (top[:, 2] + top[:, 3]) / 2
     return rise / (top[:, 0] - low + TINY)
+
+
+LOG_LOSSES = {"ce": cross_entropy, "log-odds": log_odds}
+"""The cross-entropy, and what grows with it and has its gradient's direction without vanishing."""
 
 
 def _at(logits: Logits, classes: Labels) -> Values:
@@ -179,6 +183,9 @@ def ask(
 ) -> At:
     """Logits, loss and gradient of a network at images, with its chance averaged.
 
+    Without chance `ce` is the log-odds of an error, which orders points as the cross-entropy does
+    and whose gradient has its direction, however sure the network is.
+
     Args:
         victim: the network with its labels.
         images: to ask it at.
@@ -193,6 +200,7 @@ def ask(
         return At(logits, values, pull(back(jnp.ones_like(values))[0]))
 
     if not isinstance(victim, Victim) or not victim.draws:
+        name = "log-odds" if name == "ce" else name
         return once(victim)
     at = victim.at_step(step)
     draw = lambda i: once(replace(at, key=jax.random.fold_in(at.key, i)))  # noqa: E731

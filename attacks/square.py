@@ -92,7 +92,16 @@ class SquareAttack(Stepwise):
     def start(
         self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Search:
-        """The state at stripes or a grid; at the image, where that is misclassified."""
+        """The state at stripes or a grid; at the image, where that is misclassified.
+
+        Raises:
+            ValueError: if the points are no images.
+        """
+        if x.ndim != 4:
+            raise ValueError(
+                "expected images (n, height, width, channels) for the Square attack, got points of "
+                f"shape {x.shape[1:]}; choose another attack"
+            )
         first = self._first(x, keys)
         here = -margin(victim.logits(x), victim.labels)
         z = where(here <= 0, x, first)

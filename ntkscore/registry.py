@@ -55,7 +55,7 @@ class Registry(MutableMapping[str, T]):
         >>> registry = Registry("ntkscore.attacks")
         >>> registry["none"] = lambda rho: lambda gradient, x, key: x
         >>> list(registry)
-        ['fgsm', 'none', 'pgd']
+        ['apgd', 'fgsm', 'none', 'pgd', 'square']
     """
 
     def __init__(self, group: str) -> None:

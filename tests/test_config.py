@@ -20,7 +20,10 @@ from ntkscore.text import format_rho, parse_fraction
     [
         ({"output": "mean"}, "expected output to be one of sum, trace, label, loss, got 'mean'"),
         ({"parameters": "bias"}, "expected parameters to be one of all, weights, conv_linear"),
-        ({"attack": "cw"}, "expected attack to be one of fgsm, pgd, got 'cw'; choose one of them"),
+        (
+            {"attack": "cw"},
+            "expected attack to be one of apgd, fgsm, pgd, square, got 'cw'; choose one of them",
+        ),
         ({"norm": "l1"}, "expected norm to be one of linf, l2, got 'l1'"),
         (
             {"implementation": "fast"},
@@ -159,7 +162,7 @@ def test_the_radius_of_an_attack_of_ones_own_is_checked_by_it(
 
 def test_an_attack_that_was_removed_is_no_name_any_more() -> None:
     with pytest.raises(
-        InputError, match=r"^expected attack to be one of fgsm, pgd, got 'brighten'"
+        InputError, match=r"^expected attack to be one of apgd, fgsm, pgd, square, got 'brighten'"
     ):
         Config(attack="brighten")
 

@@ -77,7 +77,7 @@ def test_a_strangers_space_and_attack_rank_from_the_command_line(
 
 
 def test_the_librarys_own_are_found_in_the_same_way() -> None:
-    assert list(ATTACKS) == ["fgsm", "pgd"] and ATTACKS["pgd"] is attacks.pgd
+    assert list(ATTACKS) == ["apgd", "fgsm", "pgd", "square"] and ATTACKS["pgd"] is attacks.pgd
     assert DEFAULT in SPACES and SPACES["residual"] is Residual
     assert {"attacks", "cells", "ntkscore"} <= set(packages())
 

@@ -17,7 +17,6 @@ from ntkscore.space import Space
 from ntkscore.training.recipe import Recipe
 
 if TYPE_CHECKING:
-
     pass
 
 

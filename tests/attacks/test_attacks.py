@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks import NORMS, Attack, Norm, direction, fgsm, pgd, project, project_to_sphere, twice
+from attacks import (
+    NORMS,
+    Attack,
+    Norm,
+    Victim,
+    direction,
+    fgsm,
+    pgd,
+    project,
+    project_to_sphere,
+    twice,
+)
 from ntkscore.kernels.attacks import ATTACKS
 
 Array = jax.Array
@@ -307,10 +318,11 @@ def test_an_unknown_norm_is_refused(unchecked) -> None:
         pgd(0.1, norm="l1")  # type: ignore[arg-type]
 
 
-def test_every_registered_attack_is_a_function_of_the_radius(linear: Linear) -> None:
-    x = uniform(15)
+def test_every_registered_attack_is_a_function_of_the_radius() -> None:
+    x, w = uniform(15), uniform(16)[:2].reshape(2, -1).T
+    victim = Victim(lambda x: x.reshape(len(x), -1) @ w, jnp.arange(len(x)) % 2)
     for make in ATTACKS.values():
-        attacked = make(0.1)(linear.gradient, x)
+        attacked = make(0.1)(victim, x)
         assert 0.05 < size(attacked - x, "linf") <= 0.1 + 1e-6
 
 

@@ -186,7 +186,8 @@ def report(name, done, of, right):
     print(name, flush=True)
 
 found = robustness(model, x, labels, rho=0.012, out=Path(sys.argv[1]), report=report)
-np.savez(sys.argv[2], images=found.images, **{k.replace("-", "_"): v for k, v in found.right.items()})
+right = {name.replace("-", "_"): mask for name, mask in found.right.items()}
+np.savez(sys.argv[2], images=found.images, **right)
 """
 
 
@@ -273,7 +274,7 @@ def test_a_network_with_chance_is_attacked_through_its_mean() -> None:
     sure = abs(far - rho) > 0.3 * rho
     assert [*found.right] == ["clean", "apgd-ce", "apgd-dlr"]
     np.testing.assert_array_equal(found.right["apgd-dlr"][sure], (far > rho)[sure])
-    with pytest.raises(InputError, match="apply.params, images, key. for autoattack-rand"):
+    with pytest.raises(InputError, match=r"apply\(params, images, key\) for autoattack-rand"):
         robustness(model, x, labels, "autoattack-rand")
 
 

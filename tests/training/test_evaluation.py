@@ -40,7 +40,7 @@ def greys(levels: list[float]) -> np.ndarray:
 def test_accuracies_of_a_network_that_looks_at_brightness() -> None:
     # Distances to the threshold: .005, .02, .05, .2, and one image that is told wrong.
     images, labels = greys([0.505, 0.52, 0.55, 0.7, 0.4]), np.array([1, 1, 1, 1, 1])
-    rows = evaluate(brightness(), images, labels, queries=50)
+    rows = evaluate(brightness(), images, labels, queries=200)
     whole = rows[rows["class"] == -1].assign(levels=(rows["rho"] * 255).round())
     found = whole.set_index(["metric", "levels"])["value"]
     assert found["clean", 0] == 0.8
@@ -251,6 +251,44 @@ def test_a_space_may_know_its_networks_by_name_only(tmp_path: Path) -> None:
     np.savez(small, images=np.zeros((10, 28, 28, 3), np.uint8), labels=np.arange(10))
     asked = ("evaluate", run, "--space", file, "--data", small)
     refused("expected images of the shape (32, 32, 3) and 10 classes, as", *asked)
+
+
+OWN_NETWORKS = """
+import jax.numpy as jnp, numpy as np
+from ntkscore import Model
+
+def networks(images):
+    weights = np.random.default_rng(0).normal(size=(192, 5)).astype(np.float32)
+    apply = lambda w, x: (x - 0.5).reshape(len(x), -1) @ w
+    return {name: Model(apply, jnp.asarray(scale * weights)) for name, scale in (("plain", 1), ("steep", 9))}
+"""
+
+
+@pytest.mark.slow
+def test_networks_of_a_file_are_attacked_and_kept(tmp_path: Path) -> None:
+    file, images, out = tmp_path / "mine.py", tmp_path / "images.npz", tmp_path / "out"
+    file.write_text(OWN_NETWORKS)
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(90, 160, (24, 8, 8, 3)).astype(np.uint8)
+    weights = np.random.default_rng(0).normal(size=(192, 5))
+    labels = ((pixels / 255 - 0.5).reshape(24, -1) @ weights).argmax(1)
+    np.savez(images, images=pixels, labels=labels)
+    asked = ("evaluate", file, "--data", images, "--attack", "autoattack", "--out", out)
+    curve = ("--rho", "1/255", "--rho", "4/255", "--plot", tmp_path / "curve.png")
+    rows = pd.DataFrame(json.loads(invoke(*asked, *curve, "--format", "json").stdout))
+    assert rows["after"].tolist() == ["clean", "apgd-ce", "apgd-t", "fab-t", "square"] * 4
+    last = rows[rows["after"] == "square"].set_index(["network", "rho"])["accuracy"]
+    # Of linear networks the scale of the logits decides nothing.
+    assert last["plain", 1 / 255] == last["steep", 1 / 255] > last["plain", 4 / 255]
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+    (kept,) = out.glob("plain*1-255")
+    claim = json.loads((kept / "claim.json").read_text())
+    assert claim["eps"] == "1/255" and claim["clean_acc"] == "100.00"
+    assert float(claim["autoattack_acc"]) == pytest.approx(100 * last["plain", 1 / 255], abs=0.01)
+    right = pd.read_csv(kept / "right.csv")
+    assert right["square"].mean() == last["plain", 1 / 255]
+    refused("expected --attack beside --rho", "evaluate", file, "--data", images, "--rho", "1/255")
+    refused("got one with others (images)", *asked, *curve[:2], "--rows", "9")
 
 
 @pytest.mark.thorough

@@ -1,0 +1,62 @@
+"""The attacks of AutoAttack, by version."""
+
+from typing import Literal, get_args
+
+from attacks.apgd import APGD
+from attacks.fab import FAB
+from attacks.losses import FEWEST_CLASSES
+from attacks.square import SquareAttack
+from attacks.steps import BallNorm, Stepwise
+
+Version = Literal["standard", "plus", "rand"]
+VERSIONS: tuple[str, ...] = get_args(Version)
+TARGETS, L1_TARGETS, RESTARTS = 9, 5, 5
+QUERIES = 5000
+
+
+def standard(
+    rho: float, norm: BallNorm = "linf", version: Version = "standard", classes: int = 10
+) -> dict[str, Stepwise]:
+    """The attacks of a version of AutoAttack, in their order.
+
+    Args:
+        rho: radius of the ball, in pixel units.
+        norm: of the ball.
+        version: `standard`; `plus`, with five restarts and untargeted attacks too; or `rand`, for
+            networks with chance.
+        classes: of the network; of few the targeted attacks aim at all others.
+
+    Raises:
+        ValueError: if the version is unknown, or the classes too few for its losses.
+
+    Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
+    of diverse parameter-free attacks", section 5; the authors' package for `l1`.
+
+    Example:
+        >>> list(standard(8 / 255))
+        ['apgd-ce', 'apgd-t', 'fab-t', 'square']
+    """
+    if version not in VERSIONS:
+        raise ValueError(f"expected the version {' or '.join(VERSIONS)}, got {version!r}")
+    fewest = FEWEST_CLASSES["dlr" if version == "rand" else "targeted dlr"]
+    if classes < fewest:
+        raise ValueError(
+            f"expected at least {fewest} classes for the version {version}, whose loss compares so "
+            f"many logits, got {classes}; choose single attacks, such as apgd-ce and square"
+        )
+    targets = min(L1_TARGETS if norm == "l1" else TARGETS, classes - 1)
+    many = RESTARTS if norm == "l1" or version == "plus" else 1
+    found: dict[str, Stepwise] = {
+        "apgd-ce": APGD(rho, norm, restarts=1 if version == "rand" else many),
+        "apgd-dlr": APGD(rho, norm, loss="dlr", restarts=1 if version == "rand" else many),
+        "fab": FAB(rho, norm, restarts=RESTARTS),
+        "apgd-t": APGD(rho, norm, loss="dlr", targets=targets),
+        "fab-t": FAB(rho, norm, targets=min(TARGETS, classes - 1)),
+        "square": SquareAttack(rho, norm, QUERIES, rescale=False),
+    }
+    names = {
+        "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
+        "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
+        "rand": ("apgd-ce", "apgd-dlr"),
+    }[version]
+    return {name: found[name] for name in names}
