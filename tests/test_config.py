@@ -60,7 +60,7 @@ from ntkscore.text import format_rho, parse_fraction
         (
             {"steps": 7},
             "expected no steps with fgsm, which has none, got 7; leave it out, or choose the "
-            "attack pgd",
+            "attack apgd or pgd",
         ),
         ({"rhos": ("8/255",)}, r"expected rhos to be of the type tuple, such as \(0.0.*'8/255'"),
         ({"step_size": 0.1}, "expected no step_size with fgsm, which has none, got 0.1"),

@@ -66,8 +66,8 @@ def attacks_named(name: str, rho: float, norm: str, classes: int) -> dict[str, S
 @in_full_precision
 def robustness(
     model: Model,
-    images: np.ndarray,
-    labels: Int[np.ndarray, " n"],
+    images: np.ndarray | Array,
+    labels: Int[np.ndarray | Array, " n"],
     attack: str = AUTOATTACK,
     rho: float | None = None,
     norm: str = "linf",
@@ -111,12 +111,13 @@ def robustness(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> x, y = rng.uniform(size=(20, 4, 4, 1)), np.arange(20) % 2
+        >>> x = rng.uniform(size=(20, 4, 4, 1))
         >>> weights = jnp.asarray(rng.normal(size=(16, 2)), jnp.float32)
         >>> flat = Model(lambda w, x: x.reshape(len(x), -1) @ w, weights)
-        >>> found = robustness(flat, x, y, "apgd-ce", rho=0.01)
-        >>> found.accuracies
-        {'clean': 0.55, 'apgd-ce': 0.55}
+        >>> labels = flat.logits(jnp.asarray(x, jnp.float32)).argmax(1)
+        >>> found = robustness(flat, x, labels, "apgd-ce", rho=0.1)
+        >>> found.accuracies["clean"], found.accuracies["apgd-ce"] < 1
+        (1.0, True)
     """
     images, labels = checked_images(images, labels)
     if model.coupled:
@@ -150,7 +151,7 @@ def robustness(
 
 
 def checked_images(
-    images: np.ndarray, labels: Int[np.ndarray, " n"]
+    images: np.ndarray | Array, labels: Int[np.ndarray | Array, " n"]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels as arrays.
 
@@ -215,6 +216,7 @@ def claim(
         JSON types; accuracies in percent, and ε as a fraction of 255 where it is whole.
 
     Example:
+        >>> import json
         >>> right = {"clean": np.ones(4, bool), "square": np.array([1, 0, 0, 1], bool)}
         >>> found = Robustness(right, np.zeros((4, 2)), [])
         >>> print(json.dumps(claim(found, 8 / 255, "linf", "cell 2581", "cifar10")))

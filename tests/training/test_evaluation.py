@@ -260,7 +260,8 @@ from ntkscore import Model
 def networks(images):
     weights = np.random.default_rng(0).normal(size=(192, 5)).astype(np.float32)
     apply = lambda w, x: (x - 0.5).reshape(len(x), -1) @ w
-    return {name: Model(apply, jnp.asarray(scale * weights)) for name, scale in (("plain", 1), ("steep", 9))}
+    scales = {"plain": 1, "steep": 9}
+    return {name: Model(apply, jnp.asarray(scale * weights)) for name, scale in scales.items()}
 """
 
 
