@@ -16,9 +16,9 @@ from attacks.ensemble import Robustness as Robustness
 from attacks.ensemble import attack_all as attack_all
 from attacks.fab import FAB as FAB
 from attacks.fab import FMN as FMN
-from attacks.losses import Asked as Asked
+from attacks.losses import Oracle as Oracle
 from attacks.losses import Victim as Victim
 from attacks.losses import loss as loss
 from attacks.square import SquareAttack as SquareAttack
 from attacks.steps import Stepwise as Stepwise
-from attacks.versions import standard as standard
+from attacks.versions import autoattack as autoattack

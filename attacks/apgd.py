@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
-from attacks.losses import LOSSES, Asked, LossName, ask
+from attacks.losses import LOSSES, LossName, Oracle, ask
 from attacks.projections import between, onto_l1_ball
 from attacks.steps import (
     Keys,
@@ -127,7 +127,7 @@ class APGD(Stepwise):
         )
 
     def start(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Ascent:
         """The state at a random point of the ball's surface, or where a run before has ended."""
         rho = self.rho * run.scale
@@ -160,7 +160,7 @@ class APGD(Stepwise):
         )
 
     def advance(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Ascent
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Ascent
     ) -> Ascent:
         """The state after a step of the points, and of the step size where it is checked."""
         z = self._moved(x, run, step, state)

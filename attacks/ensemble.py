@@ -25,6 +25,8 @@ DRAWS = 20
 """Of a network with chance, for each gradient."""
 BATCH, CHUNK = 64, 1024
 """Images of a compiled program, and of a result that is kept."""
+FEWEST = 8
+"""Images of the smallest program."""
 LONGEST = 50
 """Most steps between two looks at what has fallen."""
 SAVED_EVERY = 30.0
@@ -86,7 +88,7 @@ def attack_all(
         params: of the network.
         images: (n, …), floating point in [0, 1], in whose type the attacks compute.
         labels: classes.
-        attacks: by name, such as `standard` gives.
+        attacks: by name, such as `attacks.autoattack` gives.
         seed: of starts and draws. An image's draws are its own, whatever else is attacked.
         draws: of a network with chance, for each gradient; 0 for one without.
         batch: images of a compiled program.
@@ -331,10 +333,15 @@ class _Job:
         return found
 
     def _batches(self, count: int) -> Iterator[tuple[np.ndarray, int]]:
-        """Places of a batch, the last filled up with its own, and how many are new."""
+        """Places of a batch, the last filled up with its own, and how many are new.
+
+        Fewer than a batch are filled up to a power of two, so that few programs are compiled.
+        """
         for start in range(0, count, self.batch):
             places = np.arange(start, min(start + self.batch, count))
-            yield np.resize(places, self.batch), len(places)
+            size = max(1 << (len(places) - 1).bit_length(), FEWEST)
+            even = self._shardings[0] is None or size % self._shardings[0].num_devices == 0
+            yield np.resize(places, min(size, self.batch) if even else self.batch), len(places)
 
     @cached_property
     def _shardings(self) -> tuple[Any, Any]:

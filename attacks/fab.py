@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
-from attacks.losses import Asked, Victim, ask
+from attacks.losses import Oracle, Victim, ask
 from attacks.projections import onto_hyperplane, onto_l1_ball
 from attacks.steps import (
     Keys,
@@ -98,7 +98,7 @@ class FAB(Stepwise):
         )
 
     def start(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Nearest:
         """The state at the image; at a random point half of ρ from it in a run of restarts."""
         z = x
@@ -112,7 +112,7 @@ class FAB(Stepwise):
         return _nowhere(x, z, targets)
 
     def advance(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Nearest
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Nearest
     ) -> Nearest:
         """The state after a step over the boundary, and back where that was misclassified."""
         at_step = victim.at_step(step) if isinstance(victim, Victim) else victim
@@ -129,7 +129,7 @@ class FAB(Stepwise):
         back = where(wrong, x + (moved - x) * self.back, moved)
         return _nearer(self, x, state, moved, wrong)._replace(z=back)
 
-    def _boundary(self, victim: Asked, run: Run, state: Nearest) -> tuple[Values, Images]:
+    def _boundary(self, victim: Oracle, run: Run, state: Nearest) -> tuple[Values, Images]:
         """How far a class's logit is above the label's, and the slope of that."""
         logits, pull = victim.vjp(state.z)
         label = jax.nn.one_hot(victim.labels, logits.shape[1], dtype=logits.dtype)
@@ -179,13 +179,13 @@ class FMN(Stepwise):
         return (Run(self.steps, random=False),)
 
     def start(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Nearest:
         """The state at the image."""
         return _nowhere(x, x, victim.labels)
 
     def advance(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Nearest
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Nearest
     ) -> Nearest:
         """The state after a step."""
         at = ask(victim, state.z, "margin", step=step)

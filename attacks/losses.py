@@ -98,7 +98,7 @@ def _without(logits: Logits, labels: Labels) -> Logits:
 
 
 @runtime_checkable
-class Asked(Protocol):
+class Oracle(Protocol):
     """A network, and the labels of its images, as attacks ask it.
 
     Called, it returns the gradient in the images that raises the cross-entropy, up to a positive
@@ -122,7 +122,7 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Victim:
-    """A network under attack: an `Asked` of any function of images.
+    """A network under attack: an `Oracle` of any function of images.
 
     Attributes:
         network: returns logits (n, o) of images (n, …), each image by itself. With `draws`, of
@@ -179,7 +179,7 @@ class At(NamedTuple):
 
 
 def ask(
-    victim: Asked, images: Images, name: str, targets: Labels | None = None, step: Any = 0
+    victim: Oracle, images: Images, name: str, targets: Labels | None = None, step: Any = 0
 ) -> At:
     """Logits, loss and gradient of a network at images, with its chance averaged.
 
@@ -193,7 +193,7 @@ def ask(
         step: of the attack, which decides the draws of a network with chance.
     """
 
-    def once(each: Asked) -> At:
+    def once(each: Oracle) -> At:
         logits, pull = each.vjp(images)
         of = lambda f: loss(name, f, each.labels, targets)  # noqa: E731
         values, back = jax.vjp(of, logits)

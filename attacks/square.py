@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
-from attacks.losses import Asked, margin
+from attacks.losses import Oracle, margin
 from attacks.projections import onto_l1_ball
 from attacks.steps import Keys, Run, Stepwise, drawn, flat, fold, unit, where
 
@@ -90,7 +90,7 @@ class SquareAttack(Stepwise):
         return (Run(self.queries),) * self.restarts
 
     def start(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Search:
         """The state at stripes or a grid; at the image, where that is misclassified.
 
@@ -108,7 +108,7 @@ class SquareAttack(Stepwise):
         return Search(z, -margin(victim.logits(z), victim.labels))
 
     def advance(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Search
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Search
     ) -> Search:
         """The state after a query; an image that is misclassified is not changed."""
         past = jnp.sum(step >= jnp.asarray(self._starts()))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Shaped
 
 from attacks.core import Images, check_radius
 from attacks.lazy import Array, jax, jnp, lax
-from attacks.losses import Asked, Logits
+from attacks.losses import Logits, Oracle
 
 BallNorm = Literal["linf", "l2", "l1"]
 BALL_NORMS: tuple[str, ...] = get_args(BallNorm)
@@ -86,7 +86,7 @@ class Stepwise:
         raise NotImplementedError
 
     def start(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> State:
         """The state before a run's first step.
 
@@ -101,7 +101,7 @@ class Stepwise:
         raise NotImplementedError
 
     def advance(
-        self, victim: Asked, x: Images, keys: Keys, run: Run, step: Any, state: Any
+        self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Any
     ) -> State:
         """The state after a step.
 
@@ -112,7 +112,7 @@ class Stepwise:
         """
         raise NotImplementedError
 
-    def __call__(self, victim: Asked, x: Images, key: Array | None = None) -> Images:
+    def __call__(self, victim: Oracle, x: Images, key: Array | None = None) -> Images:
         """The attacked images, inside the ball around x and inside [0, 1].
 
         Args:

@@ -14,7 +14,7 @@ TARGETS, L1_TARGETS, RESTARTS = 9, 5, 5
 QUERIES = 5000
 
 
-def standard(
+def autoattack(
     rho: float, norm: BallNorm = "linf", version: Version = "standard", classes: int = 10
 ) -> dict[str, Stepwise]:
     """The attacks of a version of AutoAttack, in their order.
@@ -33,7 +33,7 @@ def standard(
     of diverse parameter-free attacks", section 5; the authors' package for `l1`.
 
     Example:
-        >>> list(standard(8 / 255))
+        >>> list(autoattack(8 / 255))
         ['apgd-ce', 'apgd-t', 'fab-t', 'square']
     """
     if version not in VERSIONS:

@@ -50,7 +50,7 @@ def loss_gradient(model: Model, labels: Labels) -> Callable[[Images], Images]:
 
 @dataclass(frozen=True)
 class RaisedLoss:
-    """The network as attacks ask it (`attacks.Asked`): called, the gradient that raises the loss.
+    """The network as attacks ask it (`attacks.Oracle`): called, the gradient that raises the loss.
 
     Attributes:
         at: a pass of the network at images.
@@ -106,7 +106,7 @@ def stack(
         images: X, N of them, pixels in [0, 1].
         labels: their classes.
         attack: a name such as `fgsm` or `pgd`, or the attack of a radius: an `attacks.Attack`, or
-            a function of (asked, images, key), where `asked` is an `attacks.Asked`.
+            a function of (asked, images, key), where `asked` is an `attacks.Oracle`.
         rhos: the radii, or one, on the pixel scale, as `attacks.Attack` takes them.
         output, parameters, implementation: as for `ntkscore.ntk`.
         key: for the attack's random start.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from attacks import APGD, FAB, FMN, Robustness, SquareAttack, Stepwise, attack_all, standard
+from attacks import APGD, FAB, FMN, Robustness, SquareAttack, Stepwise, attack_all, autoattack
 from attacks.ensemble import BATCH, DRAWS, Report
 from ntkscore.data.images import as_pixels
 from ntkscore.errors import InputError, check_choice
@@ -57,7 +57,7 @@ def attacks_named(name: str, rho: float, norm: str, classes: int) -> dict[str, S
         if name in SINGLE:
             return {name: SINGLE[name](rho, norm)}
         version: Any = VERSIONS.get(name, "standard")
-        found = standard(rho, norm, version, classes)  # type: ignore[arg-type]
+        found = autoattack(rho, norm, version, classes)  # type: ignore[arg-type]
     except ValueError as error:
         raise InputError(str(error)) from error
     return {name: found[name]} if name in TARGETED else found
@@ -115,7 +115,7 @@ def robustness(
         >>> weights = jnp.asarray(rng.normal(size=(16, 2)), jnp.float32)
         >>> flat = Model(lambda w, x: x.reshape(len(x), -1) @ w, weights)
         >>> labels = flat.logits(jnp.asarray(x, jnp.float32)).argmax(1)
-        >>> found = robustness(flat, x, labels, "apgd-ce", rho=0.1)
+        >>> found = robustness(flat, x, labels, "apgd-ce", rho=0.5)
         >>> found.accuracies["clean"], found.accuracies["apgd-ce"] < 1
         (1.0, True)
     """

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import APGD, FAB, SquareAttack, Stepwise, Victim, attack_all, standard
+from attacks import APGD, FAB, SquareAttack, Stepwise, Victim, attack_all, autoattack
 from attacks.steps import point_keys
 from ntkscore.data.images import load_images
 from ntkscore.model import Model
@@ -173,7 +173,7 @@ def test_a_trained_network_loses_as_many_images(
     weights = {name: p.detach().numpy() for name, p in network.named_parameters()}
     images = np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1))
     apply = logits_of(Model(applied, weights), jax.ShapeDtypeStruct(images.shape[1:], np.float32))
-    each, left = standard(rho, norm), np.ones(count, bool)  # type: ignore[arg-type]
+    each, left = autoattack(rho, norm), np.ones(count, bool)  # type: ignore[arg-type]
     each["square"] = SquareAttack(rho, norm, queries=300, rescale=False)  # type: ignore[arg-type]
     for name, attack in each.items():
         theirs.attacks_to_run = [name]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import APGD, FAB, FMN, SquareAttack, Victim, attack_all, ensemble, standard
+from attacks import APGD, FAB, FMN, SquareAttack, Victim, attack_all, autoattack, ensemble
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder
@@ -103,7 +103,7 @@ def test_square_stays_in_the_ball_and_lowers_the_margin(norm: Any) -> None:
 def test_an_image_is_attacked_alike_whatever_is_attacked_beside_it() -> None:
     model, x = linear(), greys(24)
     labels, _ = distances(model, x, "linf")
-    attacks = standard(8 / 255, classes=CLASSES) | {"square": SquareAttack(8 / 255, queries=50)}
+    attacks = autoattack(8 / 255, classes=CLASSES) | {"square": SquareAttack(8 / 255, queries=50)}
 
     def run(rows: np.ndarray, **how: Any) -> Any:
         return attack_all(model.apply, model.params, x[rows], labels[rows], attacks, **how)
@@ -218,6 +218,39 @@ def test_killed_in_each_attack_it_goes_on_to_the_same_bits(tmp_path: Path) -> No
     for name in one:
         np.testing.assert_array_equal(one[name], two[name])
     assert 0 < one["square"].sum() < one["clean"].sum()
+
+
+SHARED = """
+import jax, numpy as np
+from attacks import attack_all, autoattack
+from test_ensemble import distances, greys, linear
+
+model, x = linear(), greys(30)
+labels, _ = distances(model, x, "linf")
+attacks = autoattack(0.012, classes=5)
+del attacks["square"]
+found = {}
+for devices in (jax.local_devices(), jax.local_devices()[:1]):
+    at = attack_all(model.apply, model.params, x, labels, attacks, batch=12, devices=devices)
+    found[len(devices)] = at
+assert [*found] == [3, 1]
+for name, right in found[1].right.items():
+    assert (right == found[3].right[name]).all(), name
+assert np.allclose(found[1].images, found[3].images, atol=1e-5)
+print(found[3].accuracies)
+"""
+
+
+@pytest.mark.slow
+def test_three_devices_share_a_batch() -> None:
+    paths = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+    flags = "--xla_force_host_platform_device_count=3"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "XLA_FLAGS": flags}
+    command = [sys.executable, "-c", SHARED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    accuracies = eval(done.stdout)
+    assert accuracies["clean"] == 1 > accuracies["fab-t"] > 0
 
 
 def test_a_folder_of_another_evaluation_is_refused(tmp_path: Path) -> None:
