@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, PyTree
+from jaxtyping import Bool, Int
 
-from attacks.lazy import Array, jax, jnp
+from attacks.lazy import Array, PyTree, jax, jnp
 from attacks.losses import Logits, Victim, ask
 from attacks.steps import Run, State, Stepwise, is_right, length, point_keys
 
