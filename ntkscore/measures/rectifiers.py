@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import entr
 
 from ntkscore.kernels.joint import POINTS
 from ntkscore.lazy import Array, jax, jnp, lax
@@ -108,7 +107,8 @@ def effective_ranks(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, "
     values = singular_values(products)
     sums = values.sum(1, keepdims=True)
     shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
-    return np.where(sums[:, 0] > 0, np.exp(entr(shares).sum(1)), 0)
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.where(sums[:, 0] > 0, np.exp(-np.sum(shares * logs, 1)), 0)
 
 
 def inverse_conditions(products: Float[np.ndarray, "k d d"]) -> Float[np.ndarray, " k"]:
