@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
 from attacks.losses import LOSSES, LossName, Oracle, ask
-from attacks.projections import between, onto_l1_ball
+from attacks.projections import between
 from attacks.steps import (
     Keys,
     Run,
@@ -21,6 +20,8 @@ from attacks.steps import (
     drawn,
     flat,
     is_right,
+    on_sphere,
+    onto_ball,
     target_classes,
     unit,
     where,
@@ -131,15 +132,13 @@ class APGD(Stepwise):
     ) -> Ascent:
         """The state at a random point of the ball's surface, or where a run before has ended."""
         rho = self.rho * run.scale
-        if begin is None and self.norm == "linf":
-            draw = partial(jax.random.uniform, minval=-1, maxval=1)
-            z = x + rho * unit(drawn(keys, draw, x.shape[1:], x.dtype), self.norm)
-        elif begin is None and self.norm == "l2":
-            z = x + rho * unit(drawn(keys, jax.random.normal, x.shape[1:], x.dtype), self.norm)
+        if begin is not None:
+            z = onto_ball(begin, x, rho, self.norm)
+        elif self.norm == "l1":
+            noise = drawn(keys, jax.random.normal, x.shape[1:], x.dtype)
+            z = onto_ball(x + noise, x, rho, self.norm)
         else:
-            noise = drawn(keys, jax.random.normal, x.shape[1:], x.dtype) if begin is None else begin
-            z = self._inside(x + noise if begin is None else noise, x, rho)
-        z = jnp.clip(z, 0, 1)
+            z = jnp.clip(x + rho * on_sphere(keys, x, self.norm), 0, 1)
         targets = target_classes(victim.logits(x), target) if run.target else victim.labels
         at = ask(victim, z, self.loss, targets if run.target else None, run.steps)
         n, zero = len(x), jnp.zeros_like(at.loss)
@@ -204,25 +203,16 @@ class APGD(Stepwise):
             period = max(period - fewer, fewest)
         return found
 
-    def _inside(self, z: Images, x: Images, rho: Any) -> Images:
-        """The point of the ball around x, and of the box, that is nearest to z or close to it."""
-        if self.norm == "linf":
-            return jnp.clip(jnp.clip(z, x - rho, x + rho), 0, 1)
-        if self.norm == "l2":
-            size = jnp.sqrt(jnp.sum(flat(z - x) ** 2, 1))
-            return jnp.clip(x + unit(z - x, "l2") * column(jnp.minimum(rho, size), x), 0, 1)
-        return x + onto_l1_ball(flat(z - x), flat(x), rho).reshape(x.shape)
-
     def _moved(self, x: Images, run: Run, step: Any, state: Ascent) -> Images:
         rho, size = self.rho * run.scale, column(state.step_size, x)
         if self.norm == "l1":
             way = _sparse_direction(state.gradient, state.share)
-            return self._inside(state.z + size * way, x, rho)
+            return onto_ball(state.z + size * way, x, rho, self.norm)
         way = jnp.sign(state.gradient) if self.norm == "linf" else unit(state.gradient, "l2")
-        moved = self._inside(state.z + size * way, x, rho)
+        moved = onto_ball(state.z + size * way, x, rho, self.norm)
         a = jnp.where(step > 0, MOMENTUM, 1.0).astype(x.dtype)
         momentum = (moved - state.z) * a + (state.z - state.before) * (1 - a)
-        return self._inside(state.z + momentum, x, rho)
+        return onto_ball(state.z + momentum, x, rho, self.norm)
 
     def _resized(self, x: Images, run: Run, state: Ascent) -> Ascent:
         """The state after a check in ℓ1: sparse points begin again, others take smaller steps."""

@@ -177,7 +177,7 @@ class _Job:
     batch: int
     devices: Sequence[Any] | None
     compile: Callable[..., Any]
-    programs: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+    programs: dict[Any, tuple[Callable[..., Any], ...]] = field(default_factory=dict)
 
     def chunk(
         self,
@@ -229,13 +229,7 @@ class _Job:
         key = jax.random.key(self.seed)
         for number in place:
             key = jax.random.fold_in(key, number)
-        # A program serves all targets and restarts.
-        same = attack, run._replace(target=min(run.target, 1))
-        if same not in self.programs:
-            self.programs[same] = self.compile(partial(self._advance, attack, run))
-        starts = self.programs.setdefault(
-            ("start", *same), self.compile(partial(self._start, attack, run))
-        )
+        start, advance = self._programs(attack, run)
         pieces = []
         for rows, count in self._batches(len(alive)):
             given = (
@@ -245,44 +239,31 @@ class _Job:
             given = *given, point_keys(key, self._put(alive[rows]))
             now = jax.tree.map(lambda leaf, rows=rows: self._put(leaf[rows]), state)
             if steps[0] == 0:
-                now = starts(*given, run.target, None if run.first else now.best)
-            now = self.programs[same](*given, *steps, now)
+                now = start(*given, run.target, None if run.first else now.best)
+            now = advance(*given, *steps, now)
             pieces.append(jax.tree.map(lambda leaf, count=count: leaf[:count], now))
         return jax.tree.map(lambda *leaves: np.concatenate([*map(np.asarray, leaves)]), *pieces)
 
-    def _start(
-        self,
-        attack: Stepwise,
-        run: Run,
-        params: Any,
-        x: Any,
-        y: Any,
-        keys: Any,
-        target: Any,
-        begin: Any,
-    ) -> Any:
-        return attack.start(self._victim(params, y), x, keys, run, target, begin)
+    def _programs(self, attack: Stepwise, run: Run) -> tuple[Callable[..., Any], ...]:
+        """The state before a run, and after some steps of it, which serve all targets."""
+        same = attack, run._replace(target=min(run.target, 1))
 
-    def _advance(
-        self,
-        attack: Stepwise,
-        run: Run,
-        params: Any,
-        x: Any,
-        y: Any,
-        keys: Any,
-        one: Any,
-        two: Any,
-        state: Any,
-    ) -> Any:
-        step = partial(attack.advance, self._victim(params, y), x, keys, run)
-        return jax.lax.fori_loop(one, two, step, state)
+        def start(params: Any, x: Any, y: Any, keys: Any, target: Any, begin: Any) -> Any:
+            return attack.start(self._victim(params, y), x, keys, run, target, begin)
+
+        def advance(params: Any, x: Any, y: Any, keys: Any, one: Any, two: Any, state: Any) -> Any:
+            step = partial(attack.advance, self._victim(params, y), x, keys, run)
+            return jax.lax.fori_loop(one, two, step, state)
+
+        if same not in self.programs:
+            self.programs[same] = self.compile(start), self.compile(advance)
+        return self.programs[same]
 
     def _like(self, attack: Stepwise, run: Run, leaves: list[np.ndarray]) -> State:
         """A state of these leaves."""
         x, y = self.images[:1], self.labels[:1]
         keys = point_keys(jax.random.key(0), np.zeros(1, int))
-        start = partial(self._start, attack, run)
+        start, _ = self._programs(attack, run)
         like = jax.eval_shape(start, self.params, x, y, keys, run.target, None if run.first else x)
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -294,11 +275,12 @@ class _Job:
         """Whether points are misclassified when they are looked at again, and inside the ball."""
         change = length(jnp.asarray(points - self.images[rows]), attack.norm)
         inside = np.asarray(change) <= attack.rho * (1 + TOLERANCE)
-        return ~self.right(points, rows) & inside & (points >= 0).all() & (points <= 1).all()
+        in_box = ((points >= 0) & (points <= 1)).reshape(len(points), -1).all(1)
+        return ~self.right(points, rows) & inside & in_box
 
     def right(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Whether images are classified as the labels of some rows say."""
-        program = self.programs.setdefault("right", self.compile(self._right))
+        program = self._right
         found = [np.zeros(0, bool)]
         for some, count in self._batches(len(rows)):
             answer = program(
@@ -307,8 +289,9 @@ class _Job:
             found.append(np.asarray(answer)[:count])
         return np.concatenate(found)
 
-    def _right(self, params: Any, x: Any, y: Any) -> Any:
-        return is_right(self._victim(params, y).logits(x), y)
+    @cached_property
+    def _right(self) -> Callable[..., Any]:
+        return self.compile(lambda w, x, y: is_right(self._victim(w, y).logits(x), y))
 
     def flags(self) -> list[str]:
         """What makes the evaluation doubtful before it is begun, by the first images."""

@@ -2,27 +2,26 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.core import Images
+from attacks.core import Images, direction
 from attacks.lazy import Array, jax, jnp
 from attacks.losses import Oracle, Victim, ask
-from attacks.projections import onto_hyperplane, onto_l1_ball
+from attacks.projections import onto_hyperplane
 from attacks.steps import (
     Keys,
     Run,
     Stepwise,
     column,
-    drawn,
     flat,
     is_right,
     length,
+    on_sphere,
+    onto_ball,
     target_classes,
-    unit,
     where,
 )
 
@@ -103,11 +102,7 @@ class FAB(Stepwise):
         """The state at the image; at a random point half of ρ from it in a run of restarts."""
         z = x
         if run.random:
-            draw = partial(jax.random.uniform, minval=-1, maxval=1)
-            noise = drawn(
-                keys, draw if self.norm == "linf" else jax.random.normal, x.shape[1:], x.dtype
-            )
-            z = jnp.clip(x + self.rho / 2 * unit(noise, self.norm), 0, 1)
+            z = jnp.clip(x + self.rho / 2 * on_sphere(keys, x, self.norm), 0, 1)
         targets = target_classes(victim.logits(x), target) if run.target else victim.labels
         return _nowhere(x, z, targets)
 
@@ -202,21 +197,13 @@ class FMN(Stepwise):
         # The first radius is infinite, where the image itself is misclassified.
         radius = jnp.where(wrong, jnp.where(jnp.isfinite(inside), inside, size), outside)
         stride = self._falling(step, self.largest_step, self.smallest_step)
-        z = state.z + stride * unit(at.gradient, "l2")
-        z = jnp.clip(x + self._onto_ball(z - x, x, radius), 0, 1)
+        z = state.z + stride * direction(at.gradient, "l2")
+        z = onto_ball(z, x, column(radius, x), self.norm)
         return state._replace(z=z, radius=radius)
 
     def _falling(self, step: Any, first: float, last: float) -> Any:
         """A value at a step of the cosine from the first to the last."""
         return last + (first - last) * (1 + jnp.cos(math.pi * step / self.steps)) / 2
-
-    def _onto_ball(self, change: Images, x: Images, radius: Values) -> Images:
-        wide = column(radius, change)
-        if self.norm == "linf":
-            return jnp.clip(change, -wide, wide)
-        if self.norm == "l1":
-            return onto_l1_ball(flat(change), flat(x), radius[:, None]).reshape(x.shape)
-        return change * column(jnp.minimum(1, radius / (length(change, "l2") + 1e-12)), change)
 
 
 def _nowhere(x: Images, z: Images, targets: Any) -> Nearest:

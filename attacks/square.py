@@ -11,8 +11,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
 from attacks.losses import Oracle, margin
-from attacks.projections import onto_l1_ball
-from attacks.steps import Keys, Run, Stepwise, drawn, flat, fold, unit, where
+from attacks.steps import Keys, Run, Stepwise, drawn, fold, onto_ball, unit, where
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Query counts (per 10,000, or as they are) at which the area of the squares halves."""
@@ -142,7 +141,7 @@ class SquareAttack(Stepwise):
         signs = _signs(sign, (1, 1, channels), x.dtype)
         if self.norm == "linf":
             moved = jnp.where(inside, z + 2 * self.rho * signs, z)
-            return jnp.clip(jnp.clip(moved, x - self.rho, x + self.rho), 0, 1)
+            return onto_ball(moved, x, self.rho, self.norm)
         change = z - x
         emptied, _ = _square(other, side, height, width)
         patterns = np.stack([_patterns(each, height, width, self.norm) for each in sides])
@@ -175,7 +174,7 @@ class SquareAttack(Stepwise):
     def _onto_ball(self, change: Images, x: Images) -> Images:
         if self.norm == "l2":
             return jnp.clip(x + unit(change, "l2") * self.rho, 0, 1)
-        return x + onto_l1_ball(flat(change), flat(x), self.rho * (1 - 1e-6)).reshape(x.shape)
+        return onto_ball(x + change, x, self.rho * (1 - 1e-6), self.norm)
 
     def _starts(self) -> list[int]:
         """The first queries at which squares are smaller."""

@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from attacks.core import Images, check_radius
+from attacks.core import Images, check_radius, project
 from attacks.lazy import Array, jax, jnp, lax
 from attacks.losses import Logits, Oracle
+from attacks.projections import onto_l1_ball
 
 BallNorm = Literal["linf", "l2", "l1"]
 BALL_NORMS: tuple[str, ...] = get_args(BallNorm)
@@ -180,6 +182,32 @@ def length(x: Images, norm: str) -> Float[Array, " n"]:
     if norm == "linf":
         return jnp.max(jnp.abs(flat), 1)
     return jnp.sqrt(jnp.sum(flat * flat, 1)) if norm == "l2" else jnp.sum(jnp.abs(flat), 1)
+
+
+def onto_ball(z: Images, x: Images, rho: Any, norm: str) -> Images:
+    """The point of the ball around x, and of the box [0, 1], that is nearest to z or close to it.
+
+    Args:
+        z: points.
+        x: the balls' centres, in the box.
+        rho: radius of all, or of each point with as many axes.
+        norm: of the balls.
+    """
+    if norm == "linf":
+        return jnp.clip(project(z, x, rho), 0, 1)
+    if norm == "l2":
+        # As the authors of APGD do it, whose points these are to the last digits.
+        size = column(length(z - x, norm), x)
+        return jnp.clip(x + unit(z - x, norm) * jnp.minimum(rho, size), 0, 1)
+    wide = rho.reshape(-1, 1) if jnp.ndim(rho) else rho
+    return x + onto_l1_ball(flat(z - x), flat(x), wide).reshape(x.shape)
+
+
+def on_sphere(keys: Keys, like: Images, norm: str) -> Images:
+    """A random point of each sphere of radius 1 around zero, uniform in direction in ℓ2."""
+    uniform = partial(jax.random.uniform, minval=-1, maxval=1)
+    draw = uniform if norm == "linf" else jax.random.normal
+    return unit(drawn(keys, draw, like.shape[1:], like.dtype), norm)
 
 
 def unit(x: Images, norm: str) -> Images:

@@ -295,6 +295,19 @@ def test_what_makes_an_evaluation_doubtful_is_said() -> None:
     assert found.accuracies["fab-t"] == 1 > found.accuracies["square"]
 
 
+def test_an_image_without_a_gradient_does_not_count_as_fallen_nor_hide_others() -> None:
+    model, x = linear(), greys(20)
+    x[3] = 0.5  # where the slope of the root is not a number
+    labels, far = distances(model, x, "linf")
+    apply = lambda w, x: model.apply(w, x) + 0 * jnp.sqrt(jnp.abs(x[:, 0, 0, :1] - 0.5))  # noqa: E731
+    found = robustness(model._replace(apply=apply), x, labels, "apgd-ce", rho=0.02)
+    expected = far > 0.02
+    expected[3] = True
+    sure = abs(far - 0.02) > 0.001
+    np.testing.assert_array_equal(found.right["apgd-ce"][sure], expected[sure])
+    assert not found.right["apgd-ce"].all() and np.isfinite(found.images).all()
+
+
 def test_a_network_with_chance_is_attacked_through_its_mean() -> None:
     model, x, rho = linear(), greys(30), 8 / 255
     labels, far = distances(model, x, "linf")
