@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -159,11 +160,12 @@ def _attack(
     for columns, model in pairs:
         for radius in radii:
             rho = RADII.get(norm, 0.0) if radius is None else radius
-            names = [str(columns.get("network", columns.get("index", "network")))]
-            names += [str(columns["seed"])] * (columns["seed"] >= 0)
+            names = [str(next(iter(columns.values())))]
+            names += [str(columns["seed"])] if columns.get("seed", -1) >= 0 else []
             name = "-".join([*names, attack, norm, format_rho(rho).replace("/", "-")])
             kept = None if folder is None else folder / name
-            stop = interruptible(lambda kept=kept: f"what is done is in {kept}" if kept else "")
+            leaves = lambda kept=kept: f"what is done is in {kept}"  # noqa: E731
+            stop = nullcontext() if kept is None else interruptible(leaves)
             with stop, stderr.status("compiling") as status:
 
                 def report(at: str, done: int, of: int, right: float, status: Any = status) -> None:

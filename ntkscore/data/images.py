@@ -150,7 +150,7 @@ def load_images(
         raise InputError(
             "test images",
             f"but {name} has none of its own",
-            "keep some images out of training instead",
+            "keep some images out of training, or name others, such as an .npz file",
         )
     paths = []
     if source := facts.source:

@@ -73,7 +73,7 @@ def trained_networks(
                 f"a function networks(images) in {source}", f"the space {own.name}", "write it"
             )
         named = own.models.items()
-        pairs = [({"network": name, "seed": -1, "epochs": -1}, model) for name, model in named]
+        pairs = [({"network": name}, model) for name, model in named]
         return Networks(pairs, own, images=image_set)
     if cell is None:
         raise InputError(
