@@ -8,11 +8,12 @@ from operator import itemgetter
 from jaxtyping import Float
 
 from ntkscore.kernels.joint import POINTS
-from ntkscore.lazy import Array, jax, jnp
+from ntkscore.lazy import Array, PyTree, jax, jnp
 from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.measures.forward_pass import Pass, kinds
 from ntkscore.measures.registry import ATTACKED_ONCE, Measure, Quantity, identity
 from ntkscore.model import LayerGradient
+from ntkscore.trace.parameters import join_parameters, split_leaves
 
 
 def of_gradients(at: Pass) -> dict[str, Float[Array, ""]]:
@@ -71,15 +72,13 @@ def grasp(at: Pass) -> Float[Array, ""]:
 
     Two forward derivatives of the loss, along g and along θ.
     """
-    leaves, tree = jax.tree.flatten(at.model.params)
-    places = [place for place, kind in enumerate(kinds(at)) if kind == "weight"]
+    chosen = [kind == "weight" for kind in kinds(at)]
+    weights, others = split_leaves(at.model.params, chosen)
 
-    def loss(weights: list[Array]) -> Float[Array, ""]:
-        replaced = dict(enumerate(leaves)) | dict(zip(places, weights, strict=True))
-        params = jax.tree.unflatten(tree, [*replaced.values()])
+    def loss(weights: PyTree) -> Float[Array, ""]:
+        params = join_parameters(weights, others)
         return jnp.mean(cross_entropy(at.model.apply(params, at.points), at.labels))
 
-    weights = [leaves[place] for place in places]
     gradient = jax.grad(loss)(weights)
     along = lambda weights: jax.jvp(loss, (weights,), (gradient,))[1]  # noqa: E731
     return -jax.jvp(along, (weights,), (weights,))[1]
