@@ -2,7 +2,7 @@
 
 from experiments.frame import Study
 from experiments.paper.accuracies import BOXES, DISTRIBUTION
-from experiments.paper.conventions import CONVENTIONS
+from experiments.paper.conventions import ATTACKS, CONVENTIONS
 from experiments.paper.default_score import DEFAULT_SCORE
 from experiments.paper.fidelity import FIDELITY
 from experiments.paper.measures import MEASURES
@@ -25,6 +25,7 @@ PAPER: dict[str, Study] = {
     "ntk-correlation": NTK_CORRELATION,
     "sweep": SWEEP,
     "conventions": CONVENTIONS,
+    "attacks": ATTACKS,
     "fidelity": FIDELITY,
     "measures": MEASURES,
     "default-score": DEFAULT_SCORE,

@@ -6,8 +6,10 @@ is as in the default. A seeded sample of cells, one seed.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -16,6 +18,7 @@ from experiments.data import BENCHMARK, METRIC, bootstrap
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.plotting import annotate, metric_label, panels, points, score_label
 from experiments.statistics import spearman_interval
+from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.frames import score_table
 from ntkscore.analysis.paired import difference
 
@@ -30,10 +33,12 @@ CHOICES = ("bn", "init", "output", "parameters", "attack")
 SHIFT = 0.05
 """Change of a Spearman coefficient that matters if the whole interval lies beyond."""
 KINDS = {"turns the sign": "C1", "moves it by more than 0.05": "C0", "neither": "0.6"}
+_HARDLY = Within(-SHIFT, SHIFT)
 CLAIMS = {
     "--bn init": ("initial statistics lower the coefficient of", Within(high=-SHIFT)),
     "--bn instance": ("each image's own statistics raise the coefficient of", Within(SHIFT)),
-    "--attack pgd": ("PGD in place of FGSM hardly moves the coefficient of", Within(-SHIFT, SHIFT)),
+    "--attack pgd": ("PGD in place of FGSM hardly moves the coefficient of", _HARDLY),
+    "--attack apgd": ("APGD in place of FGSM hardly moves the coefficient of", _HARDLY),
 }
 
 
@@ -44,18 +49,19 @@ def options(configuration: dict[str, Any], usual: dict[str, Any]) -> str:
 
 
 def measure(at: Any) -> Iterator[dict[str, Any]]:
-    """By convention and score: the coefficient, and its change from the default's."""
-    bases = {name: at.data.result_set(f"conventions/{name}") for name in ("default", "tiny")}
-    usual = {name: score_table(base.read()) for name, base in bases.items()}
+    """By convention and score: the coefficient, and how the scores differ from the default's."""
+    runs = {name: at.data.result_set(name) for name in (*at.recordings, *at.bases)}
+    tables = {name: score_table(run.read()) for name, run in runs.items()}
     for recording in at.recordings:
         name = recording.removeprefix("conventions/")
-        size = "tiny" if name.startswith("tiny") else "default"
-        run = at.data.result_set(recording)
-        scores, base = score_table(run.read()), usual[size]
-        title = options(run.configuration, bases[size].configuration)
-        title = title if size == "default" else f"tiny: {title}"
-        for score in SCORES:
-            both = pd.concat([scores[score], base[score]], axis=1).dropna()
+        base = next((base for base in at.bases if recording.startswith(base)), at.bases[0])
+        title = options(runs[recording].configuration, runs[base].configuration)
+        title = title if base == at.bases[0] else f"tiny: {title}"
+        scores = tables[recording]
+        if at.cells_of is not None:
+            scores = scores[scores.index.isin(tables[at.cells_of].index)]
+        for score in at.scores:
+            both = pd.concat([scores[score], tables[base][score]], axis=1, join="inner").dropna()
             values, before = both.to_numpy().T
             accuracy, how = at.data.accuracy(both.index), bootstrap(both.index)
             now, then = (spearman_interval(s, accuracy, both.index) for s in (values, before))
@@ -69,6 +75,8 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
                 "change": gap.value,
                 "change_low": gap.low,
                 "change_high": gap.high,
+                "ratio": np.median(values / before),
+                "agreement": spearman(values, before),
                 "kind": kind(now, then, Interval(gap.value, gap.low, gap.high)),
             }
 
@@ -82,8 +90,10 @@ def kind(now: Interval, then: Interval, change: Interval) -> str:
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
-    """What three conventions do to the norm and to λ_min of the kernel at attacked images."""
+    """What conventions do to the norm and to λ_min of the kernel at attacked images."""
     for convention, (what, rule) in CLAIMS.items():
+        if convention not in set(frame["convention"]):
+            continue
         for score in ("robust.frobenius", "robust.lambda_min"):
             (row,) = frame[(frame["convention"] == convention) & (frame["score"] == score)].iloc
             found = Interval(*row[["change", "change_low", "change_high"]])
@@ -95,9 +105,10 @@ def figure(frame: pd.DataFrame) -> Figure:
     names = sorted(
         frame["convention"].unique(), key=lambda n: ("tiny" in n, ": " in n, n.count("--"), n)
     )
-    drawn, axes = panels(len(SCORES), 0.48, together=True)
+    scores = frame["score"].unique()
+    drawn, axes = panels(len(scores), 0.48, together=True)
     drawn.set_figheight(0.9 + 0.15 * len(names))
-    for axis, score in zip(axes, SCORES, strict=True):
+    for axis, score in zip(axes, scores, strict=True):
         part = frame[frame["score"] == score].set_index("convention")
         axis.axvline(0, color="0.8", linewidth=0.8)
         axis.axvline(part.loc["default", "value"], color="C2", linewidth=0.8, linestyle=":")
@@ -117,10 +128,28 @@ def figure(frame: pd.DataFrame) -> Figure:
 CONVENTIONS = Study(
     "The same scores under other conventions",
     measure,
-    fixed={"recordings": tuple(recordings.CONVENTIONS)},
+    fixed={
+        "recordings": tuple(recordings.CONVENTIONS),
+        "bases": ("conventions/default", "conventions/tiny"),
+        "cells_of": None,
+        "scores": SCORES,
+    },
     claims=claims,
     figure=figure,
     note="Dotted: the default. What turns or moves a coefficient does so beyond doubt, by the "
     "interval of the difference; tiny is a smaller fidelity, compared with its own default.",
     needs=(BENCHMARK,),
+)
+
+ATTACKS = replace(
+    CONVENTIONS,
+    title="The same scores under stronger attacks",
+    fixed={
+        "recordings": ("space", "space-pgd", "space-apgd"),
+        "bases": ("space",),
+        "cells_of": "space-apgd",
+        "scores": (*SCORES[1:4], "twice.frobenius", "twice.lambda_min_normalized"),
+    },
+    note="The default is FGSM; PGD takes 7 steps, APGD 100 and follows the log-odds. The same "
+    "images and weights, three seeds.",
 )
