@@ -1,6 +1,7 @@
 """Attacks on images, and ensembles of them, as functions of what a network answers."""
 
 from attacks.apgd import APGD as APGD
+from attacks.apgd import PGD as PGD
 from attacks.core import NORMS as NORMS
 from attacks.core import Attack as Attack
 from attacks.core import Norm as Norm

@@ -1,4 +1,4 @@
-"""Auto-PGD: projected gradient ascent with momentum, whose step size follows the loss."""
+"""Auto-PGD, projected gradient ascent with momentum, whose step size follows the loss; and PGD."""
 
 import math
 from dataclasses import dataclass
@@ -203,16 +203,22 @@ class APGD(Stepwise):
             period = max(period - fewer, fewest)
         return found
 
-    def _moved(self, x: Images, run: Run, step: Any, state: Ascent) -> Images:
-        rho, size = self.rho * run.scale, column(state.step_size, x)
+    def _ahead(self, x: Images, run: Run, state: Ascent) -> Images:
+        """The point after a step along the gradient, inside the ball."""
         if self.norm == "l1":
             way = _sparse_direction(state.gradient, state.share)
-            return onto_ball(state.z + size * way, x, rho, self.norm)
-        way = jnp.sign(state.gradient) if self.norm == "linf" else unit(state.gradient, "l2")
-        moved = onto_ball(state.z + size * way, x, rho, self.norm)
+        else:
+            way = jnp.sign(state.gradient) if self.norm == "linf" else unit(state.gradient, "l2")
+        step = column(state.step_size, x) * way
+        return onto_ball(state.z + step, x, self.rho * run.scale, self.norm)
+
+    def _moved(self, x: Images, run: Run, step: Any, state: Ascent) -> Images:
+        ahead = self._ahead(x, run, state)
+        if self.norm == "l1":
+            return ahead
         a = jnp.where(step > 0, MOMENTUM, 1.0).astype(x.dtype)
-        momentum = (moved - state.z) * a + (state.z - state.before) * (1 - a)
-        return onto_ball(state.z + momentum, x, rho, self.norm)
+        momentum = (ahead - state.z) * a + (state.z - state.before) * (1 - a)
+        return onto_ball(state.z + momentum, x, self.rho * run.scale, self.norm)
 
     def _resized(self, x: Images, run: Run, state: Ascent) -> Ascent:
         """The state after a check in ℓ1: sparse points begin again, others take smaller steps."""
@@ -228,6 +234,42 @@ class APGD(Stepwise):
             support=support,
             rises=jnp.zeros_like(state.rises),
         )
+
+
+@dataclass(frozen=True)
+class PGD(APGD):
+    """Projected gradient ascent with steps of one size, each run from a random point.
+
+    With the loss `margin` it is the attack that is called CW in ℓ∞.
+
+    Attributes:
+        step_size: of each step, in pixel units; a quarter of ρ if left out.
+
+    Source: Madry et al. (2018), "Towards deep learning models resistant to adversarial attacks";
+    Carlini and Wagner (2017) for the loss `margin`; in `l1` a step changes a fifth of the
+    coordinates, after Tramèr and Boneh (2019), "Adversarial training and robustness for multiple
+    perturbations".
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attacks import Victim
+        >>> victim = Victim(lambda x: x @ jnp.eye(2), jnp.array([0]))
+        >>> PGD(0.125, restarts=2)(victim, jnp.array([[0.5, 0.375]]))
+        Array([[0.375, 0.5  ]], dtype=float32)
+    """
+
+    steps: int = 50
+    large_radii: bool = False
+    step_size: float | Array | None = None
+
+    def _first(self, run: Run) -> Any:
+        return self.rho / 4 if self.step_size is None else self.step_size
+
+    def _checks(self, steps: int) -> np.ndarray:
+        return np.zeros(steps, int)
+
+    def _moved(self, x: Images, run: Run, step: Any, state: Ascent) -> Images:
+        return self._ahead(x, run, state)
 
 
 def _halved(state: Ascent, length: Any) -> Ascent:

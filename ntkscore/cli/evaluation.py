@@ -50,7 +50,8 @@ def evaluate(
         str | None,
         typer.Option(
             help="Instead of the paper's attacks autoattack, autoattack-plus, or one of apgd-ce, "
-            "apgd-dlr, apgd-margin, apgd-t, fab, fab-t, fmn, square. A stopped one goes on.",
+            "apgd-dlr, apgd-margin, apgd-t, pgd, cw, fab, fab-t, fmn, square. "
+            "A stopped one goes on.",
             show_default=False,
         ),
     ] = None,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from attacks import APGD, FAB, FMN, Robustness, SquareAttack, Stepwise, attack_all, autoattack
+from attacks import APGD, FAB, FMN, PGD, Robustness, SquareAttack, Stepwise, attack_all, autoattack
 from attacks.ensemble import BATCH, DRAWS, Report
 from ntkscore.data.images import as_pixels
 from ntkscore.errors import InputError, check_choice
@@ -28,6 +28,8 @@ SINGLE: dict[str, Callable[..., Stepwise]] = {
     "apgd-ce": APGD,
     "apgd-dlr": partial(APGD, loss="dlr"),
     "apgd-margin": partial(APGD, loss="margin"),
+    "pgd": partial(PGD, restarts=10),
+    "cw": partial(PGD, restarts=10, loss="margin"),
     "fab": FAB,
     "fmn": FMN,
     "square": partial(SquareAttack, rescale=False),
@@ -88,7 +90,8 @@ def robustness(
         labels: classes.
         attack: `autoattack`, `autoattack-plus`, with five restarts and untargeted attacks;
             `autoattack-rand`, for a model whose `apply` takes a key as its third argument; or one
-            of `apgd-ce`, `apgd-dlr`, `apgd-margin`, `apgd-t`, `fab`, `fab-t`, `fmn` and `square`.
+            of `apgd-ce`, `apgd-dlr`, `apgd-margin`, `apgd-t`, `pgd`, `cw`, `fab`, `fab-t`, `fmn`
+            and `square`.
         rho: radius on the pixel scale [0, 1]; 8/255, 0.5 or 12 if left out, by the norm.
         norm: `linf`, `l2` or `l1`.
         seed: of random starts and squares.

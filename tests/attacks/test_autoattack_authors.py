@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import APGD, FAB, SquareAttack, Stepwise, Victim, attack_all, autoattack
+from attacks import APGD, FAB, PGD, SquareAttack, Stepwise, Victim, attack_all, autoattack
 from attacks.steps import point_keys
 from ntkscore.data.images import load_images
 from ntkscore.model import Model
@@ -186,6 +186,38 @@ def test_a_trained_network_loses_as_many_images(
         left &= right
     together = attack_all(apply, weights, images, y.numpy(), each, batch=100)
     assert together.right["square"].sum() <= left.sum() + 1
+
+
+@pytest.mark.slow
+def test_it_loses_as_many_to_the_attacks_of_torchattacks(torch: ModuleType, data_dir: Any) -> None:
+    theirs: Any = pytest.importorskip("torchattacks", reason="torchattacks is not installed")
+    network, x, y = trained(torch, data_dir)
+    rho, weights = 8 / 255, {name: p.detach().numpy() for name, p in network.named_parameters()}
+    images, classes = np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1)), {"n_classes": 10}
+    pairs: dict[str, tuple[Any, Stepwise]] = {
+        "pgd": (theirs.PGD(network, rho, rho / 4, 50), PGD(rho)),
+        "apgd-ce": (theirs.APGD(network, eps=rho, steps=50, loss="ce"), APGD(rho, steps=50)),
+        "apgd-dlr": (
+            theirs.APGD(network, eps=rho, steps=50, loss="dlr"),
+            APGD(rho, steps=50, loss="dlr"),
+        ),
+        "apgd-t": (
+            theirs.APGDT(network, eps=rho, steps=50, **classes),
+            APGD(rho, steps=50, loss="dlr", targets=9),
+        ),
+        "fab-t": (
+            theirs.FAB(network, eps=rho, steps=50, multi_targeted=True, **classes),
+            FAB(rho, steps=50, targets=9),
+        ),
+        "square": (
+            theirs.Square(network, eps=rho, n_queries=300),
+            SquareAttack(rho, queries=300, rescale=False),
+        ),
+    }
+    for name, (their, own) in pairs.items():
+        right = (network(their(x, y)).argmax(1) == y).numpy()
+        found = attack_all(applied, weights, images, y.numpy(), {name: own}, batch=100)
+        assert abs(found.right[name].sum() - right.sum()) <= 2, (name, found.right[name].sum())
 
 
 def applied(weights: Any, x: jax.Array) -> jax.Array:

@@ -12,7 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import APGD, FAB, FMN, SquareAttack, Victim, attack_all, autoattack, ensemble
+from attacks import (
+    APGD,
+    FAB,
+    FMN,
+    PGD,
+    SquareAttack,
+    Victim,
+    attack_all,
+    autoattack,
+    ensemble,
+    pgd,
+)
+from attacks.steps import point_keys
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder
@@ -78,6 +90,33 @@ def test_the_nearest_misclassified_point_of_a_linear_network(attack: Any, norm: 
     assert (size >= far * 0.9999).all()
     tolerance = 0.02 if attack is FAB else 0.2
     assert (size <= far * (1 + tolerance)).mean() > 0.9
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_run_of_pgd_takes_the_steps_of_the_plain_attack(norm: Any) -> None:
+    model, x, rho = linear(), jnp.asarray(greys(12)), RADII[norm]
+    victim = Victim(model.logits, jnp.asarray(distances(model, np.asarray(x), norm)[0], jnp.int32))
+    attack = PGD(rho, norm, 5)
+    (run,) = attack.runs
+    keys = point_keys(jax.random.key(0), np.arange(12))
+    state: Any = attack.start(victim, x, keys, run._replace(first=False), 0, x)
+    for step in range(5):
+        state = attack.advance(victim, x, keys, run, step, state)
+    np.testing.assert_allclose(state.z, pgd(rho, 5, norm=norm)(victim, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_pgd_leaves_of_a_linear_network_what_is_farther_than_the_radius(norm: Any) -> None:
+    model, x = linear(), greys(20 if norm != "l1" else 200)
+    rho = RADII[norm] / (20 if norm == "l1" else 1)
+    labels, far = distances(model, x, norm)
+    attacks = {loss: PGD(rho, norm, 20, loss, restarts=2) for loss in ("ce", "margin")}  # type: ignore[arg-type]
+    # A step in l1 changes a fifth of the coordinates, where the nearest point changes one.
+    surely_left, surely_lost = far > 1.01 * rho, far < (0.3 if norm == "l1" else 0.99) * rho
+    for loss in attacks:
+        alone = attack_all(model.apply, model.params, x, labels, {loss: attacks[loss]}).right[loss]
+        assert alone[surely_left].all() and surely_left.any()
+        assert not alone[surely_lost].any() and surely_lost.any()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
