@@ -27,8 +27,7 @@ RECORDED = Path(__file__).parent / "results"
 BENCHMARK = "nas-robbench-201"
 OLDER = "robustness-dataset"
 DARTS_TABLE = "tiny-robustbench"
-COSTS = "hw-nas-bench"
-TABLES = BENCHMARK, OLDER, DARTS_TABLE, COSTS
+TABLES = BENCHMARK, OLDER, DARTS_TABLE
 DATASET = "cifar10"
 """The data set of all recordings, and of every study that does not compare data sets."""
 METRICS = ("val_acc", *ROBUST_METRICS, "autoattack")
@@ -51,19 +50,6 @@ def functions_of(cells: Iterable[object]) -> np.ndarray:
 def bootstrap(cells: Iterable[object], seed: int = 0) -> dict[str, Any]:
     """Keywords of an interval over some cells: it draws those of one function together."""
     return {"groups": functions_of(cells), "resamples": RESAMPLES, "seed": seed}
-
-
-def shuffled(rng: np.random.Generator, groups: np.ndarray) -> np.ndarray:
-    """All places in an order that draws the groups at random, and keeps each together.
-
-    Example:
-        >>> groups = np.array([7, 8, 7, 9, 8])
-        >>> groups[shuffled(np.random.default_rng(0), groups)].tolist()
-        [9, 7, 7, 8, 8]
-    """
-    names, group = np.unique(groups, return_inverse=True)
-    place = np.argsort(rng.permutation(len(names)))
-    return np.argsort(place[group], kind="stable")
 
 
 def sum_named(name: str) -> ScoreSum:

@@ -40,21 +40,11 @@ def by_seed(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     return frame.pivot_table(index="seed", columns=x, values=y)
 
 
-def ends(frame: pd.DataFrame, x: str, y: str) -> np.ndarray:
-    """The means of y at the smallest and at the largest x by seed; NaN where there is one x."""
-    table = by_seed(frame, x, y)
-    found = table.iloc[:, [0, -1]].to_numpy(float)
-    return found if table.shape[1] > 1 else np.full_like(found, np.nan)
-
-
 def difference(frame: pd.DataFrame, x: str, y: str) -> Interval:
-    """The mean of y at the largest x less that at the smallest, seed by seed."""
-    return over_seeds(ends(frame, x, y), lambda rows: float(np.mean(rows[:, 1] - rows[:, 0])))
-
-
-def ratio(frame: pd.DataFrame, x: str, y: str) -> Interval:
-    """The mean of y at the largest x over that at the smallest."""
-    return over_seeds(ends(frame, x, y), lambda rows: rows[:, 1].mean() / rows[:, 0].mean())
+    """The mean of y at the largest x less that at the smallest, seed by seed; NaN of one x."""
+    table = by_seed(frame, x, y)
+    change = table.iloc[:, -1] - table.iloc[:, 0]
+    return mean(change if table.shape[1] > 1 else change * np.nan)
 
 
 def slope(frame: pd.DataFrame, x: str, y: str) -> Interval:
@@ -73,26 +63,6 @@ def log_slope(x: np.ndarray, y: np.ndarray) -> float:
         -2.0
     """
     return float("nan") if len(x) < 2 else float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-def crossing(x: np.ndarray, y: np.ndarray, level: float) -> float:
-    """The first x at which y crosses a level, on straight lines between its values; else NaN.
-
-    Args:
-        x: ascending.
-        y: falling or rising.
-        level: of y.
-
-    Example:
-        >>> crossing(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.8, 0.0]), 0.4)
-        1.5
-    """
-    above = y > level
-    (changes,) = np.nonzero(above[1:] != above[:-1])
-    if not len(changes):
-        return float("nan")
-    k = changes[0]
-    return float(x[k] + (x[k + 1] - x[k]) * (level - y[k]) / (y[k + 1] - y[k]))
 
 
 def spearman_interval(

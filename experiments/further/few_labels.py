@@ -50,8 +50,7 @@ from experiments.data import (
     sum_named,
 )
 from experiments.frame import Claim, Interval, Study, Within, exact
-from experiments.paper import default_score
-from experiments.paper.measures import with_counts
+from experiments.paper.measures import SUMS, with_counts
 from experiments.plotting import DATASET_LABELS, annotate, mark_values, panels
 from experiments.recordings import PROXIES
 from ntkscore.analysis.correlation import rank_codes, spearman_of_codes
@@ -107,10 +106,10 @@ PARTS = {
     "a mean in the parameter count": (BY_PARAMS, EVERYTHING),
 }
 """What a part of the inputs is worth: a way with it less one without it."""
-FIXED = {
-    name: default_score.FIXED[name]
+FIXED = {"params": "fixed: the parameter count"} | {
+    name: f"fixed: {SUMS[name]}"
     for name in (
-        *("params", "params+layers+path_pools+field", BEFORE),
+        *("params+layers+path_pools+field", BEFORE),
         "params+path_pools+field+clean.vkdnw",
     )
 }

@@ -3,13 +3,10 @@
 from experiments.frame import Study
 from experiments.paper.accuracies import BOXES, DISTRIBUTION
 from experiments.paper.conventions import ATTACKS, CONVENTIONS
-from experiments.paper.default_score import DEFAULT_SCORE
 from experiments.paper.fidelity import FIDELITY
 from experiments.paper.measures import MEASURES
 from experiments.paper.ntk_correlation import NTK_CORRELATION
 from experiments.paper.ranks import ACROSS_DATASETS, BY_METRIC
-from experiments.paper.search import SEARCH
-from experiments.paper.sparsity import SPARSITY
 from experiments.paper.sweep import SWEEP
 from experiments.paper.table_agreement import AGREEMENT
 from experiments.paper.top_operations import TOP_OPERATIONS
@@ -21,13 +18,10 @@ PAPER: dict[str, Study] = {
     "rank-across-datasets": ACROSS_DATASETS,
     "top-operations": TOP_OPERATIONS,
     "benchmark-agreement": AGREEMENT,
-    "sparsity": SPARSITY,
     "ntk-correlation": NTK_CORRELATION,
     "sweep": SWEEP,
     "conventions": CONVENTIONS,
     "attacks": ATTACKS,
     "fidelity": FIDELITY,
     "measures": MEASURES,
-    "default-score": DEFAULT_SCORE,
-    "search": SEARCH,
 }

@@ -96,12 +96,6 @@ def intervals(rows: pd.DataFrame, *names: str) -> list[Interval]:
     return [Interval(*row) for row in rows[[*(names or Interval._fields)]].to_numpy(float)]
 
 
-def side_by_side(rows: pd.DataFrame, index: str, columns: str) -> pd.DataFrame:
-    """Values of all data sets, two digits each with slashes between, by two other columns."""
-    texts = rows.assign(value=rows["value"].map("{:.2f}".format))
-    return texts.groupby([index, columns], sort=False)["value"].agg(" / ".join).unstack()
-
-
 def reach(rows: pd.DataFrame) -> float:
     """How far an axis must go from 0 for the intervals of some rows."""
     return 1.1 * max(float(rows[["low", "high"]].abs().to_numpy().max()), NOTABLE)

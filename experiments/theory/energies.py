@@ -105,20 +105,6 @@ def leading_term(energy: float, layers: int, n: int) -> float:
     return float(np.sqrt(layers**2 * energy / n))
 
 
-def scaled_term(energy: float, kernel: Kernel) -> float:
-    """√(s · max_i M_ii / N), which does not change when the kernel is multiplied by a number."""
-    return float(np.sqrt(energy * np.max(np.diag(kernel)) / len(kernel)))
-
-
-def eigen_term(kernel: Kernel, layers: int) -> float:
-    """√(L²/λ_min), an upper bound of the leading term for any labels; NaN for a singular kernel.
-
-    Source: Wu et al. (2024), remark a below theorem 1.
-    """
-    least = np.linalg.eigvalsh(kernel)[0]
-    return float(layers / np.sqrt(least)) if least > 0 else float("nan")
-
-
 def theorem1_width(n: int, layers: int, beta: float, lipschitz: float = 1.0) -> float:
     """m ≥ 18² e^{12C} (1+β)² (C + C_fmax)² N/L², the width that the proof of theorem 1 needs.
 

@@ -1,14 +1,11 @@
 """Points of the unit sphere in two classes, on which the theory is run."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import beta
 
-from ntkscore.data.images import ImageSet, load_images
 from ntkscore.errors import InputError
 
 
@@ -86,101 +83,6 @@ def on_sphere(points: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n ..."]:
     points = points.astype(float)
     lengths = np.linalg.norm(points.reshape(len(points), -1), axis=1)
     return points / lengths.reshape(-1, *[1] * (points.ndim - 1))
-
-
-def area_means(images: Float[np.ndarray, "n h h c"], side: int) -> Float[np.ndarray, "n k k c"]:
-    """Square images of fewer pixels, each the mean over the area it covers.
-
-    Raises:
-        InputError: if there would be more pixels, or none.
-
-    Example:
-        >>> area_means(np.arange(9.0).reshape(1, 3, 3, 1), 2)[0, :, :, 0].round(2)
-        array([[1.33, 2.67],
-               [5.33, 6.67]])
-    """
-    pixels = images.shape[1]
-    if not 1 <= side <= pixels:
-        raise InputError(f"a side from 1 to {pixels} pixels", side, "lower it")
-    edges = pixels * np.arange(side + 1) / side
-    # How much of each old pixel lies between two edges.
-    low, high = edges[:-1, None], edges[1:, None]
-    old = np.arange(pixels)
-    overlap = np.clip(np.minimum(high, old + 1) - np.maximum(low, old), 0, None) * side / pixels
-    return np.einsum("ai,nijc,bj->nabc", overlap, images, overlap, optimize=True)
-
-
-def two_classes(
-    images: ImageSet,
-    classes: Sequence[int],
-    count: int,
-    rng: np.random.Generator,
-    side: int | None = None,
-) -> Points:
-    """Images of two classes, flattened and divided by their length.
-
-    Args:
-        images: a data set.
-        classes: the one whose label is −1, and the one whose label is 1.
-        count: n, drawn without repetition, as many of one class as of the other.
-        rng: of the draws.
-        side: pixels of a side to which images are reduced (`area_means`); as they are if left out.
-    """
-    if count % 2:
-        raise InputError("an even number of points", count, "add one")
-    chosen = []
-    for wanted in classes:
-        (rows,) = np.nonzero(np.asarray(images.labels) == wanted)
-        if len(rows) < count // 2:
-            raise InputError(
-                f"at least {count // 2} images of class {wanted}", len(rows), "ask for fewer points"
-            )
-        chosen.append(rng.choice(rows, count // 2, replace=False))
-    order = rng.permutation(np.concatenate(chosen))
-    chosen_images = images.images[order].astype(float)
-    if side is not None:
-        chosen_images = area_means(chosen_images, side)
-    x = chosen_images.reshape(count, -1)
-    y = np.where(np.asarray(images.labels)[order] == classes[1], 1.0, -1.0)
-    return Points(on_sphere(x), y)
-
-
-def draw(
-    task: str,
-    count: int,
-    dimension: int = 10,
-    mu: float = 0.25,
-    side: int = 0,
-    seed: int = 0,
-    data_dir: Path | None = None,
-) -> Points:
-    """The points of a task by name: `margin`, `tradeoff` or two classes, such as `mnist:0,1`.
-
-    The other arguments are those of the function of that name; a side of 0 leaves images as they
-    are.
-
-    Example:
-        >>> draw("tradeoff", 300, dimension=20).x.shape
-        (300, 20)
-    """
-    if count < 2 or side < 0:
-        raise InputError(
-            "at least 2 points and no negative side", f"{count} and {side}", "raise them"
-        )
-    rng = np.random.default_rng(seed)
-    if task == "margin":
-        return margin(count, dimension, mu, rng)
-    if task == "tradeoff":
-        return tradeoff(count, dimension, rng)
-    name, _, classes = task.partition(":")
-    pair = classes.split(",")
-    if len(pair) != 2 or not all(each.strip().isdigit() for each in pair):
-        raise InputError(
-            "the task margin, tradeoff, or two classes of a data set such as mnist:0,1",
-            repr(task),
-            "write one of these",
-        )
-    return two_classes(load_images(name, data_dir), list(map(int, pair)), count, rng, side or None)
 
 
 def _check_dimension(dimension: int, least: int) -> None:

@@ -71,6 +71,13 @@ def test_two_trainings_of_a_network_have_no_order() -> None:
 
 
 @pytest.mark.slow
+def test_measures_of_a_recording_stand_beside_the_others_on_its_cells(data: Data) -> None:
+    whole, _ = rows(data, ["clean.vkdnw"], 5)
+    (same,) = rows(data, ["clean.vkdnw"], 5, among="weights")
+    assert whole == same
+
+
+@pytest.mark.slow
 def test_the_pages_table_is_what_the_command_prints(data: Data) -> None:
     section = RANKING.partition("## Cells that counting cannot tell apart")[2].partition("##")[0]
     shown = dict(ROW.findall(section))

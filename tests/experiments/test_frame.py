@@ -183,10 +183,10 @@ def test_settings_of_a_command_line() -> None:
     ):
         with pytest.raises(InputError, match=match):
             chosen_settings(TINY, texts, full)
-    result = runner.invoke(app, ["sparsity", "--results", "runs/mine"])
+    result = runner.invoke(app, ["top-operations", "--results", "runs/mine"])
     assert (
         result.exit_code == 2
-        and "no --results beside sparsity, which reads no runs" in result.stderr
+        and "no --results beside top-operations, which reads no runs" in result.stderr
     )
     with pytest.raises(InputError, match="expected no --full beside Other, which has one size"):
         chosen_settings(Study("Other", squares), [], True)

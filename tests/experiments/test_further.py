@@ -1,7 +1,5 @@
 """Studies of what follows from scores, on recorded scores and accuracies that are made up."""
 
-import itertools
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,18 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import rankdata
 
-from cells.darts import Darts, Genotype
-from cells.darts.genotype import OPERATIONS
-from experiments.data import DARTS_TABLE, SPACE, Data
+from experiments.data import SPACE, Data
 from experiments.frame import Verdict
-from experiments.further import darts_measures, few_labels, training_beta
+from experiments.further import few_labels, training_beta
 from experiments.page import PAGE, sections_of
 from experiments.paper.measures import with_counts
 from experiments.plotting import DATASET_LABELS
 from experiments.recordings import PROXIES
-from ntkscore.data.downloads import SOURCES
 
 DOCS = Path(__file__).parents[2] / "docs" / "prediction.md"
 
@@ -83,64 +77,6 @@ def test_small_trainings_end_in_their_claims(data_dir: Path) -> None:
     frame = study.frame(Data(data_dir))
     assert frame["accuracy"].between(0, 1).all() and len(frame) == 3 * len(SOUND)
     assert len(verdicts(study, frame)) == 6
-
-
-@pytest.fixture
-def darts(tmp_path: Path) -> pd.DataFrame:
-    """The study's rows where accuracies rise with the parameters, but for some noise."""
-    keys = Data(tmp_path).rows(darts_measures.TRAINED)["genotype"].unique()
-    space = Darts()
-    params = rankdata([space.costs(space.parse(key))["params"] for key in keys])
-    params += np.random.default_rng(0).normal(0, 2, len(params))
-    entries = []
-    for key, rank in zip(keys, params, strict=True):
-        genotype, accuracy = Genotype.parse(key), 30 + float(rank) / 100
-        normal, reduce = (
-            [[OPERATIONS[o], source] for o, source in cell] for cell in genotype.cells
-        )
-        entry = {"net": {"genotype": {"normal": normal, "reduce": reduce}}}
-        for attack in ("original", "adv"):
-            entry[f"test_ep_top1_{attack}"] = [accuracy] * 5
-            entry[f"max_test_top1_{attack}"] = accuracy
-        entries.append(entry)
-    (tmp_path / DARTS_TABLE).mkdir()
-    first, *others = SOURCES[DARTS_TABLE].contents
-    (tmp_path / DARTS_TABLE / first).write_text(json.dumps(entries))
-    for other in others:
-        (tmp_path / DARTS_TABLE / other).write_text("[]")
-    study = darts_measures.STUDY.at(resamples=10, permutations=10)
-    return study.frame(Data(tmp_path))
-
-
-@pytest.mark.thorough
-def test_the_count_that_darts_accuracies_follow_is_found(darts: pd.DataFrame) -> None:
-    study = darts_measures.STUDY
-    frame = darts.set_index(["networks", "measure"])
-    assert frame.loc[("C = 16, L = 8", "params"), "tau"] > 0.95
-    assert (frame["cells"] == 223).all() and frame["tau"].abs().max() <= 1
-    # Noise is left beside counts that hold the accuracies, and nothing beside equal size.
-    assert frame["beside"].abs().max() < 0.4
-    counts = len(darts_measures.COUNTED)
-    assert (frame["beside"].isna().groupby("networks").sum() == counts + 2).all()  # and the orders
-    claims = list(study.claims(darts))
-    assert len(claims) == 7 and claims[4].verdict == "holds"
-    assert claims[0].verdict == "false"  # another coefficient than the printed one
-    assert study.table is not None and study.table(darts)["measure"].iloc[0] == "params"
-    assert study.figure is not None and len(study.figure(darts).axes) == 2
-
-
-def test_tau_within_tenths_is_over_the_pairs_of_a_tenth() -> None:
-    rng = np.random.default_rng(0)
-    params = rng.permutation(40).astype(float)
-    values, accuracy = rng.normal(size=(2, 40))
-    signs = [
-        (np.sign(values[i] - values[j]), np.sign(accuracy[i] - accuracy[j]))
-        for tenth in np.array_split(np.argsort(params), 10)
-        for i, j in itertools.combinations(tenth, 2)
-    ]
-    found = darts_measures.within_tenths(values, accuracy, params, 500, 0)
-    assert found[0] == pytest.approx(np.mean([x * a for x, a in signs]))
-    assert found.min() < found[0] < found.max() and len(found) == 501
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 from scipy.stats import binom, chi2
-
-from experiments.theory.lazy import adversarial_training, project_rows
-from experiments.theory.networks import draw_two_layer, two_layer
-from experiments.theory.training import mean_loss
+from theory_networks import two_layer
 
 
 def draws(count: int, m: int, d: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -171,16 +168,6 @@ def test_the_ball_s_largest_output_is_reached_and_never_exceeded() -> None:
     assert np.mean(gains) == pytest.approx(c0 / 2, abs=0.15)
 
 
-def test_rows_are_projected_one_by_one() -> None:
-    w, a = draw_two_layer(jax.random.key(0), 4, 6)
-    moved = w + jnp.linspace(0, 1, 6)[:, None] * jnp.ones(4)
-    inside = project_rows(moved, w, 0.9)
-    lengths = jnp.linalg.norm(inside - w, axis=1)
-    assert float(lengths.max()) <= 0.9 + 1e-6
-    np.testing.assert_array_equal(inside[:2], moved[:2])
-    assert set(np.asarray(a)) <= {-1.0, 1.0}
-
-
 def test_what_the_bounds_say_at_sizes_that_can_be_run() -> None:
     assert gradient_bound(0.05, 784, 10**5, 10.0) < 0
     assert gradient_bound(0.05, 10**6, 10**9, 1.0) > 100
@@ -253,19 +240,3 @@ def test_the_inequalities_that_the_lemmas_start_from() -> None:
         assert (binom(50, share).sf(t - 1) <= np.exp(-mean) * (np.e * mean / t) ** t).all()
     # ‖∇f(x)‖ + ‖∇f(x + δ)‖ is about 2 √(d/2).
     assert gates_bound(0.05, 784, 1000, 10.0, 784**-0.5) > 10 * np.sqrt(2 * 784)
-
-
-@pytest.mark.parametrize("ball", [1e9, 0.02])
-def test_without_a_radius_it_is_plain_training_projected_after_each_step(ball: float) -> None:
-    n, rng = 12, np.random.default_rng(0)
-    x = rng.standard_normal((n, 6)).astype(np.float32)
-    y = jnp.asarray(np.where(x[:, 0] > 0, 1, -1), jnp.float32)
-    x = jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
-    w, a = draw_two_layer(jax.random.key(0), 6, 40)
-    end = adversarial_training(jax.random.key(1), w, a, x, y, 0.0, ball, 0.5, batch=n, epochs=7)
-    model, by_hand = two_layer(w, a), w
-    slope = jax.jit(jax.grad(lambda w: mean_loss(model, w, x, y)))
-    for _ in range(7):
-        by_hand = project_rows(by_hand - 0.5 * slope(by_hand), w, ball)
-    np.testing.assert_allclose(end, by_hand, atol=1e-5 if ball > 1 else 1e-6)
-    assert np.linalg.norm(end - w, axis=1).max() <= ball * (1 + 1e-5)

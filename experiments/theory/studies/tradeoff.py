@@ -16,14 +16,17 @@ from cells.residual import Residual
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.plotting import annotate, lines, panels
 from experiments.statistics import difference, mean
+from experiments.theory.energies import leading_term, margin_energy
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.sphere import CapAttack
 from experiments.theory.studies.setting import network, singles
 from experiments.theory.tasks import on_sphere, tradeoff
 from experiments.theory.training import attacked_stack, input_gradient, margins, steps
-from experiments.theory.trials import ERRORS, bound_terms
+from ntkscore.kernels.joint import joint_kernel
 from ntkscore.model import Model
 
+ERRORS = {"clean": "joint_clean", "robust": "joint_robust"}
+"""The two errors, and the kernel whose energy bounds each."""
 ATTACKED = ("attacked at initialisation", "attacked after training")
 """The networks that the leading terms' points are attacked on; the theorem has the first."""
 SIGNS = {
@@ -57,11 +60,14 @@ def measure(at: SimpleNamespace) -> dict[str, float]:
     numbers = singles(x, y, at.beta, at.rho, 4 * np.sqrt(0.1 / diagonal) / at.m)
     sizes = {name: vars(at)[name] for name in ("points", "attack_steps", "energy_points")}
     *errors, stacks = trained(network(space, name, x, at.seed), *numbers, **sizes)
+    labels, layers = y[: at.energy_points], space.parse(name).layers
     row = {f"{error} error": float(e) for error, e in zip(ERRORS, errors, strict=True)}
     for attacked, stack in zip(ATTACKED, stacks, strict=True):
         gram = infinite_ntk(space, name, on_sphere(np.asarray(stack)))
-        terms = bound_terms(gram, y[: at.energy_points], space.parse(name).layers, at.beta)
-        row |= {f"{e} term, {attacked}": float(terms[f"{e}_margin_term"]) for e in ERRORS}
+        for error, kernel in ERRORS.items():
+            joint = joint_kernel(gram, kernel, at.beta, len(labels))
+            energy = margin_energy(joint, labels).value
+            row[f"{error} term, {attacked}"] = leading_term(energy, layers, len(labels))
     return row
 
 
