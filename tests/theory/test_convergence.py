@@ -46,17 +46,6 @@ def deep_ntk(points: np.ndarray, hidden: int) -> np.ndarray:
     return total
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh", "softplus"])
-def test_the_two_layer_network_is_its_formula(activation: str) -> None:
-    m, x = 6, np.random.default_rng(0).standard_normal((4, 3))
-    with jax.enable_x64(True):
-        w, a = draw_two_layer(jax.random.key(0), 3, m)
-        model = two_layer(w, a, activation)
-        expected = ACTIVATIONS[activation](x @ np.asarray(w).T) @ np.asarray(a) / m**0.5
-        assert set(np.asarray(a)) == {-1.0, 1.0}
-        np.testing.assert_allclose(model.apply(w, jnp.asarray(x))[:, 0], expected, atol=1e-12)
-
-
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_the_deep_network_s_kernel_approaches_its_limit(hidden: int) -> None:
     points = on_sphere(np.random.default_rng(0).standard_normal((6, 4)))

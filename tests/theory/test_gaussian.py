@@ -81,13 +81,3 @@ def test_a_unit_that_is_given_nothing_has_the_values_at_zero(name: str) -> None:
     assert float(product) == pytest.approx(at_zero * float(mean(sigma, one)))
     usual = hermite_coefficients(sigma, count=2)[1]
     assert float(slopes) == pytest.approx(sigma.slope_at_zero * usual)
-
-
-def test_squared_relu_has_odd_functions_of_every_degree_and_even_ones_of_degree_0_and_2() -> None:
-    t = np.linspace(-1, 1, 41)
-    # σ′ = 2 relu, so that K(t) = t E σ′σ′ = 4 t S_relu(t).
-    kernel = lambda t: 4 * t * moments(ACTIVATIONS["relu"], 1.0, 1.0, t)[0]  # noqa: E731
-    np.testing.assert_allclose(kernel(t) + kernel(-t), 2 * t**2, atol=1e-12)
-    odd = (kernel(t) - kernel(-t)) / 2
-    degrees = np.polynomial.legendre.legfit(t, odd, 9)
-    assert (np.abs(degrees[1::2]) > 1e-5).all()

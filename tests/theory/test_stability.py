@@ -99,13 +99,6 @@ def draws(x: np.ndarray, m: int, count: int) -> np.ndarray:
     return np.asarray(jax.lax.map(one, jax.random.split(jax.random.key(1), count)))
 
 
-def test_the_expected_kernel_is_the_mean_of_drawn_ones() -> None:
-    x = points(4, 3)
-    found = draws(x, 20, 4000)
-    error = found.std(0) / len(found) ** 0.5
-    assert (np.abs(found.mean(0) - expected_hidden_kernel(x, 20, 1.5)) < 4.5 * error).all()
-
-
 def test_kernels_concentrate_as_the_root_of_the_width() -> None:
     """Lemma 7's printed deviation lacks √m."""
     x = points(8, 3)
