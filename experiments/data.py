@@ -65,11 +65,6 @@ BEFORE = "params+path_pools+field+clean.naswot"
 """The default order until 28 November 2026."""
 
 
-def single_seeds(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of each seed."""
-    return [part for _, part in rows.groupby("seed")]
-
-
 @dataclass(frozen=True)
 class Data:
     """Tables, images and recordings by name.

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from experiments.data import BENCHMARK, DEFAULT, METRIC, single_seeds
+from experiments.data import BENCHMARK, DEFAULT, METRIC
 from experiments.frame import Claim, Interval, Study, Within
 from experiments.paper.contrasts import by_seed
 from experiments.paper.measures import with_counts
@@ -50,7 +50,7 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     """By setting and score: agreement with full fidelity, and correlation with accuracy."""
     rows = {name: at.data.rows(name) for name in at.recordings}
     full = values(rows["fidelity/full"])
-    alone = [values(part) for part in single_seeds(rows["fidelity/full"])]
+    alone = [values(part) for _, part in rows["fidelity/full"].groupby("seed")]
     for name, part in rows.items():
         result_set, means = at.data.result_set(name), values(part)
         about = {SIZES[key]: result_set.configuration[key] for key in SIZES}

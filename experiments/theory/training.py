@@ -59,13 +59,6 @@ def attacked_stack(
     return jnp.concatenate([x, *twice(attack, input_gradient(model, params, y), x)])
 
 
-def mean_loss(
-    model: Model, params: PyTree, x: Float[Array, "n ..."], y: Labels
-) -> Float[Array, ""]:
-    """The logistic loss of a model with one output, averaged over the points, in nats."""
-    return jnp.mean(logistic(margins(model, params, x, y)))
-
-
 def linearisation(
     model: Model, end: PyTree, x: Float[Array, "n ..."]
 ) -> tuple[Float[Array, "n o"], Float[Array, "n o"]]:

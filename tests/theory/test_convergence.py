@@ -14,7 +14,7 @@ from cells.residual import ACTIVATIONS
 from experiments.statistics import log_slope
 from experiments.theory.gaussian import moments
 from experiments.theory.tasks import on_sphere
-from experiments.theory.training import logistic, margins, mean_loss
+from experiments.theory.training import logistic, margins
 from ntkscore.kernels.ntk import ntk
 from ntkscore.model import Model
 
@@ -101,15 +101,18 @@ def inner(a: Any, b: Any) -> jax.Array:
     return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), jnp.zeros(()))
 
 
+def mean_loss(model: Model, w: Any, points: jax.Array) -> jax.Array:
+    return jnp.mean(logistic(margins(model, w, points, jnp.asarray(LABELS))))
+
+
 def descended(
     model: Model, exact: bool, rate: float, steps: int, radius: float, other: Any
 ) -> tuple[Any, tuple[jax.Array, ...]]:
     """Full-batch steps at perturbed points; each step's loss, ‖g‖², defect and ‖W − W^c‖."""
-    y = jnp.asarray(LABELS)
 
     def step(w: Any, _: None) -> tuple[Any, tuple[jax.Array, ...]]:
         worst, weak = lax.stop_gradient(arcs(model, w))
-        loss_at = lambda w: mean_loss(model, w, worst if exact else weak, y)  # noqa: E731
+        loss_at = partial(mean_loss, model, points=worst if exact else weak)
         loss, gradient = jax.value_and_grad(loss_at)(w)
         towards = jax.tree.map(jnp.subtract, other, w)
         defect = loss + inner(gradient, towards) - loss_at(other)
@@ -141,7 +144,7 @@ def compared(key: jax.Array, exact: bool, smooth: bool) -> tuple[jax.Array, ...]
         defects = ACTIVATIONS["softplus"].curvature / (2 * m**0.5) * ways**2
     bound = ways[0] ** 2 / (2 * rate * steps) + rate / 2 * jnp.mean(squares) + jnp.mean(defects)
     worst, _ = arcs(model, towards)
-    best = jnp.mean(logistic(margins(model, towards, worst, jnp.asarray(LABELS))))
+    best = mean_loss(model, towards, worst)
     apart = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.linalg.norm(a - b), end, model.params))
     return jnp.min(losses), best, bound, jnp.max(jnp.stack(apart)) - radius
 

@@ -10,7 +10,7 @@ from cells.residual import ACTIVATIONS, Residual
 from experiments.theory.infinite_width import infinite_ntk
 from experiments.theory.least_eigenvalue import lower_bound, lower_bound_at, printed_bound
 from experiments.theory.sphere import project_to_cap
-from experiments.theory.studies.eigenvalue import counterexample, meeting_points
+from experiments.theory.studies.eigenvalue import coherence, counterexample, meeting_points
 from experiments.theory.tasks import margin
 from ntkscore.errors import InputError
 from ntkscore.kernels.joint import joint_kernel
@@ -20,12 +20,6 @@ PATTERNS = ("1", "0", "111", "101", "000")
 
 def directions(count: int, dimension: int, seed: int = 0) -> np.ndarray:
     return margin(count, dimension, 0.0, np.random.default_rng(seed)).x
-
-
-def coherence(points: np.ndarray) -> float:
-    inner = np.abs(points @ points.T)
-    np.fill_diagonal(inner, 0)
-    return float(inner.max())
 
 
 def least(kernel: np.ndarray) -> float:

@@ -90,6 +90,11 @@ def test_every_study_gives_its_files(name: str, data_dir: Path, tmp_path: Path) 
     claims = list(study.claims(frame))
     assert 1 < len(claims) <= 12 and all(claim.text in section for claim in claims)
     assert set(study.full) <= set(study.settings)
+    if name == "tradeoff":  # K_all at β = 1 is K̃_all at β = 0, at points attacked alike
+        by_beta = frame.set_index("beta").filter(like="initialisation")
+        clean, robust = by_beta.columns
+        assert by_beta[clean][1.0].tolist() == by_beta[robust][0.0].tolist()
+        assert by_beta[clean][0.0].tolist() != by_beta[robust][1.0].tolist()
     if name == "eigenvalue":
         assert verdicts(name, frame)[4:] == ["false", "holds when corrected"]
 

@@ -87,6 +87,10 @@ def test_without_a_radius_beta_does_not_matter_and_gradients_are_linear_in_it() 
         mixed_gradient(model, model.params, jnp.asarray(x), attacked, jnp.asarray(y), beta)[0]
         for beta in (0.0, 1 / 3, 1.0)
     )
+    clean, _ = mixed_gradient(
+        model, model.params, jnp.asarray(x), jnp.asarray(x), jnp.asarray(y), 0
+    )
+    assert dot(minus(zero, clean), minus(zero, clean)) == 0
     mixed = jax.tree.map(lambda a, b: (2 * a + b) / 3, zero, one)
     assert dot(minus(third, mixed), minus(third, mixed)) < 1e-24
 
