@@ -220,7 +220,7 @@ _OF_DEFAULTS = ("network.synflow", "clean.lambda_min_normalized", "clean.naswot"
 RECORDINGS: dict[str, Recording] = {
     "space": Recording(MODERATE | {"betas": GRID}),
     "space-pgd": Recording(MODERATE | {"attack": "pgd"}, only=OF_KERNELS),
-    "space-apgd": Recording(MODERATE | {"attack": "apgd"}, "table:200", only=OF_KERNELS),
+    "space-apgd": Recording(MODERATE | {"attack": "apgd"}, "table:200", 2, only=OF_KERNELS),
     **PROXIES,
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
     MORE_SEEDS: Recording(MODERATE, "table:1000", 13, first=3, only=OF_SEEDS),
