@@ -129,6 +129,8 @@ class File:
         """
         file = cls(path, space, columns)
         start = file._start()
+        if path.exists() and not path.is_file():  # such as a device, which never ends
+            raise InputError(f"a file at {path}", "something else", "name another")
         if not path.exists():
             make_folder(path.absolute().parent)
             with writing_to(path):
@@ -149,6 +151,8 @@ class File:
         if isinstance(self.space, Candidates):
             with writing_to(self.path):
                 publish(self.path, self._start().encode())
+        if self.path.read_text(encoding="utf-8") == self._start():
+            return {}
         before = load_costs(self.path)
         names = self.space.written(list(before.index), str(before.index.name))
         keys = [self.space.key(self.space.parse(name)) for name in names]

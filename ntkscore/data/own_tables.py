@@ -48,11 +48,13 @@ def check_frame(
     return {column: _fractions(frame.iloc[:, i], keys, name) for i, column in enumerate(columns)}
 
 
-def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
-    """Read accuracies from a file whose first column has the keys of the architectures.
+def read_csv(path: Path, titled: bool = False) -> tuple[pd.DataFrame, str]:
+    """Read numbers from a file whose first column has the keys of the architectures.
 
     Args:
         path: a file with commas and a header, in UTF-8.
+        titled: whether a first line that begins with # says what the numbers are of. Who writes
+            one, as `measure-latency` does, also ends each row.
 
     Returns:
         The frame, and the SHA-256 of the file in hexadecimal. The frame's index has the keys, as
@@ -60,12 +62,16 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
         values, as text.
 
     Raises:
-        InputError: if the file cannot be read, is empty or has rows of different lengths.
+        InputError: if the file cannot be read, is empty, has rows of different lengths or is cut
+            off.
     """
     try:
         raw = path.read_bytes()
-        text = io.StringIO(raw.decode("utf-8-sig"), newline="")
-        records = [row for row in csv.reader(text, skipinitialspace=True) if row]
+        text = raw.decode("utf-8-sig")
+        if titled := titled and text.startswith("#"):
+            _, _, text = text.partition("\n")
+        lines = io.StringIO(text, newline="")
+        records = [row for row in csv.reader(lines, skipinitialspace=True) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(
             f"a readable .csv file in UTF-8 at {path}",
@@ -75,7 +81,7 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
     header, *rows = records or [[]]
     if len(header) < 2 or not rows:
         raise InputError(
-            f"a header and rows with a key and accuracies in {path}",
+            f"a header and rows with a key and numbers in {path}",
             f"{len(rows)} rows under the header {header}",
             "add what is missing",
         )
@@ -92,6 +98,12 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, str]:
                 row,
                 "correct this row",
             )
+    if titled and not text.endswith("\n"):
+        raise InputError(
+            f"a line break behind the last row of {path}",
+            f"but {','.join(rows[-1])} is cut off",
+            "run the command that wrote it again, or delete the row",
+        )
     keys = [row[0].strip() for row in rows]
     # Digits may also spell out an architecture's operations; there a leading zero counts.
     integers = all(re.fullmatch(INTEGER, key) for key in keys)

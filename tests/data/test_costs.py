@@ -113,9 +113,12 @@ def test_a_space_with_costs_is_the_same_space() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cell,ms\n2581,1\n2581,2\n", "a column of costs, each network once in .*, got a network"),
-        ("cell\n2581\n", "got no column; correct it"),
-        ("cell,ms\n2581,fast\n", "a .csv file of networks and numbers at .* cannot be read"),
+        ("cell,ms\n2581,1\n2581,2\n", "each network and each cost once in .*, got one twice"),
+        ("cell,ms,ms\n2581,1,2\n", "each network and each cost once in .*, got one twice"),
+        ("cell\n2581\n", r"got 1 rows under the header \['cell'\]; add"),
+        ("cell,ms\n2581,fast\n", "numbers in .*, but could not convert string to float: 'fast'"),
+        ("cell,ms,mj\n2581,1,2\n7,3\n", r"3 values in every row of .*, got \['7', '3'\]"),
+        ("# of\ncell,ms\n2581,1\n7,3", "a line break behind .*, but 7,3 is cut off; run the com"),
         ("net,ms\n(1 2),3\n", "six operations 0-4 in"),
         ("cell,ms\n2581,1\n323133,2\n", "the space nasbench201, each once, got one of them twice"),
         ("cell,ms\nnobody,1\n", "costs of networks of the space nasbench201, each once, got none"),
@@ -126,8 +129,18 @@ def test_what_is_no_cost_is_refused(text: str, message: str, tmp_path: Path) -> 
     with pytest.raises(InputError, match=message):
         costs = ntkscore.load_costs(written(tmp_path / "mine.csv", text))
         ntkscore.open_run().with_costs(costs).scores()
-    with pytest.raises(InputError, match="it cannot be read"):
+    with pytest.raises(InputError, match="reading it failed"):
         ntkscore.load_costs(tmp_path / "missing.csv")
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_costs_may_be_absent_and_a_file_of_ones_own_may_end_anywhere(
+    end: str, tmp_path: Path
+) -> None:
+    text = "digits,ms,mj\n323133,1,-2\n000001,NA,\n012345,nan,3" + end
+    costs = ntkscore.load_costs(written(tmp_path / "mine.csv", text))
+    assert list(costs.index) == ["323133", "000001", "012345"]
+    np.testing.assert_array_equal(costs, [[1, np.nan], [np.nan, np.nan], [np.nan, 3]])
 
 
 def test_a_bound_is_a_name_and_a_number() -> None:
