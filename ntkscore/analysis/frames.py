@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from ntkscore.analysis.score_names import ScoreName, ScoreSum, cost_names, default_sum
+from ntkscore.analysis.score_names import ScoreName, ScoreSum, default_sum
 from ntkscore.errors import InputError
 from ntkscore.measures.forward_pass import LOSS
 from ntkscore.measures.registry import NOT_GIVEN
@@ -51,7 +51,7 @@ def default_of(rows: pd.DataFrame, space: Space) -> ScoreSum:
     """
     present = rows[rows["status"] != NOT_GIVEN]
     scores = _score_names(present[["kernel", "score", "beta"]].drop_duplicates())
-    return default_sum(space, cost_names(space, space.parse(rows.iloc[0, 0])), scores)
+    return default_sum(space, space.counted(space.parse(rows.iloc[0, 0])), scores)
 
 
 def score_table(rows: pd.DataFrame) -> pd.DataFrame:
@@ -83,7 +83,7 @@ def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
         space: for the images and classes that count; `Space.trained` for what is trained.
 
     Raises:
-        InputError: if one has the name of a column that identifies the network, or two have one.
+        InputError: if two columns have one name, those that identify the network among them.
 
     Example:
         >>> from cells.nasbench201.space import NASBench201
@@ -97,27 +97,16 @@ def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
     index = pd.Index([space.key(a) for a in architectures], name=names[0])
     costs = pd.DataFrame([space.costs(a) for a in architectures], index=index)
     counts = pd.DataFrame([space.structure(a) for a in architectures], index=index)
-    if common := sorted(set(counts) & set(costs)):
-        raise InputError(
-            f"counts of the space {space.name} with other names than its costs",
-            f"{common[0]!r} for both",
-            "rename the count",
-        )
     measured = [] if space.measured is None else [space.measured.reindex(index)]
-    if common := sorted({*costs, *counts}.intersection(*measured) if measured else ()):
+    found = pd.concat([costs, counts, *measured], axis=1)
+    every = [*names, *found]
+    if twice := [name for name in every if every.count(name) > 1]:
         raise InputError(
-            f"measured costs with other names than the costs and counts of {space.name}",
-            repr(common[0]),
-            "rename the column",
+            f"names, costs, counts and measured costs of {space.name} that all differ",
+            f"{twice[0]!r} twice",
+            "rename one",
         )
-    costs = pd.concat([costs, counts, *measured], axis=1)
-    if common := sorted(set(costs) & set(names)):
-        raise InputError(
-            f"costs of the space {space.name} with other names than its identity",
-            f"{common[0]!r} for both",
-            "rename the cost",
-        )
-    return costs
+    return found
 
 
 def network_table(rows: pd.DataFrame, space: Space) -> pd.DataFrame:

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from ntkscore.analysis.frames import default_of, network_table
+from ntkscore.analysis.frames import default_of
 from ntkscore.analysis.percentiles import Population
-from ntkscore.analysis.score_names import ScoreSum, default_sum
+from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.errors import InputError
 from ntkscore.space import Space
 
@@ -38,8 +38,8 @@ class Ranking(NamedTuple):
     @classmethod
     def of(
         cls,
-        rows: pd.DataFrame,
-        by: ScoreSum | None,
+        scores: pd.DataFrame,
+        by: ScoreSum,
         space: Space,
         among: Population | None = None,
         pareto: Sequence[str] = (),
@@ -47,19 +47,12 @@ class Ranking(NamedTuple):
         """Networks by means over the seeds; those without a score come last.
 
         Args:
-            rows: tidy rows of one radius.
-            by: the score to rank by, or the sum of several; None for the default, without the
-                terms that none of the networks gives. A reference's own comes first.
+            scores: the networks' table (`ntkscore.analysis.frames.network_table`).
+            by: the score to rank by, or the sum of several (`sum_for`).
             space: where the networks come from; its costs are those of the networks that it trains.
             among: the networks of a reference to rank among; these themselves if left out.
             pareto: costs or counts, of which less is better, that the front is beside.
         """
-        if rows.empty:
-            by = among.by if among else by or default_sum(space, ())
-            frame = pd.DataFrame(columns=["rank", rows.columns[0]])
-            return cls(frame, by, space, among, frame)
-        scores = network_table(rows, space)
-        by = sum_for(rows, by, space, among)
         value = by.of(scores, among and among.scores)
         if pareto:
             check_pareto(by, pareto, space, value.index[0])
@@ -137,27 +130,16 @@ def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"
     return found
 
 
-def values_of(
-    rows: pd.DataFrame,
-    scores: pd.DataFrame,
-    by: ScoreSum | None,
-    space: Space,
-    among: Population | None = None,
-) -> pd.Series:
-    """One number per network, larger for a better one; −∞ where a score failed.
-
-    Args:
-        rows, by, space, among: as for `Ranking.of`.
-        scores: the networks' table (`network_table`).
-    """
-    by = sum_for(rows, by, space, among)
-    return by.of(scores, among and among.scores).fillna(float("-inf"))
-
-
 def sum_for(
     rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None
 ) -> ScoreSum:
-    """The score to rank by: a reference's, else `by`, else the rows' part of the default."""
-    if among is not None:
-        return among.by
-    return by or default_of(rows, space)
+    """The score to rank by: a reference's, else `by`, else the rows' part of the default.
+
+    Args:
+        rows: tidy rows of one radius.
+        by: the score, or the sum of several; None for the default, without the terms that none of
+            the networks gives.
+        space: where the networks come from.
+        among: the networks of a reference, whose own score comes first.
+    """
+    return among.by if among is not None else by or default_of(rows, space)

@@ -199,11 +199,6 @@ def default_sum(
     return ScoreSum(tuple(terms), tuple(term for term in terms if term in space.smaller))
 
 
-def cost_names(space: Space, architecture: Architecture) -> tuple[str, ...]:
-    """Names of the costs and counts of an architecture, which are known without computing."""
-    return tuple(space.counted(architecture))
-
-
 def sum_asked(
     by: str | None, space: Space, architecture: Architecture, config: Config
 ) -> ScoreSum | None:
@@ -219,7 +214,7 @@ def sum_asked(
     """
     if by is None:
         return None
-    total = ScoreSum.parse(by, config.betas, cost_names(space, architecture), space.smaller)
+    total = ScoreSum.parse(by, config.betas, [*space.counted(architecture)], space.smaller)
     separate = {name for name, measure in MEASURES.items() if measure.of.own_passes}
     absent = [term for term in total.terms if term.rpartition(".")[2] in separate]
     if absent and not config.proxies:

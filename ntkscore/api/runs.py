@@ -11,8 +11,8 @@ import pandas as pd
 
 from ntkscore.analysis.frames import network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
-from ntkscore.analysis.ranking import Ranking
-from ntkscore.analysis.score_names import ScoreSum, cost_names
+from ntkscore.analysis.ranking import Ranking, sum_for
+from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
 from ntkscore.data.tables import Accuracies, Table, load_table
@@ -169,10 +169,13 @@ class Run:
     ) -> Ranking:
         """The ranking with what it is by; arguments as for `rank`."""
         rows = pick_rho(self.rows, rho)
-        score = self._sum(by, rows)
+        scores = network_table(rows, self.space)
+        score = None if by is None else self._sum(by, scores)
         seeds = sorted(set(rows["seed"].tolist()))
         scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, self.space
-        return Ranking.of(rows, score, self.space, population_of(among, *scored), pareto)
+        population = population_of(among, *scored)
+        score = sum_for(rows, score, self.space, population)
+        return Ranking.of(scores, score, self.space, population, pareto)
 
     def correlate(
         self,
@@ -243,14 +246,11 @@ class Run:
             table = load_table(Path(table))
         write_page([self], path, table, title=title, predicted=predicted)
 
-    def _sum(self, by: str | None, rows: pd.DataFrame) -> ScoreSum | None:
-        """The score that a text names, which the rows must have."""
-        if by is None:
-            return None
+    def _sum(self, by: str, scores: pd.DataFrame) -> ScoreSum:
+        """The score that a text names, which the networks' table must have."""
         betas = self.results.configuration.get("betas", Config().betas)
-        first = self.space.parse(rows.iloc[0][self.results.identity[0]])
-        score = ScoreSum.parse(by, betas, cost_names(self.space, first), self.space.smaller)
-        scores = network_table(rows, self.space)
+        counted = [*self.space.counted(self.space.parse(scores.index[0]))]
+        score = ScoreSum.parse(by, betas, counted, self.space.smaller)
         if absent := [term for term in score.terms if term not in scores]:
             raise InputError(
                 f"a score that {self.results.directory} holds",

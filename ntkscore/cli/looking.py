@@ -12,7 +12,7 @@ import typer
 import ntkscore
 from ntkscore.cli import options as o
 from ntkscore.cli.display import Format, front_title, print_frame, stderr
-from ntkscore.cli.sheets import AGAINST, compact_agreement, strongest_first
+from ntkscore.cli.sheets import AGAINST, compact_agreement
 from ntkscore.data.downloads import SOURCES
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
@@ -72,7 +72,8 @@ def correlate(
         note += f"; {absent} networks that the table has no results for are left out"
     printed = frame
     if format is Format.table or top is not None:
-        printed = strongest_first(frame).head(25 if top is None else top)
+        strength = frame["spearman"].abs().sort_values(ascending=False, kind="stable")
+        printed = frame.loc[strength.index].head(25 if top is None else top)
     if format is Format.table:
         if hidden := len(frame) - len(printed):
             note += f"; {hidden} more with --top {len(frame)}"

@@ -225,26 +225,6 @@ def flag_of(field: Field) -> str:
     return (field.metadata["flag"] or field.name).replace("_", "-")
 
 
-def flags_of(value: Any) -> list[str]:
-    """The words of a command line that make a value of a dataclass, without its defaults.
-
-    Example:
-        >>> flags_of(Recipe(beta=0.5, augment=False))
-        ['--beta', '0.5', '--no-augment']
-    """
-    words = []
-    for field in options(value):
-        entry, name = getattr(value, field.name), flag_of(field)
-        if entry == field.default:
-            continue
-        if isinstance(entry, bool):
-            words.append(f"--{name}" if entry else f"--no-{name}")
-            continue
-        for each in entry if isinstance(entry, tuple) else (entry,):
-            words += [f"--{name}", _text(each) if isinstance(each, float) else str(each)]
-    return words
-
-
 def _kind(hint: Any) -> Any:
     """Type of one value: for a sequence that of its elements, for an optional value its own."""
     if get_origin(hint) in (tuple, UnionType):

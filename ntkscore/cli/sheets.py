@@ -85,11 +85,6 @@ def failures_in(rows: "pd.DataFrame") -> str:
     return "; ".join(f"{status}: {STATUSES[status]}" for status in failed)
 
 
-def strongest_first(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """An agreement frame by the size of the Spearman correlation, the largest first."""
-    return frame.loc[frame["spearman"].abs().sort_values(ascending=False, kind="stable").index]
-
-
 def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd.DataFrame":
     """An agreement frame for a terminal: intervals in brackets, columns without news left out.
 

@@ -6,7 +6,7 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -354,20 +354,34 @@ def _known_to(stored: ResultSet, current: Mapping[str, object]) -> dict[str, Any
     return {name: value for name, value in current.items() if name not in absent}
 
 
-def differences(stored: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
-    """The differences of two configurations of plain values, choice by choice, in words."""
+def differences(
+    stored: Mapping[str, object], current: Mapping[str, object], but: Collection[str] = ()
+) -> list[str]:
+    """The differences of two configurations of plain values, choice by choice, in words.
+
+    Args:
+        stored, current: the configurations.
+        but: paths of choices that are left out.
+    """
     old, new = dict(leaves(stored)), dict(leaves(current))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"
         for key in {**old, **new}
-        if key not in old or key not in new or old[key] != new[key]
+        if key not in but and (key not in old or key not in new or old[key] != new[key])
     ]
 
 
 def _refuse_difference(
     stored: ResultSet, current: Mapping[str, object], identity: tuple[str, ...] = ()
 ) -> None:
-    differing = differences(stored.configuration, _known_to(stored, current))
+    current = _known_to(stored, current)
+    there, asked = (dict(leaves(one)) for one in (stored.configuration, current))
+    prefix = f"{FUNCTIONS}.measures."
+    new = [name for name in asked if name.startswith(prefix) and name not in there]
+    differing = differences(stored.configuration, current, new)
+    if new:
+        names = ", ".join(name.removeprefix(prefix) for name in new)
+        differing.append(f"it was begun without the measures {names}")
     if identity and identity != stored.identity:
         before, now = ", ".join(stored.identity), ", ".join(identity)
         differing.append(f"names of a network: stored {before}, asked {now}")

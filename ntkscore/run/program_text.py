@@ -16,8 +16,6 @@ _CALLED = re.compile(
 )
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CUSTOM = re.compile(r'custom_call_target="([^"]+)"')
-COMMUNICATION = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
-GENERIC = ("gather", "scatter", "sort", "rng-bit-generator")
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"}
 _STARTED = ("-done", "-update")
 """Ends of the names of operations that were counted when they were started."""

@@ -1,5 +1,6 @@
 """What networks are ranked by."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -8,12 +9,13 @@ import pytest
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual, Skips
-from ntkscore.analysis.frames import cost_table
+from ntkscore.analysis.frames import cost_table, network_table
 from ntkscore.analysis.ranking import Ranking, non_dominated
 from ntkscore.analysis.score_names import ScoreSum, default_sum, sum_asked
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.measures.registry import direction_of
+from ntkscore.space import Space
 
 SCORES = pd.DataFrame(
     {"params": [10, 20, 30, 40], "clean.condition": [5.0, 1.0, np.nan, 2.0]},
@@ -84,20 +86,26 @@ def rows_of(column: str, traces: dict[str, float] | dict[int, float]) -> pd.Data
     return pd.DataFrame([{column: key, **row, "value": value} for key, value in traces.items()])
 
 
+def ranked_by(
+    rows: pd.DataFrame, by: ScoreSum, space: Space, pareto: Sequence[str] = ()
+) -> Ranking:
+    return Ranking.of(network_table(rows, space), by, space, pareto=pareto)
+
+
 def test_ranking_puts_failed_cells_last() -> None:
     rows, space = rows_of("cell", {2581: 3.0, 0: 7.0, 1462: np.nan}), NASBench201()
-    by_trace = Ranking.of(rows, ScoreSum(("clean.trace",)), space).frame
+    by_trace = ranked_by(rows, ScoreSum(("clean.trace",)), space).frame
     assert list(by_trace["cell"]) == [0, 2581, 1462]
     assert list(by_trace["rank"]) == [1, 2, 3]
-    by_both = Ranking.of(rows, ScoreSum(("flops", "clean.trace")), space).frame
+    by_both = ranked_by(rows, ScoreSum(("flops", "clean.trace")), space).frame
     assert list(by_both["sum of log-ranks"])[:2] == pytest.approx([np.log(2), np.log(2)])
     assert by_both["cell"].iloc[-1] == 1462
-    assert list(Ranking.of(rows, ScoreSum(("params",)), space).frame["cell"]) == [1462, 2581, 0]
+    assert list(ranked_by(rows, ScoreSum(("params",)), space).frame["cell"]) == [1462, 2581, 0]
 
 
 def test_ranking_shows_the_networks_that_are_trained() -> None:
     rows = rows_of("cell", {2581: 3.0})
-    ranked = Ranking.of(
+    ranked = ranked_by(
         rows, ScoreSum(("clean.trace",)), NASBench201(channels=4, cells_per_stage=1)
     ).frame
     assert list(ranked.columns) == [
@@ -108,14 +116,14 @@ def test_ranking_shows_the_networks_that_are_trained() -> None:
 
 def test_the_costs_of_a_space_stand_beside_its_scores() -> None:
     rows, space = rows_of("skips", {"0": 3.0, "01": 7.0, "0110": 5.0}), Residual(width=8)
-    ranked = Ranking.of(rows, ScoreSum(("clean.trace",)), space).frame
+    ranked = ranked_by(rows, ScoreSum(("clean.trace",)), space).frame
     assert ranked.columns.is_unique
     assert dict(zip(ranked["skips"], ranked["shortcuts"], strict=True)) == {
         "01": 1,
         "0110": 2,
         "0": 0,
     }
-    assert list(Ranking.of(rows, ScoreSum(("shortcuts",)), space).frame["skips"]) == [
+    assert list(ranked_by(rows, ScoreSum(("shortcuts",)), space).frame["skips"]) == [
         "0110",
         "01",
         "0",
@@ -143,16 +151,16 @@ def test_the_front_is_what_no_other_network_beats() -> None:
 def test_a_front_keeps_the_place_in_the_ranking() -> None:
     traces = {"0": 3.0, "01": 7.0, "011": 5.0, "0111": np.nan, "00": 7.0}
     rows, space = rows_of("skips", traces), Residual(width=8)
-    ranking = Ranking.of(rows, ScoreSum(("clean.trace",)), space, pareto=["params"])
+    ranking = ranked_by(rows, ScoreSum(("clean.trace",)), space, pareto=["params"])
     # The cheapest is beaten in the score alone; equals in both stand side by side.
     assert list(ranking.front["skips"]) == ["00", "01", "0"]
     assert list(ranking.front["rank"]) == [1, 2, 4]
     assert len(ranking.frame) == 5
     with pytest.raises(InputError, match=r"costs or counts of residual, .*, got 'size'; name some"):
-        Ranking.of(rows, ScoreSum(("clean.trace",)), space, pareto=["size"])
+        ranked_by(rows, ScoreSum(("clean.trace",)), space, pareto=["size"])
     for by, pareto in (("clean.trace", ["params", "params"]), ("params", ["params"])):
         with pytest.raises(InputError, match="each cost once, beside another score, got params"):
-            Ranking.of(rows, ScoreSum((by,)), space, pareto=pareto)
+            ranked_by(rows, ScoreSum((by,)), space, pareto=pareto)
 
 
 def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:
@@ -161,8 +169,8 @@ def test_a_cost_with_the_name_of_an_identity_is_refused() -> None:
             return {"skips": 1}
 
     rows = rows_of("skips", {"0": 3.0, "01": 7.0})
-    with pytest.raises(InputError, match=r"^expected costs of .*, got 'skips' for both; rename"):
-        Ranking.of(rows, ScoreSum(("clean.trace",)), Clash(width=8))
+    with pytest.raises(InputError, match=r"of residual that all differ, got 'skips' twice"):
+        ranked_by(rows, ScoreSum(("clean.trace",)), Clash(width=8))
 
 
 def test_a_count_with_the_name_of_a_cost_is_refused() -> None:
@@ -172,5 +180,5 @@ def test_a_count_with_the_name_of_a_cost_is_refused() -> None:
         def structure(self, architecture: object) -> dict[str, float]:
             return {"params": 1.0}
 
-    with pytest.raises(InputError, match="names than its costs, got 'params' for both; rename"):
+    with pytest.raises(InputError, match="of twice that all differ, got 'params' twice"):
         cost_table(["323133"], Twice())

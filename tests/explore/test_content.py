@@ -18,7 +18,7 @@ from ntkscore import Table, load_table, open_run
 from ntkscore.analysis.frames import cost_table, score_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS
-from ntkscore.analysis.score_names import cost_names, default_sum
+from ntkscore.analysis.score_names import default_sum
 from ntkscore.errors import InputError
 from ntkscore.explore import content_of, document, write_page
 from ntkscore.explore.markup import LIMIT
@@ -76,7 +76,7 @@ def test_predictions_stand_beside_what_was_measured() -> None:
 def test_a_page_begins_with_the_default_sum_and_its_directions() -> None:
     found = content_of([open_run(RUN)])
     space = NASBench201()
-    default = default_sum(space, cost_names(space, space.parse(0)))
+    default = default_sum(space, space.counted(space.parse(0)))
     assert tuple(found.terms) == default.terms and found.x == LOG_RANKS
     assert [name for name, way in found.terms.items() if way < 0] == list(default.fewer)
     # Without a table the other axis is a score.

@@ -16,6 +16,7 @@ from cells.nasbench201.cell import Cell
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore import open_run
+from ntkscore.analysis.frames import default_of, network_table
 from ntkscore.analysis.percentiles import SHIPPED
 from ntkscore.analysis.ranking import LOG_RANKS, Ranking
 from ntkscore.errors import InputError
@@ -31,7 +32,8 @@ def test_a_ranking_is_drawn_beside_a_cost_in_any_of_three_forms(
     ending: str, tmp_path: Path
 ) -> None:
     rows = ResultSet.open(SHIPPED / "small-synthetic").read()
-    frame = Ranking.of(rows[rows["cell"] < 1000], None, NASBench201()).frame
+    rows, space = rows[rows["cell"] < 1000], NASBench201()
+    frame = Ranking.of(network_table(rows, space), default_of(rows, space), space).frame
     path = tmp_path / f"picture{ending}"
     ranking_picture(frame, LOG_RANKS, "params", ["cell", "digits"], path)
     first = path.read_bytes()

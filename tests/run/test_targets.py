@@ -28,7 +28,7 @@ from ntkscore.platforms import platform, traced_for
 from ntkscore.run import calls
 from ntkscore.run.devices import Plan
 from ntkscore.run.fits import arithmetic, compiled, fit, mean_cost, reduced, trace_network
-from ntkscore.run.program_text import COMMUNICATION, Work, parse
+from ntkscore.run.program_text import Work, parse
 from ntkscore.run.scorer import Scorer
 from ntkscore.run.selection import select
 from ntkscore.run.targets import TARGETS, devices_of, target_named
@@ -37,6 +37,7 @@ from ntkscore.training.fit import compiled_step, untrained
 from ntkscore.training.recipe import Recipe
 
 DARTS = Darts(channels=4, layers=5)
+COMMUNICATION = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 
 
 def ranked(space: Space, name: str, group: int = 1, **choices: Any) -> Callable[[], Any]:
