@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 from ntkscore.lazy import jax
 from ntkscore.space import WEIGHTS, Architecture, Space
 
@@ -187,8 +187,7 @@ def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, 
 
 def one_of(networks: Iterable[str], name: object) -> str:
     """A network's name; refuses any other."""
-    if str(name) not in networks:
-        raise InputError(f"one of the networks {', '.join(networks)}", repr(name), "choose one")
+    check_choice(str(name), [*networks], "a network")
     return str(name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
-from ntkscore.errors import InputError
+from ntkscore.errors import InputError, check_choice
 
 
 def option(
@@ -58,10 +58,8 @@ def check_choices(value: Any) -> None:
                 "correct it",
             )
         choices = field.metadata["choices"]
-        if choices is not None and entry not in (allowed := choices()):
-            raise InputError(
-                f"{field.name} to be one of {', '.join(allowed)}", repr(entry), "choose one of them"
-            )
+        if choices is not None:
+            check_choice(entry, choices(), field.name)
 
 
 def _fits(entry: Any, default: Any) -> bool:

@@ -22,7 +22,7 @@ from ntkscore.text import format_rho, parse_fraction
         ({"parameters": "bias"}, "expected parameters to be one of all, weights, conv_linear"),
         (
             {"attack": "cw"},
-            "expected attack to be one of apgd, fgsm, pgd, square, got 'cw'; choose one of them",
+            "expected attack to be one of apgd, fgsm, pgd, square, got 'cw'; choose one",
         ),
         ({"norm": "l1"}, "expected norm to be one of linf, l2, got 'l1'"),
         (

@@ -4,7 +4,6 @@ import csv
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -85,8 +84,8 @@ def measure_latency(
     device = None if target is None else target_named(target)
     kinds = columns_of(target, batch)
     heading = next(iter(scoring.space.identity(scoring.space.parse(keys[0]))))
-    file = None if out is None else File.of(local(out), scoring.space, [heading, *kinds])
-    found = {} if file is None else file.rows()
+    path = None if out is None else local(out)
+    found = {} if path is None else begun(path, scoring.space, [heading, *kinds])
     for done, key in enumerate(keys, 1):
         if key not in found:
             network = trained.trainable(key)
@@ -99,76 +98,53 @@ def measure_latency(
             else:
                 numbers = bounded(program, arguments, device)
             found[key] = dict(zip(kinds, numbers, strict=True))
-            if file is not None:
-                file.add(key, found[key])
+            if path is not None:
+                with writing_to(path), path.open("a", encoding="utf-8", newline="") as file:
+                    csv.writer(file, lineterminator="\n").writerow([key, *numbers])
         report(done, len(keys))
     frame = pd.DataFrame.from_dict({key: found[key] for key in keys}, orient="index")
     return frame.rename_axis(heading)
 
 
-@dataclass(frozen=True)
-class File:
-    """A `.csv` file of latencies, which says in a first line what they are of.
+def begun(path: Path, space: Space, columns: Sequence[str]) -> dict[Any, dict[str, float]]:
+    """The latencies that a file has, by key; it is made if there is none.
 
-    Attributes:
-        path: where it lies.
+    Nothing of networks of one's own, which it knows by name alone. Its first line says what the
+    numbers are of.
+
+    Args:
+        path: of the file.
         space: of its networks.
         columns: its columns, the networks' first.
+
+    Raises:
+        InputError: if it is of other columns, networks or images, or cannot be written.
     """
-
-    path: Path
-    space: Space
-    columns: Sequence[str]
-
-    @classmethod
-    def of(cls, path: Path, space: Space, columns: Sequence[str]) -> "File":
-        """The file, which is made if there is none.
-
-        Raises:
-            InputError: if it is of other columns, networks or images, or cannot be written.
-        """
-        file = cls(path, space, columns)
-        start = file._start()
-        if path.exists() and not path.is_file():  # such as a device, which never ends
+    trained = space.trained()
+    choices = {**trained.columns, "images": trained.task.image_shape}
+    of = ", ".join(f"{name} {value}" for name, value in choices.items())
+    start, text = f"# {of}\n{','.join(columns)}\n", ""
+    if path.exists():
+        if not path.is_file():  # such as a device, which never ends
             raise InputError(f"a file at {path}", "something else", "name another")
-        if not path.exists():
-            make_folder(path.absolute().parent)
-            with writing_to(path):
-                publish(path, start.encode())
         text = path.read_text(encoding="utf-8")
         if not text.startswith(start):
             there = " / ".join(text.splitlines()[:2])
             raise InputError(
                 f"a file at {path} that begins with {start.strip()!r}", there, "name another file"
             )
-        if not text.endswith("\n"):  # a line is cut off where a run was killed
-            with writing_to(path):
-                publish(path, text[: text.rindex("\n") + 1].encode())
-        return file
-
-    def rows(self) -> dict[Any, dict[str, float]]:
-        """What it holds, by key; nothing of networks of one's own, which it knows by name alone."""
-        if isinstance(self.space, Candidates):
-            with writing_to(self.path):
-                publish(self.path, self._start().encode())
-        if self.path.read_text(encoding="utf-8") == self._start():
-            return {}
-        before = load_costs(self.path)
-        names = self.space.written(list(before.index), str(before.index.name))
-        keys = [self.space.key(self.space.parse(name)) for name in names]
-        return dict(zip(keys, before.to_dict("records"), strict=True))
-
-    def add(self, key: Any, numbers: Mapping[str, float]) -> None:
-        """Append a network."""
-        with writing_to(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow([key, *numbers.values()])
-
-    def _start(self) -> str:
-        """The first lines: what the numbers are of, and the columns."""
-        trained = self.space.trained()
-        choices = {**trained.columns, "images": trained.task.image_shape}
-        of = ", ".join(f"{name} {value}" for name, value in choices.items())
-        return f"# {of}\n{','.join(self.columns)}\n"
+    # A row is cut off where a run was killed.
+    whole = text[: text.rindex("\n") + 1] if text and not isinstance(space, Candidates) else start
+    if whole != text:
+        make_folder(path.absolute().parent)
+        with writing_to(path):
+            publish(path, whole.encode())
+    if whole == start:
+        return {}
+    before = load_costs(path)
+    names = space.written(list(before.index), str(before.index.name))
+    keys = [space.key(space.parse(name)) for name in names]
+    return dict(zip(keys, before.to_dict("records"), strict=True))
 
 
 def columns_of(target: str | None, batch: int) -> list[str]:

@@ -1,8 +1,4 @@
-"""The commands that compare, look up, show and fetch: each parses, calls, prints.
-
-A command imports what it needs when it runs, so that help is quick, and what computes after its
-input is checked, so that errors are quick.
-"""
+"""The commands that compare, look up, show and fetch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -267,10 +263,7 @@ def explore(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page, an .html file.")],
-    table: Annotated[
-        Path | None,
-        typer.Option(help="A benchmark table, the folder with it, or a .csv of accuracies."),
-    ] = None,
+    table: o.TableOption = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Data set of a .csv that does not name it; the run's if left out."),

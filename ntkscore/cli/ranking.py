@@ -1,8 +1,4 @@
-"""The commands that rank networks, search for them, and compile for devices that are not at hand.
-
-Each parses, calls, prints. A command imports what it needs when it runs, so that help is quick, and
-what computes after its input is checked, so that errors are quick.
-"""
+"""The commands that rank networks, search for them, and compile for devices that are not at hand."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext

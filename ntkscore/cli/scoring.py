@@ -1,8 +1,4 @@
-"""The command that scores networks: it parses, calls, prints.
-
-A command imports what it needs when it runs, so that help is quick, and what computes after its
-input is checked, so that errors are quick.
-"""
+"""The command that scores networks."""
 
 import shlex
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -15,9 +15,6 @@ from ntkscore.errors import InputError
 from ntkscore.run import devices
 from ntkscore.space import Space
 from ntkscore.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    pass
 
 
 def train(

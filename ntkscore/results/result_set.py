@@ -172,10 +172,7 @@ class ResultSet:
         Raises:
             InputError: its `run.json` is damaged.
         """
-        return ResultSet._in(store_at(results_path(directory)))
-
-    @staticmethod
-    def _in(store: Bucket | Folder) -> "ResultSet | None":
+        store = store_at(results_path(directory))
         names = store.names()
         return _load_run(store, names) if RUN in names else None
 

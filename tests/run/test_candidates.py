@@ -80,12 +80,12 @@ def test_a_file_of_networks_is_ranked_and_looked_at_from_the_command_line(tmp_pa
     assert invoke("rank", out, *options, "--by", "params").stdout == printed
     with pytest.raises(InputError, match="expected the networks themselves, got a run of them"):
         ntkscore.open_run(out).space.network("m2", np.zeros((1, 32, 32, 3)))
-    refused("expected one of the networks m2, m4, got 'm3'", "rank", out, "m3")
+    refused("expected a network to be one of m2, m4, got 'm3'", "rank", out, "m3")
     alone = invoke("score", "m4", *options, "--samples", "4").stdout
     assert {line.split(",")[0] for line in alone.splitlines()} == {"network", "m4"}
     other = ("--out", str(tmp_path / "other"))
     refused(
-        "expected one of the networks m2, m4, got 'm3'; choose", "score", "m3", *options, *other
+        "expected a network to be one of m2, m4, got 'm3'; choose", "score", "m3", *options, *other
     )
     described = Path(out) / "networks.json"
     described.write_text(described.read_text()[:9])
