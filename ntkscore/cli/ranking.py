@@ -1,4 +1,4 @@
-"""The commands that rank networks, search for them, and compile for devices that are not at hand."""
+"""The commands that rank networks, search for them, and ask of devices that are not at hand."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
