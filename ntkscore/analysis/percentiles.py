@@ -21,7 +21,7 @@ from ntkscore.space import Space
 
 SHIPPED = Path(__file__).parents[1] / "references"
 """The result directories that come with the package, with the terms of the default score."""
-MAY_DIFFER = ("rhos", "betas", "proxies", FUNCTIONS)
+MAY_DIFFER = ("rhos", "betas", "proxies")
 """Choices that may differ from a reference's: they add rows and change no others."""
 
 EQUAL = 1e-9
@@ -94,19 +94,11 @@ def population(
             "score alike, or leave the reference out",
         )
 
-    asked = json.loads(json.dumps(configuration))
-    stored, current = (
-        {name: value for name, value in one.items() if name not in MAY_DIFFER}
-        for one in (results.configuration, asked)
-    )
-    differing = differences(stored, current)
+    stored, asked = results.configuration, json.loads(json.dumps(configuration))
+    theirs, ours = (dict(leaves(one)) for one in (stored, asked))
     # A measure that one of the two does not have changes no others.
-    theirs, ours = (
-        dict(leaves(one.get(FUNCTIONS, {}), FUNCTIONS)) for one in (results.configuration, asked)
-    )
-    both = [name for name in theirs if name in ours]
-    differing += differences({n: theirs[n] for n in both}, {n: ours[n] for n in both})
-    if differing:
+    of_one = [name for name in theirs.keys() ^ ours.keys() if name.startswith(FUNCTIONS)]
+    if differing := differences(stored, asked, (*MAY_DIFFER, *of_one)):
         raise refuse("; ".join(differing))
     rows, key = results.read(), results.identity[0]
     try:
