@@ -9,7 +9,7 @@ from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ntkscore.candidates import Candidates, Described
 from ntkscore.data.datasets import DATASETS
@@ -153,7 +153,9 @@ def recorded_space(
             name,
             "name the Python file that defines it with --space, or give the space",
         )
-    return from_record(cls, configuration)
+    recorded = {f.name: configuration[f.name] for f in options(cls) if f.name in configuration}
+    # JSON has lists alone, and choices are hashable.
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()})
 
 
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
@@ -196,23 +198,3 @@ def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Spa
     if run := ResultSet.find(source):
         return known_space(run, cls)
     return cls() if cls else None
-
-
-Choices = TypeVar("Choices")
-
-
-def from_record(cls: type[Choices], configuration: Mapping[str, Any]) -> Choices:
-    """A space, or how networks were scored, from a run's configuration.
-
-    Args:
-        cls: the space's class, or `Config`.
-        configuration: of the run.
-
-    Example:
-        >>> from ntkscore.config import Config
-        >>> from_record(Config, {"samples": 8, "rhos": [0.1, 0.2], "space": "nasbench201"}).rhos
-        (0.1, 0.2)
-    """
-    recorded = {f.name: configuration[f.name] for f in options(cls) if f.name in configuration}
-    # JSON has lists alone, and choices are hashable.
-    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()})

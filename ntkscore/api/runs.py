@@ -168,14 +168,21 @@ class Run:
         pareto: Sequence[str] = (),
     ) -> Ranking:
         """The ranking with what it is by; arguments as for `rank`."""
-        rows = pick_rho(self.rows, rho)
-        scores = network_table(rows, self.space)
-        score = None if by is None else self._sum(by, scores)
+        rows, space = pick_rho(self.rows, rho), self.space
+        score = None if by is None else self._sum(by, rows.iloc[0][self.results.identity[0]])
+        scores = network_table(rows, space)
+        if absent := [term for term in (score.terms if score else ()) if term not in scores]:
+            raise InputError(
+                f"a score that {self.results.directory} holds",
+                repr(absent[0]),
+                f"choose one of {', '.join(scores.columns)}",
+            )
         seeds = sorted(set(rows["seed"].tolist()))
-        scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, self.space
+        scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, space
         population = population_of(among, *scored)
-        score = sum_for(rows, score, self.space, population)
-        return Ranking.of(scores, score, self.space, population, pareto)
+        return Ranking.of(
+            scores, sum_for(rows, score, space, population), space, population, pareto
+        )
 
     def correlate(
         self,
@@ -246,18 +253,11 @@ class Run:
             table = load_table(Path(table))
         write_page([self], path, table, title=title, predicted=predicted)
 
-    def _sum(self, by: str, scores: pd.DataFrame) -> ScoreSum:
-        """The score that a text names, which the networks' table must have."""
+    def _sum(self, by: str, key: object) -> ScoreSum:
+        """The score that a text names, by the costs and counts of one of the networks."""
         betas = self.results.configuration.get("betas", Config().betas)
-        counted = [*self.space.counted(self.space.parse(scores.index[0]))]
-        score = ScoreSum.parse(by, betas, counted, self.space.smaller)
-        if absent := [term for term in score.terms if term not in scores]:
-            raise InputError(
-                f"a score that {self.results.directory} holds",
-                repr(absent[0]),
-                f"choose one of {', '.join(scores.columns)}",
-            )
-        return score
+        counted = self.space.counted(self.space.parse(key))
+        return ScoreSum.parse(by, betas, [*counted], self.space.smaller)
 
 
 def population_of(among: Run | str | PathLike[str] | None, *scored: Any) -> Population | None:

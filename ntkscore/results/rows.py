@@ -73,17 +73,10 @@ def with_constants(
     return pd.concat([first, pd.DataFrame(shared, index=rows.index), rest], axis=1)
 
 
-def column_value(value: object) -> Any:
-    """A choice as it stands in a column: anything but a number becomes a text."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return json.dumps(value)
-
-
 def _repeat(value: object, count: int) -> object:
-    """A column of one value."""
-    value = column_value(value)
-    if not isinstance(value, str):
+    """A column of one choice; anything but a number becomes a text."""
+    if value is None or isinstance(value, bool | int | float):
         return value
+    text = value if isinstance(value, str) else json.dumps(value)
     # One category, and a byte for each row.
-    return pd.Categorical.from_codes(np.zeros(count, np.int8), [value])
+    return pd.Categorical.from_codes(np.zeros(count, np.int8), [text])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,11 @@ import pytest
 from tiny import OPTIONS, REPOSITORY, RESIDUAL_OPTIONS, invoke, refused
 
 from cells.nasbench201 import Cell
+from ntkscore.analysis import frames
 from ntkscore.kernels.joint import KERNELS
 from ntkscore.measures.registry import NETWORK
 from ntkscore.results import ResultSet
+from ntkscore.run import engine
 
 COUPLED = [*OPTIONS, "--bn", "batch", "--implementation", "layerwise"]
 """Options that do not fit together."""
@@ -351,3 +354,21 @@ def test_a_foreign_package_in_the_way_is_named(tmp_path: Path) -> None:
     last = result.stderr.strip().splitlines()[-1]
     assert "expected ntkscore's own package 'attacks' at" in last
     assert str(tmp_path / "attacks") in last
+
+
+def test_a_run_is_checked_once_and_its_networks_table_formed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(module: Any, name: str) -> None:
+        function = getattr(module, name)
+        wrapped = lambda *given: calls.append(name) or function(*given)  # noqa: E731
+        monkeypatch.setattr(module, name, wrapped)
+
+    counted(engine, "check")
+    counted(frames, "score_table")
+    out = tmp_path / "run"
+    invoke("score", "all", "--out", out, "--depth", 3, *RESIDUAL_OPTIONS)
+    invoke("rank", out, "--by", "params+clean.trace")
+    assert calls == ["check", "score_table"]
