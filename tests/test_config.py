@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import refuses
 
 from attacks import Attack, fgsm
 from cells.residual import Residual
@@ -147,7 +148,7 @@ def test_an_attack_of_ones_own_is_a_name_like_the_others(brightening: str) -> No
     x = jnp.asarray([[0.25, 0.95]])
     np.testing.assert_allclose(attack(lambda x: -x, x), [[0.35, 1.0]], rtol=1e-6)
     with pytest.raises(
-        InputError, match=r"^expected no steps with brighten, which has none, got 3; leave it out, "
+        InputError, match=r"^expected no steps with brighten, which has none, got 3"
     ):
         Config(attack=brightening, steps=3)
 
@@ -161,14 +162,12 @@ def test_the_radius_of_an_attack_of_ones_own_is_checked_by_it(
 
 
 def test_an_attack_that_was_removed_is_no_name_any_more() -> None:
-    with pytest.raises(
-        InputError, match=r"^expected attack to be one of apgd, fgsm, pgd, square, got 'brighten'"
-    ):
+    with refuses("'brighten'"):
         Config(attack="brighten")
 
 
 def test_a_space_checks_its_own_choices() -> None:
-    with pytest.raises(InputError, match=r"^expected activation to be one of relu, .*, got 'gelu'"):
+    with refuses("'gelu'"):
         Residual(activation="gelu")
     assert Residual().on(Task((4, 4, 1), 3)).task.num_classes == 3
 

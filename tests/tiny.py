@@ -4,7 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
+import pytest
 
 from cells.nasbench201.space import NASBench201
 from cells.residual import Residual
 from ntkscore import ImageSet, score
 from ntkscore.cli import main
 from ntkscore.config import Config
+from ntkscore.errors import InputError
 from ntkscore.results import ResultSet
 
 CONFIG = Config(samples=4)
@@ -125,3 +128,11 @@ def scored(
 def rows_in(directory: str | Path) -> pd.DataFrame:
     """The rows of a result directory."""
     return ResultSet.open(directory).read()
+
+
+@contextmanager
+def refuses(got: object) -> Iterator[None]:
+    """The block ends with an `InputError` that says this came, in whatever words it asks for."""
+    with pytest.raises(InputError) as caught:
+        yield
+    assert str(caught.value.got) == str(got), caught.value

@@ -23,6 +23,9 @@ from ntkscore.analysis.correlation import (
 )
 from ntkscore.errors import InputError
 
+CONFIDENCE = 0.95
+"""Coverage of an interval."""
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -71,7 +74,7 @@ def agreement(
     groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> Agreement:
     """Agreement of one score with measured accuracy, cell by cell.
 
@@ -191,72 +194,37 @@ def _ndcg(accuracies: np.ndarray, count: int) -> float:
 
 
 def agreement_table(
-    scores: pd.DataFrame,
-    accuracy: pd.Series,
+    columns: pd.DataFrame,
+    accuracy: ArrayLike,
     directions: Mapping[str, int],
-    baselines: pd.DataFrame,
     *,
     groups: ArrayLike | None = None,
     resamples: int = 1000,
-    seed: int = 0,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Agreement of every score, and of the baselines on the same cells, with accuracy.
+    """Agreement of every column with accuracy, on the same cells.
 
     Args:
-        scores: one row per compared cell, one column per score.
-        accuracy: accuracy as a fraction by cell; may hold more cells.
-        directions: +1 or -1 for every score; baselines default to +1.
-        baselines: costs and counts by cell; may hold more cells.
-        groups: of the rows of `scores`, as for `agreement`.
-        resamples, seed, confidence: as for `agreement`.
+        columns: a row per cell, each once, and a column per score, cost or count.
+        accuracy: of each cell, as a fraction.
+        directions: of every column, as for `agreement`.
+        groups, resamples: as for `agreement`.
 
     Returns:
-        One row per score in the given order, then one per baseline; the columns are the fields
-        of `Agreement`, with the cell itself as `best_cell` for `best_index`.
-
-    Raises:
-        InputError: a cell is repeated or lacks its accuracy or baseline, or a score lacks its
-            direction.
+        One row per column, in their order; its columns are the fields of `Agreement`, with the cell
+        itself as `best_cell` for `best_index`.
     """
-    cells = scores.index
-    indices = {"scores": cells, "accuracy": accuracy.index, "baselines": baselines.index}
-    for name, index in indices.items():
-        if not index.is_unique:
-            raise InputError(
-                f"{name} with every cell once",
-                f"some of {_few(index[index.duplicated()])}",
-                "average or select before comparing",
-            )
-        if len(missing := cells.difference(index)):
-            raise InputError(
-                f"{name} of all {len(cells)} compared cells",
-                f"none of {len(missing)} ({_few(missing)})",
-                "leave these cells out",
-            )
-    if undirected := [name for name in scores.columns if name not in directions]:
-        raise InputError(
-            "a direction of every score", f"none of {', '.join(undirected)}", "give +1 or -1"
-        )
-
-    columns = {**scores, **baselines.loc[cells]}
-    measured = accuracy.loc[cells].to_numpy()
-    check_interval(resamples, confidence)
-    codes = None if groups is None else group_codes(groups, len(cells))
-    shared = codes, _bootstrap(resamples, seed), confidence
+    check_interval(resamples, CONFIDENCE)
+    codes = None if groups is None else group_codes(groups, len(columns))
+    shared = codes, _bootstrap(resamples, seed=0), CONFIDENCE
     rows = [
-        _agreement(column.to_numpy(), measured, directions.get(name, +1), *shared)
+        _agreement(column.to_numpy(), accuracy, directions[str(name)], *shared)
         for name, column in columns.items()
     ]
     table = pd.DataFrame(
         [asdict(row) for row in rows],
-        index=pd.Index(columns, name="score"),
+        index=pd.Index(columns.columns, name="score"),
         columns=[field.name for field in fields(Agreement)],
     ).rename(columns={"best_index": "best_cell"})
-    best = [None if row.best_index is None else cells[row.best_index] for row in rows]
+    best = [None if row.best_index is None else columns.index[row.best_index] for row in rows]
     table["best_cell"] = pd.Series(best, table.index, object).convert_dtypes()
     return table.astype({"best_accuracy_rank": "Int64"})
-
-
-def _few(cells: pd.Index) -> str:
-    return ", ".join(map(str, cells[:5])) + (", …" if len(cells) > 5 else "")

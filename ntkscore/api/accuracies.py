@@ -83,21 +83,18 @@ def correlate(
             "use a table of the same architectures",
         )
     scores = scores.loc[measured]
-    accuracy = pd.Series(table.accuracies(dataset, metric, list(scores.index)), index=scores.index)
+    accuracy = table.accuracies(dataset, metric, list(scores.index))
     costs = cost_table(scores.index, trained_on(space, dataset)).set_axis(scores.index)
     default = default_sum(space, tuple(costs), tuple(scores.columns[scores.notna().any()]))
     costs = costs.drop(columns=scores.columns, errors="ignore")
-    directions = {
-        str(name): direction_of(str(name), space.smaller)
-        for name in [*scores.columns, *costs.columns]
-    }
     if any("." in term and term in scores for term in default.terms):
         scores = scores.assign(**{str(default): default.of(scores.join(costs))})
-        directions[str(default)] = +1
+    every = scores.join(costs)
+    directions = {str(default): +1} | {
+        name: direction_of(name, space.smaller) for name in map(str, every) if name != str(default)
+    }
     functions = [space.key(space.canonical(space.parse(key))) for key in scores.index]
-    frame = agreement_table(
-        scores, accuracy, directions, costs, groups=functions, resamples=resamples
-    )
+    frame = agreement_table(every, accuracy, directions, groups=functions, resamples=resamples)
     frame = frame.reset_index()
     best = frame["best_cell"].dropna()
     short = pd.DataFrame([space.names(space.parse(key)) for key in best], index=best.index)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import invoke, refused
+from tiny import invoke, refused, refuses
 
 import ntkscore
 from cells.nasbench201 import Cell
@@ -144,9 +144,9 @@ def test_what_is_no_order_is_nothing() -> None:
     for prior in (same, None):
         assert Predictor(frame, prior=prior).follows == "no order"
     assert Predictor(frame, prior="a").follows == "a"
-    with pytest.raises(InputError, match="expected a prior among a, b, c, d, got 'params'; name"):
+    with refuses("'params'"):
         Predictor(frame, prior="params")
-    with pytest.raises(InputError, match="a prior of the scored networks, got numbers of none"):
+    with refuses("numbers of none"):
         Predictor(frame, prior=missing)
 
 
@@ -315,7 +315,7 @@ def test_a_run_is_predicted_from_its_order_and_what_is_known(tmp_path: Path) -> 
     named = run.predict(accuracies, prior=same)
     pd.testing.assert_series_equal(named.set_index("cell")["mean"], by_order)
     assert same in named["moved_by"][0]
-    with pytest.raises(InputError, match=r"expected a prior of costs, .* got 'clean.zico'; choose"):
+    with refuses("'clean.zico'"):
         few = run.scores()[["clean.trace", "clean.frobenius"]]
         ntkscore.predict(few, accuracies, prior="params+clean.zico")
     # What is known elsewhere is one more input, and may be negative.
@@ -332,7 +332,7 @@ def test_a_run_is_predicted_from_its_order_and_what_is_known(tmp_path: Path) -> 
         > abs(run.predict(truth[cells[:60]]).set_index("cell")["mean"][rest].corr(truth[rest]))
     )
     known.write_text(f"cell,params\n{cells[0]},1\n")
-    with pytest.raises(InputError, match=r"other names than those of costs, .* got 'params'"):
+    with refuses("'params'"):
         run.predict(accuracies, known=known)
 
 
@@ -365,10 +365,10 @@ def test_refuses_what_it_cannot_predict_from() -> None:
         InputError, match="of at least 3 networks whose measures did not fail, got 2"
     ):
         predictor.predict()
-    with pytest.raises(InputError, match="expected networks that were scored, got 1000"):
+    with refuses("1000"):
         predictor.tell({1000: 0.5})
     for unknown in (lambda: predictor.ask(1, pending=["x"]), lambda: predictor.moved_by(["x"])):
-        with pytest.raises(InputError, match="expected networks that were scored, got 'x'"):
+        with refuses("'x'"):
             unknown()
     with pytest.raises(InputError, match="expected a number for 7, got nan"):
         predictor.tell({7: float("nan")})
@@ -376,7 +376,7 @@ def test_refuses_what_it_cannot_predict_from() -> None:
         predictor.ask(0)
     predictor = Predictor(frame)
     predictor.tell(dict.fromkeys(range(5), 0.1))
-    with pytest.raises(InputError, match=r"accuracies that differ, got 0\.1 for all 5 networks"):
+    with refuses("0.1 for all 5 networks"):
         predictor.predict()
     assert len(predictor.ask(2)) == 2  # which may differ
     for twice in (pd.concat([frame, frame]), pd.concat([frame, frame], axis=1)):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tiny import refuses
 
 from cells.nasbench201 import Cell, CellError, distinct_cells
 from cells.nasbench201.space import NASBench201
@@ -44,7 +45,7 @@ def test_table_cells(data_dir: Path) -> None:
     some = select("table:20", SPACE, table)
     assert some[:5] == select("table:5", SPACE, table)
     assert {cell.index for cell in some} <= set(table.own)
-    with pytest.raises(InputError, match=r"expected table:K with K from 1 to 6,466, got 'table:0'"):
+    with refuses("'table:0'"):
         select("table:0", SPACE, table)
 
 
@@ -90,7 +91,7 @@ def test_unknown_scores(name: str) -> None:
 
 
 def test_betas_of_score_names() -> None:
-    with pytest.raises(InputError, match=r"expected no β for clean, got '0.5'"):
+    with refuses("'0.5'"):
         ScoreName.parse("clean@0.5.trace")
     with pytest.raises(InputError, match=r"expected one of the run's β \(0.25, 0.5\).*got none"):
         ScoreName.parse("joint_clean.trace", (0.25, 0.5))
@@ -122,7 +123,7 @@ def test_radii() -> None:
     assert len(pick_rho(two, 3 / 255)) == len(one)
     with pytest.raises(InputError, match=r"expected one of the radii 3/255, 8/255, got none"):
         pick_rho(two, None)
-    with pytest.raises(InputError, match=r"expected one of the radii 8/255, got 1/255"):
+    with refuses("1/255"):
         pick_rho(one, 1 / 255)
     with pytest.raises(InputError, match=r"expected scored networks, got none; run the command"):
         pick_rho(one[:0], 8 / 255)

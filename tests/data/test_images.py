@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import refuses
 
 from ntkscore.data.image_formats import read_pickle
 from ntkscore.data.images import ImageSet, draw_images, load_images
@@ -132,7 +133,7 @@ def test_absent_image_sets(tmp_path: Path) -> None:
         load_images("cifar10", tmp_path)
     with pytest.raises(InputError, match=r"ImageNet16/train_data_batch_1, .* no free download"):
         load_images("imagenet16-120", tmp_path)
-    with pytest.raises(InputError, match=r"image set of synthetic, cifar10, .* got 'svhn'"):
+    with refuses("'svhn'"):
         load_images("svhn", tmp_path)
     with pytest.raises(InputError, match=r"an \.npz file at gone\.npz, got none there; check"):
         load_images("gone.npz")
@@ -145,12 +146,10 @@ class _Evil:
 
 def test_pickles_cannot_run_anything(tmp_path: Path) -> None:
     path = write_pickle(tmp_path, CIFAR10, {"data": _Evil()})
-    with pytest.raises(
-        InputError, match=r"data_batch_1 a pickle .* but it asks for '(posix|nt)\.system'"
-    ):
+    with pytest.raises(InputError, match=r"but it asks for '(posix|nt)\.system'"):
         load_images("cifar10", tmp_path)
     write_pickle(tmp_path, CIFAR10, np.random.default_rng)
-    with pytest.raises(InputError, match=r"asks for 'numpy\.random\.default_rng'"):
+    with refuses("but it asks for 'numpy.random.default_rng'"):
         read_pickle(path)
 
 
@@ -302,17 +301,13 @@ def test_balanced_choice_uses_up_small_classes() -> None:
 
 def test_choices_that_cannot_be_made() -> None:
     images = make_set([1, 5, 5])
-    with pytest.raises(InputError, match=r"at least 1 sample .* got 0 and 3"):
+    with refuses("0 and 3"):
         draw_images(images, 0, 3, False)
-    with pytest.raises(InputError, match=r"seed of at least 0, got 2 and -1"):
+    with refuses("2 and -1"):
         draw_images(images, 2, -1, False)
-    with pytest.raises(
-        InputError, match=r"at most 11 samples, .*'made' has .* got 12; ask for fewer"
-    ):
+    with pytest.raises(InputError, match=r"at most 11 samples, .*'made' has .* got 12"):
         draw_images(images, 12, 0, False)
-    with pytest.raises(
-        InputError, match=r"for 7 balanced samples, but 'made' has only 1 of class 0"
-    ):
+    with refuses("but 'made' has only 1 of class 0"):
         draw_images(images, 7, 0, True)
 
 
@@ -363,21 +358,19 @@ def test_altered_idx_files(tmp_path: Path) -> None:
     images, labels = write_idx(tmp_path)
     whole = images.read_bytes()
     images.write_bytes(whole[:-1])
-    with pytest.raises(
-        InputError, match=r"expected 2368 bytes, .* in .*images.*, but it has 2367 bytes; get"
-    ):
+    with refuses("but it has 2367 bytes"):
         load_images("mnist", tmp_path)
     images.write_bytes(whole[:9])
-    with pytest.raises(InputError, match=r"expected 16 bytes, .*, but it has 9 bytes; get"):
+    with refuses("but it has 9 bytes"):
         load_images("mnist", tmp_path)
     images.write_bytes(b"\x1f\x8b\x08\x00")
-    with pytest.raises(InputError, match=r"0 0 8, of .* has 31 139 8 0 there"):
+    with refuses("but it has 31 139 8 0 there"):
         load_images("mnist", tmp_path)
     images.write_bytes(b"")
-    with pytest.raises(InputError, match="but it has nothing there"):
+    with refuses("but it has nothing there"):
         load_images("mnist", tmp_path)
     write_idx(tmp_path, side=27)
-    with pytest.raises(InputError, match=r"images of 28x28 pixels in .* shape \(3, 27, 27\)"):
+    with refuses("but it has the shape (3, 27, 27)"):
         load_images("mnist", tmp_path)
     write_idx(tmp_path)
     labels.write_bytes(struct.pack(">2I", 2049, 2) + bytes(2))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from tiny import refuses
 
 from ntkscore.data.benchmarks import load_operations, metric_name
 from ntkscore.data.datasets import dataset_name
@@ -203,17 +204,17 @@ def test_pointers_win_over_rows_of_isomorphic_cells(tmp_path: Path) -> None:
 def test_questions_without_an_answer(tmp_path: Path) -> None:
     table = load_table(write_page(tmp_path, page_content()))
     official = load_table(write_official(tmp_path, official_content()))
-    with pytest.raises(InputError, match=r"has cifar10, cifar100, imagenet16-120, got 'svhn'"):
+    with refuses("'svhn'"):
         table.metrics("svhn")
-    with pytest.raises(InputError, match=r"on cifar10, which has val_acc, .* got 'corr'"):
+    with refuses("'corr'"):
         table.accuracies("cifar10", "corr")
     with pytest.raises(InputError, match=r"one of the 4 cells .* no results for 15625"):
         table.accuracy(15_625, "cifar10", "clean")
-    with pytest.raises(InputError, match=r"no results for -1"):
+    with refuses("but it has no results for -1"):
         table.accuracies("cifar10", "clean", [0, -1])
-    with pytest.raises(InputError, match=r"only the mean over seeds of val_acc .* got seed 1"):
+    with refuses("but it has only the mean over seeds of val_acc on cifar10, got seed 1"):
         table.accuracy(0, "cifar10", "clean", seed=1)
-    with pytest.raises(InputError, match=r"only the mean over seeds of autoattack .* got seed 2"):
+    with refuses("but it has only the mean over seeds of autoattack on cifar10, got seed 2"):
         official.accuracy(0, "cifar10", "aa", seed=2)
     with pytest.raises(InputError, match=r"the seeds \[1, 2, 3\] and their mean .* got seed 4"):
         official.accuracy(0, "cifar10", "clean", seed=4)
@@ -222,9 +223,7 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
 def test_absent_table(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"one of NAS-RobBench-201_all\.json, .* fetch nas-robb"):
         load_table(tmp_path)
-    with pytest.raises(
-        InputError, match=r"readable file at .*gone\.json, but reading it failed .No such file"
-    ):
+    with refuses("but reading it failed (No such file or directory)"):
         load_table(tmp_path / "gone.json")
 
 
@@ -259,18 +258,18 @@ def test_altered_project_page_table(tmp_path: Path, change: Any, message: str) -
 def test_altered_official_table(tmp_path: Path) -> None:
     content = official_content()
     del content["cifar100"]["7"]["val_pgd_8.0_acc"]["2"]
-    with pytest.raises(InputError, match=r"every metric and seed .* for cell 7 on 'cifar100'"):
+    with refuses("but it has not all of them for cell 7 on 'cifar100'"):
         load_table(write_official(tmp_path, content))
     content = official_content()
     del content["imagenet"]["0"]
-    with pytest.raises(InputError, match=r"the same cells for every data set .* for 'imagenet'"):
+    with refuses("but it has others for 'imagenet'"):
         load_table(write_official(tmp_path, content))
     content["imagenet"]["1"] = content["imagenet"]["7"]
-    with pytest.raises(InputError, match=r"accuracies per cell .* for cell"):
+    with refuses("but it has 42 for cell 0"):
         load_table(write_official(tmp_path, content))
-    with pytest.raises(InputError, match=r"cells with results of their own .* no cells"):
+    with refuses("but it has no cells"):
         load_table(write_official(tmp_path, {}, {"ids": {}}))
-    with pytest.raises(InputError, match=r"\{'ids': .*meta\.json, but it has another form"):
+    with refuses("but it has another form"):
         load_table(write_official(tmp_path, official_content(), {"ids": {"0": "0"}}))
     with pytest.raises(InputError, match=r"a table of accuracies .* a list"):
         load_table(write_official(tmp_path, [1]))
@@ -279,7 +278,7 @@ def test_altered_official_table(tmp_path: Path) -> None:
 def test_altered_operations(tmp_path: Path) -> None:
     path = tmp_path / "ops.json"
     path.write_text('arch=["421211"]')
-    with pytest.raises(InputError, match=r"a list of 15625 strings .* it has 1;"):
+    with refuses("but it has 1"):
         load_operations(path)
     path.write_text("arch=" + json.dumps(["421215"] * 15_625))
     with pytest.raises(InputError, match=r"six digits 0-4 per cell .* '421215'"):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pages import own_table, residual_run, small_run
-from tiny import invoke
+from tiny import invoke, refuses
 
 from cells.nasbench201 import EDGES, NASBench201
 from cells.nasbench201.drawing import LABELS
@@ -178,7 +178,7 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected a page that ends in \.html, got page\.txt"):
+    with refuses("page.txt"):
         write_page([open_run(RUN)], tmp_path / "page.txt")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"expected a directory .* is a file; name another"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import scored
+from tiny import refuses, scored
 from typer.testing import CliRunner
 
 import ntkscore
@@ -87,19 +87,20 @@ def test_a_normaliser_of_a_file_in_grey_levels_is_refused_by_commands(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "remedy"),
     [
-        (lambda: Config(rho=8 / 255), r"^expected choices of Config, .*, got 'rho'; write rhos$"),
-        (lambda: Config(beta=0.5), "got 'beta'; write betas$"),
-        (lambda: Config(epsilon=0.1), "got 'epsilon'; leave it out$"),
-        (lambda: NASBench201(channel=8), r"^expected choices of NASBench201, .* write channels$"),
-        (lambda: Residual(widht=8), "got 'widht'; write width$"),
-        (lambda: Recipe(betas=0.5), r"^expected choices of Recipe, .* got 'betas'; write beta$"),
+        (lambda: Config(rho=8 / 255), "write rhos"),
+        (lambda: Config(beta=0.5), "write betas"),
+        (lambda: Config(epsilon=0.1), "leave it out"),
+        (lambda: NASBench201(channel=8), "write channels"),
+        (lambda: Residual(widht=8), "write width"),
+        (lambda: Recipe(betas=0.5), "write beta"),
     ],
 )
-def test_an_unknown_choice_names_the_nearest(make: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_an_unknown_choice_names_the_nearest(make: Any, remedy: str) -> None:
+    with pytest.raises(InputError) as caught:
         make()
+    assert caught.value.remedy == remedy
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -134,15 +135,15 @@ def test_radii_in_l2_are_those_of_the_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "step_size", "message"),
+    ("steps", "step_size", "got"),
     [
-        ("7", None, "expected at least 1 step, got '7'; raise it"),
-        (2.5, None, "expected at least 1 step, got 2.5; raise it"),
-        (None, "2/255", "expected a step size above 0 and at most 1, got '2/255'; write 2 / 255"),
+        ("7", None, "'7'"),
+        (2.5, None, "2.5"),
+        (None, "2/255", "'2/255'"),
     ],
 )
-def test_steps_are_numbers(steps: Any, step_size: Any, message: str, unchecked: None) -> None:
-    with pytest.raises(InputError, match=f"^{message}"):
+def test_steps_are_numbers(steps: Any, step_size: Any, got: str, unchecked: None) -> None:
+    with refuses(got):
         Config(attack="pgd", steps=steps, step_size=step_size)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny import refuses
 
 from cells.darts import Darts
 from cells.darts.published import PUBLISHED
@@ -154,13 +155,13 @@ def test_a_search_stays_within_bounds(method: str) -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="expected a network with params at most 1, got none in"):
         visit(method, CELLS, evaluate, 40, rng, {"params": 1})
-    with pytest.raises(InputError, match=r"costs or counts of nasbench201, params, .* got 'size'"):
+    with refuses("'size'"):
         visit(method, CELLS, evaluate, 40, rng, {"size": 1})
 
 
 def test_what_is_no_search_is_refused() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match="expected one of local, evolution, nsga2, got 'random'"):
+    with refuses("'random'"):
         visit("random", RESIDUAL, by_ones({}), 5, rng)
     with pytest.raises(InputError, match="expected a budget of at least 1 network, got 0; raise"):
         visit("local", RESIDUAL, by_ones({}), 0, rng)

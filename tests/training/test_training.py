@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax_nasbench201 import Network
-from tiny import printed_on_devices
+from tiny import printed_on_devices, refuses
 
 from cells.layers import convolve, kernel_gradient, trained_convolve
 from cells.nasbench201.cell import Cell
@@ -304,7 +304,7 @@ def test_folders_of_other_runs_and_damaged_ones_are_refused(tmp_path: Path) -> N
         open_trained(tmp_path)
     with pytest.raises(InputError, match="fewer held-out images than there are, 40, got 40"):
         train("1", images, replace(SMALL, held_out=40), space=space)
-    with pytest.raises(InputError, match=r"each once, got \[1, 1\]"):
+    with refuses("[1, 1]"):
         train("1", images, SMALL, space=space, seeds=(1, 1))
 
 
