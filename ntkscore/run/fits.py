@@ -31,14 +31,12 @@ class Compiled(NamedTuple):
     Attributes:
         seconds: of compilation, on this machine.
         memory: bytes that it needs on a device at its peak, arguments and results among them.
-        temporaries: bytes of its work.
         reading: what the compiled program does.
         reduced: convolutions and products that the device may compute in fewer bits.
     """
 
     seconds: float
     memory: int
-    temporaries: int
     reading: Reading
     reduced: int
 
@@ -58,10 +56,7 @@ def compiled(traced: Any, target: Target) -> Compiled:
     lowered = traced.lower(lowering_platforms=(target.platform,))
     program = lowered.compile(options_for(target))
     seconds = time.monotonic() - start
-    temporaries = program.memory_analysis().temp_size_in_bytes
-    return Compiled(
-        seconds, bytes_needed(program), temporaries, parse(program.as_text()), reduced(lowered)
-    )
+    return Compiled(seconds, bytes_needed(program), parse(program.as_text()), reduced(lowered))
 
 
 def reduced(lowered: Any) -> int:

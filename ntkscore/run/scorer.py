@@ -59,8 +59,6 @@ def kernels(
     labels: Array | np.ndarray,
     rhos: Array | Sequence[float],
     key: Array,
-    *,
-    check: bool | None = None,
 ) -> Stack:
     """The kernels of one network, and the inputs of its other measures, as a config asks for them.
 
@@ -71,7 +69,6 @@ def kernels(
         labels: (N,) classes.
         rhos: radii on the pixel scale [0, 1].
         key: for the attack's random start, and for what measures draw.
-        check: as for `ntkscore.ntk`.
     """
     return stack(
         model,
@@ -84,7 +81,6 @@ def kernels(
         config.implementation,
         key,
         jax.random.fold_in(key, 2) if config.proxies else None,
-        check=check,
     )
 
 
