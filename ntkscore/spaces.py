@@ -155,7 +155,10 @@ def recorded_space(
         )
     recorded = {f.name: configuration[f.name] for f in options(cls) if f.name in configuration}
     # JSON has lists alone, and choices are hashable.
-    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in recorded.items()})
+    choices: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+    }
+    return cls(**choices)
 
 
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:

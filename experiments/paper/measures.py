@@ -92,8 +92,7 @@ def measure(at: Any) -> Iterator[dict[str, Any]]:
     for dataset in at.data.table.datasets:
         for metric in at.metrics:
             accuracy = at.data.table.accuracies(dataset, metric, list(scores.index))
-            series = pd.Series(accuracy, scores.index)
-            found = agreement_table(scores[names], series, directions, scores[[]], **how)
+            found = agreement_table(scores[names], accuracy, directions, **how)
             for name, of in found.drop(columns="status").iterrows():
                 values, less = scores[name], {}
                 if name in ASKED and metric == METRIC:
