@@ -17,63 +17,46 @@ from ntkscore.text import format_rho, parse_fraction
 
 
 @pytest.mark.parametrize(
-    ("choices", "message"),
+    ("choices", "got"),
     [
-        ({"output": "mean"}, "expected output to be one of sum, trace, label, loss, got 'mean'"),
-        ({"parameters": "bias"}, "expected parameters to be one of all, weights, conv_linear"),
-        (
-            {"attack": "cw"},
-            "expected attack to be one of apgd, fgsm, pgd, square, got 'cw'; choose one",
-        ),
-        ({"norm": "l1"}, "expected norm to be one of linf, l2, got 'l1'"),
-        (
-            {"implementation": "fast"},
-            "expected implementation to be one of auto, layerwise, contraction, ntvp, got 'fast'",
-        ),
-        ({"samples": "8"}, "expected samples to be of the type int, such as 50, got '8'; correct"),
-        ({"samples": True}, "expected samples to be of the type int, such as 50, got True"),
-        ({"betas": "0.5"}, r"expected betas to be of the type tuple, such as \(0.5,\), got '0.5'"),
-        (
-            {"samples": 0},
-            "expected at least 2 samples, whose kernel can tell them apart, got 0; raise it",
-        ),
-        ({"samples": 1}, "expected at least 2 samples, whose kernel can tell them apart, got 1"),
-        ({"rhos": ()}, "expected at least one rho, got none; give one"),
-        (
-            {"rhos": (-0.1,)},
-            "expected a radius in linf from 0 to 1 on the pixel scale, got -0.1; write 8/255",
-        ),
-        (
-            {"rhos": (8.0,)},
-            "expected a radius in linf from 0 to 1 on the pixel scale, got 8; write 8/255",
-        ),
-        (
-            {"rhos": (float("nan"),)},
-            "expected a radius in linf from 0 to 1 on the pixel scale, got nan",
-        ),
-        ({"rhos": (0.1, 0.2, 0.1)}, "expected every rho once, got 0.1 again; leave it out"),
+        ({"output": "mean"}, "'mean'"),
+        ({"parameters": "bias"}, "'bias'"),
+        ({"attack": "cw"}, "'cw'"),
+        ({"norm": "l1"}, "'l1'"),
+        ({"implementation": "fast"}, "'fast'"),
+        ({"samples": "8"}, "'8'"),
+        ({"samples": True}, "True"),
+        ({"betas": "0.5"}, "'0.5'"),
+        ({"samples": 0}, 0),
+        ({"samples": 1}, 1),
+        ({"rhos": ()}, "none"),
+        ({"rhos": (0.1, 0.2, 0.1)}, "0.1 again"),
         # Rows would not tell them apart.
-        ({"rhos": (0.1, 0.1 + 1e-12)}, "expected every rho once, got 0.1 again"),
-        ({"betas": ()}, "expected at least one beta, got none; give one"),
-        ({"betas": (1.5,)}, "expected beta from 0 to 1, got 1.5; 0 is clean"),
-        ({"betas": (-0.5,)}, "expected beta from 0 to 1, got -0.5"),
-        ({"betas": (0.5, 0.0, 0.5)}, "expected every beta once, got 0.5 again; leave it out"),
-        (
-            {"steps": 7},
-            "expected no steps with fgsm, which has none, got 7; leave it out, or choose the "
-            "attack apgd or pgd",
-        ),
-        ({"rhos": ("8/255",)}, r"expected rhos to be of the type tuple, such as \(0.0.*'8/255'"),
-        ({"step_size": 0.1}, "expected no step_size with fgsm, which has none, got 0.1"),
-        ({"random_start": True}, "expected no random_start with fgsm, which has none, got True"),
-        ({"attack": "pgd", "steps": 0}, "expected at least 1 step, got 0"),
-        ({"attack": "pgd", "step_size": 0.0}, "expected a step size above 0 and at most 1, got 0"),
+        ({"rhos": (0.1, 0.1 + 1e-12)}, "0.1 again"),
+        ({"rhos": ("8/255",)}, "('8/255',)"),
+        ({"betas": ()}, "none"),
+        ({"betas": (1.5,)}, 1.5),
+        ({"betas": (-0.5,)}, -0.5),
+        ({"betas": (0.5, 0.0, 0.5)}, "0.5 again"),
+        ({"steps": 7}, 7),
+        ({"step_size": 0.1}, 0.1),
+        ({"random_start": True}, True),
+        ({"attack": "pgd", "steps": 0}, 0),
+        ({"attack": "pgd", "step_size": 0.0}, 0.0),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_bad_choices_are_refused(choices: dict, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}"):
+def test_bad_choices_are_refused(choices: dict, got: object) -> None:
+    with refuses(got):
         Config(**choices)
+
+
+@pytest.mark.parametrize(("rho", "got"), [(-0.1, "-0.1"), (8.0, "8"), (float("nan"), "nan")])
+def test_a_radius_is_on_the_scale_of_pixels(rho: float, got: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"from 0 to 1 on the pixel scale, got {got}; write 8/255"
+    ):
+        Config(rhos=(rho,))
 
 
 def test_the_benchmarks_training_attack_is_pgds_default() -> None:

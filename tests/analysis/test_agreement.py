@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
+from tiny import refuses
 
 from ntkscore.analysis.agreement import Agreement, agreement, agreement_table
 from ntkscore.analysis.correlation import draws
 from ntkscore.analysis.paired import difference
-from ntkscore.errors import InputError
 
 # Few distinct values, so that ties are common.
 columns = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=40).map(
@@ -191,19 +191,19 @@ def test_interval_is_nan_when_no_resample_says_anything():
 
 
 @pytest.mark.parametrize(
-    "values, accuracy, options, message",
+    "values, accuracy, options, got",
     [
-        ([1, 2, 3], [1, 2], {}, r"equal length, got the shapes \(3,\) and \(2,\); give one"),
-        ([[1, 2]], [[1, 2]], {}, r"equal length, got the shapes \(1, 2\) and"),
-        ([1, 2, 3], [1, np.nan, 3], {}, "finite accuracies, got 1 of 3 that are not; leave"),
-        ([1, 2], [1, np.inf], {}, "finite accuracies, got 1 of 2 that are not"),
-        ([1, 2], [1, 2], {"direction": 0}, r"to be \+1 or -1, got 0; give either"),
-        ([1, 2], [1, 2], {"resamples": 0}, "at least one resample, got 0; 1000 is usual"),
-        ([1, 2], [1, 2], {"confidence": 95}, "between 0 and 1, got 95; 0.95 is usual"),
+        ([1, 2, 3], [1, 2], {}, "the shapes (3,) and (2,)"),
+        ([[1, 2]], [[1, 2]], {}, "the shapes (1, 2) and (1, 2)"),
+        ([1, 2, 3], [1, np.nan, 3], {}, "1 of 3 that are not"),
+        ([1, 2], [1, np.inf], {}, "1 of 2 that are not"),
+        ([1, 2], [1, 2], {"direction": 0}, 0),
+        ([1, 2], [1, 2], {"resamples": 0}, 0),
+        ([1, 2], [1, 2], {"confidence": 95}, 95),
     ],
 )
-def test_bad_input_is_refused(values, accuracy, options, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_input_is_refused(values, accuracy, options, got):
+    with refuses(got):
         agreement(values, accuracy, **options)
 
 

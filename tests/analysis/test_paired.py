@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import rankdata
+from tiny import refuses
 
 from ntkscore.analysis.agreement import agreement
 from ntkscore.analysis.correlation import spearman
 from ntkscore.analysis.paired import difference, partial_spearman
-from ntkscore.errors import InputError
 
 
 def scores(size: int = 500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -87,17 +87,17 @@ def test_undefined_differences_are_nan_with_a_status(first, second, accuracy, st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("arguments", "options", "got"),
     [
-        (([1, 2], [1, 2], [1]), {}, r"shapes \(2,\) and \(2,\) and \(1,\).*; give one number per"),
-        (([1, 2], [1, 2], [1, np.nan]), {}, "finite accuracies, got 1 of 2 that are not"),
-        (([1, 2], [1, 2], [1, 2], [1, np.inf]), {}, "finite accuracies, got 1 of 2"),
-        (([1, 2], [1, 2], [1, 2]), {"resamples": 0}, "at least one resample, got 0; 1000 is usual"),
-        (([1, 2], [1, 2], [1, 2]), {"confidence": 95}, "got 95; 0.95 is usual"),
+        (([1, 2], [1, 2], [1]), {}, "the shapes (2,) and (2,) and (1,) and (1,)"),
+        (([1, 2], [1, 2], [1, np.nan]), {}, "1 of 2 that are not"),
+        (([1, 2], [1, 2], [1, 2], [1, np.inf]), {}, "1 of 2 that are not"),
+        (([1, 2], [1, 2], [1, 2]), {"resamples": 0}, 0),
+        (([1, 2], [1, 2], [1, 2]), {"confidence": 95}, 95),
     ],
 )
-def test_bad_input_is_refused(arguments, options, message) -> None:
-    with pytest.raises(InputError, match=message):
+def test_bad_input_is_refused(arguments, options, got) -> None:
+    with refuses(got):
         difference(*arguments, **options)
 
 

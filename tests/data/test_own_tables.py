@@ -66,29 +66,23 @@ def test_checksum_tells_frames_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "message"),
+    ("accuracies", "got"),
     [
-        (frame(clean=[0.9, np.nan]), r"a number for every .* got nan for 'clean' of 'vgg'; f"),
-        (frame(clean=[0.9, None]), r"a number for every .* got nan for 'clean' of 'vgg'; f"),
-        (frame(clean=["0.9", "good"]), r"a number for .* got 'good' for 'clean' of 'vgg'; f"),
-        (frame(clean=[91.5, 88]), r"fractions in \[0, 1\] in mine, got 91\.5 .* 'resnet'; divide"),
-        (frame(clean=[0.9, -0.1]), r"fractions in \[0, 1\] .* got -0\.1 for 'clean' of 'vgg'"),
-        (frame(clean=[0.9, np.inf]), r"fractions in \[0, 1\] .* got inf for 'clean'"),
-        (frame(clean=[0.9, 0.8], val_acc=[0.9, 0.8]), r"one column per .*'val_acc'.* twice; keep"),
-        (frame(), r"at least one architecture and one metric .* shape \(2, 0\); add"),
-        (frame(clean=[0.9, 0.8])[:0], r"at least one architecture .* shape \(0, 1\); add"),
-        (
-            pd.DataFrame({"clean": [0.9, 0.8]}, index=[7, 7]),
-            r"one row per architecture in mine, got 7 twice; keep one row",
-        ),
-        (
-            pd.DataFrame({"clean": [0.9, 0.8]}, index=["a", None]),
-            r"a key for every architecture in mine, but one is missing; fill it in",
-        ),
+        (frame(clean=[0.9, np.nan]), "nan for 'clean' of 'vgg'"),
+        (frame(clean=[0.9, None]), "nan for 'clean' of 'vgg'"),
+        (frame(clean=["0.9", "good"]), "'good' for 'clean' of 'vgg'"),
+        (frame(clean=[91.5, 88]), "91.5 for 'clean' of 'resnet'"),
+        (frame(clean=[0.9, -0.1]), "-0.1 for 'clean' of 'vgg'"),
+        (frame(clean=[0.9, np.inf]), "inf for 'clean' of 'vgg'"),
+        (frame(clean=[0.9, 0.8], val_acc=[0.9, 0.8]), "('cifar10', 'val_acc', None) twice"),
+        (frame(), "a frame of shape (2, 0)"),
+        (frame(clean=[0.9, 0.8])[:0], "a frame of shape (0, 1)"),
+        (pd.DataFrame({"clean": [0.9, 0.8]}, index=[7, 7]), "7 twice"),
+        (pd.DataFrame({"clean": [0.9, 0.8]}, index=["a", None]), "but one is missing"),
     ],
 )
-def test_frames_that_are_refused(accuracies: pd.DataFrame, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_frames_that_are_refused(accuracies: pd.DataFrame, got: str) -> None:
+    with refuses(got):
         Table.from_frame(accuracies, name="mine", dataset="cifar10")
 
 
