@@ -37,7 +37,7 @@ from ntkscore.trace.compiled import have_values
 from ntkscore.trace.pairs import Across, Groups, Own, Pairs
 from ntkscore.trace.parameters import PARAMETER_SETS, Parameters, counted
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.products import Factors
+from ntkscore.trace.product_kernels import Factors
 from ntkscore.trace.weight_uses import KernelTerm, kernel_terms
 
 Given = Shaped[Array | np.ndarray, "_ ..."]

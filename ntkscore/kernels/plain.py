@@ -19,7 +19,7 @@ from ntkscore.model import Model, Points
 from ntkscore.trace.pairs import Groups
 from ntkscore.trace.parameters import PARAMETER_SETS, is_floating
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.products import gram as gram_of
+from ntkscore.trace.product_kernels import gram as gram_of
 
 QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """How the compiler is told to do little, for programs that run once."""

@@ -12,20 +12,12 @@ from jax.extend.core import JaxprEqn, jaxprs_in_params
 from jaxtyping import Array, Float
 
 from ntkscore.model import Activations
+from ntkscore.trace.operations import GATES, POINTWISE, ROOTS, SHAPING
 from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Program, Value
 
-SHAPING = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type"}
-ROOTS = {"rsqrt", "sqrt", "pow"}
-GATES = {"tanh", "erf", "erfc", "logistic", "max", "min", "exp", "expm1", "select_n"} | {
-    "custom_jvp_call",
-    "clamp",
-}
-POINTWISE = (
-    GATES
-    | {"add", "sub", "mul", "div", "neg", "integer_pow", "square", "log1p", "abs", "sign"}
-    | {"ge", "gt", "le", "lt", "convert_element_type", "copy", "stop_gradient"}
-)
-"""Operations on each number by itself."""
+NUMBERWISE = POINTWISE | GATES
+"""Operations on each number by itself, the functions with a rule for their derivative among them:
+in networks these are activations."""
 
 
 def rectifiers(program: Program) -> dict[Value, Value]:
@@ -145,7 +137,7 @@ def _of_alone(
         equation = program.maker(value)
         if not value.of_point and (learned or not value.leaves):
             continue
-        if equation is None or equation.name not in POINTWISE or not value.of_point:
+        if equation is None or equation.name not in NUMBERWISE or not value.of_point:
             return False
         met = met or equation.name in through
         pending += equation.values
@@ -194,7 +186,7 @@ def _origins(program: Program, value: Value) -> set[Value]:
         equation = program.maker(value)
         if (
             equation is None
-            or equation.name not in POINTWISE
+            or equation.name not in NUMBERWISE
             or len(equation.points) < len(equation.values)
         ):
             found.add(value)

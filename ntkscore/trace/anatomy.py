@@ -12,11 +12,12 @@ import numpy as np
 from ntkscore.errors import InputError
 from ntkscore.model import Model
 from ntkscore.trace.counts import counts
+from ntkscore.trace.operations import UNCHANGED
 from ntkscore.trace.pairs import Groups
 from ntkscore.trace.passes import TracedPasses
-from ntkscore.trace.products import cheaper_by_positions
+from ntkscore.trace.product_kernels import cheaper_by_positions
 from ntkscore.trace.program import Program
-from ntkscore.trace.weight_uses import UNCHANGED, WeightUses
+from ntkscore.trace.weight_uses import WeightUses
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,42 +1,8 @@
-"""Multiply-adds of equations and of whole programs."""
-
-from collections.abc import Mapping, Sequence
-from math import nan, prod
-from typing import Any
+"""Multiply-adds of whole programs."""
 
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
-HIDDEN = {"pallas_call", "custom_call", "ffi_call", "pure_callback", "io_callback"} | {
-    "custom_linear_solve"
-}
-"""Operations whose inside a trace does not show."""
-
-Shape = tuple[int, ...]
-
-
-def multiply_adds(
-    name: str, options: Mapping[str, Any], inputs: Sequence[Shape], output: Shape
-) -> float:
-    """Multiply-adds of an equation: of convolutions and products of matrices, 0 of others.
-
-    A pixel of the padding counts as any other; zeros between the entries of a transposed
-    convolution do not. NaN where the operation hides what it does.
-
-    Args:
-        name: of the operation.
-        options: such as a convolution's stride.
-        inputs, output: shapes.
-    """
-    if name == "dot_general":
-        ((over, _), _) = options["dimension_numbers"]
-        return prod(output) * prod(inputs[0][axis] for axis in over)
-    if name == "conv_general_dilated":
-        _, (_, channels, *sides), _ = options["dimension_numbers"]
-        taps = inputs[1][channels] * prod(inputs[1][axis] for axis in sides)
-        return prod(output) * taps // prod(options["lhs_dilation"])
-    if name == "ragged_dot_general":
-        return prod(output) * inputs[0][-1]
-    return nan if name in HIDDEN else 0
+from ntkscore.trace.operations import multiply_adds
 
 
 def program_multiply_adds(jaxpr: Jaxpr) -> float:

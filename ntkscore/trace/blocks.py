@@ -26,7 +26,7 @@ from ntkscore.model import Activations, Logits, Points, Visit
 from ntkscore.trace import normalizations
 from ntkscore.trace.pairs import Groups, Own, Pairs
 from ntkscore.trace.passes import Residuals, TracedGradient, TracedPasses
-from ntkscore.trace.products import Factors, concatenate_blocks
+from ntkscore.trace.product_kernels import Factors, concatenate_blocks
 from ntkscore.trace.weight_uses import KernelTerm
 
 Item = TypeVar("Item")

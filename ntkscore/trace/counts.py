@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
-from ntkscore.trace import activations, moves, receptive_field
-from ntkscore.trace.arithmetic import multiply_adds
+from ntkscore.trace import activations, moves
+from ntkscore.trace.operations import PRODUCTS, UNCHANGED, multiply_adds, views
 from ntkscore.trace.program import Constant, Program, loop_sizes
 from ntkscore.trace.view import UNKNOWN, Operand, Shape, View, point_view, width
-from ntkscore.trace.weight_uses import UNCHANGED
 
 MOVING = UNCHANGED | {"broadcast_in_dim", "mul", "div"}
 """Operations on a weight, and numbers that are none, after which it is the same layer's."""
@@ -292,17 +291,15 @@ class _Reader:
         points = [each for each in given if each.of_point]
         fewest = _least(each.fewest for each in points)
         most = -_least(-each.most for each in points)
-        if step.name in ("dot_general", "conv_general_dilated", "ragged_dot_general"):
+        if step.name in PRODUCTS:
             weights = [each for each in given if each.of_weights and not each.of_point]
             if weights:
                 self.layers.add(weights[0].source)
                 fewest, most = fewest + 1, most + 1
-        views = receptive_field.views(
-            step.name, step.options, [each.operand for each in given], step.shapes
-        )
+        seen = views(step.name, step.options, [each.operand for each in given], step.shapes)
         return [
             Known(shape, view, of_weights, True, None, fewest, most)
-            for shape, view in zip(step.shapes, views, strict=True)
+            for shape, view in zip(step.shapes, seen, strict=True)
         ]
 
     def _sources(self, step: Step, given: list[Known]) -> list[Hashable]:

@@ -34,7 +34,7 @@ def of_one(rule: Callable[[Options, View, Shape, Shape], View | None]) -> FieldR
     return apply
 
 
-def _reshape(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def reshape_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     if options.get("dimensions") is not None:
         return UNKNOWN
     full, out, blocks = [], [], _blocks(before, after)
@@ -72,13 +72,13 @@ def _blocks(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     return blocks
 
 
-def _transpose(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def transpose_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     order = options["permutation"]
     bounds = view.bounds.transpose(0, 1, *(axis + 2 for axis in order))
     return with_axes_moved(view, {axis: place for place, axis in enumerate(order)}, bounds, after)
 
 
-def _broadcast(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def broadcast_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     places = dict(enumerate(options["broadcast_dimensions"]))
     sizes = [1] * len(after)
     for axis, place in places.items():
@@ -86,17 +86,17 @@ def _broadcast(options: Options, view: View, before: Shape, after: Shape) -> Vie
     return with_axes_moved(view, places, view.bounds.reshape(*view.bounds.shape[:2], *sizes), after)
 
 
-def _squeeze(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def squeeze_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     return without_axes(view, options["dimensions"], after)
 
 
-def _slice(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def cut_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     starts, stops = options["start_indices"], options["limit_indices"]
     cuts = zip(starts, stops, options["strides"] or [1] * len(starts), strict=True)
     return slice_view(view, [slice(*each) for each in cuts], after)
 
 
-def _split(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+def split_view(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     view, axis, start, parts = inputs[0].view, options["axis"], 0, []
     assert view is not None
     for size, shape in zip(options["sizes"], shapes, strict=True):
@@ -107,12 +107,12 @@ def _split(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape])
     return parts
 
 
-def _reverse(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def reverse_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     bounds = np.flip(view.bounds, tuple(axis + 2 for axis in options["dimensions"]))
     return compact_view(bounds, view.positions, after)
 
 
-def _concatenate(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+def concatenate_view(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     axis, found = int(options["dimension"]), [each.view for each in inputs if each.view is not None]
     count, rank = len(found[0].bounds), len(shapes[0])
     nothing = np.full((count, 2, *[1] * rank), np.inf, np.float32)
@@ -140,13 +140,13 @@ def stacked(steps: Sequence[Operand], axis: int) -> View | None:
     for shape, view, of_weights in steps:
         grown = (*shape[:axis], 1, *shape[axis:])
         options = {"broadcast_dimensions": [k for k in range(len(grown)) if k != axis]}
-        view = None if view is None else _broadcast(options, view, shape, grown)
+        view = None if view is None else broadcast_view(options, view, shape, grown)
         parts.append(Operand(grown, view, of_weights))
     shape = (*steps[0].shape[:axis], len(steps), *steps[0].shape[axis:])
-    return _concatenate({"dimension": axis}, parts, [shape])[0]
+    return concatenate_view({"dimension": axis}, parts, [shape])[0]
 
 
-def _stack(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+def stack_view(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     return [stacked(inputs, int(options["axis"]))]
 
 
@@ -159,20 +159,5 @@ def step_of(each: Operand, step: int) -> View | None:
     return None if view is None else without_axes(view, [0], each.shape[1:])
 
 
-def _through(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+def through_view(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     return [each.view for each in inputs]
-
-
-MOVES: dict[str, FieldRule] = {
-    "reshape": of_one(_reshape),
-    "transpose": of_one(_transpose),
-    "broadcast_in_dim": of_one(_broadcast),
-    "squeeze": of_one(_squeeze),
-    "slice": of_one(_slice),
-    "split": _split,
-    "rev": of_one(_reverse),
-    "concatenate": _concatenate,
-    "stack": _stack,
-    "optimization_barrier": _through,
-}
-"""Operations that move entries."""

@@ -12,10 +12,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from ntkscore.model import Logits, Points
-from ntkscore.trace.activations import POINTWISE, ROOTS, SHAPING, channel_axis, hidden
+from ntkscore.trace.activations import NUMBERWISE, channel_axis, hidden
+from ntkscore.trace.operations import REDUCTIONS, ROOTS, SHAPING
 from ntkscore.trace.parameters import names_of
 from ntkscore.trace.program import Atom, Constant, Instead, Program, Value
-from ntkscore.trace.receptive_field import REDUCTIONS
 
 EPSILON = 1e-5
 """The summand of a variance, where networks are standardised."""
@@ -67,7 +67,7 @@ def _of_statistic(program: Program, value: Value) -> bool:
         maker = program.maker(value)
         if not value.of_point or (maker is not None and maker.name in REDUCTIONS):
             continue
-        if maker is None or maker.name not in {*SHAPING, *POINTWISE, *ROOTS}:
+        if maker is None or maker.name not in NUMBERWISE | SHAPING:
             return False
         visited.add(value)
         pending += [one for one in maker.values if one not in visited]

@@ -20,14 +20,15 @@ from ntkscore.errors import InputError
 from ntkscore.grams import GramByKind, groups_of
 from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
 from ntkscore.trace import activations, normalizations
-from ntkscore.trace.activations import SHAPING
 from ntkscore.trace.logits import fast_gradients
+from ntkscore.trace.operations import GATES, OPERATIONS, SHAPING, UNCHANGED
 from ntkscore.trace.pairs import Groups
 from ntkscore.trace.parameters import FIXED, fixed_leaves, kind_or_none
-from ntkscore.trace.products import Factors
+from ntkscore.trace.product_kernels import Factors
+from ntkscore.trace.products import Product
 from ntkscore.trace.program import Program, Value
-from ntkscore.trace.sites import Product, Site
-from ntkscore.trace.weight_uses import UNCHANGED, kernel_terms, weight_uses_of
+from ntkscore.trace.sites import Site
+from ntkscore.trace.weight_uses import kernel_terms, weight_uses_of
 
 
 def passes_of(model: Model, points: Points) -> Passes:
@@ -311,7 +312,7 @@ class TracedPasses:
 
         None where there are no rectifiers, or some may be in branches that a trace does not follow.
         """
-        if not self.rectifiers or activations.hidden(self.program, activations.GATES):
+        if not self.rectifiers or activations.hidden(self.program, GATES):
             return None
         return activations.read_off(self.program, self.rectifiers, self._features, residuals.values)
 
@@ -377,15 +378,15 @@ class TracedPasses:
 
 def _kind_by_use(program: Program, site: Site) -> str | None:
     """The kind of the weights of a site; None where the operation does not tell."""
-    if site.equation.name in ("add", "sub", "concatenate"):
-        return "shift"
-    if site.equation.name in ("mul", "div"):
+    known = OPERATIONS.get(site.equation.name)
+    kind = known.kind if known else None
+    if kind == "scale":
         # A product may be written as a multiplication of repeated values, and a sum.
         makers = [program.maker(value) for value in site.points]
         users = [program.equations[place] for place in program.users.get(site.outputs[0], [])]
         repeated = any(maker and maker.name == "broadcast_in_dim" for maker in makers)
         return "weight" if repeated and any(u.name == "reduce_sum" for u in users) else "scale"
-    return "weight" if site.product is not None else None
+    return "weight" if site.product is not None else kind
 
 
 def _fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:

@@ -1,144 +1,225 @@
-"""Kernels of weights that products share.
+"""Products of the point and a weight: matrix multiplications and convolutions.
 
-For a product (`ntkscore.trace.sites`) with inputs X, cotangents G and positions p, q
-
-    ⟨Σ_p X_pᵀ G_p, Σ_q X′_qᵀ G′_q⟩ = Σ_pq (X_p · X′_q)(G_p · G′_q).
-
-The left side forms each point's gradient and the right side never does. Whichever takes fewer
-multiplications is computed.
+A product is put as Y_p = X_p W with positions p (pixels, tokens, steps): the gradient of W is
+Σ_p X_pᵀ G_p, G the cotangent of Y. One that is added here has a row in `ntkscore.trace.operations`.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
 from math import prod
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Float
 
-from ntkscore.grams import PRECISION
-from ntkscore.platforms import platform
-from ntkscore.trace.pairs import CHUNK_BYTES, Pairs
-from ntkscore.trace.sites import Product
-
-CPU_CHUNK_BYTES = 2**24
-"""The same of gradients on a CPU: what its last cache holds."""
-Factors = tuple[list[Array], list[Array]]
-"""The arrays that a Gram matrix is computed from, each (m, …): a product's values and
-cotangents, or the gradients of leaves and nothing."""
+from ntkscore.convolutions import gradients_of_each_channel, of_each_channel, shifts
+from ntkscore.grams import PRECISION, kernel_gradients, kernel_operands
+from ntkscore.trace.layouts import Layout, is_plain
+from ntkscore.trace.program import Equation, Value
 
 
-def concatenate_blocks(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
-    """Factors of all points, from those of blocks of sets of points.
+@dataclass(frozen=True)
+class Product(ABC):
+    """A site that is linear in one weight and in one value of the point.
 
-    Args:
-        sets: the blocks of each; the last block may be filled up.
-        sizes: how many points each set has.
+    Products of the same shapes are equal, so that they share compiled programs.
+
+    Attributes:
+        batch, positions, before, after: numbers of independent products (b), of positions (p), and
+            of features before (k) and after (d).
     """
-    whole = [
-        jax.tree.map(lambda *a, size=size: jnp.concatenate(a)[:size], *blocks)
-        for blocks, size in zip(sets, sizes, strict=True)
-    ]
-    return jax.tree.map(lambda *a: jnp.concatenate(a), *whole)
+
+    batch: int
+    positions: int
+    before: int
+    after: int
+
+    @property
+    @abstractmethod
+    def order(self) -> Hashable:
+        """What decides the order of the entries of `rows`: only equal ones can be added."""
+
+    @abstractmethod
+    def inputs(self, x: Array) -> Float[Array, "b p k"]:
+        """The features before the product at each position, from the value at a point."""
+
+    @abstractmethod
+    def outputs(self, g: Array) -> Float[Array, "b p d"]:
+        """The features after it at each position, from the cotangent of the output at a point."""
+
+    @abstractmethod
+    def weight(self, gradient: Float[Array, "b k d"]) -> Array:
+        """The gradient in the weight's shape, from that by features."""
+
+    def operands(
+        self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
+    ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
+        """Two arrays whose product over the positions holds each point's gradient.
+
+        They are the fastest to compute, and may order features otherwise than `inputs` and
+        `outputs`.
+
+        Args:
+            x: values at the points.
+            g: cotangents of the output.
+        """
+        return jax.vmap(self.inputs)(x), jax.vmap(self.outputs)(g)
+
+    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
+        """Per-point gradients, their entries in an order that equal products share."""
+        return jnp.einsum("mbpk,mbpd->mbkd", *self.operands(x, g), precision=PRECISION)
+
+    def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
+        """Per-point gradients (m, *weight) from values and cotangents."""
+        return jax.vmap(self.weight)(self.rows(x, g))
 
 
-def cheaper_by_positions(products: Sequence[Product], count: int, pairs: Pairs) -> bool:
-    """Whether the kernel of some points takes fewer multiplications without their gradients.
+@dataclass(frozen=True)
+class MatrixProduct(Product):
+    """A matrix multiplication of which the point is the left factor, or the right one.
 
-    Args:
-        products: by one weight.
-        count: of the points.
-        pairs: that the kernel holds.
+    Attributes:
+        of_point, of_weight: axes that are multiplied one by one, free, and summed over.
+        weight_shape: of the weight.
+        left: whether the point is the left factor.
     """
-    positions = sum(product.positions for product in products)
-    sides, each = (products[0].before, products[0].after), pairs.number(count) / count
-    return each * positions**2 * sum(sides) < (positions + each) * prod(sides)
+
+    of_point: tuple[tuple[int, ...], ...]
+    of_weight: tuple[tuple[int, ...], ...]
+    weight_shape: tuple[int, ...]
+    left: bool
+
+    @classmethod
+    def of(cls, equation: Equation, x: Value, w: Value) -> "MatrixProduct":
+        """The product that an equation is, of the point's value x by a weight w."""
+        dimensions, left = equation.options["dimension_numbers"], equation.inputs[0] == x
+        (cx, cw), (bx, bw) = (pair if left else pair[::-1] for pair in dimensions)
+        (fx, fw) = (
+            tuple(axis for axis in range(len(each.shape)) if axis not in used)
+            for each, used in ((x, {*cx, *bx}), (w, {*cw, *bw}))
+        )
+        b, p, k = (prod(x.shape[axis] for axis in axes) for axes in (bx, fx, cx))
+        d = prod(w.shape[axis] for axis in fw)
+        axes = tuple(map(tuple, (bx, fx, cx))), tuple(map(tuple, (bw, fw, cw)))
+        return cls(b, p, k, d, *axes, w.shape, left)
+
+    @property
+    def order(self) -> Hashable:
+        return self.of_weight
+
+    def inputs(self, x: Array) -> Float[Array, "b p k"]:
+        x = x.transpose(*(axis for axes in self.of_point for axis in axes))
+        return x.reshape(self.batch, self.positions, self.before)
+
+    def outputs(self, g: Array) -> Float[Array, "b p d"]:
+        if self.left:
+            return g.reshape(self.batch, self.positions, self.after)
+        return g.reshape(self.batch, self.after, self.positions).swapaxes(1, 2)
+
+    def weight(self, gradient: Float[Array, "b k d"]) -> Array:
+        batch, free, contracted = self.of_weight
+        order = (*batch, *contracted, *free)
+        shape = [self.weight_shape[axis] for axis in order]
+        return gradient.reshape(shape).transpose(np.argsort(order))
 
 
-@partial(jax.jit, static_argnames=("products", "sizes", "pairs"))
-def gram(
-    products: tuple[Product, ...],
-    sizes: tuple[int, ...],
-    pairs: Pairs,
-    sets: Sequence[Sequence[Factors]],
-) -> Array:
-    """The kernel of the gradients of some leaves, or of a weight that products share.
+@dataclass(frozen=True)
+class Convolution(Product):
+    """A convolution of the point by a kernel: each of the kernel's places is a shift.
 
-    Args:
-        products: all of equal sizes but in their positions; none where the factors are gradients.
-        sizes: as for `concatenate_blocks`.
-        pairs: that it holds.
-        sets: as for `concatenate_blocks`.
+    Attributes:
+        sides: of the kernel.
+        images: how many a point has.
+        layout: of the arrays, and how the kernel moves.
     """
-    values, cotangents = concatenate_blocks(sets, sizes)
-    if not products:
-        rows = [each.reshape(len(each), -1) for each in values]
-        return pairs.of_rows(jnp.concatenate(rows, 1))
-    if cheaper_by_positions(products, len(values[0]), pairs):
-        return pairs.by_positions(*positions_of(products, values, cotangents))
-    return _sum_over_rows(products, values, cotangents, pairs.of_rows)
 
+    sides: tuple[int, ...]
+    images: int
+    layout: Layout
 
-def positions_of(
-    products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
-) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
-    """The features before and after some products at all their positions.
+    @classmethod
+    def of(cls, equation: Equation, x: Value, w: Value) -> "Convolution | None":
+        """The convolution of the point's value x by a kernel w; None if images meet, or w is x's.
 
-    Args:
-        products: by one weight.
-        values, cotangents: of each, (m, …).
-    """
-    uses = zip(products, values, cotangents, strict=True)
-    sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in uses]
-    x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
-    return x, g
+        An equation may convolve a weight by the point, and images by each other.
+        """
+        if equation.inputs[0] != x or not is_plain(equation.name, equation.options):
+            return None
+        layout, (out,) = Layout.of(equation.options), equation.outputs
+        images, *pixels = (out.shape[axis] for axis in layout.output[:-1])
+        *sides, channels, width = (w.shape[axis] for axis in layout.kernel)
+        groups, positions = layout.window.groups, images * prod(pixels)
+        sizes = groups, positions, channels * prod(sides), width // groups
+        return cls(*sizes, tuple(sides), images, layout)
 
+    @property
+    def order(self) -> Hashable:
+        sizes = self.batch, self.before, self.after
+        return self.layout.kernel, self.sides, sizes, self.of_images, self.of_each_channel
 
-def rows_of(
-    products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
-) -> Float[Array, "m ..."]:
-    """Each point's gradient of the weight that some products share.
+    def inputs(self, x: Array) -> Float[Array, "b p k"]:
+        shifted = shifts(x.transpose(self.layout.image), self.sides, self.layout.window)
+        cuts = [each.reshape(self.positions, self.batch, -1) for each in shifted]
+        stacked = jnp.stack(cuts, 2).swapaxes(0, 1)
+        return stacked.reshape(self.batch, self.positions, self.before)
 
-    Args:
-        products, values, cotangents: as for `positions_of`.
-    """
-    uses = zip(products, values, cotangents, strict=True)
-    first, *others = (product.rows(x, g) for product, x, g in uses)
-    return sum(others, first)
+    def outputs(self, g: Array) -> Float[Array, "b p d"]:
+        g = g.transpose(self.layout.output)
+        return g.reshape(self.positions, self.batch, self.after).swapaxes(0, 1)
 
+    def weight(self, gradient: Float[Array, "b k d"]) -> Array:
+        gradient = gradient.reshape(self.batch, *self.sides, -1, self.after)
+        gradient = jnp.moveaxis(gradient, 0, -2)
+        gradient = gradient.reshape(*gradient.shape[:-2], self.batch * self.after)
+        return gradient.transpose(np.argsort(self.layout.kernel))
 
-def _sum_over_rows(
-    products: tuple[Product, ...],
-    values: Sequence[Array],
-    cotangents: Sequence[Array],
-    visit: Callable[[Float[Array, "m ..."]], Array],
-) -> Array:
-    """The sum of a function of each point's gradients, some features at a time.
+    @property
+    def of_images(self) -> bool:
+        """Whether it is an ordinary one of two axes, which `kernel_operands` computes faster."""
+        plain = {*self.layout.window.lhs_dilation} == {1}
+        return plain and len(self.sides) == 2 and self.images == self.batch == 1
 
-    Args:
-        products, values, cotangents: the products, and for each its factors (m, …).
-        visit: the function.
-    """
-    uses = list(zip(products, values, cotangents, strict=True))
-    first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
-    size = count * first.batch * first.before * first.after * dtype.itemsize
-    pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
-    if pieces <= 1:
-        return visit(rows_of(products, values, cotangents))
-    operands = [product.operands(x, g) for product, x, g in uses]
-    if len({(left.shape[-1], right.shape[-1]) for left, right in operands}) > 1:
-        operands = [Product.operands(*use) for use in uses]
-    left, right = (jnp.concatenate(each, 2) for each in zip(*operands, strict=True))
-    step = -(-left.shape[-1] // pieces)
-    pieces = -(-left.shape[-1] // step)
-    left = jnp.pad(left, ((0, 0),) * 3 + ((0, pieces * step - left.shape[-1]),))
-    left, right = lax.optimization_barrier((left, right))
+    @property
+    def of_each_channel(self) -> bool:
+        """Whether each channel of an image has a small kernel of its own."""
+        inputs = self.before // prod(self.sides)
+        kernel = *self.sides, inputs, self.after * self.batch
+        return self.images == 1 and of_each_channel(kernel, self.batch)
 
-    def seen(piece: Int[Array, ""]) -> Array:
-        some = lax.dynamic_slice_in_dim(left, piece * step, step, 3)
-        rows = jnp.einsum("mbpk,mbpd->mbkd", some, right, precision=PRECISION)
-        return visit(lax.optimization_barrier(rows))
+    def _images(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> tuple[Array, Array]:
+        """Values and cotangents as images with the features last."""
+        of_image = lambda axes: jax.vmap(lambda array: array.transpose(axes)[0])  # noqa: E731
+        return of_image(self.layout.image)(x), of_image(self.layout.output)(g)
 
-    zeros = jnp.zeros_like(jax.eval_shape(seen, jnp.zeros((), int)))
-    return lax.fori_loop(0, pieces, lambda piece, total: total + seen(piece), zeros)
+    @property
+    def _moves(self) -> tuple[tuple[int, ...], ...]:
+        """Sides, strides, padding before and dilation, as `kernel_operands` takes them."""
+        window = self.layout.window
+        before = tuple(first for first, _ in window.padding)
+        return self.sides, tuple(window.strides), before, tuple(window.rhs_dilation)
+
+    def operands(
+        self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]
+    ) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
+        if not self.of_images:
+            return super().operands(x, g)
+        one = lambda x, g: kernel_operands(x, g, *self._moves)  # noqa: E731
+        left, right = jax.vmap(one)(*self._images(x, g))
+        return left[:, None], right[:, None]
+
+    def rows(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
+        if self.of_each_channel:
+            both = self._images(x, g)
+            rows = gradients_of_each_channel(*both, self.sides, self.layout.window)
+            return rows.swapaxes(1, 2)[..., None]
+        if not self.of_images:
+            return super().rows(x, g)
+        return kernel_gradients(*self._images(x, g), *self._moves)
+
+    def gradients(self, x: Float[Array, "m ..."], g: Float[Array, "m ..."]) -> Array:
+        if not self.of_images:
+            return super().gradients(x, g)
+        rows = self.rows(x, g).transpose(0, 1, 3, 2, 4)
+        return rows.transpose(0, *(1 + axis for axis in np.argsort(self.layout.kernel)))

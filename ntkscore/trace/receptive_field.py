@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 
-from ntkscore.trace.moves import MOVES, FieldRule, of_one
 from ntkscore.trace.view import (
     UNKNOWN,
     Operand,
@@ -21,36 +20,11 @@ from ntkscore.trace.view import (
     Whole,
     compact_view,
     finite,
-    hull,
     without_axes,
 )
 
 
-def views(name: str, options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
-    """The views of an equation's outputs.
-
-    Args:
-        name, options, inputs: of the equation.
-        shapes: of its outputs.
-    """
-    found = [each.view for each in inputs if each.view is not None]
-    if not found or all(0 in shape for shape in shapes):
-        return [None] * len(shapes)
-    if any(each is UNKNOWN for each in found):
-        return [UNKNOWN] * len(shapes)
-    if name in POINTWISE:
-        return [hull(found, shapes[0])] * len(shapes)
-    if name in FIELD_RULES:
-        return FIELD_RULES[name](options, inputs, shapes)
-    if any({*each.bounds.shape[2:]} - {1} for each in found):
-        return [UNKNOWN] * len(shapes)
-    # Whatever it does, all entries see the same; whether they are positions is not known.
-    alike = np.minimum.reduce([each.bounds.reshape(*each.bounds.shape[:2]) for each in found])
-    none = (frozenset(),) * len(alike)
-    return [compact_view(alike.reshape(-1, 2, *[1] * len(shape)), none, shape) for shape in shapes]
-
-
-def _reduce(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def reduce_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     """A sum or maximum. Over all positions it is a statistic, and sees nothing."""
     axes = {*options["axes"]}
     lost = [bool(own) and own <= axes for own in view.positions]
@@ -59,7 +33,7 @@ def _reduce(options: Options, view: View, before: Shape, after: Shape) -> View |
     return without_axes(view._replace(bounds=bounds), axes, after)
 
 
-def _pad(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def pad_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     bounds = view.bounds
     for axis, (low, high, between) in enumerate(options["padding_config"]):
         bounds = _extended(bounds, axis + 2, low, high, between + 1)
@@ -110,7 +84,7 @@ def _windows(
     return windows.min(axis + 1)
 
 
-def _pool(options: Options, view: View, before: Shape, after: Shape) -> View | None:
+def pool_view(options: Options, view: View, before: Shape, after: Shape) -> View | None:
     bounds = view.bounds
     names = ("window_dimensions", "window_strides", "window_dilation", "padding", "base_dilation")
     for axis, window in enumerate(zip(*(options[name] for name in names), strict=True)):
@@ -118,7 +92,7 @@ def _pool(options: Options, view: View, before: Shape, after: Shape) -> View | N
     return compact_view(bounds, view.positions, after)
 
 
-def _convolution(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+def convolution_view(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     (shape,), (x, kernel) = shapes, inputs
     lhs, rhs, out = options["dimension_numbers"]
     if options["batch_group_count"] != 1 or x.view is None:
@@ -168,7 +142,7 @@ def _contracted(operand: Operand, axes: set[int]) -> tuple[set[int], set[int]]:
     return dropped, set() if alone else lost - dropped
 
 
-def _product(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
+def product_view(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
     (shape,), sides = shapes, list(zip(inputs, *options["dimension_numbers"], strict=True))
     free = [
         [axis for axis in range(len(each.shape)) if axis not in (*over, *batch)]
@@ -208,31 +182,3 @@ def _product(options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape
         )
     assert total is not None
     return [compact_view(total, [frozenset(axes) for axes in positions], shape)]
-
-
-POINTWISE = frozenset[str]() | {
-    *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2"),
-    *("atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "clz", "conj"),
-    *("convert_element_type", "copy", "copy_p", "cos", "cosh", "digamma", "div", "eq", "erf"),
-    *("erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "igamma", "igammac"),
-    *("imag", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
-    *("max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),
-    *("real", "reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left"),
-    *("shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square"),
-    *("stop_gradient", "sub", "tan", "tanh", "xor"),
-}
-"""Operations on each number by itself, or on those in the same place."""
-
-
-REDUCTIONS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
-
-
-FIELD_RULES: dict[str, FieldRule] = {
-    **MOVES,
-    "pad": of_one(_pad),
-    "conv_general_dilated": _convolution,
-    "dot_general": _product,
-    **dict.fromkeys((*REDUCTIONS, "argmax", "argmin"), of_one(_reduce)),
-    **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), of_one(_pool)),
-}
-"""The rule of each operation that is understood."""

@@ -14,8 +14,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ntkscore.grams import PRECISION
-from ntkscore.trace.products import Factors, positions_of, rows_of
-from ntkscore.trace.sites import Product
+from ntkscore.trace.product_kernels import Factors, positions_of, rows_of
+from ntkscore.trace.products import Product
 
 CHUNK_BYTES = 2**27
 """Bytes of gradients that are held at once."""

@@ -9,17 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ntkscore.trace.operations import UNCHANGED
 from ntkscore.trace.pairs import Pairs
-from ntkscore.trace.products import Factors, gram
+from ntkscore.trace.product_kernels import Factors, gram
+from ntkscore.trace.products import Product
 from ntkscore.trace.program import Constant, Equation, Program, Value
-from ntkscore.trace.sites import Product, Site, sites_of
+from ntkscore.trace.sites import Site, sites_of
 from ntkscore.trace.sketches import sketch
 
-UNCHANGED = frozenset(
-    {"reshape", "transpose", "squeeze", "expand_dims", "rev", "copy", "copy_p", "neg"}
-    | {"convert_element_type", "optimization_barrier"}
-)
-"""Operations that move entries and change none but in sign: the Gram matrix stays the same."""
 SMALL = 2**14
 """Entries of leaves whose Gram matrices are computed together."""
 Box = tuple[tuple[int, int], ...]
@@ -213,7 +210,7 @@ class KernelTerm(NamedTuple):
         return [factors[place][0][leaf] for place, leaf in self.places], []
 
     def gram(self, sets: Sequence[Sequence[Any]], sizes: tuple[int, ...], pairs: Pairs) -> Array:
-        """The kernel, from the term's factors (`ntkscore.trace.products.gram`)."""
+        """The kernel, from the term's factors (`ntkscore.trace.product_kernels.gram`)."""
         return self.factor**2 * gram(self.products, sizes, pairs, sets)
 
 

@@ -13,7 +13,7 @@ from zoo.networks import images_of
 
 from ntkscore import InputError, Model, gradient_features, ntk
 from ntkscore.kernels import checks
-from ntkscore.trace import blocks, pairs, products
+from ntkscore.trace import blocks, pairs, product_kernels
 
 LITTLE = 2**14
 """Bytes that hold neither what a forward pass leaves nor what the kernel is made of."""
@@ -112,16 +112,18 @@ def test_kernels_by_leaf_are_those_of_each_leafs_jacobian(monkeypatch) -> None:
     one, other = parts_of(model, (x, y), (x[:2] / 2, y[:2]), "sum")
     for way in ("by rows", "by positions"):
         by_positions = way == "by positions"
-        monkeypatch.setattr(products, "cheaper_by_positions", lambda *of, way=by_positions: way)
+        monkeypatch.setattr(
+            product_kernels, "cheaper_by_positions", lambda *of, way=by_positions: way
+        )
         monkeypatch.setattr(pairs, "CHUNK_BYTES", 2**12)
-        products.gram.clear_cache()
+        product_kernels.gram.clear_cache()
         got = ntk(model, x, x[:2] / 2, per_leaf=True)
         squares = ntk(model, x, per_leaf=True, diagonal=True)
         assert jax.tree.structure(got) == jax.tree.structure(model.params)
         for a, b, gram, own in zip(one, other, *map(jax.tree.leaves, (got, squares)), strict=True):
             assert error(gram, full([a], [b])[..., 0, 0]) < EXACT
             assert error(own, np.einsum("ikp,ikp->i", a, a)) < EXACT
-    products.gram.clear_cache()
+    product_kernels.gram.clear_cache()
 
 
 @pytest.mark.usefixtures("double")

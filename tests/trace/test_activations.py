@@ -200,8 +200,9 @@ def test_blocks_end_where_branches_with_weights_meet(joined: str, first: bool) -
         lambda y, x, w: jnp.concatenate([y, x], 1)[:, :4],
         lambda y, x, w: y * jax.nn.sigmoid(y @ w[1]),
         lambda y, x, w: y - jnp.mean(y, -1, keepdims=True),
+        lambda y, x, w: y + jnp.sin(y) ** 2,
     ],
-    ids=["bias", "the point", "leaky relu as a sum", "with the point", "gate", "mean"],
+    ids=["bias", "the point", "leaky relu as a sum", "with the point", "gate", "mean", "snake"],
 )
 def test_what_joins_no_branches_ends_no_block(joined: Any) -> None:
     weights, (points,) = draw((5, 4), (4, 4)), draw((M, 5))

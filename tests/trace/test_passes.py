@@ -15,7 +15,7 @@ from ntkscore.errors import InputError
 from ntkscore.grams import zero_grams
 from ntkscore.kernels.ntk import ntk
 from ntkscore.model import Model
-from ntkscore.trace import products
+from ntkscore.trace import product_kernels
 from ntkscore.trace.parameters import PARAMETER_SETS, total
 from ntkscore.trace.passes import TracedPasses, passes_of
 
@@ -597,19 +597,19 @@ IN_PIECES = ("conv of strides 1 and 2", "conv of strides 2 and 1", "conv in grou
 @pytest.mark.parametrize("name", [*IN_PIECES, "conv tied, otherwise", "dense of tokens"])
 def test_gradients_in_pieces_have_the_kernel_of_all(name: str, monkeypatch) -> None:
     """A few features at a time, the last piece filled up; no product by positions."""
-    monkeypatch.setattr(products, "CPU_CHUNK_BYTES", 500)
-    monkeypatch.setattr(products, "cheaper_by_positions", lambda *of: False)
+    monkeypatch.setattr(product_kernels, "CPU_CHUNK_BYTES", 500)
+    monkeypatch.setattr(product_kernels, "cheaper_by_positions", lambda *of: False)
     case = CASES[name]
     passes = passes_of(Model(case.apply, params := draw(case.shapes)), draw_points(case)[0])
     points, cotangent = draw_points(case)
     _, residuals = passes.forward(params, points)
     start = zero_grams(PARAMETER_SETS["all"], points, 1)
-    products.gram.clear_cache()
+    product_kernels.gram.clear_cache()
     given = params, [residuals], cotangent, start
     loops = str(jax.make_jaxpr(lambda: passes.gram_by_kind(*given))())
     assert "while" in loops or "scan" in loops
     _, by_kind = passes.gram_by_kind(*given)
-    products.gram.clear_cache()
+    product_kernels.gram.clear_cache()
     assert error(total(by_kind, "all")[0], found(name)[1].gram) < EXACT
 
 

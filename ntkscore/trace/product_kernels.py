@@ -1,0 +1,144 @@
+"""Kernels of weights that products share.
+
+For a product (`ntkscore.trace.products`) with inputs X, cotangents G and positions p, q
+
+    ⟨Σ_p X_pᵀ G_p, Σ_q X′_qᵀ G′_q⟩ = Σ_pq (X_p · X′_q)(G_p · G′_q).
+
+The left side forms each point's gradient and the right side never does. Whichever takes fewer
+multiplications is computed.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ntkscore.grams import PRECISION
+from ntkscore.platforms import platform
+from ntkscore.trace.pairs import CHUNK_BYTES, Pairs
+from ntkscore.trace.products import Product
+
+CPU_CHUNK_BYTES = 2**24
+"""The same of gradients on a CPU: what its last cache holds."""
+Factors = tuple[list[Array], list[Array]]
+"""The arrays that a Gram matrix is computed from, each (m, …): a product's values and
+cotangents, or the gradients of leaves and nothing."""
+
+
+def concatenate_blocks(sets: Sequence[Sequence[Factors]], sizes: Sequence[int]) -> Factors:
+    """Factors of all points, from those of blocks of sets of points.
+
+    Args:
+        sets: the blocks of each; the last block may be filled up.
+        sizes: how many points each set has.
+    """
+    whole = [
+        jax.tree.map(lambda *a, size=size: jnp.concatenate(a)[:size], *blocks)
+        for blocks, size in zip(sets, sizes, strict=True)
+    ]
+    return jax.tree.map(lambda *a: jnp.concatenate(a), *whole)
+
+
+def cheaper_by_positions(products: Sequence[Product], count: int, pairs: Pairs) -> bool:
+    """Whether the kernel of some points takes fewer multiplications without their gradients.
+
+    Args:
+        products: by one weight.
+        count: of the points.
+        pairs: that the kernel holds.
+    """
+    positions = sum(product.positions for product in products)
+    sides, each = (products[0].before, products[0].after), pairs.number(count) / count
+    return each * positions**2 * sum(sides) < (positions + each) * prod(sides)
+
+
+@partial(jax.jit, static_argnames=("products", "sizes", "pairs"))
+def gram(
+    products: tuple[Product, ...],
+    sizes: tuple[int, ...],
+    pairs: Pairs,
+    sets: Sequence[Sequence[Factors]],
+) -> Array:
+    """The kernel of the gradients of some leaves, or of a weight that products share.
+
+    Args:
+        products: all of equal sizes but in their positions; none where the factors are gradients.
+        sizes: as for `concatenate_blocks`.
+        pairs: that it holds.
+        sets: as for `concatenate_blocks`.
+    """
+    values, cotangents = concatenate_blocks(sets, sizes)
+    if not products:
+        rows = [each.reshape(len(each), -1) for each in values]
+        return pairs.of_rows(jnp.concatenate(rows, 1))
+    if cheaper_by_positions(products, len(values[0]), pairs):
+        return pairs.by_positions(*positions_of(products, values, cotangents))
+    return _sum_over_rows(products, values, cotangents, pairs.of_rows)
+
+
+def positions_of(
+    products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
+) -> tuple[Float[Array, "m b p k"], Float[Array, "m b p d"]]:
+    """The features before and after some products at all their positions.
+
+    Args:
+        products: by one weight.
+        values, cotangents: of each, (m, …).
+    """
+    uses = zip(products, values, cotangents, strict=True)
+    sides = [(jax.vmap(p.inputs)(x), jax.vmap(p.outputs)(g)) for p, x, g in uses]
+    x, g = (jnp.concatenate(each, 2) for each in zip(*sides, strict=True))
+    return x, g
+
+
+def rows_of(
+    products: Sequence[Product], values: Sequence[Array], cotangents: Sequence[Array]
+) -> Float[Array, "m ..."]:
+    """Each point's gradient of the weight that some products share.
+
+    Args:
+        products, values, cotangents: as for `positions_of`.
+    """
+    uses = zip(products, values, cotangents, strict=True)
+    first, *others = (product.rows(x, g) for product, x, g in uses)
+    return sum(others, first)
+
+
+def _sum_over_rows(
+    products: tuple[Product, ...],
+    values: Sequence[Array],
+    cotangents: Sequence[Array],
+    visit: Callable[[Float[Array, "m ..."]], Array],
+) -> Array:
+    """The sum of a function of each point's gradients, some features at a time.
+
+    Args:
+        products, values, cotangents: the products, and for each its factors (m, …).
+        visit: the function.
+    """
+    uses = list(zip(products, values, cotangents, strict=True))
+    first, count, dtype = products[0], len(values[0]), cotangents[0].dtype
+    size = count * first.batch * first.before * first.after * dtype.itemsize
+    pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
+    if pieces <= 1:
+        return visit(rows_of(products, values, cotangents))
+    operands = [product.operands(x, g) for product, x, g in uses]
+    if len({(left.shape[-1], right.shape[-1]) for left, right in operands}) > 1:
+        operands = [Product.operands(*use) for use in uses]
+    left, right = (jnp.concatenate(each, 2) for each in zip(*operands, strict=True))
+    step = -(-left.shape[-1] // pieces)
+    pieces = -(-left.shape[-1] // step)
+    left = jnp.pad(left, ((0, 0),) * 3 + ((0, pieces * step - left.shape[-1]),))
+    left, right = lax.optimization_barrier((left, right))
+
+    def seen(piece: Int[Array, ""]) -> Array:
+        some = lax.dynamic_slice_in_dim(left, piece * step, step, 3)
+        rows = jnp.einsum("mbpk,mbpd->mbkd", some, right, precision=PRECISION)
+        return visit(lax.optimization_barrier(rows))
+
+    zeros = jnp.zeros_like(jax.eval_shape(seen, jnp.zeros((), int)))
+    return lax.fori_loop(0, pieces, lambda piece, total: total + seen(piece), zeros)
