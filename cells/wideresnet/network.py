@@ -31,8 +31,7 @@ def run(
         params, statistics: as `draw` makes them.
         images: pixels in [0, 1].
     """
-    mean, std = rules.normalizer(images.dtype)
-    x = rules.convolve((images - mean) / std, params["stem"]["kernel"])
+    x = stem(rules, images, params["stem"])
     new: dict[str, Any] = {"stages": []}
     for stage, (blocks, stored) in enumerate(
         zip(params["stages"], statistics["stages"], strict=True)
@@ -43,10 +42,14 @@ def run(
             x, of_block = block(rules, x, weights, of_block, stride)
             measured.append(of_block)
         new["stages"].append(measured)
-    head = params["head"]
-    x, new["head"] = rules.normalize(x, head, statistics["head"])
-    features = jnp.mean(jax.nn.relu(x), (1, 2))
-    return rules.dense(features, head), new
+    logits, new["head"] = head(rules, x, params["head"], statistics["head"])
+    return logits, new
+
+
+def stem(rules: NetworkRules, images: Images, weights: Weights) -> Float[Array, "m h w d"]:
+    """The images, normalised, and their first convolution."""
+    mean, std = rules.normalizer(images.dtype)
+    return rules.convolve((images - mean) / std, weights["kernel"])
 
 
 def block(
@@ -61,6 +64,14 @@ def block(
     y, second = rules.normalize(y, weights["norm2"], stored["norm2"])
     y = rules.convolve(jax.nn.relu(y), weights["conv2"]["kernel"])
     return x + y, {"norm1": first, "norm2": second}
+
+
+def head(
+    rules: NetworkRules, x: Images, weights: Weights, stored: Weights
+) -> tuple[Float[Array, "m o"], Weights]:
+    """Logits of what the last block returns, and the last normalisation's statistics."""
+    x, stored = rules.normalize(x, weights, stored)
+    return rules.dense(jnp.mean(jax.nn.relu(x), (1, 2)), weights), stored
 
 
 def draw(
