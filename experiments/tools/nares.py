@@ -51,6 +51,7 @@ from cells.wideresnet import Stages, WideResNet, network
 from experiments.data import DATASET, RECORDED
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
+from ntkscore.data.nares import DEPTHS, WIDTHS
 from ntkscore.grams import GramByKind, in_full_precision, zero_grams
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import RaisedLoss
@@ -71,8 +72,6 @@ from ntkscore.trace.passes import passes_of
 
 NARES = "nares"
 """The recording's name."""
-DEPTHS, WIDTHS = (4, 5, 7, 9, 11), (8, 10, 12, 14, 16)
-"""Blocks and widening factors of a stage in NARes."""
 KEPT = ("lambda_min_normalized", "frobenius", "trace", "naswot", "expressivity")
 """Scores of the clean and of the robust kernel, or at these images, that are recorded."""
 AT_ONCE = 25

@@ -1,5 +1,6 @@
 """Comparison of scores with measured accuracies, and the reading of both."""
 
+import itertools
 import logging
 from collections.abc import Hashable, Sequence
 from os import PathLike
@@ -19,6 +20,9 @@ log = logging.getLogger("ntkscore")
 ROBUST_METRICS = ("val_fgsm_3_acc", "val_pgd_3_acc", "val_fgsm_8_acc", "val_pgd_8_acc")
 ROBUST_MEAN = "robust_mean"
 """The mean of the FGSM and PGD accuracies at 3/255 and 8/255, by which the benchmark ranks."""
+
+TABLES = "*.json", "*.csv", "*.jsonl", "*.txz"
+"""Files that a folder with a table has."""
 
 
 def table_scores(table: Table, dataset: str) -> pd.DataFrame:
@@ -50,7 +54,7 @@ def scores_in(
     path = results_path(source)
     if isinstance(path, Path) and (
         path.is_file()
-        or (not (path / RUN).exists() and any((*path.glob("*.json"), *path.glob("*.csv"))))
+        or (not (path / RUN).exists() and any(itertools.chain(*map(path.glob, TABLES))))
     ):
         table = load_table(path, dataset)
         return table_scores(table, dataset), f"metrics of {table.name}"

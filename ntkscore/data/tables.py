@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ntkscore.data import benchmarks
+from ntkscore.data import benchmarks, nares
 from ntkscore.data.benchmarks import FETCH, Column, Content, Parsed, metric_name, read_json
 from ntkscore.data.datasets import dataset_name
 from ntkscore.data.own_tables import check_frame, read_csv
@@ -221,11 +221,12 @@ def load_table(path: str | Path, dataset: str | None = None) -> Table:
         path: the project page's `NAS-RobBench-201_html.json`, the official
             `NAS-RobBench-201_all.json` (with `meta.json` beside it for the isomorphic cells),
             the older `robustness_targets.csv` (with `acc.json` beside it for clean accuracies)
-            or `acc.json`, one of Tiny-RobustBench's `robust_bench_seed_*.json`, or a folder
-            with one of them or, of the last, with several; or a `.csv` file with one's own
-            accuracies as fractions: its first column has the architectures' keys, the others are
-            those of `Table.from_frame`. Keys become integers if each is written like one (`7`,
-            not `07`), unless they are headed `digits`.
+            or `acc.json`, NARes' `nares.txz` or the `cifar10.jsonl` in it, one of
+            Tiny-RobustBench's `robust_bench_seed_*.json`, or a folder with one of them or, of the
+            last, with several; or a `.csv` file with one's own accuracies as fractions: its first
+            column has the architectures' keys, the others are those of `Table.from_frame`. Keys
+            become integers if each is written like one (`7`, not `07`), unless they are headed
+            `digits`.
         dataset: data set of a `.csv` file's columns that do not name theirs.
 
     Returns:
@@ -279,6 +280,8 @@ def _content(paths: list[Path]) -> tuple[Content, str]:
     """What a table's file holds, or all of its parts together, and the checksum."""
     if paths[0].suffix.lower() == ".csv":
         return read_csv(paths[0])
+    if paths[0].suffix.lower() in nares.SUFFIXES:
+        return nares.read(paths[0])
     contents, checksums = zip(*(read_json(part, "acc") for part in paths), strict=True)
     if len(paths) == 1:
         return contents[0], checksums[0]

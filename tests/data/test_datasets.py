@@ -63,5 +63,5 @@ def test_names_and_labels_name_their_data_set(name: str) -> None:
 
 
 def test_what_has_a_download_can_be_fetched() -> None:
-    tables = {"nas-robbench-201", "robustness-dataset", "tiny-robustbench", "hw-nas-bench"}
+    tables = {"nas-robbench-201", "robustness-dataset", "tiny-robustbench", "nares", "hw-nas-bench"}
     assert set(SOURCES) == {"cifar10", "cifar100", "mnist"} | tables

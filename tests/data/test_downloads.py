@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import socket
 import tarfile
@@ -15,11 +16,14 @@ import pytest
 from cells.nasbench201.cell import SIZE
 from ntkscore.data import downloads
 from ntkscore.data.downloads import SOURCES, fetch
+from ntkscore.data.nares import DEPTHS, WIDTHS
+from ntkscore.data.tables import load_table
 from ntkscore.errors import InputError
 from ntkscore.paths import data_home
 
 ARCHIVE = "cifar-10-python.tar.gz"
 TABLE = "NAS-RobBench-201_html.json"
+TESTED = {"test_clean_acc": 80.0, "Linf_aa_acc": 50.0}
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 
 
@@ -218,6 +222,31 @@ def test_compressed_files(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert folder == tmp_path / "MNIST" / "raw"
     assert sorted(p.name for p in folder.iterdir()) == sorted(n[: -len(".gz")] for n in names)
     assert (folder / "train-labels-idx1-ubyte").read_bytes() == b"train-labels-idx1-ubyte.gz"
+
+
+def test_an_archive_of_records_stays_one_and_is_the_whole_table_or_refused(
+    site: Site, tmp_path: Path
+) -> None:
+    def offered(count: int) -> None:
+        sizes = itertools.product(*[DEPTHS] * 3, *[WIDTHS] * 3)
+        arches = [dict(zip(("D1", "D2", "D3", "W1", "W2", "W3"), of, strict=True)) for of in sizes]
+        records = ({"arch": of, "train": [{}], "test_best": [TESTED]} for of in arches[:count])
+        content = "\n".join(map(json.dumps, records)).encode()
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:xz") as tar:
+            info = tarfile.TarInfo("cifar10.jsonl")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        site.files = {"nares.txz": buffer.getvalue()}
+
+    offered(15_624)
+    with pytest.raises(InputError, match=r"each of 15,625 networks once .* 15,624 records of 15,6"):
+        get(site, tmp_path, "nares")
+    assert list(tmp_path.iterdir()) == []
+    offered(15_625)
+    folder = get(site, tmp_path, "NARes")
+    assert [each.name for each in folder.iterdir()] == ["nares.txz"]
+    assert len(load_table(folder).own) == 15_625
 
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
