@@ -1,6 +1,7 @@
 """Wide residual networks against flax, against published sizes, and what their names refuse."""
 
 import csv
+import itertools
 import json
 import re
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from cells.cell_space import STATISTICS
 from cells.wideresnet import Stages, WideResNet
 from ntkscore import Task, anatomy
 from ntkscore.config import Config
+from ntkscore.data.nares import DEPTHS, WIDTHS
 from ntkscore.errors import InputError
 from ntkscore.run.calls import plan_for
 from ntkscore.run.scorer import Scorer
@@ -318,3 +320,176 @@ def test_a_table_of_ones_own_from_rank_to_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     invoke("explore", out, "--table", table, "--out", page)
     assert "2-1-1x1-2-1" in page.read_text(encoding="utf-8")
+
+
+def torch_network(torch: Any, stages: Stages, classes: int, seed: int) -> Any:
+    """The network of NARes, in PyTorch, from what its authors' code defines, drawn as there.
+
+    A stem of 16 channels, 3×3; blocks of BN, ReLU, a 3×3 convolution, twice, the first with the
+    stride (1, 2, 2 by stage); a bare 1×1 convolution as shortcut, taken after the first ReLU, where
+    the shape changes; BN, ReLU, the mean over the pixels, a linear layer. Convolutions are normal
+    of variance 2/(area · outputs); the linear layer has PyTorch's weights, and no bias at first.
+    """
+    torch.manual_seed(seed)
+    layers = torch.nn
+
+    def convolution(before: int, after: int, size: int, stride: int = 1) -> Any:
+        made = layers.Conv2d(before, after, size, stride, size // 2, bias=False)
+        layers.init.normal_(made.weight, 0, (2 / (size**2 * after)) ** 0.5)
+        return made
+
+    class TorchBlock(layers.Module):
+        def __init__(self, before: int, after: int, stride: int) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = layers.BatchNorm2d(before), layers.BatchNorm2d(after)
+            self.conv1 = convolution(before, after, 3, stride)
+            self.conv2 = convolution(after, after, 3)
+            changes = stride > 1 or before != after
+            self.shortcut = convolution(before, after, 1, stride) if changes else None
+
+        def forward(self, x: Any) -> Any:
+            y = self.norm1(x).relu()
+            beside = x if self.shortcut is None else self.shortcut(y)
+            return self.conv2(self.norm2(self.conv1(y)).relu()) + beside
+
+    made, before = [convolution(3, 16, 3)], 16
+    for stage, (depth, width) in enumerate(zip(stages.depths, stages.widths, strict=True)):
+        after = 16 * 2**stage * width
+        for place in range(depth):
+            made.append(TorchBlock(before, after, 2 if stage and not place else 1))
+            before = after
+    linear = layers.Linear(before, classes)
+    layers.init.zeros_(linear.bias)
+    last = (layers.BatchNorm2d(before), layers.ReLU(), layers.AdaptiveAvgPool2d(1))
+    return layers.Sequential(*made, *last, layers.Flatten(), linear)
+
+
+def from_torch(module: Any) -> tuple[Any, Any]:
+    """Our weights and statistics of such a network, block after block."""
+
+    def array(tensor: Any) -> jax.Array:
+        return jnp.asarray(tensor.detach().numpy())
+
+    def kernel(layer: Any) -> dict[str, jax.Array]:
+        return {"kernel": array(layer.weight).transpose(2, 3, 1, 0)}
+
+    def norm(layer: Any) -> dict[str, jax.Array]:
+        return {"scale": array(layer.weight), "shift": array(layer.bias)}
+
+    def stored(layer: Any) -> dict[str, jax.Array]:
+        return {"mean": array(layer.running_mean), "var": array(layer.running_var)}
+
+    stem, *blocks, last, _, _, _, linear = module
+    weights = [
+        {"norm1": norm(b.norm1), "conv1": kernel(b.conv1)}
+        | {"norm2": norm(b.norm2), "conv2": kernel(b.conv2)}
+        | ({} if b.shortcut is None else {"shortcut": kernel(b.shortcut)})
+        for b in blocks
+    ]
+    statistics = [{name: stored(getattr(b, name)) for name in ("norm1", "norm2")} for b in blocks]
+    head = norm(last) | {"kernel": array(linear.weight).T, "bias": array(linear.bias)}
+    return {"stem": kernel(stem), "blocks": weights, "head": head}, {
+        "blocks": statistics,
+        "head": stored(last),
+    }
+
+
+def by_stage(stages: Stages, blocks: list[Any]) -> list[list[Any]]:
+    rest = iter(blocks)
+    return [[next(rest) for _ in range(depth)] for depth in stages.depths]
+
+
+@pytest.mark.parametrize("name", ["1-1-1x1-1-1", "2-1-3x2-1-1", "4-1-2x1-2-3"])
+def test_it_is_the_network_that_nares_trained(double: None, torch: Any, name: str) -> None:
+    """Logits at the same weights and statistics, its counts, and where its weights differ."""
+    stages = Stages.parse(name)
+    module = torch_network(torch, stages, 10, seed=0).double()
+    x = torch.rand(4, 3, 32, 32, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in module.parameters():  # no scale is one, no shift or bias zero
+            parameter += 0.1 * torch.rand_like(parameter)
+        module(x)  # in training mode, which moves the running statistics
+        expected = module.eval()(x).numpy()
+    params, statistics = from_torch(module)
+    for tree in (params, statistics):
+        tree["stages"] = by_stage(stages, tree.pop("blocks"))
+    task = Task((32, 32, 3), 10, mean=(0.0,) * 3, std=(1.0,) * 3)  # it takes pixels as they are
+    space = WideResNet(task=task)
+    given = jnp.asarray(x.numpy().transpose(0, 2, 3, 1))
+    model = space.trained_model(stages, params, statistics)
+    assert error(model.logits(given), expected) < 1e-10
+
+    drawn = space.draw(stages, 0, jnp.float64)["params"]
+    shapes = jax.tree.map(jnp.shape, params)
+    assert jax.tree.map(jnp.shape, drawn) == shapes
+    costs = space.costs(stages)
+    assert costs["params"] == sum(parameter.numel() for parameter in module.parameters())
+    products = []
+    hooks = {torch.nn.Conv2d: lambda m, y: m.weight[0].numel() * y[0].numel()}
+    hooks[torch.nn.Linear] = lambda m, y: m.weight.numel()
+    for layer in module.modules():
+        if count := hooks.get(type(layer)):
+            layer.register_forward_hook(lambda m, _, y, c=count: products.append(c(m, y)))
+    module(x[:1])
+    assert costs["flops"] == sum(products)
+
+
+def test_initialisations_beside_that_of_nares(torch: Any) -> None:
+    """`he_fan_out` has its convolutions and its zero bias; its linear weights are PyTorch's."""
+    stages = Stages.parse("1-1-1x8-8-8")
+    params, _ = from_torch(torch_network(torch, stages, 10, seed=0))
+    first = params["blocks"][2]
+    task = Task((32, 32, 3), 10, mean=(0.0,) * 3, std=(1.0,) * 3)
+    of = {
+        name: WideResNet(task=task, init=name).draw(stages, 0, jnp.float32)["params"]
+        for name in ("torch", "he_fan_out")
+    }
+
+    def deviation(array: Any) -> float:
+        return float(np.std(array))
+
+    ours = of["he_fan_out"]["stages"][2][0]
+    for layer in ("conv1", "conv2", "shortcut"):
+        assert deviation(ours[layer]["kernel"]) == pytest.approx(
+            deviation(first[layer]["kernel"]), rel=0.03
+        )
+    assert not np.any(of["he_fan_out"]["head"]["bias"]) and not np.any(params["head"]["bias"])
+    theirs = deviation(params["head"]["kernel"])
+    assert deviation(of["torch"]["head"]["kernel"]) == pytest.approx(theirs, rel=0.05)
+    assert deviation(of["he_fan_out"]["head"]["kernel"]) > 15 * theirs
+
+
+def normalised(stages: Stages) -> int:
+    """Numbers that the normalisations return for one image, and the mean over the pixels."""
+    total = side = 0
+    for stage, blocks in enumerate(stages.blocks()):
+        for block in blocks:
+            total += block.before * (32 >> max(stage - (block.stride > 1), 0)) ** 2
+            total += block.after * (side := 32 >> stage) ** 2
+        last = blocks[-1].after
+    return total + last * side**2 + last
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "params", "flops"),
+    [
+        (13_072, "7-11-11x8-16-10", 132.89, 20005.58),
+        (13_161, "5-11-9x14-14-12", 136.78, 20168.19),
+    ],
+)
+def test_costs_are_those_that_nares_prints(
+    place: int, name: str, params: float, flops: float
+) -> None:
+    """Millions, in the configurations of two networks, whose numbers are their order by costs.
+
+    What is printed counts a normalisation, and the mean over pixels, as one for each number.
+    """
+    space, stages = WideResNet(), Stages.parse(name)
+    costs = space.costs(stages)
+    assert round(costs["params"] / 1e6, 2) == params
+    counted = costs["flops"] + normalised(stages)
+    assert round(counted / 1e6, 2) == flops
+    sizes = itertools.product(*[DEPTHS] * 3, *[WIDTHS] * 3)
+    every = [Stages(each[:3], each[3:]) for each in sizes]
+    fewer = sum(each.flops() + normalised(each) < counted for each in every)
+    assert (len(every), fewer + 1) == (15_625, place)
