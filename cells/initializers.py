@@ -37,20 +37,28 @@ def _scaling(scale: float, mode: str, distribution: str) -> Draw:
     return draw
 
 
+_TORCH = _scaling(1 / 3, "fan_in", "uniform")
+_FAN_OUT = _scaling(2.0, "fan_out", "normal")
+
+
+def _by_layer(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    return (_FAN_OUT if len(shape) > 2 else _TORCH)(key, shape, dtype)
+
+
 INITIALIZERS = {
-    "torch": Initializer(
-        _scaling(1 / 3, "fan_in", "uniform"), bias_bound=lambda fan_in: 1 / math.sqrt(fan_in)
-    ),
+    "torch": Initializer(_TORCH, bias_bound=lambda fan_in: 1 / math.sqrt(fan_in)),
     "he": Initializer(_scaling(2.0, "fan_in", "normal")),
-    "he_fan_out": Initializer(_scaling(2.0, "fan_out", "normal")),
+    "he_fan_out": Initializer(_FAN_OUT),
+    "he_conv": Initializer(_by_layer),
     "xavier": Initializer(_scaling(1.0, "fan_avg", "uniform")),
     "ntk": Initializer(
         lambda key, shape, dtype: jax.random.normal(key, shape, dtype),
         gain=lambda fan_in: 1 / math.sqrt(fan_in),
     ),
 }
-"""Schemes by name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; Xavier uniform;
-and the NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""
+"""Schemes by name: PyTorch's default U(±1/√fan_in); He normal by fan-in or fan-out; He by fan-out
+for convolutions and PyTorch's for a linear layer, with no bias, as residual networks often have;
+Xavier uniform; and the NTK parametrisation, N(0, 1) weights with 1/√fan_in in the forward pass."""
 
 
 def gain(init: str, shape: tuple[int, ...]) -> float:

@@ -325,10 +325,13 @@ def test_initialisers_have_their_spread(shape: tuple[int, ...]) -> None:
         "torch": 1 / np.sqrt(3 * fan_in),
         "he": np.sqrt(2 / fan_in),
         "he_fan_out": np.sqrt(2 / fan_out),
+        "he_conv": np.sqrt(2 / fan_out) if len(shape) == 4 else 1 / np.sqrt(3 * fan_in),
         "xavier": np.sqrt(2 / (fan_in + fan_out)),
         "ntk": 1,
     }
     bounds = {"torch": 1 / np.sqrt(fan_in), "xavier": np.sqrt(6 / (fan_in + fan_out))}
+    if len(shape) == 2:
+        bounds["he_conv"] = bounds["torch"]
     assert draws.keys() == deviations.keys()
     for name, draw in draws.items():
         assert np.std(draw) == pytest.approx(deviations[name], rel=0.03), name

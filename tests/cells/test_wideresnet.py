@@ -434,29 +434,18 @@ def test_it_is_the_network_that_nares_trained(double: None, torch: Any, name: st
     assert costs["flops"] == sum(products)
 
 
-def test_initialisations_beside_that_of_nares(torch: Any) -> None:
-    """`he_fan_out` has its convolutions and its zero bias; its linear weights are PyTorch's."""
+def test_weights_are_drawn_as_nares_draws_them(torch: Any) -> None:
+    """`he_conv`: convolutions by their outputs, linear weights PyTorch's, and no bias."""
     stages = Stages.parse("1-1-1x8-8-8")
-    params, _ = from_torch(torch_network(torch, stages, 10, seed=0))
-    first = params["blocks"][2]
-    task = Task((32, 32, 3), 10, mean=(0.0,) * 3, std=(1.0,) * 3)
-    of = {
-        name: WideResNet(task=task, init=name).draw(stages, 0, jnp.float32)["params"]
-        for name in ("torch", "he_fan_out")
-    }
-
-    def deviation(array: Any) -> float:
-        return float(np.std(array))
-
-    ours = of["he_fan_out"]["stages"][2][0]
-    for layer in ("conv1", "conv2", "shortcut"):
-        assert deviation(ours[layer]["kernel"]) == pytest.approx(
-            deviation(first[layer]["kernel"]), rel=0.03
-        )
-    assert not np.any(of["he_fan_out"]["head"]["bias"]) and not np.any(params["head"]["bias"])
-    theirs = deviation(params["head"]["kernel"])
-    assert deviation(of["torch"]["head"]["kernel"]) == pytest.approx(theirs, rel=0.05)
-    assert deviation(of["he_fan_out"]["head"]["kernel"]) > 15 * theirs
+    theirs, _ = from_torch(torch_network(torch, stages, 10, seed=0))
+    theirs["stages"] = by_stage(stages, theirs.pop("blocks"))
+    ours = WideResNet(init="he_conv").draw(stages, 0, jnp.float32)["params"]
+    leaves = [[np.asarray(leaf) for leaf in jax.tree.leaves(of)] for of in (ours, theirs)]
+    for mine, other in zip(*leaves, strict=True):
+        assert mine.shape == other.shape
+        few = 4 / np.sqrt(mine.size)  # errors of the deviations of so many draws
+        assert np.std(mine) == pytest.approx(np.std(other), rel=few, abs=1e-9), mine.shape
+    assert not np.any(np.asarray(ours["head"]["bias"]))
 
 
 def normalised(stages: Stages) -> int:
