@@ -28,7 +28,7 @@ With the file, one command prints all of it for an accuracy:
 
 `ntkscore score` compiles the passes of each network anew, which takes most of its time for networks
 of forty layers and few channels. Here the passes of a block are compiled once for its sizes, and
-those of a network are a chain of them: seconds become tenths.
+those of a network are a chain of them.
 """
 
 import itertools
@@ -296,6 +296,8 @@ def score_nares(
         for stages in chosen
         if (job.space.key(stages), seed) not in finished
     ]
+    if not todo:
+        return
     session = provenance({"command": "python -m experiments.tools score-nares"})
     writer = kept.record({name: of for name, of in session.items() if name != "platform"})
     for place in range(0, len(todo), AT_ONCE):
