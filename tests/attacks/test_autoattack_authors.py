@@ -206,8 +206,8 @@ def test_it_loses_as_many_to_the_attacks_of_torchattacks(torch: ModuleType, data
             APGD(rho, steps=50, loss="dlr", targets=9),
         ),
         "fab-t": (
-            theirs.FAB(network, eps=rho, steps=50, multi_targeted=True, **classes),
-            FAB(rho, steps=50, targets=9),
+            theirs.FAB(network, eps=rho, steps=20, multi_targeted=True, **classes),
+            FAB(rho, steps=20, targets=9),
         ),
         "square": (
             theirs.Square(network, eps=rho, n_queries=300),
