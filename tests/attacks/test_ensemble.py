@@ -370,7 +370,7 @@ def test_choices_that_do_not_fit_are_refused() -> None:
         robustness(model, x, y)
     assert [*robustness(model, x, y, "apgd-dlr").right] == ["clean", "apgd-dlr"]
     for attack, norm, rho, text in (
-        ("pgd", "linf", 0.1, "autoattack-plus.*got 'pgd'; choose one"),
+        ("deepfool", "linf", 0.1, "autoattack-plus.*got 'deepfool'; choose one"),
         ("square", "l3", 0.1, "linf, l2, l1, got 'l3'; choose one"),
         ("square", "linf", 2.0, "from 0 to 1 on the pixel scale, got 2"),
     ):

@@ -1,15 +1,26 @@
 """Scores of wide residual networks block by block, and the networks that are predicted."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tiny import invoke
 
 from cells.wideresnet import WideResNet
-from experiments.tools.nares import KEPT, drawn, networks_of_nares, scores
-from ntkscore import ImageSet
+from experiments.data import RECORDED
+from experiments.tools.nares import KEPT, NARES, drawn, networks_of_nares, scores
+from ntkscore import ImageSet, open_run
 from ntkscore.config import Config
 from ntkscore.run.scorer import Scorer, precision
 from ntkscore.run.scoring import Scoring
 
+PREDICTED = (
+    *("params", "flops", "layers", "depth", "field", "width", "params+clean.naswot"),
+    *("clean.naswot", "clean.lambda_min_normalized", "robust.lambda_min_normalized"),
+    "robust.frobenius",
+)
+"""What the protocol names."""
 SCORED = ("1-2-1x2-1-3", "2-1-1x1-2-1")
 
 
@@ -46,3 +57,37 @@ def test_networks_are_drawn_once_and_for_all() -> None:
     chosen = drawn()
     assert len(set(chosen)) == 500 and set(chosen) < set(every)
     assert drawn(20) == chosen[:20]
+
+
+def test_the_protocols_command_reads_the_predictions(tmp_path: Path) -> None:
+    """With accuracies that are made up here: they rise with the parameters."""
+    space, folder = WideResNet(), RECORDED / NARES
+    sizes = {stages: space.costs(stages)["params"] for stages in drawn()}
+    most = max(sizes.values())
+    records = [
+        {
+            "arch": {
+                f"{letter}{stage}": number
+                for letter, numbers in (("D", stages.depths), ("W", stages.widths))
+                for stage, number in enumerate(numbers, 1)
+            },
+            "train": [{}],
+            "test_best": [{"Linf_aa_acc": 20 + 30 * params / most}],
+        }
+        for stages, params in sizes.items()
+    ]
+    table = tmp_path / "cifar10.jsonl"
+    table.write_text("\n".join(map(json.dumps, records)))
+    options = ("--table", table, "--metric", "autoattack", "--format", "json")
+    rows = json.loads(invoke("correlate", folder, *options, "--resamples", 20).stdout)
+    found = {row["score"]: row for row in rows}
+    for name in PREDICTED:
+        assert found[name]["n"] == 500 and found[name]["excluded"] == 0, name
+    assert found["params"]["spearman"] == pytest.approx(1)
+    assert found["clean.naswot"]["spearman"] < 0.999
+
+
+def test_predictions_are_of_the_drawn_networks() -> None:
+    rows = open_run(RECORDED / NARES).rows
+    assert set(rows["stages"]) == set(map(str, drawn())) and set(rows["status"]) == {"ok"}
+    assert rows.groupby("seed")["stages"].nunique().eq(500).all()
