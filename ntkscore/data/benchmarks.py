@@ -369,7 +369,7 @@ FORMATS = (
     TableFormat(
         name="nares",
         files=nares.FILES,
-        recognises=lambda content: True,
+        recognises=lambda content: isinstance(content, nares.Records),
         parse=lambda content, path: Parsed(*nares.columns_and_rows(content, path), {}),
         source=nares.SOURCE,
         holds="Records",

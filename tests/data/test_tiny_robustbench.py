@@ -99,7 +99,7 @@ def test_altered_files(folder: Path, change: dict[str, Any], message: str) -> No
 def test_what_is_no_such_table(folder: Path, content: Any) -> None:
     (folder / FILES[0]).write_text(json.dumps(content))
     for path in (folder, folder / FILES[0]):
-        with pytest.raises(InputError, match=r"a known form .* tiny-robustbench\) in .* it has a "):
+        with pytest.raises(InputError, match=r"a known form .* tiny-robustbench, .* it has a "):
             load_table(path)
 
 
