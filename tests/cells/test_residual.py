@@ -282,7 +282,7 @@ def test_what_is_no_pattern_is_refused(text: Any) -> None:
         (
             {"activation": "gelu"},
             "expected activation to be one of relu, leaky_relu, tanh, sigmoid, swish, softplus, "
-            "got 'gelu'; choose one of them",
+            "got 'gelu'; choose one",
         ),
     ],
 )
