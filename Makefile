@@ -23,12 +23,12 @@ rank: $(VENV)/.installed
 	$(BIN)/ntkscore score random:64 --channels 8 --cells-per-stage 1 --samples 16 --out runs/first
 	$(BIN)/ntkscore rank runs/first
 
-# The tests of what is read, kept, compared and printed, which compile little: 940 of 2,700, four
+# The tests of what is read, kept, compared and printed, which compile little: 940 of 2,900, four
 # minutes of CPU.
 quick: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not thorough and not oracle" $(QUICK)
 
-# What must pass: all but the longest. About 11 minutes on two cores, up to 10 GB.
+# What must pass: all but the longest. About 13 minutes on two cores, up to 10 GB.
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PARALLEL)
 

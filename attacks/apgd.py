@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,7 +179,10 @@ class APGD(Stepwise):
             rises=state.rises + (at.loss > state.last_loss).astype(jnp.int32),
             last_loss=at.loss,
         )
-        length = jnp.asarray(self._checks(run.steps))[step]
+        checks = self._checks(run.steps)
+        if not checks.any():
+            return state
+        length = jnp.asarray(checks)[step]
         checked = self._resized(x, run, state) if self.norm == "l1" else _halved(state, length)
         return jax.tree.map(lambda new, old: jnp.where(length > 0, new, old), checked, state)
 
@@ -261,6 +265,11 @@ class PGD(APGD):
     steps: int = 50
     large_radii: bool = False
     step_size: float | Array | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.step_size, Real) and not self.step_size > 0:
+            raise ValueError(f"expected steps of a length above 0, got {self.step_size}; raise it")
 
     def _first(self, run: Run) -> Any:
         return self.rho / 4 if self.step_size is None else self.step_size

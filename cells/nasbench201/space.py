@@ -78,7 +78,7 @@ class NASBench201(CellSpace):
     name: ClassVar[str] = "nasbench201"
     title: ClassVar[str] = "NAS-Bench-201"
     fewer: ClassVar[tuple[str, ...]] = ("path_pools",)
-    # Chosen by the studies `default-score` and `default-order` of experiments; with one seed
+    # Chosen by the frozen studies `default-score` and `default-order` of experiments; of one seed
     # λ_min/trace is too noisy.
     order: ClassVar[str] = "params+layers+path_pools+field+clean.lambda_min_normalized"
     seeds: ClassVar[int] = 3

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 import tarfile
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from statistics import fmean
@@ -126,8 +126,14 @@ def _record(entry: Any) -> Record:
     for metric, key in _VALIDATED.items():
         by_epoch = trained.get(key)
         found["cifar10.1", metric] = by_epoch[trained["best_epoch"]] if by_epoch else None
-    name = "x".join("-".join(map(str, part)) for part in (sizes[:3], sizes[3:]))
-    return Record(name, {column: each for column, each in found.items() if each is not None})
+    return Record(
+        _name(sizes), {column: each for column, each in found.items() if each is not None}
+    )
+
+
+def _name(sizes: Sequence[int]) -> str:
+    """A network by its three depths and three widths."""
+    return "x".join("-".join(map(str, part)) for part in (sizes[:3], sizes[3:]))
 
 
 def columns_and_rows(
@@ -171,10 +177,7 @@ def check(path: Path) -> None:
     Raises:
         InputError: if it has not a record of each of the 15,625 networks, and of no other.
     """
-    sizes = [itertools.product(of, repeat=3) for of in (DEPTHS, WIDTHS)]
-    wanted = {
-        "x".join("-".join(map(str, part)) for part in parts) for parts in itertools.product(*sizes)
-    }
+    wanted = {*map(_name, itertools.product(*[DEPTHS] * 3, *[WIDTHS] * 3))}
     names = [each.name for each in read(path)[0]]
     if len(names) != len(wanted) or set(names) != wanted:
         known = len(wanted.intersection(names))

@@ -141,9 +141,9 @@ class Convolution(Product):
 
     @classmethod
     def of(cls, equation: Equation, x: Value, w: Value) -> "Convolution | None":
-        """The convolution of the point's value x by a kernel w; None if images meet, or w is x's.
+        """The convolution of the point's value x by a kernel w.
 
-        An equation may convolve a weight by the point, and images by each other.
+        None where the point is the kernel, or the batch is convolved in groups.
         """
         if equation.inputs[0] != x or not is_plain(equation.name, equation.options):
             return None

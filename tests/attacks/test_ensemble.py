@@ -376,5 +376,7 @@ def test_choices_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=text):
             robustness(model, x, y, attack, rho, norm)
+    with pytest.raises(ValueError, match=r"^expected steps of a length above 0, got -1"):
+        PGD(0.1, step_size=-1.0)
     with pytest.raises(InputError, match="images do not depend on each other"):
         robustness(model._replace(coupled=True), x, y)
