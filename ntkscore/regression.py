@@ -12,6 +12,7 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ntkscore.errors import InputError
+from ntkscore.measures.kernel import check_symmetric
 
 CHOLESKY_POINTS = 10_000
 """Above so many points, conjugate gradients solve in place of a Cholesky factor."""
@@ -64,10 +65,14 @@ class KernelRegression:
             outputs: f₀(X), of the shape of the targets.
 
         Raises:
-            InputError: if K + αI is not positive definite, or conjugate gradients do not converge.
+            InputError: if shapes do not fit, numbers are not finite, the kernel is not symmetric, α
+                is negative, K + αI is not positive definite, or conjugate gradients do not
+                converge.
         """
-        self._residual = np.asarray(y, np.float64) - np.asarray(outputs, np.float64)
+        y = np.asarray(y, np.float64)
+        self._residual = y - _like(outputs, y.shape, "outputs of the shape of the targets")
         count = len(self._residual)
+        kernel = np.asarray(kernel) if isinstance(kernel, list | tuple) else kernel
         if tuple(kernel.shape) != (count, count):
             raise InputError(
                 f"a square kernel of the {count} targets' points",
@@ -76,6 +81,14 @@ class KernelRegression:
             )
         is_dense = hasattr(kernel, "__array__") and count <= CHOLESKY_POINTS
         self._kernel = np.asarray(kernel, np.float64) if is_dense else None
+        _check_finite(self._residual, "targets and outputs")
+        if self._kernel is not None:
+            _check_finite(self._kernel, "entries of the kernel")
+            check_symmetric(self._kernel, "give K(X, X), not that of other points")
+        if not (0 < self.alpha < np.inf or (is_dense and self.alpha == 0)):
+            raise InputError(
+                f"alpha {'of at least' if is_dense else 'above'} 0", f"{self.alpha:g}", "raise it"
+            )
         self._known_inverse: np.ndarray | None = None
         self._solve = self._by_factor() if is_dense else self._by_gradients(kernel, count)
         self.dual_coef_ = self._solve(self._residual)
@@ -129,17 +142,21 @@ class KernelRegression:
             (M,) or (M, T).
 
         Raises:
-            InputError: if a time is asked for where no eigenvalues are at hand.
+            InputError: if shapes do not fit, or a time is asked for that is negative or infinite,
+                or where no eigenvalues are at hand.
         """
-        cross = np.asarray(cross, np.float64) if hasattr(cross, "__array__") else cross
+        cross = self._crossing(cross)
+        start = self._outputs_of(cross, outputs)
         if time is None:
-            return np.asarray(outputs, np.float64) + cross @ self.dual_coef_
+            return start + cross @ self.dual_coef_
+        if not 0 <= time < np.inf:
+            raise InputError("a time from 0 on", f"{time:g}", "leave it out for the end")
         values, vectors = scipy.linalg.eigh(self._dense("predictions at a time"))
         # (1 − exp(−λt)) / λ, which is t where λ is zero; below it is rounding.
         rate = np.clip(values, 0, None) * time
         gain = time * np.where(np.abs(rate) > 1e-12, -np.expm1(-rate) / np.where(rate, rate, 1), 1)
         step = vectors @ (gain * (vectors.T @ self._residual).T).T
-        return np.asarray(outputs, np.float64) + cross @ step
+        return start + cross @ step
 
     def variance(self, cross: Matrix, diagonal: Any) -> Float[np.ndarray, " m"]:
         """The Gaussian process's variance k(x, x) − k(x, X)(K + αI)⁻¹k(X, x), without the noise.
@@ -148,9 +165,10 @@ class KernelRegression:
             cross: K(x, X), (M, N).
             diagonal: k(x, x), (M,), as `ntk(model, x, diagonal=True)` gives it.
         """
-        cross = np.asarray(cross, np.float64)
+        cross = np.asarray(self._crossing(cross))
         explained = np.sum(cross * self._solve(cross.T).T, 1)
-        return np.clip(np.asarray(diagonal, np.float64) - explained, 0, None)
+        of_each = _like(diagonal, explained.shape, "the kernel of each of these points with itself")
+        return np.clip(of_each - explained, 0, None)
 
     def leave_one_out(
         self, cross: Matrix | None = None, y: Any = None
@@ -168,11 +186,12 @@ class KernelRegression:
         errors = (self.dual_coef_.T / np.diag(inverse)).T
         if cross is None:
             return errors
-        cross = np.asarray(cross, np.float64)
+        cross = np.asarray(self._crossing(cross))
         # Without i the coefficients are c − A⁻¹[:, i] c_i / A⁻¹_ii, of which the i-th is zero.
         own = np.sum(cross * inverse, 1)
         found = cross @ self.dual_coef_ - (own * errors.T).T
-        return (self._residual if y is None else np.asarray(y, np.float64)) - found
+        y = self._residual if y is None else y
+        return _like(y, found.shape, "targets of the shape of those that were fitted") - found
 
     def generalized_cross_validation(self) -> float:
         """N ‖c‖² / (tr (K + αI)⁻¹)², c the dual coefficients; the mean over several targets.
@@ -186,14 +205,36 @@ class KernelRegression:
     def score(self, cross: Matrix, y: Any, outputs: Any = 0.0) -> float:
         """The coefficient of determination R² of the predictions, as scikit-learn's.
 
+        Of targets that are all equal it is 0, unless the predictions are these, which is 1; the
+        mean over several targets.
+
         Args:
             cross, outputs: as for `predict`.
             y: the targets there.
         """
-        y = np.asarray(y, np.float64)
-        errors = np.sum((y - self.predict(cross, outputs)) ** 2, 0)
+        found = self.predict(cross, outputs)
+        y = _like(y, found.shape, "targets of the shape of the predictions")
+        errors = np.sum((y - found) ** 2, 0)
         spread = np.sum((y - y.mean(0)) ** 2, 0)
-        return float(np.mean(1 - errors / np.where(spread, spread, np.nan)))
+        lost = np.where(spread > 0, errors / np.where(spread > 0, spread, 1), errors > 0)
+        return float(np.mean(1 - lost))
+
+    def _crossing(self, cross: Matrix) -> Matrix:
+        """K(x, X), in float64 where it is an array."""
+        if hasattr(cross, "__array__") or isinstance(cross, list | tuple):
+            cross = np.asarray(cross, np.float64)
+        if len(cross.shape) != 2 or cross.shape[1] != len(self.dual_coef_):
+            raise InputError(
+                f"a kernel (m, {len(self.dual_coef_)}) of points with those that were fitted",
+                f"the shape {tuple(cross.shape)}",
+                "give ntk(model, x, X)",
+            )
+        return cross
+
+    def _outputs_of(self, cross: Matrix, outputs: Any) -> np.ndarray:
+        """f₀ at other points."""
+        shape = (cross.shape[0], *self.dual_coef_.shape[1:])
+        return _like(outputs, shape, "outputs of the shape of the predictions")
 
     def _dense(self, what: str) -> np.ndarray:
         if self._kernel is None:
@@ -211,6 +252,20 @@ class KernelRegression:
         return self._known_inverse
 
 
+def _like(numbers: Any, shape: tuple[int, ...], expected: str) -> np.ndarray:
+    """Numbers in float64, of a shape or a single one: others NumPy would stretch silently."""
+    numbers = np.asarray(numbers, np.float64)
+    if numbers.shape not in ((), shape):
+        raise InputError(f"{expected}, {shape}", f"{numbers.shape}", "reshape them")
+    return numbers
+
+
+def _check_finite(numbers: np.ndarray, what: str) -> None:
+    """Refuse numbers that are NaN or infinite."""
+    if bad := int(np.sum(~np.isfinite(numbers))):
+        raise InputError(f"finite {what}", f"{bad} that are not", "leave these points out")
+
+
 def conjugate_gradients(
     product: Columns, b: Float[np.ndarray, "n t"], precondition: Columns
 ) -> tuple[Float[np.ndarray, "n t"], int]:
@@ -226,7 +281,8 @@ def conjugate_gradients(
     x, residual, step = np.zeros_like(b), b, 0
     direction, before = np.zeros_like(b), np.inf
     least = TOLERANCE * np.linalg.norm(b, axis=0)
-    while step < STEPS and (left := np.linalg.norm(residual, axis=0) > least).any():
+    # Written so that a column of NaN is never solved.
+    while step < STEPS and (left := ~(np.linalg.norm(residual, axis=0) <= least)).any():
         towards = precondition(residual)
         now = np.sum(residual * towards, 0)
         # Columns that are solved stay as they are.
@@ -274,6 +330,12 @@ def alignment(kernel: Matrix, other: Matrix, centred: bool = True) -> float:
         kernel, other: K and K′, (N, N).
         centred: whether to subtract the means of rows and columns first.
 
+    Returns:
+        From -1 to 1; NaN where a kernel is zero, as a constant one is when it is centred.
+
+    Raises:
+        InputError: if they are no square kernels of as many points.
+
     Example:
         >>> y = np.array([1.0, 1.0, -1.0, -1.0])
         >>> alignment(np.outer(y, y) + np.eye(4), np.outer(y, y)).__round__(3)
@@ -282,10 +344,18 @@ def alignment(kernel: Matrix, other: Matrix, centred: bool = True) -> float:
     Source: Cristianini et al. (2001); centred: Cortes, Mohri and Rostamizadeh (2012), definition 4.
     """
     pair = [np.asarray(each, np.float64) for each in (kernel, other)]
+    shapes = [k.shape for k in pair]
+    if len({*shapes, shapes[0][::-1]}) != 1 or len(shapes[0]) != 2:
+        raise InputError(
+            "two square kernels of the same points",
+            f"the shapes {shapes[0]} and {shapes[1]}",
+            "of labels y give y yᵀ, such as np.outer(y, y)",
+        )
     if centred:
         pair = [k - k.mean(0) - k.mean(1)[:, None] + k.mean() for k in pair]
     one, two = pair
-    return float(np.sum(one * two) / (np.linalg.norm(one) * np.linalg.norm(two)))
+    sizes = np.linalg.norm(one) * np.linalg.norm(two)
+    return float(np.sum(one * two) / sizes) if sizes else np.nan
 
 
 def distance(kernel: Matrix, other: Matrix) -> float:

@@ -120,6 +120,79 @@ def test_what_cannot_be_solved_is_refused() -> None:
         KernelRegression().fit(np.ones((3, 2)), np.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("kernel", "y", "outputs", "message"),
+    [
+        (K, Y[:, 0], Y[:, :1], r"outputs of the shape of the targets, \(60,\), got \(60, 1\)"),
+        (K, np.full(COUNT, np.nan), 0.0, "finite targets and outputs, got 60 that are not"),
+        (K * np.inf, Y, 0.0, "finite entries of the kernel"),
+        (kernel(X, X[::-1]), Y, 0.0, r"a symmetric kernel, .* give K\(X, X\), not that of other"),
+    ],
+)
+def test_what_would_be_another_regression_is_refused(
+    kernel: Any, y: Any, outputs: Any, message: str
+) -> None:
+    with np.errstate(invalid="ignore"), pytest.raises(InputError, match=message):
+        KernelRegression(ALPHA).fit(kernel, y, outputs)
+
+
+def test_predictions_take_the_shapes_of_what_was_fitted() -> None:
+    fitted, column = KernelRegression(ALPHA).fit(K, Y[:, 0]), np.zeros((NEW, 1))
+    for ask in (
+        lambda: fitted.predict(CROSS, column),
+        lambda: fitted.predict(CROSS, column, time=1.0),
+        lambda: fitted.score(CROSS, column),
+        lambda: fitted.variance(CROSS, column),
+        lambda: fitted.leave_one_out(K, Y),
+    ):
+        with pytest.raises(InputError, match=r", \((9|60),\), got \(.*\); reshape them"):
+            ask()
+    for cross in (CROSS.T, CROSS[0]):
+        with pytest.raises(InputError, match=r"a kernel \(m, 60\) of points with those that were"):
+            fitted.predict(cross)
+    for time in (-1.0, np.inf):
+        with pytest.raises(InputError, match=r"a time from 0 on, got .*; leave it out for the end"):
+            fitted.predict(CROSS, time=time)
+    np.testing.assert_allclose(
+        KernelRegression(ALPHA).fit(K.tolist(), Y).predict(CROSS.tolist()),
+        KernelRegression(ALPHA).fit(K, Y).predict(CROSS),
+    )
+
+
+@pytest.mark.usefixtures("by_gradients")
+@pytest.mark.parametrize("alpha", [0.0, -1.0])
+def test_gradients_need_a_ridge(alpha: float) -> None:
+    with pytest.raises(InputError, match=r"expected alpha above 0, got -?[01]; raise it"):
+        KernelRegression(alpha).fit(K, Y)
+
+
+@pytest.mark.usefixtures("by_gradients")
+def test_columns_of_nan_are_never_solved() -> None:
+    broken = np.where(np.eye(COUNT) > 0, np.nan, K)
+    columns = np.ones((COUNT, 1))
+    _, steps = regression.conjugate_gradients(broken.__matmul__, columns, lambda v: v)
+    assert steps == regression.STEPS
+
+
+def test_targets_that_are_all_equal_score_as_scikit_learn_says() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    one_class = np.stack([np.zeros(NEW), np.sin(Z[:, 0])], 1)
+    fitted = KernelRegression(ALPHA).fit(K, Y)
+    found = fitted.predict(CROSS)
+    assert fitted.score(CROSS, one_class) == pytest.approx(metrics.r2_score(one_class, found))
+    zero = KernelRegression(ALPHA).fit(K, np.zeros(COUNT))
+    assert zero.score(CROSS, np.zeros(NEW)) == 1
+
+
+def test_alignment_is_of_two_kernels_of_the_same_points() -> None:
+    y = np.sign(X[:, :1])
+    for other in (y, K[:5], K[:5, :5]):
+        for call in (alignment, distance):
+            with pytest.raises(InputError, match=r"two square kernels .* give y yᵀ"):
+                call(K, other)
+    assert np.isnan(alignment(K, np.ones_like(K)))
+
+
 def test_alignment_is_a_cosine() -> None:
     y = np.sign(X[:, 0])
     assert alignment(np.outer(y, y), 3 * np.outer(y, y) + 2) == pytest.approx(1)

@@ -189,16 +189,26 @@ def measure(
         raise InputError("a kernel of real numbers", np.asarray(kernel).dtype, "give its real part")
     matrix = np.asarray(kernel, np.float64)
     if symmetric and np.isfinite(matrix).all() and matrix.shape == matrix.T.shape:
-        apart = np.abs(matrix - matrix.T).max(initial=0)
-        if apart > ASYMMETRY * np.abs(matrix).max(initial=0):
-            raise InputError(
-                "a symmetric kernel",
-                f"entries that differ from their mirror images by {apart:.3g}",
-                "give K(X, X), or symmetric=False for a kernel between two sets of points",
-            )
+        remedy = "give K(X, X), or symmetric=False for a kernel between two sets of points"
+        check_symmetric(matrix, remedy)
     scores = scores_of((SYMMETRIC if symmetric else ASYMMETRIC)[0])
     found = spectrum_of(kernel, labels, symmetric)
     return {name: score(found) for name, score in scores.items()}
+
+
+def check_symmetric(kernel: Kernel, remedy: str) -> None:
+    """Refuse a square matrix that is farther from symmetric than rounding explains.
+
+    Raises:
+        InputError: if it is, with what to do.
+    """
+    apart = np.abs(kernel - kernel.T).max(initial=0)
+    if apart > ASYMMETRY * np.abs(kernel).max(initial=0):
+        raise InputError(
+            "a symmetric kernel",
+            f"entries that differ from their mirror images by {apart:.3g}",
+            remedy,
+        )
 
 
 def add_score(
