@@ -123,9 +123,12 @@ def _record(entry: Any) -> Record:
         found["cifar10", "corruptions"] = fmean(
             each[level]["acc"] for each in corruptions.values() for level in levels
         )
+    best = trained["best_epoch"]
+    if type(best) is not int or best < 0:  # Python counts negative ones from the end
+        raise ValueError(f"expected the number of the best epoch from 0, got {best!r}")
     for metric, key in _VALIDATED.items():
         by_epoch = trained.get(key)
-        found["cifar10.1", metric] = by_epoch[trained["best_epoch"]] if by_epoch else None
+        found["cifar10.1", metric] = by_epoch[best] if by_epoch else None
     return Record(
         _name(sizes), {column: each for column, each in found.items() if each is not None}
     )

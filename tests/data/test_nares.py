@@ -162,6 +162,10 @@ TESTED = RECORDS[0]["test_best"][0]
             lines([RECORDS[1], changed(train=[{"best_epoch": 9, "val_acc": [1.0]}])]),
             r"another line 2 \(IndexError",
         ),
+        (
+            lines([changed(train=[{"best_epoch": -1, "val_acc": [1.0, 2.0]}])]),
+            r"line 1 \(ValueError: expected the number of the best epoch from 0, got -1\)",
+        ),
         (lines([RECORDS[1], RECORDS[1]]), r"one record per network .* two for 11-9-4x16-14-8"),
         (
             lines([RECORDS[1], changed(test_best=[TESTED | {"Linf_aa_acc": "n/a"}])]),
