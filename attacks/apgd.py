@@ -10,13 +10,14 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
-from attacks.losses import LOSSES, LossName, Oracle, ask
+from attacks.losses import FEWEST_CLASSES, LOSSES, LossName, Oracle, ask
 from attacks.projections import between
 from attacks.steps import (
     Keys,
     Run,
     Sizes,
     Stepwise,
+    check_counts,
     column,
     drawn,
     flat,
@@ -108,18 +109,22 @@ class APGD(Stepwise):
         super().__post_init__()
         if self.loss not in LOSSES:
             raise ValueError(f"expected the loss {' or '.join(LOSSES)}, got {self.loss!r}")
-        if min(self.steps, self.restarts) < 1 or self.targets < 0:
-            raise ValueError(
-                f"expected at least one step and one restart, got {self.steps} and {self.restarts}"
-            )
+        check_counts(self.steps, self.restarts, self.targets)
+
+    @property
+    def fewest_classes(self) -> int:
+        """Those that the loss compares, and one more than the targets."""
+        return max(self.targets + 1, FEWEST_CLASSES["targeted " * bool(self.targets) + self.loss])
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """For each target and restart one; in `l1` with larger radii before it."""
         parts = [(1, self.steps)]
         if self.norm == "l1" and self.large_radii:
-            parts = [(scale, int(np.ceil(share * self.steps))) for scale, share in LARGE_RADII]
-            parts.append((1, self.steps - sum(steps for _, steps in parts)))
+            first = [(scale, int(np.ceil(share * self.steps))) for scale, share in LARGE_RADII]
+            # Of very few steps nothing is left for ρ itself.
+            if (left := self.steps - sum(steps for _, steps in first)) > 0:
+                parts = [*first, (1, left)]
         places = range(2, 2 + self.targets) if self.targets else [0]
         return tuple(
             Run(steps, scale, place, first=part == 0)

@@ -101,6 +101,10 @@ def attack_all(
     Returns:
         What each attack left right, and the attacked images.
 
+    Raises:
+        ValueError: if a label is none of the network's classes, or an attack is not for these
+            images or for so few classes.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from attacks import APGD, FAB
@@ -112,9 +116,15 @@ def attack_all(
     """
     images, labels = np.asarray(images), np.asarray(labels, np.int32)
     job = _Job(apply, params, images, labels, seed, draws, batch, devices, compile or jax.jit)
+    job.check(attacks)
     store = {} if store is None else store
-    right = job.right(images, np.arange(len(labels)))
+    right, finite = job.answers(images, np.arange(len(labels)))
     found, attacked, flags = {"clean": right}, images.copy(), job.flags()
+    if not finite.all():
+        flags.append(
+            f"at {(~finite).sum()} of {len(labels)} images the logits are NaN or infinite, which "
+            "counts as misclassified"
+        )
     for place, (name, attack) in enumerate(attacks.items()):
         before, right = right, right.copy()
         rows, keep = np.flatnonzero(right), _Keep(store, time.monotonic())
@@ -276,22 +286,39 @@ class _Job:
         change = length(jnp.asarray(points - self.images[rows]), attack.norm)
         inside = np.asarray(change) <= attack.rho * (1 + TOLERANCE)
         in_box = ((points >= 0) & (points <= 1)).reshape(len(points), -1).all(1)
-        return ~self.right(points, rows) & inside & in_box
+        return ~self.answers(points, rows)[0] & inside & in_box
 
-    def right(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Whether images are classified as the labels of some rows say."""
-        program = self._right
-        found = [np.zeros(0, bool)]
+    def answers(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether images are classified as some rows' labels say; whether by finite logits."""
+        program = self._answers
+        found = [np.zeros((2, 0), bool)]
         for some, count in self._batches(len(rows)):
             answer = program(
                 self.weights, self._put(images[some]), self._put(self.labels[rows[some]])
             )
-            found.append(np.asarray(answer)[:count])
-        return np.concatenate(found)
+            found.append(np.asarray(answer)[:, :count])
+        return np.concatenate(found, 1)
 
     @cached_property
-    def _right(self) -> Callable[..., Any]:
-        return self.compile(lambda w, x, y: is_right(self._victim(w, y).logits(x), y))
+    def _answers(self) -> Callable[..., Any]:
+        def answers(params: Any, x: Any, y: Any) -> Any:
+            logits = self._victim(params, y).logits(x)
+            return jnp.stack([is_right(logits, y), jnp.isfinite(jnp.max(logits, 1))])
+
+        return self.compile(answers)
+
+    def check(self, attacks: Mapping[str, Stepwise]) -> None:
+        """Refuse labels and attacks that are not for this network."""
+        one = self.images[:1], self.labels[:1]
+        logits = jax.eval_shape(lambda w, x, y: self._victim(w, y).logits(x), self.params, *one)
+        classes = logits.shape[1]
+        if self.labels.min(initial=0) < 0 or self.labels.max(initial=0) >= classes:
+            raise ValueError(
+                f"expected labels from 0 to {classes - 1}, got {self.labels.min()} to "
+                f"{self.labels.max()}; correct them"
+            )
+        for attack in attacks.values():
+            attack.check(self.images.shape[1:], classes)
 
     def flags(self) -> list[str]:
         """What makes the evaluation doubtful before it is begun, by the first images."""

@@ -15,6 +15,7 @@ from attacks.steps import (
     Keys,
     Run,
     Stepwise,
+    check_counts,
     column,
     flat,
     is_right,
@@ -85,6 +86,15 @@ class FAB(Stepwise):
     overshoot: float = 1.05
     back: float = 0.9
     """Part of the way from the image at which the search goes on from a misclassified point."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self.steps, self.restarts, self.targets)
+
+    @property
+    def fewest_classes(self) -> int:
+        """One more than the targets."""
+        return max(self.targets + 1, 2)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -167,6 +177,10 @@ class FMN(Stepwise):
     smallest_step: float = 0.01
     largest_change: float = 0.05
     smallest_change: float = 0.001
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self.steps)
 
     @property
     def runs(self) -> tuple[Run, ...]:

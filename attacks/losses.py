@@ -18,7 +18,10 @@ Labels = Int[Array, " n"]
 Values = Float[Array, " n"]
 LossName = Literal["ce", "margin", "dlr"]
 LOSSES: tuple[str, ...] = get_args(LossName)
-FEWEST_CLASSES = {"ce": 2, "margin": 2, "dlr": 3, "targeted dlr": 4}
+FEWEST_CLASSES = {
+    **{"ce": 2, "margin": 2, "dlr": 3},
+    **{"targeted ce": 2, "targeted margin": 2, "targeted dlr": 4},
+}
 """Fewest classes of each loss; the difference of logits ratio divides by one of three or four."""
 TINY = 1e-12
 
@@ -156,9 +159,10 @@ class Victim:
         return self._network(0)(images)
 
     def vjp(self, images: Images) -> tuple[Logits, Callable[[Logits], Images]]:
-        """Logits of the images, and the pullback of cotangents of these logits."""
+        """Logits of the images, and the pullback of cotangents of these logits, 0 for NaN."""
         logits, pull = jax.vjp(self._network(0), images)
-        return logits, lambda g: pull(g)[0]
+        # A slope that is no number, such as that of a root at 0, would make the whole image one.
+        return logits, lambda g: jnp.nan_to_num(pull(g)[0])
 
     def _network(self, draw: Array | int) -> Callable[[Images], Logits]:
         if not self.draws:

@@ -1,6 +1,7 @@
 """The Square attack: random search that needs logits and no gradient."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,7 +12,18 @@ from jaxtyping import Bool, Float, Int
 from attacks.core import Images
 from attacks.lazy import Array, jax, jnp
 from attacks.losses import Oracle, margin
-from attacks.steps import Keys, Run, Stepwise, drawn, fold, onto_ball, unit, where
+from attacks.steps import (
+    Keys,
+    Run,
+    Stepwise,
+    check_counts,
+    drawn,
+    fold,
+    is_right,
+    onto_ball,
+    unit,
+    where,
+)
 
 SHRINKING = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Query counts (per 10,000, or as they are) at which the area of the squares halves."""
@@ -26,7 +38,8 @@ class Search(NamedTuple):
 
     Attributes:
         z: the point of the lowest margin so far.
-        margin: the label's logit less the largest other one there.
+        margin: the label's logit less the largest other one there; above 0 where the label is
+            right by a tie.
     """
 
     z: Images
@@ -82,6 +95,16 @@ class SquareAttack(Stepwise):
         super().__post_init__()
         if self.queries < 1:
             raise ValueError(f"expected at least one query, got {self.queries}; raise it")
+        check_counts(self.queries, self.restarts)
+
+    def check(self, shape: Sequence[int], classes: int) -> None:
+        """Refuse points that are no images, as `Stepwise.check` refuses few classes."""
+        super().check(shape, classes)
+        if len(shape) != 3:
+            raise ValueError(
+                "expected images (n, height, width, channels) for the Square attack, got points of "
+                f"shape {tuple(shape)}; choose another attack"
+            )
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -91,20 +114,10 @@ class SquareAttack(Stepwise):
     def start(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> Search:
-        """The state at stripes or a grid; at the image, where that is misclassified.
-
-        Raises:
-            ValueError: if the points are no images.
-        """
-        if x.ndim != 4:
-            raise ValueError(
-                "expected images (n, height, width, channels) for the Square attack, got points of "
-                f"shape {x.shape[1:]}; choose another attack"
-            )
+        """The state at stripes or a grid; at the image, where that is misclassified."""
         first = self._first(x, keys)
-        here = -margin(victim.logits(x), victim.labels)
-        z = where(here <= 0, x, first)
-        return Search(z, -margin(victim.logits(z), victim.labels))
+        z = where(_lead(victim, x) <= 0, x, first)
+        return Search(z, _lead(victim, z))
 
     def advance(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, step: Any, state: Search
@@ -112,7 +125,7 @@ class SquareAttack(Stepwise):
         """The state after a query; an image that is misclassified is not changed."""
         past = jnp.sum(step >= jnp.asarray(self._starts()))
         z = self._proposed(x, fold(keys, step + 1), past, state.z)
-        found = -margin(victim.logits(z), victim.labels)
+        found = _lead(victim, z)
         better = (state.margin > 0) & (found < state.margin)
         return Search(where(better, z, state.z), jnp.where(better, found, state.margin))
 
@@ -192,6 +205,16 @@ class SquareAttack(Stepwise):
             side = max(side, 3)
             side += side % 2 == 0
         return min(side, height, width)
+
+
+def _lead(victim: Oracle, x: Images) -> Float[Array, " n"]:
+    """The label's logit less the largest other one, above 0 just where the label is right."""
+    logits = victim.logits(x)
+    lead = -margin(logits, victim.labels)
+    right = is_right(logits, victim.labels)
+    least = jnp.finfo(lead.dtype).tiny
+    # What is not a number is misclassified too.
+    return jnp.where(right, jnp.maximum(lead, least), jnp.where(lead <= 0, lead, 0))
 
 
 def _signs(keys: Keys, shape: tuple[int, ...], dtype: Any) -> Images:

@@ -1,6 +1,7 @@
 """Attacks that proceed by steps, each point by itself, so that they stop and go on anywhere."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
@@ -87,6 +88,28 @@ class Stepwise:
         """What the attack is made of; a point that has fallen in one needs no other."""
         raise NotImplementedError
 
+    @property
+    def fewest_classes(self) -> int:
+        """Fewest classes that a network must tell apart."""
+        return 2
+
+    def check(self, shape: Sequence[int], classes: int) -> None:
+        """Refuse points or a network that the attack is not for.
+
+        Args:
+            shape: of a point.
+            classes: of the network.
+
+        Raises:
+            ValueError: if it is for more classes, or for other points.
+        """
+        if classes < self.fewest_classes:
+            raise ValueError(
+                f"expected a network of at least {self.fewest_classes} classes for this attack "
+                f"({type(self).__name__}), whose loss or targets need so many, got {classes}; "
+                "choose another one, such as apgd-ce or square"
+            )
+
     def start(
         self, victim: Oracle, x: Images, keys: Keys, run: Run, target: Any, begin: Images | None
     ) -> State:
@@ -124,7 +147,11 @@ class Stepwise:
 
         Returns:
             Where an image fell, a misclassified one; else what the attack holds for the best.
+
+        Raises:
+            ValueError: if the attack is not for these images or for so few classes.
         """
+        self.check(x.shape[1:], jax.eval_shape(victim.logits, x).shape[1])
         key = jax.random.key(0) if key is None else key
         found, points, state = jnp.zeros(len(x), bool), x, None
         for number, run in enumerate(self.runs):
@@ -142,6 +169,19 @@ class Stepwise:
             points = where(found, points, last)
             found = found | state.found
         return points
+
+
+def check_counts(steps: int, restarts: int = 1, targets: int = 0) -> None:
+    """Refuse an attack that would do nothing, whatever the network.
+
+    Raises:
+        ValueError: if there is no step or no restart, or fewer than no targets.
+    """
+    if min(steps, restarts) < 1 or targets < 0:
+        raise ValueError(
+            "expected at least one step, one restart and no fewer than 0 targets, got "
+            f"{steps}, {restarts} and {targets}; raise them"
+        )
 
 
 def point_keys(key: Array, rows: Any) -> Keys:
@@ -216,8 +256,16 @@ def unit(x: Images, norm: str) -> Images:
 
 
 def is_right(logits: Logits, labels: Any) -> Bool[Array, " n"]:
-    """Whether the label has the largest logit."""
-    return jnp.argmax(logits, 1).astype(labels.dtype) == labels
+    """Whether the label has the largest logit, of equals the first; not if that is no finite one.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> logits = jnp.array([[2.0, 1.0], [1.0, 1.0], [jnp.nan, 1.0], [jnp.inf, jnp.inf]])
+        >>> is_right(logits, jnp.zeros(4, int)).tolist()
+        [True, True, False, False]
+    """
+    # The maximum of numbers with NaN among them is NaN, whose place argmax gives.
+    return (jnp.argmax(logits, 1) == labels) & jnp.isfinite(jnp.max(logits, 1))
 
 
 def target_classes(logits: Logits, place: Any) -> Any:

@@ -14,6 +14,25 @@ TARGETS, L1_TARGETS, RESTARTS = 9, 5, 5
 QUERIES = 5000
 
 
+def targeted(rho: float, norm: BallNorm, classes: int) -> dict[str, Stepwise]:
+    """The two attacks of the standard version that aim at other classes in turn.
+
+    Args:
+        rho, norm, classes: as for `autoattack`.
+
+    Example:
+        >>> targeted(8 / 255, "linf", 3)["fab-t"].targets
+        2
+    """
+    others = max(classes - 1, 1)
+    return {
+        "apgd-t": APGD(
+            rho, norm, loss="dlr", targets=min(L1_TARGETS if norm == "l1" else TARGETS, others)
+        ),
+        "fab-t": FAB(rho, norm, targets=min(TARGETS, others)),
+    }
+
+
 def autoattack(
     rho: float, norm: BallNorm = "linf", version: Version = "standard", classes: int = 10
 ) -> dict[str, Stepwise]:
@@ -44,14 +63,12 @@ def autoattack(
             f"expected at least {fewest} classes for the version {version}, whose loss compares so "
             f"many logits, got {classes}; choose single attacks, such as apgd-ce and square"
         )
-    targets = min(L1_TARGETS if norm == "l1" else TARGETS, classes - 1)
     many = RESTARTS if norm == "l1" or version == "plus" else 1
     found: dict[str, Stepwise] = {
         "apgd-ce": APGD(rho, norm, restarts=1 if version == "rand" else many),
         "apgd-dlr": APGD(rho, norm, loss="dlr", restarts=1 if version == "rand" else many),
         "fab": FAB(rho, norm, restarts=RESTARTS),
-        "apgd-t": APGD(rho, norm, loss="dlr", targets=targets),
-        "fab-t": FAB(rho, norm, targets=min(TARGETS, classes - 1)),
+        **targeted(rho, norm, classes),
         "square": SquareAttack(rho, norm, QUERIES, rescale=False),
     }
     names = {

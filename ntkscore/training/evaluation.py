@@ -1,9 +1,10 @@
 """Accuracies of a network, clean, attacked and on corrupted images, and their consistency."""
 
 import itertools
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,15 @@ import pandas as pd
 from jaxtyping import Array, Bool, Int, PyTree
 
 from attacks import Attack, SquareAttack, Victim, fgsm
-from ntkscore.errors import UNREADABLE, InputError
+from attacks.steps import is_right
+from ntkscore.errors import UNREADABLE, InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.model import Model
 from ntkscore.run.devices import compiler_options
-from ntkscore.trace.logits import logits_of
-from ntkscore.trace.parameters import dtype_of_weights
-from ntkscore.training.robustness import checked_images
+from ntkscore.training.robustness import Subject
 from ntkscore.training.steps import as_pixels
 
+log = logging.getLogger("ntkscore")
 Network = Callable[[Array], Array]
 """Logits of images, as a function."""
 Answer = Callable[[Network, Array, Array, Array, Array], Array]
@@ -88,8 +89,8 @@ def evaluate(
         `value`; and one for each of `CHECKS` that can be decided, 1 where it holds.
 
     Raises:
-        InputError: if images are missing, a radius is none in grey levels, or a corrupted file is
-            not of the official form.
+        InputError: if images or labels do not fit the network, a metric is unknown, a radius is
+            none in grey levels, or a corrupted file is not of the official form.
 
     Source: Wu et al. (2024), section 3.1, tables 4 to 6.
 
@@ -102,13 +103,12 @@ def evaluate(
         >>> rows[rows["class"] == -1]["metric"].tolist()[:5]
         ['clean', 'fgsm', 'fgsm', 'pgd', 'pgd']
     """
-    images, labels = checked_images(images, labels)
     if corruptions is not None:
         _array(corruptions / "labels.npy")
     report = report or (lambda name: None)
-    classify = _Classifier(model, images, labels, seed)
+    classify = _Classifier(Subject.of(model, images, labels), seed)
     masks = _rights(classify, radii, metrics, queries, report)
-    rows = [row for key, right in masks.items() for row in _rows(*key, right, labels)]
+    rows = [row for key, right in masks.items() for row in _rows(*key, right, classify.labels)]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
         for name, holds in checks({key: float(r.mean()) for key, r in masks.items()}).items()
@@ -139,7 +139,7 @@ def rights(
     Returns:
         A mask (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on.
     """
-    classify = _Classifier(model, images, np.asarray(labels), seed)
+    classify = _Classifier(Subject.of(model, images, labels), seed)
     return _rights(classify, radii, METRICS, queries, lambda name: None)
 
 
@@ -183,6 +183,10 @@ def _rights(
             raise InputError(
                 "radii in whole grey levels from 1 to 255", repr(radius), "write 8 for 8/255"
             )
+    for metric in metrics:
+        check_choice(metric, METRICS)
+    if not isinstance(queries, Integral) or queries < 0:
+        raise InputError("a number of queries, 0 for none", repr(queries), "5000 is usual")
     near = [radius for radius in radii if radius in RADII[:2]]
     found: dict[tuple[str, int], Bool[np.ndarray, " n"]] = {}
     for metric, rhos in zip(METRICS, ((0,), near, radii, near), strict=True):
@@ -223,8 +227,7 @@ def _draws(network: Network, x: Array, y: Array, key: Array, rho: Array) -> Arra
     def one(i: Array | int, answer: Array) -> Array:
         noise = jax.random.uniform(jax.random.fold_in(key, i), x.shape, x.dtype, -1, 1)
         logits = network(jnp.clip(x + rho * noise, 0, 1))
-        right = jnp.argmax(answer, 1) == y
-        return jnp.where(right[:, None], logits, answer)
+        return jnp.where(is_right(answer, y)[:, None], logits, answer)
 
     return jax.lax.fori_loop(1, DRAWS, one, one(0, jax.nn.one_hot(y, network(x).shape[1])))
 
@@ -245,30 +248,29 @@ class _Classifier:
     Radii are data, so that one program serves all radii of an attack.
     """
 
-    model: Model
-    images: np.ndarray
-    labels: np.ndarray
+    of: Subject
     seed: int
     programs: dict[Answer, Callable[..., Any]] = field(default_factory=dict)
 
-    @cached_property
-    def dtype(self) -> Any:
-        """The images' dtype: that of the weights, at least float32 for the attacks' small steps."""
-        dtype = dtype_of_weights(self.model.params)
-        return jnp.float32 if jnp.finfo(dtype).bits < 32 else dtype
+    @property
+    def images(self) -> np.ndarray:
+        """The images."""
+        return self.of.images
 
-    @cached_property
-    def logits(self) -> Callable[[PyTree, Array], Array]:
-        """The network's logits of (params, images), read once for all attacks."""
-        dtype = dtype_of_weights(self.model.params)
-        logits = logits_of(self.model, jax.ShapeDtypeStruct(self.images.shape[1:], dtype))
-        return lambda params, x: logits(params, x.astype(dtype)).astype(self.dtype)
+    @property
+    def labels(self) -> np.ndarray:
+        """Their classes."""
+        return self.of.labels
 
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
-        """A mask of the images that are classified correctly by the logits of an `Answer`."""
+        """A mask of the images that are classified correctly by the logits of an `Answer`.
+
+        Logits that are not finite are not right, and a warning says how many there are.
+        """
 
         def right(params: PyTree, x: Array, y: Array, key: Array, rho: Array) -> Array:
-            return jnp.argmax(answer(partial(self.logits, params), x, y, key, rho), 1) == y
+            logits = answer(partial(self.of.apply, params), x, y, key, rho)
+            return jnp.stack([is_right(logits, y), jnp.isfinite(jnp.max(logits, 1))])
 
         if answer not in self.programs:
             self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
@@ -278,14 +280,20 @@ class _Classifier:
             # The last batch repeats images to fill up, so that one program serves all batches.
             filled = np.resize(rows, min(BATCH, len(self.labels)))
             mask = self.programs[answer](
-                self.model.params,
-                as_pixels(self.images[filled], self.dtype),
+                self.of.params,
+                as_pixels(self.images[filled], self.of.dtype),
                 jnp.asarray(self.labels[filled], jnp.int32),
                 jax.random.fold_in(jax.random.key(self.seed), start),
-                jnp.asarray(rho, self.dtype),
+                jnp.asarray(rho, self.of.dtype),
             )
-            found.append(np.asarray(mask)[: len(rows)])
-        return np.concatenate(found)
+            found.append(np.asarray(mask)[:, : len(rows)])
+        mask, finite = np.concatenate(found, 1)
+        if not finite.all():
+            log.warning(
+                "the logits of %d of %d images are NaN or infinite, and count as misclassified",
+                *(np.sum(~finite), len(finite)),
+            )
+        return mask
 
 
 def _corrupted(
@@ -310,7 +318,7 @@ def _corrupted(
                 f"{images.dtype} of shape {images.shape}",
                 "get the official file again",
             )
-        right = replace(classify, images=images, labels=labels)(_clean)
+        right = replace(classify, of=classify.of._replace(images=images, labels=labels))(_clean)
         for severity, part in enumerate(right.reshape(SEVERITIES, count), 1):
             row = {"metric": name, "rho": np.nan, "severity": severity, "class": -1}
             yield {**row, "value": float(part.mean())}

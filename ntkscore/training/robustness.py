@@ -1,9 +1,10 @@
 """The accuracy of a network under attacks that outlive a stop, AutoAttack first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +13,27 @@ from jaxtyping import Array, Int, PyTree
 
 from attacks import APGD, FAB, FMN, PGD, Robustness, SquareAttack, Stepwise, attack_all, autoattack
 from attacks.ensemble import BATCH, DRAWS, Report
-from ntkscore.data.images import as_pixels
+from attacks.versions import targeted
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import check_range
+from ntkscore.kernels.checks import (
+    COUPLING,
+    as_it_is_now,
+    check_coupling,
+    check_range,
+    checked_model,
+    jitted,
+)
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
 from ntkscore.run.devices import compiler_options
+from ntkscore.task import check_classes, check_labels
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights
+from ntkscore.training.steps import as_pixels
 
+TARGETED = ("apgd-t", "fab-t")
+"""Attacks of the standard version that stand by themselves too."""
 AUTOATTACK = "autoattack"
 VERSIONS = {AUTOATTACK: "standard", f"{AUTOATTACK}-plus": "plus", f"{AUTOATTACK}-rand": "rand"}
 SINGLE: dict[str, Callable[..., Stepwise]] = {
@@ -34,35 +46,44 @@ SINGLE: dict[str, Callable[..., Stepwise]] = {
     "fmn": FMN,
     "square": partial(SquareAttack, rescale=False),
 }
-TARGETED = ("apgd-t", "fab-t")
-"""Attacks of the standard version that stand by themselves too."""
 ATTACK_NAMES = (*VERSIONS, *SINGLE, *TARGETED)
+ANSWERS = "logits of the first images"
+"""Name of what is kept to know the network again."""
 RADII = {"linf": 8 / 255, "l2": 0.5, "l1": 12.0}
 """The usual radius of each norm, as RobustBench and the authors have them."""
 
 
-def attacks_named(name: str, rho: float, norm: str, classes: int) -> dict[str, Stepwise]:
+def attacks_named(
+    name: str, rho: float, norm: str, shape: Sequence[int], classes: int
+) -> dict[str, Stepwise]:
     """The attacks that a name stands for, in their order.
 
     Args:
         name: one of `ATTACK_NAMES`.
         rho: radius, in pixel units.
         norm: `linf`, `l2` or `l1`.
+        shape: of an image.
         classes: of the network.
 
     Raises:
-        InputError: if a choice is unknown, or the network has too few classes.
+        InputError: if a choice is unknown, the attack is not for these images, or the network has
+            too few classes.
     """
     check_choice(name, ATTACK_NAMES)
     check_choice(norm, tuple(RADII))
     try:
         if name in SINGLE:
-            return {name: SINGLE[name](rho, norm)}
-        version: Any = VERSIONS.get(name, "standard")
-        found = autoattack(rho, norm, version, classes)  # type: ignore[arg-type]
+            found = {name: SINGLE[name](rho, norm)}
+        elif name in TARGETED:
+            found = {name: targeted(rho, norm, classes)[name]}  # type: ignore[arg-type]
+        else:
+            version: Any = VERSIONS[name]
+            found = autoattack(rho, norm, version, classes)  # type: ignore[arg-type]
+        for each in found.values():
+            each.check(shape, classes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    return {name: found[name]} if name in TARGETED else found
+    return found
 
 
 @in_full_precision
@@ -106,8 +127,8 @@ def robustness(
         makes the evaluation doubtful.
 
     Raises:
-        InputError: if images or a choice do not fit, there are too few classes, or the folder is of
-            another evaluation.
+        InputError: if images, labels or a choice do not fit, there are too few classes, logits
+            depend on other images, or the folder is of another evaluation.
 
     Source: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an ensemble
     of diverse parameter-free attacks".
@@ -122,21 +143,18 @@ def robustness(
         >>> found.accuracies["clean"], found.accuracies["apgd-ce"] < 1
         (1.0, True)
     """
-    images, labels = checked_images(images, labels)
-    if model.coupled:
-        raise InputError(
-            "a model whose images do not depend on each other",
-            "one that normalises by its batch",
-            "use its running statistics",
-        )
+    check_choice(attack, ATTACK_NAMES)
     chance = attack == f"{AUTOATTACK}-rand"
-    apply, classes, dtype = _logits(model, images.shape[1:], chance)
+    apply, params, images, labels, classes, dtype = Subject.of(model, images, labels, chance)
+    if isinstance(rho, bool) or not isinstance(rho, Real | np.ndarray | Array | None):
+        raise InputError("a number as the radius", repr(rho), "write 8 / 255")
     rho = RADII.get(norm, 0.0) if rho is None else float(rho)
-    chosen = attacks_named(attack, rho, norm, classes)
-    pixels = np.asarray(as_pixels(images), dtype)
+    chosen = attacks_named(attack, rho, norm, images.shape[1:], classes)
+    # By NumPy, whose quotients are rounded as IEEE 754 says on every device.
+    pixels = images.astype(dtype) / (255 if images.dtype == np.uint8 else 1)
     store = None
     if out is not None:
-        leaves = jax.tree.leaves(model.params)
+        leaves = jax.tree.leaves(params)
         described = {
             "attack": attack,
             "rho": rho,
@@ -144,86 +162,145 @@ def robustness(
             "seed": seed,
             "batch": batch,
             "weights": fingerprint(leaves),
-            "images": fingerprint([pixels, np.asarray(labels)]),
+            "images": fingerprint([pixels, labels]),
         }
         store = ArrayFolder(Path(out), described)
+        if not chance:
+            logits = np.asarray(jax.jit(apply)(params, jnp.asarray(pixels[:BATCH])))
+            if ANSWERS in store:
+                _refuse_another(store[ANSWERS]["logits"], logits, Path(out))
+            else:
+                store[ANSWERS] = {"logits": logits}
     compiled = partial(jax.jit, compiler_options=compiler_options())
     how: dict[str, Any] = {"seed": seed, "batch": min(batch, max(len(labels), 1))}
     how |= {"draws": DRAWS if chance else 0, "store": store, "report": report}
-    return attack_all(apply, model.params, pixels, labels, chosen, compile=compiled, **how)
+    return attack_all(apply, params, pixels, labels, chosen, compile=compiled, **how)
 
 
-def checked_images(
-    images: np.ndarray | Array, labels: Int[np.ndarray | Array, " n"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels as arrays.
-
-    Raises:
-        InputError: if there are none, not as many, or values that are no pixels.
-    """
-    images, labels = np.asarray(images), np.asarray(labels)
-    if not len(labels) or labels.shape != images.shape[:1]:
+def _refuse_another(kept: np.ndarray, logits: np.ndarray, folder: Path) -> None:
+    """Refuse a folder of another function of the same weights, by the first images' logits."""
+    near = COUPLING * np.abs(kept).max(initial=0, where=np.isfinite(kept))
+    if not np.allclose(logits, kept, rtol=0, atol=near, equal_nan=True):
         raise InputError(
-            "at least one image, and a label for each",
-            f"images of shape {images.shape} and labels of shape {labels.shape}",
-            "give as many",
+            f"in {folder} a run of the same network",
+            "one with the same weights and other logits",
+            "choose another folder",
         )
-    if images.dtype != np.uint8:
-        check_range(images)
-    return images, labels
 
 
-def _logits(
-    model: Model, shape: tuple[int, ...], chance: bool
-) -> tuple[Callable[..., Array], int, Any]:
-    """The network's logits of (params, images), how many there are, and the images' dtype.
+class Subject(NamedTuple):
+    """A network and images of its classes, as attacks take them.
 
-    The dtype is that of the weights, at least float32 for the attacks' small steps.
+    Attributes:
+        apply: logits of (params, images), of a network with chance of (params, images, key).
+        params: the weights.
+        images: uint8, or pixels in [0, 1].
+        labels: classes, int32.
+        classes: how many there are.
+        dtype: the attacks' own: that of the weights, at least float32 for their small steps.
     """
-    own = dtype_of_weights(model.params)
-    dtype = jnp.float32 if jnp.finfo(own).bits < 32 else own
-    point = jax.ShapeDtypeStruct(shape, own)
-    logits = model.apply if chance else logits_of(model, point)
 
-    def apply(params: PyTree, x: Array, *key: Array) -> Array:
-        return logits(params, x.astype(own), *key).astype(dtype)
+    apply: Callable[..., Array]
+    params: PyTree
+    images: np.ndarray
+    labels: np.ndarray
+    classes: int
+    dtype: Any
 
-    keys = (jax.random.key(0),) if chance else ()
-    one = jax.ShapeDtypeStruct((1, *shape), dtype)
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        images: np.ndarray | Array,
+        labels: Int[np.ndarray | Array, " n"],
+        chance: bool = False,
+    ) -> "Subject":
+        """Check that they fit each other.
+
+        Args:
+            model, images, labels: as for `robustness`.
+            chance: whether the model's `apply` takes a key.
+
+        Raises:
+            InputError: if there are no images, not as many labels, values that are no pixels,
+                labels that are no classes of the network, or logits that depend on other images.
+        """
+        model = checked_model(model)
+        images, labels = np.asarray(images), np.asarray(labels)
+        if not len(labels) or labels.shape != images.shape[:1]:
+            raise InputError(
+                "at least one image, and a label for each",
+                f"images of shape {images.shape} and labels of shape {labels.shape}",
+                "give as many",
+            )
+        if images.dtype != np.uint8:
+            check_range(images)
+        if model.coupled:
+            raise InputError(
+                "a model whose images do not depend on each other",
+                "one that normalises by its batch",
+                "use its running statistics",
+            )
+        own = dtype_of_weights(model.params)
+        dtype = jnp.float32 if jnp.finfo(own).bits < 32 else own
+        some = as_pixels(images[:BATCH], own)
+        if chance:
+            logits, classes = model.apply, _classes_with_chance(model, some)
+        else:
+            model, classes = as_it_is_now(model, some)
+            if model.passes is None:  # a space's own networks say whether they are coupled
+                check_coupling(model, jitted(model.apply)(model.params, some[:1]), some)
+            logits = logits_of(model, jax.ShapeDtypeStruct(some.shape[1:], own))
+        check_classes(classes)
+        check_labels(labels, len(images), classes)
+
+        def apply(params: PyTree, x: Array, *key: Array) -> Array:
+            return logits(params, x.astype(own), *key).astype(dtype)
+
+        return cls(apply, model.params, images, labels.astype(np.int32), classes, dtype)
+
+
+def _classes_with_chance(model: Model, points: Array) -> int:
+    """How many logits a network that takes a key has."""
     try:
-        classes = jax.eval_shape(apply, model.params, one, *keys).shape[1]
+        return jax.eval_shape(model.apply, model.params, points, jax.random.key(0)).shape[1]
     except TypeError as error:
-        if not chance:
-            raise
         raise InputError(
             f"a model with apply(params, images, key) for {AUTOATTACK}-rand",
             str(error),
             f"choose {AUTOATTACK}, which is for networks without chance",
         ) from error
-    return apply, classes, dtype
 
 
 def claim(
-    found: Robustness, rho: float, norm: str, name: str, dataset: str, **more: Any
+    found: Robustness,
+    rho: float,
+    norm: str,
+    name: str,
+    dataset: str,
+    attack: str = AUTOATTACK,
+    **more: Any,
 ) -> dict[str, Any]:
     """A result in the form of RobustBench's `model_info` files.
 
     Args:
-        found: by AutoAttack.
+        found: by the attack.
         rho, norm: of the ball.
         name: of the network.
         dataset: of the images.
+        attack: one of `ATTACK_NAMES`.
         more: other entries, such as `architecture`.
 
     Returns:
-        JSON types; accuracies in percent, and ε as a fraction of 255 where it is whole.
+        JSON types; accuracies in percent, that of AutoAttack as `autoattack_acc` and that of
+        another attack under its own name; and ε as a fraction of 255 where it is whole.
 
     Example:
         >>> import json
         >>> right = {"clean": np.ones(4, bool), "square": np.array([1, 0, 0, 1], bool)}
         >>> found = Robustness(right, np.zeros((4, 2)), [])
         >>> print(json.dumps(claim(found, 8 / 255, "linf", "cell 2581", "cifar10")))
-        {"name": "cell 2581", "dataset": "cifar10", "eps": "8/255", "clean_acc": "100.00", ...
+        {"name": "cell 2581", "dataset": "cifar10", "attack": "autoattack", "eps": "8/255", ...
     """
     levels = rho * 255
     whole = norm == "linf" and abs(levels - round(levels)) < 1e-6
@@ -231,9 +308,10 @@ def claim(
     return {
         "name": name,
         "dataset": dataset,
+        "attack": attack,
         "eps": f"{round(levels)}/255" if whole else f"{rho:g}",
         "clean_acc": f"{accuracies[0] * 100:.2f}",
-        "autoattack_acc": f"{accuracies[-1] * 100:.2f}",
+        f"{AUTOATTACK if attack in VERSIONS else attack}_acc": f"{accuracies[-1] * 100:.2f}",
         "images": len(found.images),
         "flags": found.flags,
         **more,

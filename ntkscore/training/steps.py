@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from attacks import Attack, Victim
+from attacks.steps import is_right
 from ntkscore.measures.cross_entropy import cross_entropy
 from ntkscore.model import Trainable
 from ntkscore.training.recipe import Recipe
@@ -91,7 +92,7 @@ def gradient(
 
     Source: Wu et al. (2024), "Robust NAS under adversarial training", equation 3.
     """
-    right = lambda logits, y: jnp.sum(jnp.argmax(logits, 1) == y, dtype=logits.dtype)  # noqa: E731
+    right = lambda logits, y: jnp.sum(is_right(logits, y), dtype=logits.dtype)  # noqa: E731
 
     def run_if(weight: Array, statistics: PyTree, images: Images) -> Outcome:
         def loss(params: PyTree) -> tuple[Array, tuple[Array, PyTree]]:
