@@ -41,7 +41,8 @@ def evaluate(
         int | None, typer.Option(min=1, help="How many images to evaluate on; all if left out.")
     ] = None,
     queries: Annotated[
-        int, typer.Option(help="Queries of the Square attack, 5000 in the paper; 0 leaves it out.")
+        int,
+        typer.Option(min=0, help="Queries of the Square attack, 5000 in the paper; 0 for none."),
     ] = 0,
     corruptions: Annotated[
         Path | None, typer.Option(help="Folder with CIFAR-10-C; left out if not given.")
@@ -55,7 +56,12 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    norm: Annotated[str, typer.Option(help="Of --attack: linf, l2 or l1.")] = "linf",
+    norm: Annotated[
+        str | None,
+        typer.Option(
+            help="Norm of --attack: linf, l2 or l1; linf if left out.", show_default=False
+        ),
+    ] = None,
     rho: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,9 +102,16 @@ def evaluate(
     if export is not None and export.suffix != ".npz":
         raise InputError("a name that ends in .npz after --export", export, "name one")
     check_picture(plot)
-    own = {"--rho": rho, "--out": out, "--plot": plot}
+    own = {"--rho": rho, "--norm": norm, "--out": out, "--plot": plot}
     if attack is None and (given := [name for name, value in own.items() if value is not None]):
-        raise InputError("--attack beside --rho, --out and --plot", given[0], "add --attack NAME")
+        raise InputError(f"--attack beside {', '.join(own)}", given[0], "add --attack NAME")
+    papers = {"--queries": queries or None, "--corruptions": corruptions}
+    if attack and (given := [name for name, value in papers.items() if value is not None]):
+        raise InputError(
+            f"--attack without {' and '.join(papers)}, which are of the paper's attacks",
+            given[0],
+            "leave one of them out",
+        )
     devices.keep_compiled()
     networks = trained_networks(
         source, cell, space, lambda: load_images(data or "cifar10", data_dir, True)
@@ -115,7 +128,7 @@ def evaluate(
     if attack is not None:
         radii = [None] if rho is None else [parse_fraction(text) for text in rho]
         folder = out or (source / "attacks" if source.is_dir() else None)
-        _attack(networks.pairs, images, attack, radii, norm, seed, folder, plot, format)
+        _attack(networks.pairs, images, attack, radii, norm or "linf", seed, folder, plot, format)
         return
     found = []
     for columns, model in networks.pairs:
@@ -180,7 +193,8 @@ def _attack(
             for flag in found.flags:
                 stderr.print(Text("doubtful:", "yellow"), flag, soft_wrap=True)
             if kept is not None:
-                text = json.dumps(claim(found, rho, norm, names[0], images.name), indent=2)
+                made = claim(found, rho, norm, names[0], images.name, attack)
+                text = json.dumps(made, indent=2)
                 with writing_to(kept):
                     publish(kept / "claim.json", text.encode())
                     publish(kept / "right.csv", pd.DataFrame(found.right).to_csv().encode())

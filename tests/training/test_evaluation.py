@@ -288,8 +288,18 @@ def test_networks_of_a_file_are_attacked_and_kept(tmp_path: Path) -> None:
     assert float(claim["autoattack_acc"]) == pytest.approx(100 * last["plain", 1 / 255], abs=0.01)
     right = pd.read_csv(kept / "right.csv")
     assert right["square"].mean() == last["plain", 1 / 255]
-    refused("expected --attack beside --rho", "evaluate", file, "--data", images, "--rho", "1/255")
+    refused(
+        "expected --attack beside --rho, --norm, --out, --plot, got --rho",
+        "evaluate",
+        file,
+        "--data",
+        images,
+        "--rho",
+        "1/255",
+    )
     refused("got one with others (images)", *asked, *curve[:2], "--rows", "9")
+    refused("expected --attack without --queries and", *asked, "--queries", "5")
+    refused("--norm, --out, --plot, got --norm", "evaluate", file, "--data", images, "--norm", "l2")
 
 
 @pytest.mark.thorough
