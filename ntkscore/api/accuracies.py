@@ -76,11 +76,11 @@ def correlate(
     measured = [key for key in scores.index if table.has(key)]
     if len(measured) < FEWEST:
         absent = [str(key) for key in scores.index if not table.has(key)]
+        others = f", none for {', '.join(absent[:3])}" if absent else ""
         raise InputError(
             f"at least {FEWEST} networks that {table.name} has results for",
-            f"{len(measured)} of {len(scores)}, none for "
-            f"{', '.join(absent[:3])}{' and others' if len(absent) > 3 else ''}",
-            "use a table of the same architectures",
+            f"{len(measured)} of {len(scores)}{others}{' and others' if len(absent) > 3 else ''}",
+            "use a table of the same architectures" if absent else "score more networks",
         )
     scores = scores.loc[measured]
     accuracy = table.accuracies(dataset, metric, list(scores.index))

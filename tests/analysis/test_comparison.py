@@ -110,6 +110,13 @@ def test_the_indices_of_a_published_table_are_no_skip_patterns(data_dir: Path) -
     assert frame.loc[0, ["n", "spearman"]].tolist() == [4, 1]
 
 
+def test_two_networks_that_the_table_has_are_too_few_and_lack_nothing() -> None:
+    two = pd.DataFrame({"robust.trace": [1.0, 2.0]}, index=[0, 2581])
+    own = Table.from_frame(pd.DataFrame({"pgd8": [0.1, 0.2]}, index=[0, 2581]), dataset="cifar10")
+    with pytest.raises(InputError, match=r"got 2 of 2; score more networks$"):
+        correlate(two, own)
+
+
 def test_a_run_says_which_networks_lack_a_seed(tmp_path: Path) -> None:
     run = ResultSet.open(small_run(tmp_path / "whole", 4))
     rows = run.read()
