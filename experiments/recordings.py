@@ -64,25 +64,20 @@ class Recording:
     Attributes:
         choices: fields of `Config` and of the space; the others have their defaults.
         cells: specification of the cells for `ntkscore.run.selection.select`.
-        seeds: number of seeds of images and weights.
-        first: the first of them.
+        seeds: number of seeds of images and weights, from 0 on.
         images: the data set that they are drawn from.
         only: the scores that are kept, KERNEL.SCORE; what figures use if left out.
         of: the class of the space.
         table: the folder of the table that `cells` may name.
-        best: a recording and scores of it; of the cells those that are among its first 100 by one
-            of them, averaged over its seeds and radii.
     """
 
     choices: Choices
     cells: str = "table"
     seeds: int = 3
-    first: int = 0
     images: str = DATASET
     only: tuple[str, ...] = ()
     of: type[Space] = NASBench201
     table: str = BENCHMARK
-    best: tuple[str, ...] = ()
 
     def _chosen(self, cls: type) -> Choices:
         return {f.name: self.choices[f.name] for f in options(cls) if f.name in self.choices}
@@ -131,25 +126,6 @@ FINDINGS = {
 paper says it follows; and KNAS's with weights drawn by He's rule, fan-out, where the paper is
 silent. The last are at the paper's fidelity, on a GPU lent for so long that 768 of the 1,000 cells
 were done, in groups whose order is random."""
-
-OF_DEFAULT, OF_KNAS = "picks/default", "picks/knas"
-PICKED = {
-    OF_DEFAULT: Recording(
-        FULL_FIDELITY,
-        "table",
-        1,
-        only=("clean.trace", "clean.naswot"),
-        best=("space", "clean.trace", "clean.naswot"),
-    ),
-    OF_KNAS: Recording(
-        FULL_FIDELITY | _KNAS,
-        "table",
-        1,
-        only=("clean.frobenius",),
-        best=(f"findings/{INSTANCE_LOSS}-fgsm", "clean.frobenius"),
-    ),
-}
-"""The cells that methods of the paper's Table 7 may pick, at its fidelity."""
 
 INITS = ("he", "he_fan_out", "xavier", "ntk")
 _CHOICES = {
@@ -200,18 +176,6 @@ FIDELITIES = {
     for name, sizes in _SIZES.items()
 }
 
-_DARTS_SIZES = {
-    "trained": {"channels": 16, "layers": 8},
-    "small": {"channels": 8, "layers": 8},
-    "shallow": {"channels": 8, "layers": 5},
-}
-MORE_SEEDS, MORE_IMAGES = "more-seeds", "more-images"
-OF_SEEDS = (
-    *(f"{kernel}.lambda_min_normalized" for kernel in KERNELS),
-    *(f"{kernel}.{score}" for kernel in KERNELS[:2] for score in ("frobenius", "expressivity")),
-    *("clean.naswot", "clean.jacov"),
-)
-"""What more seeds and more images than those of `space` are measured for."""
 REFERENCE = "small-synthetic"
 """A whole space of `make rank`'s fidelity and images, whose percentiles go into the package."""
 _OF_DEFAULTS = ("network.synflow", "clean.lambda_min_normalized", "clean.naswot")
@@ -223,22 +187,16 @@ RECORDINGS: dict[str, Recording] = {
     "space-apgd": Recording(MODERATE | {"attack": "apgd"}, "table:200", 2, only=OF_KERNELS),
     **PROXIES,
     "radii": Recording(MODERATE | {"rhos": RADII, "betas": GRID}, "table:1000"),
-    MORE_SEEDS: Recording(MODERATE, "table:1000", 13, first=3, only=OF_SEEDS),
-    MORE_IMAGES: Recording(MODERATE | {"samples": 48}, "table:500", only=OF_SEEDS),
     **FINDINGS,
-    **PICKED,
     **CONVENTIONS,
     **FIDELITIES,
     # Enough cells to tell a correlation's sign at the small fidelity; `space` is the deeper twin.
     "signs": Recording(SMALL, "table:600"),
     REFERENCE: Recording(SMALL, "distinct", images="synthetic", only=_OF_DEFAULTS),
-    # Every measure of the genotypes that Tiny-RobustBench trained, at three sizes; theirs first.
-    **{
-        f"darts/{name}": Recording(
-            sizes | {"samples": 16, "proxies": True}, of=Darts, table=DARTS_TABLE
-        )
-        for name, sizes in _DARTS_SIZES.items()
-    },
+    # Every measure of the genotypes that Tiny-RobustBench trained, at their size.
+    "darts/trained": Recording(
+        {"channels": 16, "layers": 8, "samples": 16, "proxies": True}, of=Darts, table=DARTS_TABLE
+    ),
 }
 
 
@@ -277,15 +235,6 @@ def kept_rows(rows: pd.DataFrame, only: Sequence[str] = ()) -> pd.DataFrame:
     return used.assign(value=used["value"].mask(kernels, round_mantissa(used["value"].to_numpy())))
 
 
-def best_of(name: str, *scores: str, count: int = 100) -> set[object]:
-    """The keys of the first networks of a recording by any of some scores."""
-    recorded = ResultSet.open(RECORDED / name)
-    rows = recorded.read()
-    values = rows.groupby([rows["kernel"] + "." + rows["score"], recorded.identity[0]])["value"]
-    means = values.mean()
-    return {key for score in scores for key in means[score].nlargest(count).index}
-
-
 def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     """Compute a recording, or the rest of it, and keep the part that the figures use.
 
@@ -303,11 +252,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
     images = load_images(recording.images, data_dir)
     space = recording.space
     cells = select(recording.cells, space, load_table(data_dir / recording.table))
-    if recording.best:
-        first = best_of(*recording.best)
-        cells = tuple(cell for cell in cells if space.key(cell) in first)
-    seeds = {"seeds": recording.seeds, "first": recording.first}
-    job = Scoring.of(images, recording.config, space=space, **seeds)
+    job = Scoring.of(images, recording.config, space=space, seeds=recording.seeds)
     out = SHIPPED if name == REFERENCE else out
     told: list[engine.Progress] = []
     with progress_display() as report:
@@ -324,7 +269,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         {
             "command": f"python -m experiments record {name}",
             "cells": recording.cells,
-            **seeds,
+            "seeds": recording.seeds,
             "devices": progress.plan.kinds,
             "seconds_per_cell": round(1 / rate, 4) if rate else None,
         }
@@ -334,7 +279,7 @@ def record(name: str, data_dir: Path, work: Path, out: Path = RECORDED) -> Path:
         session["seconds_per_cell"] = ResultSet.open(out / name).sessions[-1]["seconds_per_cell"]
     rows = full.read()
     wanted = rows[full.identity[0]].isin([*map(space.key, cells)])
-    wanted &= rows["seed"].between(recording.first, recording.first + recording.seeds - 1)
+    wanted &= rows["seed"] < recording.seeds
     return replaced(out / name, full, session, kept_rows(rows[wanted], recording.only))
 
 
