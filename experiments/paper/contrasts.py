@@ -4,12 +4,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from experiments.data import RESAMPLES, functions_of
 from experiments.frame import Interval
-from ntkscore.analysis.correlation import centred_ranks, draws, percentile_interval, rank_codes
-from ntkscore.analysis.paired import left_by
+from ntkscore.analysis.correlation import (
+    percentile_interval,
+    rank_codes,
+    resampled_spearman,
+    spearman_of_codes,
+)
 
 NOTABLE = 0.02
 """A smaller difference of Spearman coefficients is no stronger correlation, however sure it is."""
@@ -25,60 +29,31 @@ def by_seed(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 
 def coefficients(
-    scores: pd.DataFrame,
-    accuracy: Float[np.ndarray, " cells"],
-    given: Float[np.ndarray, "cells given"] | None = None,
+    scores: pd.DataFrame, accuracy: Float[np.ndarray, " cells"]
 ) -> dict[tuple[Any, ...], Float[np.ndarray, " samples"]]:
     """Spearman coefficients of every score with one accuracy, as samples that can be subtracted.
 
     Args:
         scores: as `by_seed` gives them.
         accuracy: of the same cells, as fractions.
-        given: of the same cells; coefficients are then partial, given these and their squares.
 
     Returns:
         Of each score: the coefficient of its mean over the seeds, those of every seed alone, and
         those of its mean in `RESAMPLES` draws of cells, which are the same for all scores.
     """
-    given = np.empty((len(scores), 0)) if given is None else given
-    names = list(range(scores.columns.nlevels - 1))
-    means = scores.T.groupby(level=names, sort=False).mean().T
-    groups = functions_of(scores.index)
-    whole, *resampled = partials(means.to_numpy(), accuracy, given, RESAMPLES, 0, groups)
-    (alone,) = partials(scores.to_numpy(), accuracy, given)
-    by_name = pd.Series(alone, scores.columns).groupby(level=names, sort=False)
-    columns = zip(by_name, whole, np.transpose(resampled), strict=True)
-    return {name: np.array([mean, *own, *drawn]) for (name, own), mean, drawn in columns}
+    true, names = rank_codes(accuracy), list(range(scores.columns.nlevels - 1))
+    resampled = resampled_spearman(true, RESAMPLES, 0, functions_of(scores.index))
+    found = {}
+    for name, own in scores.T.groupby(level=names, sort=False):
+        mean, *alone = (rank_codes(values) for values in (own.mean().to_numpy(), *own.to_numpy()))
+        of_all = [spearman_of_codes(values, true) for values in (mean, *alone)]
+        found[name] = np.concatenate([of_all, resampled(mean)])
+    return found
 
 
-def partials(
-    values: Float[np.ndarray, "cells measures"],
-    accuracy: Float[np.ndarray, " cells"],
-    given: Float[np.ndarray, "cells given"],
-    resamples: int = 0,
-    seed: int = 0,
-    groups: Int[np.ndarray, " cells"] | None = None,
-) -> Float[np.ndarray, "resamples measures"]:
-    """Partial Spearman coefficients given other quantities and the squares of their ranks.
-
-    The first row is that of all cells, the others are of cells drawn with replacement, those of one
-    group together (`draws`). Every number is finite.
-    """
-    columns = np.column_stack([accuracy, values, given]).T
-    codes = [rank_codes(column) for column in columns]
-    found = []
-    for cells in (np.arange(len(accuracy)), *draws(len(accuracy), resamples, seed, groups)):
-        ranks = np.stack([centred_ranks(one[cells]) for one in codes])
-        asked, others = np.split(ranks, [1 + values.shape[1]])
-        rest = left_by(others, asked, squares=True) if len(others) else asked
-        lengths = np.linalg.norm(rest, axis=1)
-        found.append((rest[1:] @ rest[0]) / (lengths[1:] * lengths[0]))
-    return np.stack(found)
-
-
-def interval(samples: Float[np.ndarray, " samples"], resamples: int = RESAMPLES) -> Interval:
+def interval(samples: Float[np.ndarray, " samples"]) -> Interval:
     """The coefficient of the means, with its interval over the last samples, draws of cells."""
-    return Interval(float(samples[0]), *percentile_interval(samples[-resamples:]))
+    return Interval(float(samples[0]), *percentile_interval(samples[-RESAMPLES:]))
 
 
 def sure_interval(samples: Float[np.ndarray, " samples"]) -> Interval:

@@ -13,7 +13,7 @@ from experiments.paper import PAPER, conventions, ntk_correlation
 from experiments.paper.contrasts import by_seed, coefficients, interval, sure_interval
 from experiments.paper.ntk_correlation import ABOVE_CLEAN, CLEAN, FGSM_ABOVE_PGD, GROWS, Kernel
 from ntkscore.analysis.agreement import agreement
-from ntkscore.analysis.paired import difference, partial_spearman
+from ntkscore.analysis.paired import difference
 
 CELLS = [0, 7, 11, 13, 17, 300, 301, 302, 303, 1462, 2581, 15624]
 
@@ -51,18 +51,6 @@ def test_a_cell_that_failed_once_is_left_out() -> None:
     rows, _ = tidy()
     rows.loc[(rows["cell"] == 7) & (rows["seed"] == 1) & (rows["score"] == "bad"), "value"] = np.nan
     assert list(by_seed(rows, "score").index) == [cell for cell in CELLS if cell != 7]
-
-
-def test_partial_coefficients_hold_counts_equal() -> None:
-    rows, accuracy = tidy()
-    scores, counts = by_seed(rows, "score"), np.arange(float(len(CELLS)))[:, None] % 5
-    found = coefficients(scores, accuracy, counts)
-    for name in ("good", "bad"):
-        values = scores[name].mean(axis=1), *(scores[name, seed] for seed in range(3))
-        wanted = [partial_spearman(one, accuracy, counts, squares=True) for one in values]
-        assert found[(name,)][:-RESAMPLES] == pytest.approx(wanted)
-        low, high = interval(found[(name,)])[1:]
-        assert low < found[(name,)][0] < high
 
 
 def test_a_sure_interval_holds_every_seeds_own() -> None:
