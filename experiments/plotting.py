@@ -53,10 +53,6 @@ SCORE_LABELS = {
     "frobenius": "Frobenius",
     "lambda_min": "λ_min",
     "lambda_min_normalized": "λ_min/trace",
-    "condition": "condition",
-    "effective_rank": "effective rank",
-    "label_energy": "label energy",
-    "gradient_norm": "gradient norm",
     "epe_nas": "EPE-NAS",
     "naswot": "NASWOT",
     "synflow": "SynFlow",
@@ -66,18 +62,14 @@ SCORE_LABELS = {
     "zen": "Zen",
     "fisher_entropy": "Fisher entropy",
     "vkdnw": "VKDNW",
-    "flip_distance": "flip distance",
     "fisher": "Fisher",
     "grasp": "GraSP",
     "near": "NEAR",
     "meco": "MeCo",
     "swap": "SWAP",
     "dextr": "Dextr",
-    "output_curvature": "output curvature",
     "path_convs": "convolutions on paths",
     "path_pools": "poolings on paths",
-    "shortest_path": "shortest path",
-    "longest_path": "longest path",
     "field": "receptive field",
 }
 
@@ -86,7 +78,8 @@ def score_label(name: str) -> str:
     """Label of a score or a sum: "params + clean λ_min" for `params+clean.lambda_min`."""
     terms = [term.rpartition(".") for term in name.split("+")]
     return " + ".join(
-        f"{kernel} {SCORE_LABELS.get(score, score)}".strip() for kernel, _, score in terms
+        f"{kernel} {SCORE_LABELS.get(score, score.replace('_', ' '))}".strip()
+        for kernel, _, score in terms
     )
 
 
