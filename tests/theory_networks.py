@@ -4,8 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cells.residual.activations import ACTIVATIONS
+from experiments.theory.tasks import on_sphere
 from ntkscore.model import Model
 
 INITIALISATIONS: dict[str, Any] = {
@@ -18,6 +20,11 @@ INITIALISATIONS: dict[str, Any] = {
 Source: Zhu et al. (2022), "Robustness in deep learning: the good (width), the bad (depth), and the
 ugly (initialization)", whose table is read so that its bounds and its claims agree.
 """
+
+
+def unit_points(count: int, *shape: int, seed: int = 0) -> np.ndarray:
+    """Points of length 1 in random directions."""
+    return on_sphere(np.random.default_rng(seed).standard_normal((count, *shape)))
 
 
 def draw_two_layer(key: jax.Array, dimension: int, width: int) -> tuple[jax.Array, jax.Array]:

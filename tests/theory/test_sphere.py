@@ -6,40 +6,36 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory_networks import unit_points
 
 from attacks import twice
 from experiments.theory.sphere import CapAttack, project_to_cap
-from experiments.theory.tasks import on_sphere
 
 pytestmark = pytest.mark.usefixtures("double")
-
-
-def directions(count: int, dimension: int, seed: int = 0) -> np.ndarray:
-    return on_sphere(np.random.default_rng(seed).standard_normal((count, dimension)))
 
 
 @settings(max_examples=20)
 @given(rho=st.floats(0, 2), seed=st.integers(0, 100))
 def test_no_point_of_the_cap_is_nearer(rho: float, seed: int) -> None:
-    z, x = directions(2, 4, seed)[:, None]
+    z, x = unit_points(2, 4, seed=seed)[:, None]
     with jax.enable_x64(True):
         got = np.asarray(project_to_cap(jnp.asarray(3 * z), jnp.asarray(x), rho))
     assert np.linalg.norm(got) == pytest.approx(1)
     assert np.linalg.norm(got - x) <= rho + 1e-7
-    others = directions(5000, 4, seed + 1)
+    others = unit_points(5000, 4, seed=seed + 1)
     inside = others[np.linalg.norm(others - x, axis=1) <= rho]
     distances = np.linalg.norm(inside - z, axis=1)
     assert (distances >= np.linalg.norm(got - z) - 1e-9).all()
 
 
 def test_without_a_direction_a_point_stays_at_the_centre() -> None:
-    x = jnp.asarray(directions(2, 3))
+    x = jnp.asarray(unit_points(2, 3))
     np.testing.assert_allclose(project_to_cap(-x, x, 0.5), x, atol=1e-7)
     np.testing.assert_allclose(project_to_cap(0 * x, x, 0.5), x, atol=1e-7)
 
 
 def test_a_linear_loss_is_raised_the_most_at_the_edge_of_the_cap() -> None:
-    x, w = jnp.asarray(directions(5, 6)), jnp.asarray(directions(1, 6, 1)[0])
+    x, w = jnp.asarray(unit_points(5, 6)), jnp.asarray(unit_points(1, 6, seed=1)[0])
     rho = 0.3
     tangent = w - (x @ w)[:, None] * x
     tangent /= jnp.linalg.norm(tangent, axis=1, keepdims=True)
@@ -55,7 +51,7 @@ def test_a_linear_loss_is_raised_the_most_at_the_edge_of_the_cap() -> None:
 
 
 def test_a_gradient_of_zero_moves_nothing() -> None:
-    x = jnp.asarray(directions(3, 4))
+    x = jnp.asarray(unit_points(3, 4))
     np.testing.assert_allclose(CapAttack(0.2)(jnp.zeros_like, x), x, atol=1e-12)
 
 
