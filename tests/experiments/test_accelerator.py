@@ -22,13 +22,9 @@ from experiments.tools.accelerator import (
 SUMMARY = {
     "samples": 50,
     "channels": 16,
-    "cells_per_stage": 5,
     "clean_seconds_median": 0.012,
-    "stack_seconds_median": 0.034,
-    "compile_seconds": 56.0,
     "peak_bytes": 2**31,
     "matrix_product_flops": 5e13,
-    "fraction_of_matrix_product": 0.25,
 }
 START = {
     "networks": 60,
@@ -63,7 +59,7 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
         # What ran before in this process may have made each core a device.
         f"# {len(jax.devices())} × cpu",
         "| cell-float32 | 2 of 3 | 2.0e-02 of k_all_beta_0.5 | k_all_beta_0.5 |",
-        "| 50 | 16 | 5 | 0.012 | 0.034 | 56 | 2 | 5e+13 | 0.250 |",
+        "| 50 | 16 | 0.012 | 2 | 5e+13 |",
         "| monday | 60 | 100 | 85 | 60 | 2 | 1 | 16 side by side |",
         "| tuesday | 85 | 100 |",
         "The whole space in one go: 1 min 50 s",
@@ -79,7 +75,6 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
         (("platform",), 60, "done"),
         (("ntkscore_that_is_not_there",), 60, "failed: .*No module named"),
         (("timeit", "-n1", "-r1", "import time; time.sleep(60)"), 1, "stopped: its time was up"),
-        (("platform",), 0, "stopped: its time was up"),
     ],
 )
 def test_a_part_ends_alone(

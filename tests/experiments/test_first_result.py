@@ -11,11 +11,8 @@ from experiments.tools.benchmark import seconds_to_a_result
 from ntkscore.errors import InputError
 
 
-def test_the_clock_stops_at_a_line() -> None:
+def test_the_clock_stops_at_a_line_and_refuses_a_program_that_prints_none() -> None:
     assert 0 < seconds_to_a_result("platform") < 60
-
-
-def test_a_program_that_prints_nothing_is_refused() -> None:
     with pytest.raises(InputError, match=r"^expected a result of -m antigravity_, got none; run"):
         seconds_to_a_result("antigravity_")
 
