@@ -130,17 +130,15 @@ class StagedSpace(Space):
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Array) -> Model:
         """The network, in the mode `calibrated` with statistics of the clean images."""
-        mode, params = NORMALIZATIONS[self.bn], variables["params"]
+        mode, statistics, passes = NORMALIZATIONS[self.bn], variables[STATISTICS], None
+        if mode.live in (None, measure_each):
+            calibrating = images if mode.calibrates else None
+            statistics, passes = self.prepared(code, variables, calibrating)
 
         def apply(params: Any, points: Array) -> Any:
-            return self.logits({**variables, "params": params}, code, points)
+            return self.logits({"params": params, STATISTICS: statistics}, code, points)
 
-        if mode.live not in (None, measure_each):
-            return Model(apply, params, coupled=mode.coupled)
-        calibrating = images if mode.calibrates else None
-        statistics, passes = self.prepared(code, variables, calibrating)
-        variables = {**variables, STATISTICS: statistics}
-        return Model(apply, params, passes=passes)
+        return Model(apply, variables["params"], mode.coupled, passes)
 
     def trainable(self, architecture: Any, seed: int = 0, dtype: Any = np.float32) -> Trainable:
         """The untrained network of a cell, with batch normalisation as in training.

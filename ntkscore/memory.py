@@ -1,4 +1,4 @@
-"""How much memory a device or this machine can give."""
+"""How much memory a device or this machine can give, and how many mappings of it a process has."""
 
 import os
 from pathlib import Path
@@ -30,3 +30,12 @@ def usable_memory(device: Any) -> int | None:
     if not stats or "bytes_limit" not in stats:
         return None
     return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+
+
+def has_many_mappings() -> bool:
+    """Tell whether this process has half of the memory mappings that Linux gives one, 65,530.
+
+    Each compiled program takes some. True on systems that do not count them.
+    """
+    maps = Path("/proc/self/maps")
+    return not maps.exists() or maps.read_bytes().count(b"\n") > 30_000

@@ -62,8 +62,9 @@ class Space(Named, ABC):
             of the networks has are left out.
         seeds: how many that order needs, and are scored where nobody says how many.
         piecewise: whether runs compute one network at a time, and compile each of its passes by
-            itself: for spaces whose networks share no program, where compiling a program that does
-            everything would take longer than running it.
+            itself, or each of its pieces (`ntkscore.trace.compiled.Chain`): for spaces whose
+            networks share no program, where compiling one that does everything would take longer
+            than running it.
 
     Example:
         >>> from cells.residual import Residual

@@ -72,12 +72,12 @@ def strict_jax(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def forgotten_programs() -> Iterator[None]:
     """Every compiled program takes mappings of memory, of which Linux gives a process 65,530."""
-    start, mappings = time.monotonic(), Path("/proc/self/maps")
+    from ntkscore.memory import has_many_mappings
+
+    start = time.monotonic()
     yield
     # A test that took no time has compiled little.
-    if time.monotonic() - start > 0.5 and (
-        not mappings.exists() or mappings.read_bytes().count(b"\n") > 30_000
-    ):
+    if time.monotonic() - start > 0.5 and has_many_mappings():
         jax.clear_caches()
 
 

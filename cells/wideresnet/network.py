@@ -7,6 +7,9 @@ Source: Zagoruyko and Komodakis (2016), "Wide residual networks"; one width and 
 stage as in Huang et al. (2023), "Revisiting residual networks for adversarial robustness".
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +22,51 @@ from cells.layers import unmeasured, untrained_norm
 from cells.rules import NetworkRules, Weights
 from cells.wideresnet.stages import Block
 from ntkscore.grams import Images
+from ntkscore.trace.compiled import Chain, have_values
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The stem, a block or the head of a network, compiled once for its sizes.
+
+    Attributes:
+        rules: initialiser, normalisation mode and normaliser of the images.
+        compute: `stem`, `block` or `head`.
+        stride: of a block, in pixels.
+    """
+
+    rules: NetworkRules
+    compute: Callable[..., tuple[Array, Weights]]
+    stride: int = 1
+
+    @partial(jax.jit, static_argnums=0)
+    def measured(self, x: Images, weights: Weights, stored: Weights) -> tuple[Array, Weights]:
+        """The output for images, and the normalisations' statistics to store."""
+        return self.compute(self.rules, x, weights, stored, self.stride)
+
+    def __call__(self, variables: Variables, x: Images) -> Array:
+        return self.measured(x, variables["params"], variables[STATISTICS])[0]
+
+
+def pieces(
+    rules: NetworkRules, statistics: Weights, params: Weights
+) -> Sequence[tuple[Piece, Variables]]:
+    """A network's pieces, first to last, with their weights and statistics."""
+    found = [(Piece(rules, stem), params["stem"], {})]
+    for stage, both in enumerate(zip(params["stages"], statistics["stages"], strict=True)):
+        for place, each in enumerate(zip(*both, strict=True)):
+            found.append((Piece(rules, block, 2 if stage and not place else 1), *each))
+    found.append((Piece(rules, head), params["head"], statistics["head"]))
+    return [(piece, {"params": own, STATISTICS: stored}) for piece, own, stored in found]
+
+
+def passes(rules: NetworkRules, params: Weights, statistics: Weights) -> Chain | None:
+    """The passes of a network at these statistics, whose pieces share their programs with others.
+
+    None inside of a function that is compiled, and so is one program.
+    """
+    known = have_values(params, statistics)
+    return Chain(partial(pieces, rules, statistics)) if known else None
 
 
 def run(
@@ -27,29 +75,26 @@ def run(
     """Logits of images, and the normalisations' statistics to store.
 
     Args:
-        rules: initialiser, normalisation mode and normaliser of the images.
+        rules: as for `Piece`.
         params, statistics: as `draw` makes them.
         images: pixels in [0, 1].
     """
-    x = stem(rules, images, params["stem"])
-    new: dict[str, Any] = {"stages": []}
-    for stage, (blocks, stored) in enumerate(
-        zip(params["stages"], statistics["stages"], strict=True)
-    ):
-        measured = []
-        for place, (weights, of_block) in enumerate(zip(blocks, stored, strict=True)):
-            stride = 2 if stage and not place else 1
-            x, of_block = block(rules, x, weights, of_block, stride)
-            measured.append(of_block)
-        new["stages"].append(measured)
-    logits, new["head"] = head(rules, x, params["head"], statistics["head"])
-    return logits, new
+    x, new = images, []
+    for piece, own in pieces(rules, statistics, params):
+        x, stored = piece.measured(x, own["params"], own[STATISTICS])
+        new.append(stored)
+    _, *blocks, last = new
+    rest = iter(blocks)
+    stages = [[next(rest) for _ in of_stage] for of_stage in statistics["stages"]]
+    return x, {"stages": stages, "head": last}
 
 
-def stem(rules: NetworkRules, images: Images, weights: Weights) -> Float[Array, "m h w d"]:
-    """The images, normalised, and their first convolution."""
+def stem(
+    rules: NetworkRules, images: Images, weights: Weights, stored: Weights, stride: int
+) -> tuple[Float[Array, "m h w d"], Weights]:
+    """The images, normalised, and their first convolution; no statistics."""
     mean, std = rules.normalizer(images.dtype)
-    return rules.convolve((images - mean) / std, weights["kernel"])
+    return rules.convolve((images - mean) / std, weights["kernel"], stride), stored
 
 
 def block(
@@ -67,7 +112,7 @@ def block(
 
 
 def head(
-    rules: NetworkRules, x: Images, weights: Weights, stored: Weights
+    rules: NetworkRules, x: Images, weights: Weights, stored: Weights, stride: int
 ) -> tuple[Float[Array, "m o"], Weights]:
     """Logits of what the last block returns, and the last normalisation's statistics."""
     x, stored = rules.normalize(x, weights, stored)

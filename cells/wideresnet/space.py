@@ -21,6 +21,7 @@ from ntkscore.options import option
 if TYPE_CHECKING:
     from cells import rules
     from cells.wideresnet import network
+    from ntkscore.model import Passes
 else:  # These import JAX.
     rules = Lazy("cells.rules")
     network = Lazy("cells.wideresnet.network")
@@ -116,12 +117,13 @@ class WideResNet(StagedSpace):
 
     def prepared(
         self, code: Any, variables: Variables, images: Array | None
-    ) -> tuple[Statistics, None]:
-        """The statistics; passes are derived from the trace."""
-        given = variables["params"], variables[STATISTICS]
-        if images is None:
-            return given[1], None
-        return network.run(replace(self.rules, measure=True), *given, images)[1], None
+    ) -> "tuple[Statistics, Passes | None]":
+        """The statistics; and the passes, to be derived where the network is one program."""
+        params, statistics = variables["params"], variables[STATISTICS]
+        if images is not None:
+            measuring = replace(self.rules, measure=True)
+            _, statistics = network.run(measuring, params, statistics, images)
+        return statistics, network.passes(self.rules, params, statistics)
 
     def training(self, architecture: Stages) -> Callable[..., tuple[Array, Any]]:
         """A network's logits and new statistics."""

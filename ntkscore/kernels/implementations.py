@@ -25,6 +25,7 @@ from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
 from ntkscore.trace.blocks import BlockPasses
+from ntkscore.trace.compiled import Chain
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     Parameters,
@@ -68,7 +69,7 @@ def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array
 
     Passes that are compiled piece by piece run in a loop of Python's, others in a compiled one.
     """
-    if not isinstance(passes, BlockPasses):
+    if not isinstance(passes, BlockPasses | Chain):
         return lax.map(function, array)
     return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
 

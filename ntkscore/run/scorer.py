@@ -25,13 +25,14 @@ from ntkscore.kernels.implementations import implementation_for
 from ntkscore.kernels.readouts import READOUTS
 from ntkscore.kernels.stack import Stack, stack
 from ntkscore.measures.registry import quantities
+from ntkscore.memory import has_many_mappings
 from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
 from ntkscore.run.devices import Plan, compiler_options, one_device
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import SIDE_BY_SIDE, WEIGHTS, Architecture, Space
 from ntkscore.threads import one_thread
-from ntkscore.trace.compiled import forget_passes, passes_in_blocks
+from ntkscore.trace.compiled import Chain, forget_passes, passes_in_blocks
 
 ALIKE = 1e-3
 """Relative spread of a kernel over the images, up to which they hardly differ."""
@@ -133,17 +134,17 @@ def _program(
 
 def _piecewise(space: Space, config: Config) -> Callable[..., tuple[Any, ...]]:
     """`_program` for one network, of which each pass is compiled by itself."""
-    latest: list[Hashable] = []
+    latest: list[Any] = []  # a shape, and whether its programs may serve others
 
     def compute(
         shape: Hashable, codes: PyTree, variables: PyTree, images: Array, *others: Array
     ) -> tuple[Any, ...]:
-        if latest and latest != [shape]:
+        if latest and latest[0] != shape and (not latest[1] or has_many_mappings()):
             # The programs of some twenty networks exhaust a process's memory maps on Linux.
             forget_passes()
             jax.clear_caches()
-        latest[:] = [shape]
         model = space.model(shape, variables, jax.tree.map(lambda c: c[0], codes), images)
+        latest[:] = shape, isinstance(model.passes, Chain)
         return tuple(jax.tree.map(lambda a: a[None], kernels(model, config, images, *others)))
 
     return compute

@@ -57,6 +57,11 @@ class Blocks(NamedTuple):
     residuals: Sequence[Residuals | None]
     size: int
 
+    @property
+    def all_points(self) -> Points:
+        """The points of all blocks, without those repeated."""
+        return jnp.concatenate(list(self.points))[: self.size]
+
 
 class BlockPasses:
     """A network's passes over points that have values (`ntkscore.model.Passes`).
@@ -343,15 +348,13 @@ class BlockPasses:
 
     def pullbacks(self, params: PyTree, residuals: Blocks, key: Array) -> list[tuple[Array, Array]]:
         """Gradients at each block's input, of random signs at its output; and the signs."""
-        points = jnp.concatenate(list(residuals.points))[: residuals.size]
-        return self._pullbacks(params, Residuals(None, {}, points), key)
+        return self._pullbacks(params, Residuals(None, {}, residuals.all_points), key)
 
     def rectifier_values(
         self, params: PyTree, residuals: Blocks
     ) -> list[tuple[Array, Array, Array]]:
         """The inputs and outputs of the rectifiers, by a forward pass of their own."""
-        points = jnp.concatenate(list(residuals.points))[: residuals.size]
-        return self._rectifier_values(params, Residuals(None, {}, points))
+        return self._rectifier_values(params, Residuals(None, {}, residuals.all_points))
 
     def activations(self, params: PyTree, residuals: Blocks | Residuals) -> Activations | None:
         """The inputs of all rectifiers, and the outputs of the blocks."""

@@ -1,25 +1,31 @@
-"""Compiled passes of networks, found again by later calls that compute the same."""
+"""Compiled passes of networks and of their pieces, found again by whatever computes the same."""
 
 import logging
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from ntkscore.grams import GramByKind
 from ntkscore.memory import usable_memory
-from ntkscore.model import Logits, Model, Passes, Points
-from ntkscore.trace.blocks import BlockPasses
+from ntkscore.model import Activations, Logits, Model, Passes, Points, Visit
+from ntkscore.trace import normalizations
+from ntkscore.trace.blocks import BlockPasses, Blocks
 from ntkscore.trace.parameters import beside_params
-from ntkscore.trace.passes import TracedPasses, passes_of
+from ntkscore.trace.passes import TracedPasses, fitting, passes_of
 
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
 LEAST_MEMORY = 2**20
 """Bytes that are held at once where a device has hardly any left."""
+PIECES = 128
+"""Pieces of networks whose programs are kept."""
 SHOWN = 3
 """Unused leaves that a warning names."""
 log = logging.getLogger("ntkscore")
@@ -46,6 +52,7 @@ def _block_passes(
 def forget_passes() -> None:
     """Let go of the passes of networks, and so of their compiled programs."""
     _block_passes.cache_clear()
+    _piece.cache_clear()
 
 
 def have_values(*trees: PyTree) -> bool:
@@ -66,12 +73,182 @@ def passes_in_blocks(model: Model, points: Points, memory: float | None = None) 
     Raises:
         NotAlone: if the network does not take a batch of one point.
     """
+    if isinstance(model.passes, Chain):
+        return replace(model.passes, memory=memory)
     if model.coupled or model.passes is not None or not have_values(model.params, points):
         return passes_of(model, points)
-    leaves, tree = jax.tree.flatten(model.params)
+    point = points.shape[1:], points.dtype
+    return _block_passes(model.apply, *_form(model.params), point, _bytes_held(memory))
+
+
+def _form(params: PyTree) -> tuple[Any, Any]:
+    """The structure of a network's weights, and the shapes and dtypes of its leaves."""
+    leaves, tree = jax.tree.flatten(params)
+    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def _bytes_held(memory: float | None) -> int:
+    """Bytes that may be held at once."""
+    if memory is not None:
+        return int(memory)
     free = usable_memory(jax.local_devices()[0]) or DEFAULT_MEMORY
     # A power of two, so that a little more or less in use compiles nothing anew.
-    half = 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    point = (points.shape[1:], points.dtype)
-    return _block_passes(model.apply, tree, shapes, point, half if memory is None else int(memory))
+    return 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
+
+
+class Piece(NamedTuple):
+    """A compiled piece of networks.
+
+    Attributes:
+        passes: its own, whose logits are all numbers of its output.
+        output: shape and dtype of what becomes of one point.
+        standardized: `ntkscore.trace.normalizations.standardized`, of the leaves of its weights.
+    """
+
+    passes: BlockPasses
+    output: Any
+    standardized: Callable[..., Any]
+
+    def shaped(self, x: Array) -> Points:
+        """Points from all numbers that the piece before put out."""
+        return x.reshape(len(x), *self.passes.traced.program.point.shape)
+
+
+@lru_cache(maxsize=PIECES)
+def _piece(
+    function: Callable[[PyTree, Points], Array],
+    first: bool,
+    last: bool,
+    tree: Any,
+    leaves: Any,
+    point: Any,
+    memory: int,
+) -> Piece:
+    params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    one = jax.eval_shape(function, params, jax.ShapeDtypeStruct((1, *point[0]), point[1]))
+    flat = lambda params, points: function(params, points).reshape(len(points), -1)  # noqa: E731
+    traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), inner=not first)
+    standardized = jax.jit(partial(normalizations.standardized, traced.program, last=last))
+    return Piece(BlockPasses(traced, memory), (one.shape[1:], one.dtype), standardized)
+
+
+Kept = Sequence[tuple[BlockPasses | TracedPasses, PyTree, Any]]
+"""The passes of each piece, compiled or traced, its weights, and what its forward pass leaves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Passes):
+    """The passes of a network that is a chain of pieces, each compiled once for its sizes.
+
+    Networks whose pieces have equal sizes share programs. The pieces between the first and the last
+    are the network's blocks, from images to images (m, h, w, c), without branches or loops; the
+    last one takes the mean over the pixels.
+
+    Attributes:
+        pieces: from the network's params the pieces, first to last: functions of (weights, points),
+            which are equal where they compute the same, and the weights of each.
+        memory: bytes that may be held at once; at most half of the free ones if left out.
+    """
+
+    pieces: Callable[[PyTree], Sequence[tuple[Callable[[PyTree, Points], Array], PyTree]]]
+    memory: float | None = None
+
+    def _steps(self, params: PyTree, points: Points) -> Iterator[tuple[Piece, PyTree]]:
+        """The compiled pieces and their weights."""
+        pieces, at = list(self.pieces(params)), (points.shape[1:], points.dtype)
+        for place, (function, weights) in enumerate(pieces):
+            ends, memory = (place == 0, place == len(pieces) - 1), _bytes_held(self.memory)
+            piece = _piece(function, *ends, *_form(weights), at, memory)
+            at = piece.output
+            yield piece, weights
+
+    def forward(self, params: PyTree, points: Points, /) -> tuple[Logits, Kept]:
+        """Logits of points, and the residuals that the backward passes need."""
+        steps, x, done = list(self._steps(params, points)), points, []
+        each = sum(piece.passes.bytes_each for piece, _ in steps)
+        keep = len(points) * each <= _bytes_held(self.memory) // 4
+        for piece, weights in steps:
+            compiled = have_values(weights, x)
+            passes = piece.passes if compiled else piece.passes.traced
+            x, kept = passes.forward(weights, piece.shaped(x))
+            if isinstance(kept, Blocks) and not keep:
+                kept = kept._replace(residuals=[None] * len(kept.residuals))
+            done.append((passes, weights, kept))
+        return x, done
+
+    def gradient(self, params: PyTree, residuals: Kept, cotangent: Logits) -> Points:
+        """The gradient in the points, from the cotangent of their logits."""
+        return self.gram_by_kind(params, [residuals], cotangent, {})[0]
+
+    def gram_by_kind(
+        self, params: PyTree, residuals: Sequence[Kept], cotangent: Logits, start: GramByKind
+    ) -> tuple[Points, GramByKind]:
+        """The gradient in the points, and the Gram matrices by kind of parameter."""
+        total = start
+        for steps in zip(*map(reversed, residuals), strict=True):
+            (passes, weights, _), kept = steps[0], [kept for _, _, kept in steps]
+            cotangent, grams = passes.gram_by_kind(weights, kept, _flat(cotangent), start)
+            total = jax.tree.map(jnp.add, total, grams)
+        return cotangent, total
+
+    def layers(self, params: PyTree, residuals: Kept, cotangent: Logits, visit: Visit, /) -> PyTree:
+        """Apply a function to each layer's weights' gradients; layers along the first axis."""
+        found = []
+        for passes, weights, kept in reversed(residuals):
+            given = weights, kept, _flat(cotangent)
+            found.append(passes.layers(*given, visit))
+            cotangent = passes.gradient(*given)
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *reversed(found))
+
+    def activations(self, params: PyTree, residuals: Kept) -> Activations | None:
+        """The inputs of all rectifiers, and the outputs of the blocks."""
+        found = [passes.activations(weights, kept) for passes, weights, kept in residuals]
+        rectified = [pair for each in found if each for pair in each.rectified]
+        features = [_points(kept)[None] for _, _, kept in residuals[2:]]
+        return Activations(rectified, features) if rectified else None
+
+    def rectifier_values(self, params: PyTree, residuals: Kept) -> list[tuple[Array, Array, Array]]:
+        """The inputs and outputs of the rectifiers, by forward passes of their own."""
+        found = [passes.rectifier_values(weights, kept) for passes, weights, kept in residuals]
+        return [each for of_piece in found for each in of_piece]
+
+    def pullbacks(self, params: PyTree, residuals: Kept, key: Array) -> list[tuple[Array, Array]]:
+        """Gradients at each block's input, of random signs at its output; and the signs."""
+        keys, pairs = jax.random.split(key, len(residuals) - 2), list[tuple[Array, Array]]()
+        blocks, after = residuals[2:-1], [_points(kept) for _, _, kept in residuals[3:]]
+        for each, (passes, *given), like in zip(keys[1:], blocks, after, strict=True):
+            signs = jax.random.rademacher(each, like.shape, like.dtype)
+            pairs.append((passes.gradient(*given, _flat(signs)), signs))
+        return [(left[None], right[None]) for left, right in pairs if fitting(left, right)]
+
+    def unnormalized(self, params: PyTree, points: Points) -> Logits | None:
+        """Logits without normalisations; None where it is not known which these are."""
+        x: Any = points
+        for piece, weights in self._steps(params, points):
+            x = piece.passes.unnormalized(weights, piece.shaped(x))
+            if x is None:
+                return None
+        return x
+
+    def standardized(
+        self, params: PyTree, points: Points, others: Points
+    ) -> tuple[Points, Points, Array] | None:
+        """Features before the mean over the pixels at two batches, standardised by the first."""
+        logs = jnp.zeros((), points.dtype)
+        for piece, weights in self._steps(params, points):
+            both = piece.shaped(points), piece.shaped(others)
+            found = piece.standardized(jax.tree.leaves(weights), *both)
+            if found is None:
+                return None
+            points, others, own = found
+            logs += own
+        return points, others, logs
+
+
+def _flat(cotangent: Array) -> Logits:
+    return cotangent.reshape(len(cotangent), -1)
+
+
+def _points(kept: Any) -> Points:
+    """The points that a piece was given, from the residuals of its forward pass."""
+    return kept.all_points if isinstance(kept, Blocks) else kept.points

@@ -231,7 +231,7 @@ def _without_image_normalizer(program: Program) -> Instead:
 
 
 def standardized(
-    program: Program, leaves: Sequence[Array], points: Points, others: Points
+    program: Program, leaves: Sequence[Array], points: Points, others: Points, last: bool = True
 ) -> tuple[Points, Points, Float[Array, ""]] | None:
     """Features before the mean over the pixels at two batches, standardised by the first.
 
@@ -242,6 +242,7 @@ def standardized(
         program: the network.
         leaves: its weights.
         points, others: behind the images' normaliser.
+        last: whether the mean is in this program; else the features are its output.
 
     Returns:
         The features at the two, and Σ ln σ, σ² the mean over the channels of a normalisation's
@@ -249,7 +250,9 @@ def standardized(
         follow, or where it is not clear which features these are.
     """
     found = normalizations(program)
-    features = _before_mean(program, {each.centring for each in found})
+    features: Any = program.logits
+    if last:
+        features = _before_mean(program, {each.centring for each in found})
     if features is None or hidden(program, ROOTS):
         return None
     needed = program.needed([features])

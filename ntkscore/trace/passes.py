@@ -145,21 +145,23 @@ class TracedPasses:
     Args:
         model: the network.
         point: of the shape and dtype of one point.
+        inner: as for `Program`.
 
     Raises:
         InputError: if the logits do not depend on the point, or the network has no weights.
     """
 
-    def __init__(self, model: Model, point: Any) -> None:
+    def __init__(self, model: Model, point: Any, inner: bool = False) -> None:
         if not jax.tree.leaves(model.params):
             raise InputError(
                 "weights to differentiate in", "none", "give them as Model(apply, params)"
             )
         self.fixed = fixed_leaves(model.params)
-        program = Program(model.apply, model.params, point, self.fixed)
+        given = model.apply, model.params, point
+        program = Program(*given, self.fixed, inner)
         if statistics := normalizations.statistics(program):
             self.fixed |= statistics
-            program = Program(model.apply, model.params, point, self.fixed)
+            program = Program(*given, self.fixed, inner)
         self.program, logits = program, program.logits
         if not isinstance(logits, Value) or not logits.of_point:
             raise InputError(
@@ -304,8 +306,7 @@ class TracedPasses:
                     continue
                 factor, weight = each.leaf_slice.factor, derived[each.sites[0].weights[0]]
                 kernel = weight.astype(weights[leaf].dtype) / factor
-                uses = values, cotangents
-                yield TracedGradient(each.products, factor, offset, kernel, uses)
+                yield TracedGradient(each.products, factor, offset, kernel, (values, cotangents))
 
     def activations(self, params: PyTree, residuals: Residuals) -> Activations | None:
         """The signs of all rectifiers' inputs, and the blocks' outputs; else the rectifiers'.
@@ -352,7 +353,7 @@ class TracedPasses:
             (images[k - 1](gradients[self.blocks[k - 1]]), images[k](signs[k]))
             for k in range(1, len(self.blocks))
         ]
-        return [(left[None], right[None]) for left, right in pairs if _fitting(left, right)]
+        return [(left[None], right[None]) for left, right in pairs if fitting(left, right)]
 
     def kinds_of(self, params: PyTree) -> list[str]:
         """The kind of each leaf by its name, or by its use; `FIXED` of no parameters."""
@@ -389,7 +390,7 @@ def _kind_by_use(program: Program, site: Site) -> str | None:
     return "weight" if site.product is not None else kind
 
 
-def _fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:
+def fitting(left: Float[Array, "m h w c"], right: Float[Array, "m h2 w2 d"]) -> bool:
     """Whether the pixels of one are as many as those of the other, or a multiple."""
     sides = zip(left.shape[1:3], right.shape[1:3], strict=True)
     return all(a >= b and a % b == 0 for a, b in sides)

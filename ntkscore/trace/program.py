@@ -123,6 +123,7 @@ class Program:
         params: the weights.
         point: of the shape and dtype of one point.
         fixed: places of leaves that count as constants.
+        inner: whether the point is what other weights made, as in a piece of a network.
 
     Raises:
         NotAlone: if the network does not take a batch of one point.
@@ -142,6 +143,7 @@ class Program:
         params: PyTree,
         point: Any,
         fixed: frozenset[int] = frozenset(),
+        inner: bool = False,
     ) -> None:
         self.equations: list[Equation] = []
         self.constants: dict[Value, Array] = {}
@@ -164,7 +166,7 @@ class Program:
         self.leaves = tuple(
             self._new(each.aval, frozenset([k]) - fixed, False) for k, each in enumerate(weights)
         )
-        self.point = self._new(last.aval, frozenset(), True)
+        self.point = self._new(last.aval, frozenset([-1] if inner else []), True)
         (self.logits,) = self._inline(closed, [*self.leaves, self.point])
 
     def _new(self, like: Any, leaves: frozenset[int], of_point: bool) -> Value:

@@ -4,10 +4,10 @@ import csv
 import itertools
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,15 @@ from tiny import invoke, same_rows
 
 from cells.cell_space import STATISTICS
 from cells.wideresnet import Stages, WideResNet
-from ntkscore import Task, anatomy
+from ntkscore import Task, anatomy, ntk
 from ntkscore.config import Config
 from ntkscore.data.nares import DEPTHS, WIDTHS
 from ntkscore.errors import InputError
+from ntkscore.kernels.stack import stack
+from ntkscore.model import Model
 from ntkscore.run.calls import plan_for
 from ntkscore.run.scorer import Scorer
+from ntkscore.trace.compiled import Chain
 
 TASK = Task((8, 8, 3), 5, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 SPACE = WideResNet(task=TASK, channels=2)
@@ -267,23 +270,65 @@ def test_the_trained_networks_are_the_papers() -> None:
     assert SPACE.trained() == WideResNet(task=TASK)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Whole(WideResNet):
-    """The same networks, each compiled as a whole."""
+def of_chain_and_trace(bn: str = "calibrated") -> tuple[Model, Model]:
+    """A network with passes of pieces, and as the trace of the whole has it."""
+    model = replace(SPACE, bn=bn).network("2-1-1x1-2-1", images(4), dtype=np.float64)
+    assert isinstance(model.passes, Chain)
+    return model, model._replace(passes=None)
 
-    piecewise: ClassVar[bool] = False
+
+@pytest.mark.parametrize(
+    ("bn", "attack", "radii", "noise"),
+    [("calibrated", "fgsm", 0.03, True), ("instance", "pgd", (0.02, 0.05), False)],
+)
+def test_pieces_give_all_that_the_trace_of_the_whole_gives(
+    double: None, bn: str, attack: str, radii: Any, noise: bool
+) -> None:
+    """The kernels of clean, attacked and twice attacked images, and all that measures need."""
+    key, given = jax.random.key(0), (images(4), np.arange(4), attack, radii)
+    keys: Any = {"key": key, "noise": key if noise else None}
+    mine, whole = (stack(each, *given, **keys) for each in of_chain_and_trace(bn))
+    assert error(mine.gram, whole.gram) < 1e-10
+    for kernel in ("clean", "robust", "joint_clean"):
+        assert error(mine.kernel(kernel), whole.kernel(kernel)) < 1e-10
+    assert jax.tree.structure(mine.quantities) == jax.tree.structure(whole.quantities)
+    for each, other in zip(*map(jax.tree.leaves, (mine, whole)), strict=True):
+        np.testing.assert_allclose(each, other, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("choices", [{"parameters": "conv_linear"}, {"output": "trace"}], ids=str)
+def test_any_kernel_of_pieces_is_that_of_the_whole(double: None, choices: dict[str, str]) -> None:
+    mine, whole = of_chain_and_trace()
+    expected = ntk(whole, x := images(4), **choices)
+    assert error(ntk(mine, x, **choices), expected) < 1e-10
+    # Nothing is held but the pieces' inputs; and inside of a program that is compiled.
+    assert error(ntk(mine, x, memory=2**14, **choices), expected) < 1e-10
+    compiled = jax.jit(lambda x: ntk(mine, x, **choices))
+    assert error(compiled(x), expected) < 1e-10
+    naive = ntk(mine, x, implementation="ntvp", **choices)
+    assert error(naive, expected) < 1e-10
+
+
+def test_networks_share_the_programs_of_equal_pieces(double: None) -> None:
+    ones = [
+        SPACE.network(name, images(), dtype=np.float64) for name in ("3-1-1x1-2-1", "1-2-1x1-2-1")
+    ]
+    compiled = [
+        {id(passes) for passes, *_ in each.passes.forward(each.params, images())[1]}
+        for each in ones
+    ]
+    # The first stages' blocks are all of one size.
+    assert (len(compiled[0]), len(compiled[1])) == (5, 6) and compiled[0] < compiled[1]
 
 
 @pytest.mark.thorough
-def test_a_run_computes_piecewise_what_a_whole_program_does() -> None:
+def test_a_run_computes_by_pieces_what_one_program_does() -> None:
     points = np.random.default_rng(1).uniform(size=(4, *TASK.image_shape))
-    found = []
-    for space in (SPACE, Whole(task=TASK, channels=2)):
-        scorer = Scorer(space, Config(samples=4, x64=True))
-        batch = scorer.batch(points, np.arange(4), 0, space.shape(SMALL))
-        (rows,) = scorer([SMALL], batch)
-        found.append(pd.DataFrame(rows))
-    same_rows(*found, tolerance=1e-6)
+    scorer = Scorer(SPACE, Config(samples=4, x64=True))
+    batch = scorer.batch(points, np.arange(4), 0, SPACE.shape(SMALL))
+    (rows,) = scorer([SMALL], batch)
+    scorer._compute = scorer._whole()
+    same_rows(pd.DataFrame(rows), pd.DataFrame(*scorer([SMALL], batch)), tolerance=1e-6)
 
 
 def test_a_run_takes_one_network_at_a_time() -> None:
