@@ -25,55 +25,31 @@ of searches, that its page prints. The protocol, written before anything was com
 With the file, one command prints all of it for an accuracy:
 
     ntkscore correlate experiments/results/nares --table nares.txz --metric autoattack
-
-`ntkscore score` compiles the passes of each network anew, which takes most of its time for networks
-of forty layers and few channels. Here the passes of a block are compiled once for its sizes, and
-those of a network are a chain of them.
 """
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import typer
-from jaxtyping import Array
 
-from cells.cell_space import STATISTICS
-from cells.rules import NetworkRules, Weights
-from cells.wideresnet import Stages, WideResNet, network
+from cells.wideresnet import Stages, WideResNet
 from experiments.data import DATASET, RECORDED
 from ntkscore.config import Config
 from ntkscore.data.images import load_images
 from ntkscore.data.nares import DEPTHS, WIDTHS
-from ntkscore.grams import GramByKind, in_full_precision, zero_grams
-from ntkscore.kernels.readouts import READOUTS
-from ntkscore.kernels.stack import RaisedLoss
-from ntkscore.measures.activations import FEATURES, STATES
-from ntkscore.measures.forward_pass import Pass
-from ntkscore.measures.kernel import measure
-from ntkscore.measures.registry import Measurement
-from ntkscore.measures.report import measurements_of
-from ntkscore.model import Activations, Logits, Model, Passes, Points
 from ntkscore.paths import data_home
 from ntkscore.results.result_set import ResultSet, provenance
-from ntkscore.run import devices
-from ntkscore.run.scorer import Batch, Scorer
+from ntkscore.run import calls, devices
 from ntkscore.run.scoring import Scoring
-from ntkscore.space import Space
-from ntkscore.trace.parameters import PARAMETER_SETS
-from ntkscore.trace.passes import passes_of
 
 NARES = "nares"
 """The recording's name."""
+KERNELS = ("clean", "robust")
 KEPT = ("lambda_min_normalized", "frobenius", "trace", "naswot", "expressivity")
-"""Scores of the clean and of the robust kernel, or at these images, that are recorded."""
+"""Scores of these kernels, or at their images, that are recorded."""
 AT_ONCE = 25
 """Networks whose rows are written together."""
 
@@ -91,188 +67,6 @@ def drawn(count: int = 500, seed: int = 57) -> list[Stages]:
     return [every[place] for place in places]
 
 
-class Piece(NamedTuple):
-    """The stem, a block or the head.
-
-    Attributes:
-        part: which of them, a name in `PARTS`.
-        stride: of a block, in pixels.
-    """
-
-    part: str
-    stride: int = 1
-
-
-class Given(NamedTuple):
-    """A piece of a network, its weights and its normalisations' statistics."""
-
-    piece: Piece
-    weights: Weights
-    stored: Weights
-
-
-def _stem(
-    rules: NetworkRules, x: Points, weights: Weights, stored: Weights, stride: int
-) -> tuple[Array, Weights]:
-    return network.stem(rules, x, weights), stored
-
-
-def _head(
-    rules: NetworkRules, x: Points, weights: Weights, stored: Weights, stride: int
-) -> tuple[Array, Weights]:
-    return network.head(rules, x, weights, stored)
-
-
-STEM, BLOCK, HEAD = "stem", "block", "head"
-PARTS = {STEM: _stem, BLOCK: network.block, HEAD: _head}
-"""What computes a piece's output and its statistics."""
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def measured(
-    rules: NetworkRules, piece: Piece, weights: Weights, stored: Weights, x: Points
-) -> tuple[Array, Weights]:
-    """A piece's output, and its statistics where the rules measure them."""
-    return PARTS[piece.part](rules, x, weights, stored, piece.stride)
-
-
-def _passes(
-    rules: NetworkRules, piece: Piece, weights: Weights, stored: Weights, x: Points
-) -> tuple[Model, Passes]:
-    """A piece as a network of its own, whose logits are all numbers of its output."""
-
-    def apply(weights: Weights, x: Points) -> Logits:
-        return measured(rules, piece, weights, stored, x)[0].reshape(len(x), -1)
-
-    model = Model(apply, weights)
-    return model, passes_of(model, x)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def pulled(
-    rules: NetworkRules, piece: Piece, weights: Weights, stored: Weights, x: Points, g: Array
-) -> Points:
-    """The cotangent of a piece's input from that of its output."""
-    return jax.vjp(lambda x: measured(rules, piece, weights, stored, x)[0], x)[1](g)[0]
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def contracted(
-    rules: NetworkRules,
-    piece: Piece,
-    weights: Weights,
-    stored: Weights,
-    x: Points,
-    g: Array,
-    start: GramByKind,
-) -> tuple[Points, GramByKind]:
-    """The same, and the Gram matrices with those of the piece's weights added."""
-    model, passes = _passes(rules, piece, weights, stored, x)
-    _, residuals = passes.forward(model.params, x)
-    gradient, grams = passes.gram_by_kind(model.params, [residuals], g.reshape(len(x), -1), start)
-    return gradient, jax.tree.map(jnp.add, start, grams)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def rectified(
-    rules: NetworkRules, piece: Piece, weights: Weights, stored: Weights, x: Points
-) -> Any:
-    """The inputs of a piece's rectifiers."""
-    model, passes = _passes(rules, piece, weights, stored, x)
-    found = passes.activations(model.params, passes.forward(model.params, x)[1])
-    return [] if found is None else list(found.rectified)
-
-
-class Chain(Passes):
-    """The passes of a wide residual network, piece after piece; its residuals are their inputs.
-
-    Args:
-        rules: computations of the layers.
-        pieces: from the stem to the head.
-    """
-
-    def __init__(self, rules: NetworkRules, pieces: Sequence[Given]) -> None:
-        self.rules, self.pieces = rules, pieces
-
-    def forward(self, params: Any, points: Points, /) -> tuple[Logits, list[Points]]:
-        """Logits of points, and the input of each piece."""
-        x, inputs = points, []
-        for piece in self.pieces:
-            inputs.append(x)
-            x, _ = measured(self.rules, *piece, x)
-        return x, inputs
-
-    def gradient(self, params: Any, residuals: list[Points], cotangent: Logits) -> Points:
-        """The gradient in the points, from the cotangent of their logits."""
-        for piece, x in zip(reversed(self.pieces), reversed(residuals), strict=True):
-            cotangent = pulled(self.rules, *piece, x, cotangent)
-        return cotangent
-
-    def gram_by_kind(
-        self, params: Any, residuals: Sequence[list[Points]], cotangent: Logits, start: GramByKind
-    ) -> tuple[Points, GramByKind]:
-        """The gradient in the points, and the Gram matrices by kind of parameter."""
-        together = [jnp.concatenate(x) for x in zip(*residuals, strict=True)]
-        grams = start
-        for piece, x in zip(reversed(self.pieces), reversed(together), strict=True):
-            cotangent, grams = contracted(self.rules, *piece, x, cotangent, grams)
-        return cotangent, grams
-
-    def layers(self, *_: Any) -> Any:
-        """Refuse: no measure of the protocol reads single layers."""
-        raise NotImplementedError("no layers of a chain")
-
-    def activations(self, params: Any, residuals: list[Points]) -> Activations:
-        """Inputs of the rectifiers, and outputs of the blocks, which are the next one's inputs."""
-        found: list[Any] = []
-        for piece, x in zip(self.pieces, residuals, strict=True):
-            found += rectified(self.rules, *piece, x)
-        return Activations(found, [x[None] for x in residuals[2:]])
-
-
-def chain_of(space: WideResNet, variables: Mapping[str, Any], images: Points) -> Chain:
-    """The passes of a network at its weights, with statistics of the images."""
-    params, stored = variables["params"], variables[STATISTICS]
-    pieces = [Given(Piece(STEM), params["stem"], {})]
-    for stage, both in enumerate(zip(params["stages"], stored["stages"], strict=True)):
-        for place, each in enumerate(zip(*both, strict=True)):
-            pieces.append(Given(Piece(BLOCK, 2 if stage and not place else 1), *each))
-    pieces.append(Given(Piece(HEAD), params["head"], stored["head"]))
-    x, found, measuring = images, [], replace(space.rules, measure=True)
-    for piece in pieces:
-        x, new = measured(measuring, *piece, x)
-        found.append(piece._replace(stored=new))
-    return Chain(space.rules, found)
-
-
-@in_full_precision
-def scores(space: Space, config: Config, batch: Batch) -> dict[tuple[str, str], Measurement]:
-    """Scores of a network by kernel and name, as `ntkscore.score` has them."""
-    images, labels = batch.images, batch.labels
-    assert isinstance(space, WideResNet)
-    chain = chain_of(space, batch.variables, images)
-    params, run = batch.variables["params"], lambda params, x: chain.forward(params, x)[0]
-    model = Model(run, params, passes=chain)
-    at = partial(Pass, model, chain, labels=labels)
-    clean = at(images)
-    keys = jax.random.split(batch.key, 2)
-    (rho,) = config.rhos
-    attacked = at(config.attack_at(rho)(RaisedLoss(at, clean), images, keys[0]))
-    found: dict[tuple[str, str], Measurement] = {}
-    for kernel, each in (("clean", clean), ("robust", attacked)):
-        start = zero_grams(PARAMETER_SETS["all"], images, 1)
-        (cotangent,) = READOUTS[config.output](each.logits, labels)
-        _, by_kind = chain.gram_by_kind(None, [each.residuals], cotangent, start)
-        matrix = np.asarray(sum(by_kind.values()))[0]
-        of = measure(matrix, np.asarray(labels))
-        for quantity in (STATES, FEATURES):
-            assert quantity.compute is not None
-            arrays = jax.tree.map(np.asarray, quantity.compute(each))
-            of |= measurements_of(quantity, arrays, np.asarray(labels))
-        found |= {(kernel, name): value for name, value in of.items()}
-    return found
-
-
 def score_nares(
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the images.")] = None,
     seconds: Annotated[float, typer.Option(help="After so many, stop; go on later.")] = 1e9,
@@ -284,33 +78,18 @@ def score_nares(
     """Score the 500 networks of NARes that are predicted, or the rest of them."""
     devices.prepare()
     start, images = time.monotonic(), load_images(DATASET, data_home(data_dir))
-    config, space = Config(samples=samples), WideResNet(channels=2)
-    job = Scoring.of(images, config, space=space, seeds=seeds)
-    scorer, (rho,) = Scorer(job.space, job.config), job.config.rhos
-    chosen, attack = drawn()[:most], job.config.attack_at(rho)
+    job = Scoring.of(images, Config(samples=samples), space=WideResNet(channels=2), seeds=seeds)
+    chosen = drawn()[:most]
     kept = ResultSet.create_or_resume(out, job.configuration, [*job.space.identity(chosen[0])])
-    finished = kept.finished()
-    todo = [
-        (seed, stages)
-        for seed in job.seeds
-        for stages in chosen
-        if (job.space.key(stages), seed) not in finished
-    ]
-    if not todo:
-        return
     session = provenance({"command": "python -m experiments.tools score-nares"})
-    writer = kept.record({name: of for name, of in session.items() if name != "platform"})
-    for place in range(0, len(todo), AT_ONCE):
-        rows: list[dict[str, Any]] = []
-        for seed, stages in todo[place : place + AT_ONCE]:
-            batch = scorer.batch(*job.draws[seed], seed, job.space.shape(stages))
-            columns = job.space.identity(stages) | {"seed": seed, "rho": rho}
-            columns |= {"steps": attack.steps, "step_size": attack.step_size}
-            for (kernel, name), found in scores(job.space, job.config, batch).items():
-                if name in KEPT:
-                    of = {"beta": None, "kernel": kernel, "score": name}
-                    rows.append(columns | of | found._asdict())
-        writer.append(rows)
+    del session["platform"]
+    what = job.space, job.config, job.draws, chosen, kept.finished(), devices.one_device()
+    rest = calls.compute(*what)
+    while some := [*itertools.islice(rest, AT_ONCE)]:
+        every = itertools.chain(*(rows for each in some for rows in each.rows_by_network))
+        kept.record(session).append(
+            row for row in every if row["kernel"] in KERNELS and row["score"] in KEPT
+        )
         if time.monotonic() - start > seconds:
             break
     kept.compact()

@@ -1,19 +1,16 @@
-"""Scores of wide residual networks block by block, and the networks that are predicted."""
+"""The networks of NARes that are predicted, and their recorded scores."""
 
 import json
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pytest
 from tiny import invoke
 
 from cells.wideresnet import WideResNet
 from experiments.data import RECORDED
-from experiments.tools.nares import KEPT, NARES, drawn, networks_of_nares, scores
-from ntkscore import ImageSet, open_run
-from ntkscore.config import Config
-from ntkscore.run.scorer import Scorer, precision
-from ntkscore.run.scoring import Scoring
+from experiments.tools.nares import NARES, drawn, networks_of_nares, score_nares
+from ntkscore import open_run
 
 PREDICTED = (
     *("params", "flops", "layers", "depth", "field", "width", "params+clean.naswot"),
@@ -21,33 +18,6 @@ PREDICTED = (
     "robust.frobenius",
 )
 """What the protocol names."""
-SCORED = ("1-2-1x2-1-3", "2-1-1x1-2-1")
-
-
-def job(x64: bool) -> Scoring:
-    rng = np.random.default_rng(0)
-    images = ImageSet.of(rng.uniform(size=(5, 8, 8, 3)), np.arange(5) % 4)
-    return Scoring.of(images, Config(samples=5, x64=x64), space=WideResNet(channels=2), seeds=[3])
-
-
-def test_scores_are_those_of_the_package() -> None:
-    of = job(True)
-    scorer = Scorer(of.space, of.config)
-    for name in SCORED:
-        stages = of.space.parse(name)
-        batch = scorer.batch(*of.draws[3], 3, of.space.shape(stages))
-        with precision(of.config):
-            found = scores(of.space, of.config, batch)
-        (rows,) = scorer([stages], batch)
-        expected = {
-            (row["kernel"], row["score"]): (row["value"], row["status"])
-            for row in rows
-            if row["kernel"] in ("clean", "robust") and row["score"] in KEPT
-        }
-        assert len(expected) == 2 * len(KEPT)
-        for key, (value, status) in expected.items():
-            assert found[key].status == status == "ok"
-            assert found[key].value == pytest.approx(value, rel=1e-9), key
 
 
 def test_networks_are_drawn_once_and_for_all() -> None:
@@ -91,3 +61,13 @@ def test_predictions_are_of_the_drawn_networks() -> None:
     rows = open_run(RECORDED / NARES).rows
     assert set(rows["stages"]) == set(map(str, drawn())) and set(rows["status"]) == {"ok"}
     assert rows.groupby("seed")["stages"].nunique().eq(500).all()
+
+
+@pytest.mark.thorough
+def test_the_recording_is_computed_again(tmp_path: Path, data_dir: Path) -> None:
+    """The network with the fewest blocks, at the first seed."""
+    score_nares(data_dir, out=tmp_path / "again", seeds=1, most=1)
+    again, rows = open_run(tmp_path / "again").rows, open_run(RECORDED / NARES).rows
+    recorded = rows[(rows["stages"] == str(drawn(1)[0])) & (rows["seed"] == 0)]
+    assert len(again) == len(recorded) == 10
+    pd.testing.assert_frame_equal(again, recorded.reset_index(drop=True), rtol=1e-3)
