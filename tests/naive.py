@@ -4,6 +4,8 @@ It holds the gradient of every image in every parameter, for any apply-function,
 of what it is given, and shares no code with `ntkscore.kernels`.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -26,6 +28,16 @@ def readings(logits, labels):
     }
 
 
+def gram(jacobian, parameters):
+    """The inner products of gradients (image, reading, *leaf), summed over readings and leaves."""
+    total = 0.0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jacobian):
+        if path[-1].key in LEAVES[parameters]:
+            rows = leaf.reshape(*leaf.shape[:2], -1)
+            total += jnp.einsum("ikp,jkp->ij", rows, rows, precision="highest")
+    return total
+
+
 def kernels(apply, params, images, labels):
     """Every kernel of these images, by (output, parameter set); logits are apply(params, images).
 
@@ -33,22 +45,11 @@ def kernels(apply, params, images, labels):
     through the whole batch.
     """
     jacobians = jax.jacrev(lambda params: readings(apply(params, images), labels))(params)
-
-    def gram(jacobian, held):
-        total = jnp.zeros((len(images), len(images)), images.dtype)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(jacobian):
-            if path[-1].key in held:
-                rows = leaf.reshape(*leaf.shape[:2], -1)
-                total += jnp.einsum("ikp,jkp->ij", rows, rows, precision="highest")
-        return total
-
-    return {
-        (output, name): gram(jacobians[output], held)
-        for output in OUTPUTS
-        for name, held in LEAVES.items()
-    }
+    return {(output, name): gram(jacobians[output], name) for output in OUTPUTS for name in LEAVES}
 
 
+@partial(jax.jit, static_argnums=(0, 4, 5))
 def kernel(apply, params, images, labels, output="sum", parameters="all"):
     """One of `kernels`."""
-    return kernels(apply, params, images, labels)[output, parameters]
+    read = lambda params: readings(apply(params, images), labels)[output]  # noqa: E731
+    return gram(jax.jacrev(read)(params), parameters)

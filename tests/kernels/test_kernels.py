@@ -85,7 +85,7 @@ def kernels_by_reading(
 
 @pytest.mark.parametrize(
     "reading",
-    [pytest.param(r, marks=() if r in QUICK else pytest.mark.slow) for r in READINGS],
+    [pytest.param(r, marks=() if r in QUICK else pytest.mark.thorough) for r in READINGS],
     ids="-".join,
 )
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -233,7 +233,7 @@ def perceptron_kernels() -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", PARAMETER_SETS)
-@pytest.mark.parametrize("implementation", ["auto", *IMPLEMENTATIONS])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_kernels_of_a_network_that_is_not_ours(
     double, implementation: str, parameters: str
 ) -> None:

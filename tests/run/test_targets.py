@@ -84,7 +84,8 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "own network": own,
     "training": training,
 }
-LONGEST = ("side by side", "all measures", "darts")
+# What fgsm computes of one network `residual` has, and `pgd` the passes of a cell.
+LONGEST = ("one by one", "side by side", "all measures", "darts")
 
 
 @pytest.mark.slow

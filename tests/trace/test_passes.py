@@ -619,14 +619,19 @@ def test_sets_of_points_have_the_kernel_of_all() -> None:
     params, (points, cotangent) = draw(case.shapes), draw_points(case)
     passes = passes_of(Model(case.apply, params), points)
     sets = [points, points + 0.1, points * 0.9, points - 0.2, jnp.sin(points)]
-    _, residuals = zip(*(passes.forward(params, each) for each in sets), strict=True)
-    together = jnp.concatenate(sets)
-    start = zero_grams(PARAMETER_SETS["all"], together, 2)
-    _, by_kind = passes.gram_by_kind(params, residuals, jnp.tile(cotangent, (5, 1)), start)
-    _, rows = plain(case, params, together, jnp.tile(cotangent, (5, 1)))
+    together, every = jnp.concatenate(sets), jnp.tile(cotangent, (5, 1))
+
+    @jax.jit
+    def compute(params: Any) -> tuple[Array, list[Array]]:
+        _, residuals = zip(*(passes.forward(params, each) for each in sets), strict=True)
+        start = zero_grams(PARAMETER_SETS["all"], together, 2)
+        _, by_kind = passes.gram_by_kind(params, residuals, every, start)
+        return total(by_kind, "all"), plain(case, params, together, every)[1]
+
+    grams, rows = compute(params)
     flat = [row.reshape(len(row), -1) for row in rows]
     whole = sum(row @ row.T for row in flat)
-    for group, got in enumerate(total(by_kind, "all")):
+    for group, got in enumerate(grams):
         members = np.r_[0:M, M + 2 * M * group : M + 2 * M * (group + 1)]
         assert error(got, whole[np.ix_(members, members)]) < EXACT
 

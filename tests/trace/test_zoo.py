@@ -13,10 +13,11 @@ pytestmark = pytest.mark.slow
 
 # Steps of a loop, one for each pixel: few enough to unroll, and too many.
 SIDES = {"pixel-lstm": (3, 9)}
-# Of two networks that differ in their library or normalisation, one is enough for most days.
+# Of networks that differ in their library, their normalisation or the order of their layers, one is
+# enough for most days.
 THOROUGH = (
-    *("resnet18-batch", "nnx-resnet18", "wide-resnet-batch", "scanned-vit", "repeated"),
-    *("standardised", "equinox-gru"),
+    *("resnet18-batch", "nnx-resnet18", "wide-resnet", "wide-resnet-batch", "scanned-vit"),
+    *("repeated", "standardised", "row-gru", "equinox-gru", "mixer"),
 )
 CASES = [
     pytest.param(name, side, marks=[pytest.mark.thorough] * (name in THOROUGH))

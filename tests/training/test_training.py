@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +33,7 @@ from ntkscore.training.runs import open_trained, train
 from ntkscore.training.steps import State, augmented, mean_loss, step
 
 SPACE = NASBench201(channels=2, cells_per_stage=2).on(Task((8, 8, 3), 4))
-CELLS = ("323133", "304412", "021300", "400002", "000003")
+CELLS = ("304412", "021300", "000003")
 
 
 def variables_of(cell: str, seed: int, dtype: Any) -> dict[str, Any]:
@@ -45,6 +46,12 @@ def variables_of(cell: str, seed: int, dtype: Any) -> dict[str, Any]:
 def batch(count: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.uniform(size=(count, 8, 8, 3)), rng.integers(4, size=count)
+
+
+@lru_cache
+def flax(mode: str) -> Any:
+    """The flax network with this normalisation, one program for all cells."""
+    return jax.jit(Network(replace(SPACE, bn=mode)).apply)
 
 
 @pytest.mark.slow
@@ -61,8 +68,7 @@ def test_training_is_the_flax_network_by_batch_and_by_stored_statistics(cell: st
             ("batch", logits),
             ("init", jax.jit(network.evaluate)(params, statistics, pixels)),
         ):
-            flax = Network(replace(SPACE, bn=mode))
-            np.testing.assert_allclose(found, flax.apply(variables, pixels, code), atol=1e-9)
+            np.testing.assert_allclose(found, flax(mode)(variables, pixels, code), atol=1e-9)
         # Statistics of what the cell does not use stay.
         unused = [e for e, o in enumerate(parsed.operations) if o not in (2, 3)]
         for e in unused:
