@@ -59,7 +59,7 @@ def labels_of(graphs: tuple[Graph, ...]) -> list[list[Text]]:
 
 def test_labels_of_a_graph_do_not_overlap() -> None:
     rng, every = np.random.default_rng(0), Genotypes()
-    drawn = [every[int(place)] for place in rng.integers(len(every), size=20)]
+    drawn = [every[int(place)] for place in rng.integers(len(every), size=6)]
     published = Darts().architectures("published")
     cells = [NASBench201().graphs(Cell.parse(name)) for name in ("323133", "333333")]
     for graphs in (*cells, *map(Darts().graphs, (*published, *drawn))):
