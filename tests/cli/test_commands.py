@@ -57,13 +57,19 @@ def test_score_prints_json_alone() -> None:
 
 @pytest.mark.slow
 def test_score_prints_a_sheet_of_the_network_that_it_scored() -> None:
-    text = invoke("score", "2581", "323133", *OPTIONS, "--rho", "3/255", "--rho", "8/255").stdout
-    assert text.count("cell 2581, digits 323133") == 2  # one for each radius
+    text = invoke("score", "2581", "323133", *OPTIONS).stdout
+    assert text.count("cell 2581, digits 323133") == 1
     assert "cell 2581, digits 323133, 17,606 parameters (1,073,466 as trained)" in text
-    assert "ρ = 3/255" in text and "ρ = 8/255" in text
-    assert "lambda_min_normalized" in text
+    assert "ρ = 8/255" in text and "lambda_min_normalized" in text
     assert "channels 4, cells_per_stage 1" in " ".join(text.split())
     assert f"{Cell(2581).params(4, 1):,}" == "17,606"
+
+
+@pytest.mark.slow
+def test_a_sheet_is_of_one_radius() -> None:
+    text = invoke("score", "01", *RESIDUAL_OPTIONS, "--rho", "3/255", "--rho", "8/255").stdout
+    assert text.count("skips 01, ") == 2
+    assert "ρ = 3/255" in text and "ρ = 8/255" in text
 
 
 @pytest.mark.slow

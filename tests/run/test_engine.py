@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from tiny import CONFIG, OPTIONS, RESIDUAL, SPACE, rows_in, scored, start
+from tiny import CONFIG, RESIDUAL, RESIDUAL_OPTIONS, SPACE, rows_in, scored, start
 
 import ntkscore
 import ntkscore.run.scorer as scorer_module
@@ -220,9 +220,10 @@ def test_a_broken_run_keeps_what_is_finished_and_goes_on(
         *(pytest.param(n, marks=pytest.mark.thorough) for n in (signal.SIGKILL, signal.SIGTERM)),
     ],
 )
-def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path) -> None:
+def test_a_killed_command_leaves_its_finished_networks(number: int, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = start("score", "random:3000", "--out", out, *OPTIONS)
+    space = replace(RESIDUAL, depth=14)
+    process = start("score", "all", "--out", out, "--depth", 14, *RESIDUAL_OPTIONS)
     deadline = time.monotonic() + 300
     while not list(out.glob("*.parquet")):
         assert process.poll() is None and time.monotonic() < deadline
@@ -231,9 +232,9 @@ def test_a_killed_command_leaves_its_finished_cells(number: int, tmp_path: Path)
     _, errors = process.communicate(timeout=60)
     results = ResultSet.open(out)
     finished = results.finished()
-    assert 0 < len(finished) < 3000
-    assert finished <= {(cell.index, 0) for cell in select("random:3000", SPACE)}
-    assert (results.read().groupby("cell").size() == 73).all()
+    every = {(space.key(each), 0) for each in select("all", space)}
+    assert finished and finished < every
+    assert (results.read().groupby("skips").size() == 73).all()
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert "the same command goes on from there" in errors

@@ -60,7 +60,7 @@ def test_a_store_may_be_full_or_slow(
         write(self, name, content)
 
     def slow(self: Folder | Bucket, name: str, content: bytes) -> None:
-        time.sleep(0.5)
+        time.sleep(0.05)
         write(self, name, content)
 
     monkeypatch.setattr(store, "write", full)
