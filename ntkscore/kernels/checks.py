@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -292,6 +293,26 @@ def check_kernel(
         more,
     )
     return False
+
+
+def check_same_network(kept: np.ndarray, logits: np.ndarray, folder: Path) -> None:
+    """Refuse a folder of another function of the same weights, by the first points' logits.
+
+    Args:
+        kept: the logits in the folder.
+        logits: those of the network now.
+        folder: where finished work is kept.
+
+    Raises:
+        InputError: if they differ by more than rounding explains.
+    """
+    near = COUPLING * np.abs(kept).max(initial=0, where=np.isfinite(kept))
+    if not np.allclose(logits, kept, rtol=0, atol=near, equal_nan=True):
+        raise InputError(
+            f"in {folder} a run of the same network",
+            "one with the same weights and other logits",
+            "choose another folder",
+        )
 
 
 def beside_another(points: Array) -> Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
-from ntkscore.kernels.checks import of_points_alone, passes_for
+from ntkscore.kernels.checks import check_same_network, jitted, of_points_alone, passes_for
 from ntkscore.kernels.ntk import Given, check_alone, prepared
 from ntkscore.kernels.readouts import READOUTS, WHOLE, Labels, number_of, reading_of
 from ntkscore.model import Model
@@ -127,13 +127,21 @@ def _kept(folder: Path, model: Model, x: Any, y: Any, settings: list, rows_of: A
             "those of others",
             "name another folder",
         )
+    logits, seen = np.asarray(jitted(model.apply)(model.params, x[:2])), folder / "logits.npy"
+    if seen.exists():
+        check_same_network(np.load(seen), logits, folder)
+    else:
+        _save(seen, logits)
     parts = []
     for start in range(0, len(x), PART):
         path = folder / f"{start:09d}.npy"
         if not path.exists():
-            rows = rows_of(x[start : start + PART], y[start : start + PART])
-            content = io.BytesIO()
-            np.save(content, np.asarray(rows))
-            publish(path, content.getvalue())
+            _save(path, rows_of(x[start : start + PART], y[start : start + PART]))
         parts.append(np.load(path, mmap_mode="r"))
     return np.concatenate(parts)
+
+
+def _save(path: Path, array: Any) -> None:
+    content = io.BytesIO()
+    np.save(content, np.asarray(array))
+    publish(path, content.getvalue())

@@ -17,10 +17,10 @@ from attacks.versions import targeted
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
-    COUPLING,
     as_it_is_now,
     check_coupling,
     check_range,
+    check_same_network,
     checked_model,
     jitted,
 )
@@ -168,24 +168,13 @@ def robustness(
         if not chance:
             logits = np.asarray(jax.jit(apply)(params, jnp.asarray(pixels[:BATCH])))
             if ANSWERS in store:
-                _refuse_another(store[ANSWERS]["logits"], logits, Path(out))
+                check_same_network(store[ANSWERS]["logits"], logits, Path(out))
             else:
                 store[ANSWERS] = {"logits": logits}
     compiled = partial(jax.jit, compiler_options=compiler_options())
     how: dict[str, Any] = {"seed": seed, "batch": min(batch, max(len(labels), 1))}
     how |= {"draws": DRAWS if chance else 0, "store": store, "report": report}
     return attack_all(apply, params, pixels, labels, chosen, compile=compiled, **how)
-
-
-def _refuse_another(kept: np.ndarray, logits: np.ndarray, folder: Path) -> None:
-    """Refuse a folder of another function of the same weights, by the first images' logits."""
-    near = COUPLING * np.abs(kept).max(initial=0, where=np.isfinite(kept))
-    if not np.allclose(logits, kept, rtol=0, atol=near, equal_nan=True):
-        raise InputError(
-            f"in {folder} a run of the same network",
-            "one with the same weights and other logits",
-            "choose another folder",
-        )
 
 
 class Subject(NamedTuple):

@@ -250,3 +250,6 @@ def test_features_in_a_folder_are_computed_once(tmp_path, monkeypatch) -> None:
     assert (tmp_path / "000000000.npy").stat().st_mtime_ns == kept
     with pytest.raises(InputError, match="name another folder"):
         gradient_features(model, x, 16, seed=1, out=tmp_path)
+    other = model._replace(apply=lambda params, x: jnp.tanh(model.apply(params, x)))
+    with pytest.raises(InputError, match="same weights and other logits"):
+        gradient_features(other, x, 16, out=tmp_path)
