@@ -54,13 +54,15 @@ def test_for_the_joint_kernel_the_printed_bound_is_wrong_with_all_skips() -> Non
     assert lower_bound("joint_robust", Residual(), "1", 2, abs(x[0] @ x[1]), rho) == 0
 
 
-def test_reference_values_of_the_printed_bound() -> None:
+def test_reference_values_of_the_bounds() -> None:
     for n, c, order, value in (
         (20, 0.241, 4, 0.0124),
         (50, 0.544, 8, 0.0011),
     ):
         bound = printed_bound("relu", n, c)
         assert bound == printed_bound("relu", n, c, order) == pytest.approx(value, abs=1e-4)
+    twice = lower_bound("twice", Residual(), "1", 20, 0.1, 0.05)
+    assert twice == lower_bound("robust", Residual(), "1", 20, 0.1, 2 * 0.05) > 0
 
 
 def test_what_says_nothing_is_zero() -> None:
