@@ -22,7 +22,6 @@ from experiments.tools.accelerator import (
 SUMMARY = {
     "samples": 50,
     "channels": 16,
-    "clean_seconds_median": 0.012,
     "peak_bytes": 2**31,
     "matrix_product_flops": 5e13,
 }
@@ -59,7 +58,7 @@ def test_the_report_says_what_was_measured(tmp_path: Path, data_dir: Path) -> No
         # What ran before in this process may have made each core a device.
         f"# {len(jax.devices())} × cpu",
         "| cell-float32 | 2 of 3 | 2.0e-02 of k_all_beta_0.5 | k_all_beta_0.5 |",
-        "| 50 | 16 | 0.012 | 2 | 5e+13 |",
+        "| 50 | 16 | 2 | 5e+13 |",
         "| monday | 60 | 100 | 85 | 60 | 2 | 1 | 16 side by side |",
         "| tuesday | 85 | 100 |",
         "The whole space in one go: 1 min 50 s",
