@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,8 @@ from jaxtyping import Array, Float
 
 from ntkscore.model import Activations
 from ntkscore.trace.operations import GATES, POINTWISE, ROOTS, SHAPING
-from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Program, Value
+from ntkscore.trace.program import INLINED, Atom, Constant, Equation, Options, Program, Value
+from ntkscore.trace.windows import all_equations
 
 NUMBERWISE = POINTWISE | GATES
 """Operations on each number by itself, the functions with a rule for their derivative among them:
@@ -205,12 +205,10 @@ def hidden(program: Program, names: Collection[str]) -> bool:
     )
 
 
-def _inner(options: Mapping[str, Any]) -> Iterator[JaxprEqn]:
+def _inner(options: Options) -> Iterator[JaxprEqn]:
     """The equations of the functions that an equation holds, and those within them."""
     for jaxpr in jaxprs_in_params(options):
-        for equation in jaxpr.eqns:
-            yield equation
-            yield from _inner(equation.params)
+        yield from all_equations(jaxpr)
 
 
 def channel_axis(program: Program, value: Value) -> int | None:

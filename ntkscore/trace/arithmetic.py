@@ -3,6 +3,7 @@
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from ntkscore.trace.operations import multiply_adds
+from ntkscore.trace.program import shaped
 
 
 def program_multiply_adds(jaxpr: Jaxpr) -> float:
@@ -27,6 +28,6 @@ def program_multiply_adds(jaxpr: Jaxpr) -> float:
             times = options["length"] if name == "scan" else 1
             total += times * sum(map(program_multiply_adds, inner))
         else:
-            inputs = [each.aval.shape for each in equation.invars]  # pyright: ignore
-            total += multiply_adds(name, options, inputs, equation.outvars[0].aval.shape)  # pyright: ignore
+            inputs = [shaped(each).shape for each in equation.invars]
+            total += multiply_adds(name, options, inputs, shaped(equation.outvars[0]).shape)
     return total

@@ -8,18 +8,21 @@ the function that it came from, but by the function's trace.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxprs_in_params
 from jaxtyping import Array, PyTree
+
+from ntkscore.trace.windows import all_equations
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 JAX, *_ = jax.__path__
+Shaped = Array | jax.ShapeDtypeStruct
 
 
 class Function:
@@ -50,11 +53,13 @@ class Function:
         return self._hash
 
 
-def _shapes(arrays: Any) -> list[tuple[Any, Any]]:
+def _shapes(arrays: Iterable[Any]) -> list[tuple[Any, Any]]:
     return [(array.shape, array.dtype) for array in arrays]
 
 
-def traced(apply: Callable[..., Array], params: PyTree, points: Any) -> tuple[Function, Any]:
+def traced(
+    apply: Callable[..., Array], params: PyTree, points: Shaped
+) -> tuple[Function, jax.ShapeDtypeStruct]:
     """A network's function as it is now, and the shape of its logits; nothing is computed.
 
     Args:
@@ -72,22 +77,12 @@ def traced(apply: Callable[..., Array], params: PyTree, points: Any) -> tuple[Fu
     if not _has_own_derivatives(trace.jaxpr):
         return Function(apply, params, trace), shape
 
-    def pulled_back(params: PyTree, points: Any) -> PyTree:
+    def pulled_back(params: PyTree, points: Array) -> PyTree:
         logits, pullback = jax.vjp(lambda params: apply(params, points), params)
         return pullback(logits)
 
     back = jax.make_jaxpr(pulled_back)(params, points)
     return Function(apply, params, trace, back), shape
-
-
-def _functions(jaxpr: Jaxpr) -> Iterator[tuple[str, Any]]:
-    """The functions that a function's equations hold, and those within them, by operation."""
-    for equation in jaxpr.eqns:
-        for option in equation.params.values():
-            for each in option if isinstance(option, tuple) else (option,):
-                if isinstance(each, ClosedJaxpr | Jaxpr):
-                    yield equation.primitive.name, each
-                    yield from _functions(each.jaxpr if isinstance(each, ClosedJaxpr) else each)
 
 
 def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
@@ -96,13 +91,14 @@ def _has_own_derivatives(jaxpr: Jaxpr) -> bool:
     JAX's own rules, such as that of its ReLU, are always the same.
     """
     return any(
-        name.startswith("custom_")
-        and not str(getattr(each, "jaxpr", each).debug_info.func_filename).startswith(JAX)
-        for name, each in _functions(jaxpr)
+        not str(inner.debug_info.func_filename).startswith(JAX)
+        for equation in all_equations(jaxpr)
+        if equation.primitive.name.startswith("custom_")
+        for inner in jaxprs_in_params(equation.params)
     )
 
 
-_CONTENTS = WeakKeyDictionary[Any, Hashable]()
+_CONTENTS = WeakKeyDictionary[ClosedJaxpr | Jaxpr, Hashable]()
 """Of functions within functions: JAX hands out the same ones again for what is jitted."""
 
 
@@ -113,7 +109,7 @@ def _content(function: ClosedJaxpr | Jaxpr) -> Hashable:
         inputs = [*jaxpr.constvars, *jaxpr.invars]
         numbers = {variable: number for number, variable in enumerate(inputs)}
 
-        def operand(variable: Any) -> Hashable:
+        def operand(variable: Var | Literal) -> Hashable:
             if isinstance(variable, Literal):
                 return variable.aval, _value(variable.val)
             return numbers[variable]
@@ -134,7 +130,7 @@ def _content(function: ClosedJaxpr | Jaxpr) -> Hashable:
     return _CONTENTS[function]
 
 
-def _value(value: Any) -> Hashable:
+def _value(value: object) -> Hashable:
     """An option of an equation, or an array, as a value that can be compared."""
     if isinstance(value, ClosedJaxpr | Jaxpr):
         return _content(value)
@@ -145,7 +141,7 @@ def _value(value: Any) -> Hashable:
     return ADDRESS.sub("", f"{type(value).__name__} {value}")
 
 
-def _digest(array: Any) -> tuple[Any, ...]:
+def _digest(array: Any) -> Hashable:
     """Shape, dtype and a hash of an array's values."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)

@@ -5,7 +5,7 @@ kernel's channels. Both are slow in a loop (`ntkscore.convolutions`), and attack
 are loops.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,9 @@ from jaxtyping import Array
 from ntkscore import convolutions
 from ntkscore.convolutions import Window
 from ntkscore.platforms import platform
+
+ONE_DTYPE = ({np.dtype("float32")}, {np.dtype("float64")})
+"""Those of all arrays of a convolution that has a fast form."""
 
 
 class Layout(NamedTuple):
@@ -101,6 +104,15 @@ class FastConvolution:
 
         convolve.defvjp(onward, back, symbolic_zeros=True)
         return lambda *both: [convolve(*both)] if platform() == "cpu" else self.bind(*both)
+
+
+def fast_form(
+    bind: Callable[..., list[Array]], name: str, options: Mapping[str, Any], dtypes: Set[Any]
+) -> Callable[..., list[Array]]:
+    """An operation on arrays of these dtypes in its fast form; as it is where there is none."""
+    if is_plain(name, options) and dtypes in ONE_DTYPE:
+        return FastConvolution(bind, Layout.of(options), options["precision"])
+    return bind
 
 
 def is_plain(name: str, options: Mapping[str, Any]) -> bool:

@@ -4,19 +4,18 @@ An operation that has no row is run and differentiated as any other: its weights
 JAX's own gradients, and the receptive field behind it is unknown where positions meet it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import nan, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ntkscore.trace import moves, receptive_field
-from ntkscore.trace.moves import FieldRule, of_one
+from ntkscore.trace import receptive_field
 from ntkscore.trace.products import Convolution, MatrixProduct, Product
-from ntkscore.trace.program import Equation, Value
-from ntkscore.trace.view import UNKNOWN, Operand, Options, Shape, Views, compact_view, hull
+from ntkscore.trace.program import Equation, Options, Value
+from ntkscore.trace.receptive_field import FieldRule, Shape, View, hull, moving, of_each, views
 
-MultiplyAdds = Callable[[Mapping[str, Any], Sequence[Shape], Shape], float]
+MultiplyAdds = Callable[[Options, Sequence[Shape], Shape], float]
 
 
 class Operation(NamedTuple):
@@ -52,22 +51,36 @@ class Operation(NamedTuple):
     field: FieldRule | None = None
 
 
-def _of_matrices(options: Mapping[str, Any], inputs: Sequence[Shape], output: Shape) -> float:
+def _of_matrices(options: Options, inputs: Sequence[Shape], output: Shape) -> float:
     ((over, _), _) = options["dimension_numbers"]
     return prod(output) * prod(inputs[0][axis] for axis in over)
 
 
-def _of_convolution(options: Mapping[str, Any], inputs: Sequence[Shape], output: Shape) -> float:
+def _of_convolution(options: Options, inputs: Sequence[Shape], output: Shape) -> float:
     """A pixel of the padding counts as any other, a zero of a transposed convolution does not."""
     _, (_, channels, *sides), _ = options["dimension_numbers"]
     taps = inputs[1][channels] * prod(inputs[1][axis] for axis in sides)
     return prod(output) * taps // prod(options["lhs_dilation"])
 
 
-def _of_ragged_matrices(
-    options: Mapping[str, Any], inputs: Sequence[Shape], output: Shape
-) -> float:
+def _of_ragged_matrices(options: Options, inputs: Sequence[Shape], output: Shape) -> float:
     return prod(output) * inputs[0][-1]
+
+
+def _reshaped(options: Options, shape: Shape, array: np.ndarray) -> np.ndarray:
+    order = options["dimensions"]
+    return (array if order is None else array.transpose(order)).reshape(shape)
+
+
+def _broadcast(options: Options, shape: Shape, array: np.ndarray) -> np.ndarray:
+    new = [axis for axis in range(len(shape)) if axis not in options["broadcast_dimensions"]]
+    return np.broadcast_to(np.expand_dims(array, new), shape)
+
+
+def _sliced(options: Options, shape: Shape, array: np.ndarray) -> np.ndarray:
+    strides = options["strides"] or [1] * len(shape)
+    ends = options["start_indices"], options["limit_indices"], strides
+    return array[tuple(map(slice, *ends))]
 
 
 def _alike(operation: Operation, *names: str) -> dict[str, Operation]:
@@ -77,12 +90,12 @@ def _alike(operation: Operation, *names: str) -> dict[str, Operation]:
 OPERATIONS: dict[str, Operation] = {
     # Products.
     "dot_general": Operation(
-        product=MatrixProduct.of, multiply_adds=_of_matrices, field=receptive_field.product_view
+        product=MatrixProduct.of, multiply_adds=_of_matrices, field=receptive_field.multiplied
     ),
     "conv_general_dilated": Operation(
         product=Convolution.of,
         multiply_adds=_of_convolution,
-        field=receptive_field.convolution_view,
+        field=receptive_field.convolved,
     ),
     "ragged_dot_general": Operation(multiply_adds=_of_ragged_matrices),
     # On numbers in the same place.
@@ -106,27 +119,37 @@ OPERATIONS: dict[str, Operation] = {
     ),
     # Functions with a rule of their own for the derivative, such as `jax.nn.relu`.
     "custom_jvp_call": Operation(gate=True),
+    # A value and the number that decides on it (`counts`).
+    "cond": Operation(field=hull),
     # Moves of entries.
-    "reshape": Operation(unchanged=True, shaping=True, field=of_one(moves.reshape_view)),
-    "squeeze": Operation(unchanged=True, shaping=True, field=of_one(moves.squeeze_view)),
-    "expand_dims": Operation(unchanged=True, shaping=True),
-    "transpose": Operation(unchanged=True, field=of_one(moves.transpose_view)),
-    "rev": Operation(unchanged=True, field=of_one(moves.reverse_view)),
-    "optimization_barrier": Operation(unchanged=True, field=moves.through_view),
-    "broadcast_in_dim": Operation(shaping=True, field=of_one(moves.broadcast_view)),
-    "slice": Operation(field=of_one(moves.cut_view)),
-    "split": Operation(field=moves.split_view),
-    "concatenate": Operation(kind="shift", field=moves.concatenate_view),
-    "stack": Operation(field=moves.stack_view),
-    "pad": Operation(field=of_one(receptive_field.pad_view)),
+    "reshape": Operation(unchanged=True, shaping=True, field=moving(_reshaped)),
+    **_alike(
+        Operation(unchanged=True, shaping=True, field=moving(lambda o, shape, a: a.reshape(shape))),
+        *("squeeze", "expand_dims"),
+    ),
+    "transpose": Operation(
+        unchanged=True, field=moving(lambda o, shape, a: a.transpose(o["permutation"]))
+    ),
+    "rev": Operation(unchanged=True, field=moving(lambda o, shape, a: np.flip(a, o["dimensions"]))),
+    "optimization_barrier": Operation(unchanged=True, field=moving(lambda o, shape, *a: a)),
+    "broadcast_in_dim": Operation(shaping=True, field=moving(_broadcast)),
+    "slice": Operation(field=moving(_sliced)),
+    "split": Operation(
+        field=moving(lambda o, shape, a: np.split(a, np.cumsum(o["sizes"][:-1]), o["axis"]))
+    ),
+    "concatenate": Operation(
+        kind="shift", field=moving(lambda o, shape, *a: np.concatenate(a, o["dimension"]))
+    ),
+    "stack": Operation(field=moving(lambda o, shape, *a: np.stack(a, o["axis"]))),
+    "pad": Operation(field=of_each(receptive_field.padded)),
     # Over axes, and over windows.
     **_alike(
-        Operation(reduction=True, field=of_one(receptive_field.reduce_view)),
+        Operation(reduction=True, field=of_each(receptive_field.reduced)),
         *("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
     ),
-    **_alike(Operation(field=of_one(receptive_field.reduce_view)), "argmax", "argmin"),
+    **_alike(Operation(field=of_each(receptive_field.reduced)), "argmax", "argmin"),
     **_alike(
-        Operation(field=of_one(receptive_field.pool_view)),
+        Operation(field=of_each(receptive_field.pooled)),
         *("reduce_window_sum", "reduce_window_max", "reduce_window_min"),
     ),
     # Calls of what is no JAX.
@@ -148,9 +171,7 @@ GATES, ROOTS, REDUCTIONS = map(_named, ("gate", "root", "reduction"))
 PRODUCTS = _named("multiply_adds")
 
 
-def multiply_adds(
-    name: str, options: Mapping[str, Any], inputs: Sequence[Shape], output: Shape
-) -> float:
+def multiply_adds(name: str, options: Options, inputs: Sequence[Shape], output: Shape) -> float:
     """Multiply-adds of an equation: of convolutions and products of matrices, 0 of others.
 
     NaN where the operation hides what it does.
@@ -166,29 +187,7 @@ def multiply_adds(
     return known.multiply_adds(options, inputs, output) if known.multiply_adds else 0
 
 
-def views(name: str, options: Options, inputs: Sequence[Operand], shapes: Sequence[Shape]) -> Views:
-    """The views of an equation's outputs.
-
-    A view is None where nothing of the point is seen, and nothing is claimed after an operation
-    that has no rule.
-
-    Args:
-        name, options, inputs: of the equation.
-        shapes: of its outputs.
-    """
-    found = [each.view for each in inputs if each.view is not None]
-    if not found or all(0 in shape for shape in shapes):
-        return [None] * len(shapes)
-    if any(each is UNKNOWN for each in found):
-        return [UNKNOWN] * len(shapes)
-    known = OPERATIONS.get(name)
-    if known is not None and known.pointwise:
-        return [hull(found, shapes[0])] * len(shapes)
-    if known is not None and known.field is not None:
-        return known.field(options, inputs, shapes)
-    if any({*each.bounds.shape[2:]} - {1} for each in found):
-        return [UNKNOWN] * len(shapes)
-    # Whatever it does, all entries see the same; whether they are positions is not known.
-    alike = np.minimum.reduce([each.bounds.reshape(*each.bounds.shape[:2]) for each in found])
-    none = (frozenset(),) * len(alike)
-    return [compact_view(alike.reshape(-1, 2, *[1] * len(shape)), none, shape) for shape in shapes]
+def views_after(equation: Equation, seen: Sequence[View | None]) -> Sequence[View | None]:
+    """The views of an equation's outputs, from those of its inputs (`receptive_field.views`)."""
+    known = OPERATIONS.get(equation.name, Operation())
+    return views(equation, seen, known.field or (hull if known.pointwise else None))

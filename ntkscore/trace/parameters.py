@@ -125,34 +125,24 @@ def kind_or_none(path: tuple, leaf: Any) -> str | None:
     return None
 
 
-def kinds_by_name(params: PyTree) -> list[str]:
+def kinds_by_name(params: PyTree, told: bool = False) -> list[str]:
     """The kind of each leaf by its name, a weight where none tells; `FIXED` of no parameters.
+
+    Args:
+        params: as a `Model` has them.
+        told: whether a name has to tell it.
+
+    Raises:
+        InputError: if it has to, and none does.
 
     Example:
         >>> import numpy as np
         >>> kinds_by_name({"bias": np.ones(2), "first": np.ones((3, 2)), "step": np.int32(1)})
         ['shift', 'weight', 'fixed']
     """
-    fixed, leaves = fixed_leaves(params), jax.tree_util.tree_leaves_with_path(params)
+    fixed, of_name = fixed_leaves(params), kind_of if told else kind_or_none
     return [
-        FIXED if place in fixed else kind_or_none(path, leaf) or "weight"
-        for place, (path, leaf) in enumerate(leaves)
-    ]
-
-
-def kinds_named(params: PyTree, parameters: Parameters) -> list[str]:
-    """The kind of each leaf by its name alone; a weight where kinds do not decide.
-
-    Args:
-        params: as a `Model` has them.
-        parameters: which count.
-
-    Raises:
-        InputError: if a set other than `all` is asked for, and a leaf has no name that tells.
-    """
-    fixed, decide = fixed_leaves(params), parameters in PARAMETER_SETS and parameters != "all"
-    return [
-        FIXED if place in fixed else kind_of(path, leaf) if decide else "weight"
+        FIXED if place in fixed else of_name(path, leaf) or "weight"
         for place, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(params))
     ]
 
@@ -170,7 +160,8 @@ def split_parameters(
     Raises:
         InputError: if none counts, or a leaf has no name that tells its kind.
     """
-    kinds = kinds_named(params, parameters) if kinds is None else kinds
+    if kinds is None:
+        kinds = kinds_by_name(params, told=parameters in PARAMETER_SETS and parameters != "all")
     return split_leaves(params, counted(params, kinds, parameters))
 
 

@@ -9,36 +9,36 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.core import ShapedArray, Tracer
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 from ntkscore.errors import InputError
-from ntkscore.trace.layouts import FastConvolution, Layout, is_plain
+from ntkscore.trace.layouts import fast_form
 from ntkscore.trace.windows import function_of
 
 LONGEST_LOOP = 16
 """Steps of a loop that is unrolled; a longer one stays an equation of its own."""
 INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
 """Operations whose inner equations stand in their place."""
-ONE_DTYPE = ({np.dtype("float32")}, {np.dtype("float64")})
-"""Those of all arrays of a convolution that has a fast form."""
-Instead = Mapping[int, Callable[..., Any]]
+Options = Mapping[str, Any]
+"""Of an operation, such as a convolution's stride."""
+Compute = Callable[..., Sequence[Array]]
+"""From an equation's inputs to its outputs."""
+Instead = Mapping[int, Compute]
 """Functions that replace equations, by place."""
 
 
-def loop_sizes(options: Mapping[str, Any]) -> tuple[int, int]:
-    """How many inputs of a `scan` are the same at each step, and how many go from step to step."""
-    if "num_consts" in options:  # JAX below 0.11
-        return options["num_consts"], options["num_carry"]
-    fixed, carry, _ = options["ft_in"].unpack()
-    return len(fixed), len(carry)
+def shaped(variable: Var | Literal) -> ShapedArray:
+    """The shape and dtype of an input or output of JAX's own equations."""
+    return cast(ShapedArray, variable.aval)
 
 
 class NotAlone(InputError):
@@ -51,6 +51,10 @@ class Constant(NamedTuple):
     value: Any
     leaves = frozenset[int]()
     of_point = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.shape(self.value)
 
 
 @dataclass(frozen=True, order=True)
@@ -82,15 +86,15 @@ class Equation(NamedTuple):
         name: of the operation, such as `dot_general`.
         inputs: values, or constants.
         outputs: values.
-        options: such as a convolution's stride.
+        options: of the operation.
         function: from all inputs to the outputs.
     """
 
     name: str
     inputs: tuple[Atom, ...]
     outputs: tuple[Value, ...]
-    options: Mapping[str, Any]
-    function: Callable[..., list[Array]]
+    options: Options
+    function: Compute
 
     @property
     def values(self) -> list[Value]:
@@ -141,16 +145,11 @@ class Program:
         self,
         apply: Callable[[PyTree, Array], Array],
         params: PyTree,
-        point: Any,
+        point: Array | jax.ShapeDtypeStruct,
         fixed: frozenset[int] = frozenset(),
         inner: bool = False,
     ) -> None:
-        self.equations: list[Equation] = []
-        self.constants: dict[Value, Array] = {}
-        self._numbers = count()
-        self._made_by: dict[Value, int] = {}
         paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
-        self.paths: tuple[tuple, ...] = paths
         tree = jax.tree.structure(params)
 
         def one(leaves: Sequence[Array], point: Array) -> Array:
@@ -162,17 +161,33 @@ class Program:
             raise _not_alone(f"{type(error).__name__}: {error}") from error
         if len(closed.out_avals[0].shape) != 1:
             raise _not_alone(f"logits of shape {closed.out_avals[0].shape}")
+        self._read(closed, paths, fixed, inner)
+
+    def _read(
+        self,
+        closed: ClosedJaxpr,
+        paths: tuple[tuple, ...],
+        fixed: frozenset[int],
+        inner: bool,
+    ) -> None:
+        """Read the equations of a function of leaves and a point."""
+        self.source = closed, paths, fixed, inner
+        self.paths = paths
+        self.equations: list[Equation] = []
+        self.constants: dict[Value, Array] = {}
+        self._numbers = count()
+        self._made_by: dict[Value, int] = {}
         *weights, last = closed.jaxpr.invars
         self.leaves = tuple(
-            self._new(each.aval, frozenset([k]) - fixed, False) for k, each in enumerate(weights)
+            self._new(shaped(each), frozenset([k]) - fixed, False) for k, each in enumerate(weights)
         )
-        self.point = self._new(last.aval, frozenset([-1] if inner else []), True)
+        self.point = self._new(shaped(last), frozenset([-1] if inner else []), True)
         (self.logits,) = self._inline(closed, [*self.leaves, self.point])
 
-    def _new(self, like: Any, leaves: frozenset[int], of_point: bool) -> Value:
+    def _new(self, like: Array | ShapedArray, leaves: frozenset[int], of_point: bool) -> Value:
         return Value(next(self._numbers), like.shape, like.dtype, leaves, of_point)
 
-    def _constant(self, array: Any) -> Atom:
+    def _constant(self, array: ArrayLike) -> Atom:
         """An array that the network closes over."""
         if not isinstance(array, Tracer):
             # An outer trace would make a tracer of it, which stands for one architecture's arrays.
@@ -195,11 +210,11 @@ class Program:
 
     def _inline(self, closed: ClosedJaxpr, inputs: Sequence[Atom]) -> list[Atom]:
         """Append a function's equations; return its outputs."""
-        atoms: dict[Any, Atom] = dict(zip(closed.jaxpr.invars, inputs, strict=True))
+        atoms: dict[Var, Atom] = dict(zip(closed.jaxpr.invars, inputs, strict=True))
         for variable, constant in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             atoms[variable] = self._constant(constant)
 
-        def atom(variable: Any) -> Atom:
+        def atom(variable: Var | Literal) -> Atom:
             return Constant(variable.val) if isinstance(variable, Literal) else atoms[variable]
 
         for equation in closed.jaxpr.eqns:
@@ -207,15 +222,16 @@ class Program:
             atoms |= zip(equation.outvars, outputs, strict=True)
         return [*map(atom, closed.jaxpr.outvars)]
 
-    def _append(self, equation: Any, jaxpr: Jaxpr, inputs: list[Atom]) -> list[Atom]:
+    def _append(self, equation: JaxprEqn, jaxpr: Jaxpr, inputs: list[Atom]) -> list[Atom]:
         name, options = equation.primitive.name, equation.params
         if name in INLINED:
-            inner = options.get("jaxpr", options.get("call_jaxpr"))
+            inner = options["jaxpr" if "jaxpr" in options else "call_jaxpr"]
             closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
             return self._inline(closed, inputs)
-        function = _function(equation, jaxpr)
+        dtypes = {shaped(variable).dtype for variable in (*equation.invars, *equation.outvars)}
+        function = fast_form(function_of(equation, jaxpr), name, options, dtypes)
         known = [constant for each in inputs if (constant := self._known(each)) is not None]
-        small = all(variable.aval.size == 1 for variable in equation.outvars)
+        small = all(shaped(variable).size == 1 for variable in equation.outvars)
         if inputs and len(known) == len(inputs) and small:
             # Numbers that functions are given are read as if they stood there themselves.
             with jax.ensure_compile_time_eval():
@@ -223,18 +239,33 @@ class Program:
                 return [self._constant(out) for out in outputs]
         if name == "cond" and isinstance(inputs[0], Constant):
             return self._inline(options["branches"][int(inputs[0].value)], inputs[1:])
+        if name == "scan" and self._unrolls(options["length"], inputs):
+            return self._unroll(options, inputs)
+        return self._add(equation, inputs, equation.outvars, function)
+
+    def _add(
+        self, like: JaxprEqn, inputs: Sequence[Atom], outputs: Sequence[Var], function: Compute
+    ) -> list[Atom]:
+        """Append an equation like one of JAX's; return its outputs."""
         leaves = frozenset[int]().union(*(each.leaves for each in inputs))
         of_point = any(each.of_point for each in inputs)
-        if name == "scan" and leaves and of_point and 0 < options["length"] <= LONGEST_LOOP:
-            return self._unroll(options, inputs)
-        outputs = [self._new(variable.aval, leaves, of_point) for variable in equation.outvars]
-        self._made_by |= dict.fromkeys(outputs, len(self.equations))
-        self.equations.append(Equation(name, tuple(inputs), tuple(outputs), options, function))
-        return list(outputs)
+        new = tuple(self._new(shaped(variable), leaves, of_point) for variable in outputs)
+        self._made_by |= dict.fromkeys(new, len(self.equations))
+        name, options = like.primitive.name, like.params
+        self.equations.append(Equation(name, tuple(inputs), new, options, function))
+        return [*new]
 
-    def _unroll(self, options: Mapping[str, Any], inputs: list[Atom]) -> list[Atom]:
+    def _unrolls(self, length: int, inputs: Sequence[Atom]) -> bool:
+        """Whether a loop of this length is written out."""
+        of_both = any(each.leaves for each in inputs) and any(each.of_point for each in inputs)
+        return of_both and 0 < length <= LONGEST_LOOP
+
+    def _unroll(self, options: Options, inputs: list[Atom]) -> list[Atom]:
         """Write out a loop, each step with its own slice of what the loop goes over."""
-        consts, carried = loop_sizes(options)
+        if "num_consts" in options:  # JAX below 0.11
+            consts, carried = options["num_consts"], options["num_carry"]
+        else:
+            consts, carried = map(len, options["ft_in"].unpack()[:2])
         fixed, carry = inputs[:consts], inputs[consts : consts + carried]
         steps: list[list[Atom]] = []
         order = -1 if options["reverse"] else 1
@@ -369,15 +400,6 @@ def _not_alone(found: str) -> NotAlone:
     )
 
 
-def _function(equation: Any, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
-    """An equation as a function of all its inputs."""
-    function, options = function_of(equation, jaxpr), equation.params
-    dtypes = {variable.aval.dtype for variable in (*equation.invars, *equation.outvars)}
-    if is_plain(equation.primitive.name, options) and dtypes in ONE_DTYPE:
-        return FastConvolution(function, Layout.of(options), options["precision"])
-    return function
-
-
-def value_of(arrays: Mapping[Value, Any], atom: Atom) -> Any:
+def value_of(arrays: Mapping[Value, Array], atom: Atom) -> Array:
     """A value's array, or the constant itself."""
     return atom.value if isinstance(atom, Constant) else arrays[atom]

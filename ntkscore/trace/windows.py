@@ -7,7 +7,7 @@ and behind each of them, forward and backward, keeps the two operations apart
 (https://github.com/jax-ml/jax/issues/39120).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,22 +17,28 @@ from jax.extend.core import (
     Jaxpr,
     JaxprEqn,
     Literal,
+    Var,
     jaxpr_as_fun,
     jaxprs_in_params,
 )
+from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 WINDOWS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_window")
 """How the names of operations over windows begin."""
 
 
+def all_equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """The equations of a function, each followed by those of the functions within it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from all_equations(inner)
+
+
 def has_windows(jaxpr: Jaxpr) -> bool:
     """Whether a function has an operation over windows, or one within it has."""
-    return any(
-        equation.primitive.name.startswith(WINDOWS)
-        or any(has_windows(inner) for inner in jaxprs_in_params(equation.params))
-        for equation in jaxpr.eqns
-    )
+    return any(each.primitive.name.startswith(WINDOWS) for each in all_equations(jaxpr))
 
 
 def function_of(equation: JaxprEqn, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
@@ -45,7 +51,7 @@ def function_of(equation: JaxprEqn, jaxpr: Jaxpr) -> Callable[..., list[Array]]:
     primitive, options = equation.primitive, _options_apart(equation.params)
     if not any("jaxpr" in name for name in options):
 
-        def bind(*inputs: Any) -> list[Array]:
+        def bind(*inputs: ArrayLike) -> list[Array]:
             out = primitive.bind(*inputs, **options)
             return list(out) if primitive.multiple_results else [out]
 
@@ -100,12 +106,15 @@ def with_windows_apart(apply: Callable[..., PyTree]) -> Callable[..., PyTree]:
     return run
 
 
-def _evaluate(closed: ClosedJaxpr, inputs: Sequence[Array]) -> list[Array]:
+def _evaluate(closed: ClosedJaxpr, inputs: Sequence[Array]) -> list[ArrayLike]:
     """The outputs of a function, computed equation by equation."""
     jaxpr = closed.jaxpr
-    arrays: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
+    arrays: dict[Var, ArrayLike] = dict(zip(jaxpr.invars, inputs, strict=True))
     arrays |= zip(jaxpr.constvars, closed.consts, strict=True)
-    read = lambda atom: atom.val if isinstance(atom, Literal) else arrays[atom]  # noqa: E731
+
+    def read(atom: Var | Literal) -> ArrayLike:
+        return atom.val if isinstance(atom, Literal) else arrays[atom]
+
     for equation in jaxpr.eqns:
         outputs = function_of(equation, jaxpr)(*map(read, equation.invars))
         arrays |= zip(equation.outvars, outputs, strict=True)

@@ -291,6 +291,16 @@ def test_a_branch_that_the_network_chooses_counts_as_the_largest() -> None:
     assert (found["flops"], found["layers"], found["depth"]) == (32 + 16, 2, 2)
 
 
+@pytest.mark.parametrize("length", [3, 100])
+def test_a_branch_that_a_loop_counts_to_is_known(length: int) -> None:
+    def apply(w: Any, x: Array) -> Array:
+        first = lambda k, x: lax.cond(k == 0, lambda x: x @ w, jnp.tanh, x)  # noqa: E731
+        return lax.fori_loop(0, length, first, x)
+
+    found = count(apply, draw(4, 4), 4)
+    assert (found["flops"], found["layers"], found["depth"]) == (16, 1, 1)
+
+
 def test_nobody_counts_a_loop_that_numbers_end() -> None:
     def apply(params: Any, x: Array) -> Array:
         def body(x: Array) -> Array:
@@ -337,6 +347,16 @@ def test_a_weight_that_a_loop_puts_together_is_one_layer(length: int) -> None:
 
     found = count(apply, {"a": draw(4, 2), "b": draw(4, 2)}, 4)
     assert (found["layers"], found["depth"]) == (1, length)
+
+
+def test_a_weight_made_twice_is_one_layer() -> None:
+    def apply(w: Any, x: Array) -> Array:
+        for _ in range(2):
+            x = jnp.tanh(x @ (w / (1e-5 + jnp.sum(w**2))))
+        return x
+
+    found = count(apply, draw(4, 4), 4)
+    assert (found["layers"], found["depth"]) == (1, 2)
 
 
 def test_logits_of_weights_alone() -> None:
@@ -421,6 +441,14 @@ FIELDS: dict[str, tuple[Callable[[Array], Array], float]] = {
         )[0],
         float("nan"),
     ),
+    "halves": (lambda x: jnp.concatenate(jnp.split(averaged(x), 2, 1), 1), 3),
+    "upside down": (lambda x: averaged(x[:, ::-1])[:, ::-1], 3),
+    "transposed and flattened": (
+        lambda x: averaged(lax.reshape(x, (1, 1024, 4), (0, 2, 1, 3)).reshape(1, 32, 32, 4)),
+        3,
+    ),
+    "a choice by a mean": (lambda x: lax.cond(jnp.mean(x) > 0, averaged, averaged, x), 3),
+    "a choice by a pixel": (lambda x: lax.cond(x[0, 0, 0, 0] > 0, averaged, averaged, x), 33),
     "order": (lambda x: jnp.sort(x, 1), float("nan")),
     "order of features": (lambda x: x + jnp.sort(jnp.mean(x, (1, 2), keepdims=True)), 1),
 }
