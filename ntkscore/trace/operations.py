@@ -119,8 +119,9 @@ OPERATIONS: dict[str, Operation] = {
     ),
     # Functions with a rule of their own for the derivative, such as `jax.nn.relu`.
     "custom_jvp_call": Operation(gate=True),
-    # A value and the number that decides on it (`counts`).
+    # What decides on a value, and the value (`counts`).
     "cond": Operation(field=hull),
+    "while": Operation(field=receptive_field.repeated),
     # Moves of entries.
     "reshape": Operation(unchanged=True, shaping=True, field=moving(_reshaped)),
     **_alike(

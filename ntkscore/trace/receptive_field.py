@@ -148,6 +148,12 @@ def _hull(found: Sequence[View], shape: Shape) -> View:
     return tuple(map(together, *found))
 
 
+def repeated(equation: Equation, seen: Sequence[View | None]) -> Views:
+    """Of a value before and after one step of a loop that runs nobody knows how often."""
+    before, after, *_ = seen
+    return [after if after is before else UNKNOWN]
+
+
 def moving(function: Callable[..., np.ndarray | Sequence[np.ndarray]]) -> FieldRule:
     """The rule of an operation that moves entries, and changes none.
 

@@ -447,9 +447,21 @@ FIELDS: dict[str, tuple[Callable[[Array], Array], float]] = {
         lambda x: averaged(lax.reshape(x, (1, 1024, 4), (0, 2, 1, 3)).reshape(1, 32, 32, 4)),
         3,
     ),
+    "doubled until it is large": (
+        lambda x: lax.while_loop(lambda x: jnp.sum(x) < 3, lambda x: 2 * x, averaged(x)),
+        3,
+    ),
+    "averaged until it is large": (
+        lambda x: lax.while_loop(lambda x: jnp.sum(x) < 3, averaged, x),
+        float("nan"),
+    ),
     "a choice by a mean": (lambda x: lax.cond(jnp.mean(x) > 0, averaged, averaged, x), 3),
     "a choice by a pixel": (lambda x: lax.cond(x[0, 0, 0, 0] > 0, averaged, averaged, x), 33),
     "order": (lambda x: jnp.sort(x, 1), float("nan")),
+    "order of what attention gives": (
+        lambda x: jnp.sort(jnp.einsum("bhwc,bijc,bije->bhwe", x, x, x), 1),
+        32,
+    ),
     "order of features": (lambda x: x + jnp.sort(jnp.mean(x, (1, 2), keepdims=True)), 1),
 }
 
