@@ -80,7 +80,7 @@ def run(attack: Stepwise, net: Net, begin: np.ndarray | None, steps: int) -> Any
 
 @pytest.mark.parametrize("norm", RADII)
 @pytest.mark.parametrize("loss", ["ce", "dlr", "targeted"])
-@pytest.mark.parametrize("steps", [1, 3, 40, 100])
+@pytest.mark.parametrize("steps", [3, 100])
 def test_apgd_takes_their_steps(
     double: None,
     torch: ModuleType,
@@ -120,7 +120,7 @@ def test_apgd_takes_their_steps(
 
 @pytest.mark.parametrize("norm", RADII)
 @pytest.mark.parametrize("targets", [0, 1])
-@pytest.mark.parametrize("steps", [1, 3, 40])
+@pytest.mark.parametrize("steps", [3, 40])
 def test_fab_takes_their_steps(
     double: None, torch: ModuleType, authors: ModuleType, norm: str, targets: int, steps: int
 ) -> None:
@@ -133,7 +133,7 @@ def test_fab_takes_their_steps(
     found = theirs.attack_single_run(x, y, is_targeted=bool(targets))
     state = run(FAB(rho, norm, steps, targets), net, None, steps)  # type: ignore[arg-type]
     np.testing.assert_allclose(state.adversarial, ours(found.detach()), atol=1e-6)
-    assert np.isfinite(state.distance).any() or steps == 1
+    assert np.isfinite(state.distance).any()
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
