@@ -95,6 +95,8 @@ def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
         keys: the columns that name a unit, the network first.
     """
     frame = one_table(tables).to_pandas()
+    if len(tables) == 1:
+        return frame.sort_values([keys[0], *ORDER], kind="stable", ignore_index=True)
     part = pd.Series(range(len(tables))).repeat([len(table) for table in tables.values()])
     part.index = frame.index
     first = part.groupby([frame[key] for key in keys], dropna=False).transform("min")
