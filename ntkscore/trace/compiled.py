@@ -216,9 +216,9 @@ class Chain(Passes):
         """Gradients at each block's input, of random signs at its output; and the signs."""
         keys, pairs = jax.random.split(key, len(residuals) - 2), list[tuple[Array, Array]]()
         blocks, after = residuals[2:-1], [_points(kept) for _, _, kept in residuals[3:]]
-        for each, (passes, *given), like in zip(keys[1:], blocks, after, strict=True):
+        for each, (passes, weights, kept), like in zip(keys[1:], blocks, after, strict=True):
             signs = jax.random.rademacher(each, like.shape, like.dtype)
-            pairs.append((passes.gradient(*given, _flat(signs)), signs))
+            pairs.append((passes.gradient(weights, kept, _flat(signs)), signs))
         return [(left[None], right[None]) for left, right in pairs if fitting(left, right)]
 
     def unnormalized(self, params: PyTree, points: Points) -> Logits | None:
