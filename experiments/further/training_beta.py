@@ -100,8 +100,8 @@ STUDY = Study(
     },
     claims=claims,
     figure=figure,
-    note="Trainings this small show a sign, not the benchmark's accuracies; another run moves one by "
-    "up to .028. Intervals are the range of the seeds, in the figure 95 % of draws of seeds. Masked "
-    "gradients are looked for in the networks of the largest β.",
+    note="Trainings this small show a sign, not the benchmark's accuracies; another run moves one "
+    "by up to .028. Intervals are the range of the seeds, in the figure 95 % of draws of seeds. "
+    "Masked gradients are looked for in the networks of the largest β.",
     needs=(DATASET,),
 )
