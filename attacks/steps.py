@@ -265,7 +265,8 @@ def is_right(logits: Logits, labels: Any) -> Bool[Array, " n"]:
         [True, True, False, False]
     """
     # The maximum of numbers with NaN among them is NaN, whose place argmax gives.
-    return (jnp.argmax(logits, 1) == labels) & jnp.isfinite(jnp.max(logits, 1))
+    first = jnp.argmax(logits, 1).astype(labels.dtype)
+    return (first == labels) & jnp.isfinite(jnp.max(logits, 1))
 
 
 def target_classes(logits: Logits, place: Any) -> Any:
