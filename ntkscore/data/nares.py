@@ -107,6 +107,13 @@ def _lines(path: Path) -> Iterator[IO[bytes]]:
         raise tarfile.ReadError(f"no {FILES[0]} is in it")
 
 
+def _at_best(by_epoch: list[float], best: Any) -> float:
+    """The value at the best epoch; Python would count a negative one from the end."""
+    if type(best) is not int or best < 0:
+        raise ValueError(f"expected the number of the best epoch from 0, got {best!r}")
+    return by_epoch[best]
+
+
 def _record(entry: Any) -> Record:
     """What is kept of a line.
 
@@ -123,12 +130,9 @@ def _record(entry: Any) -> Record:
         found["cifar10", "corruptions"] = fmean(
             each[level]["acc"] for each in corruptions.values() for level in levels
         )
-    best = trained["best_epoch"]
-    if type(best) is not int or best < 0:  # Python counts negative ones from the end
-        raise ValueError(f"expected the number of the best epoch from 0, got {best!r}")
     for metric, key in _VALIDATED.items():
         by_epoch = trained.get(key)
-        found["cifar10.1", metric] = by_epoch[best] if by_epoch else None
+        found["cifar10.1", metric] = _at_best(by_epoch, trained["best_epoch"]) if by_epoch else None
     return Record(
         _name(sizes), {column: each for column, each in found.items() if each is not None}
     )

@@ -24,7 +24,7 @@ DEFAULT_MEMORY = 4 * 2**30
 """Bytes, where a device does not say how many it has."""
 LEAST_MEMORY = 2**20
 """Bytes that are held at once where a device has hardly any left."""
-PIECES = 128
+PIECES = 256
 """Pieces of networks whose programs are kept."""
 SHOWN = 3
 """Unused leaves that a warning names."""
