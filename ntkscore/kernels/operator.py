@@ -104,7 +104,7 @@ class NTKOperator(LinearOperator):
         """Scores of the kernel, none of which needs the matrix.
 
         Args:
-            probes: random vectors that the norm is estimated from.
+            probes: random vectors that the norm is estimated from, two at least.
             seed: of these, and of where the eigenvalues' search starts.
 
         Returns:
@@ -113,8 +113,10 @@ class NTKOperator(LinearOperator):
             LOBPCG, each with its residual ‖K v − λ v‖: an eigenvalue lies within it.
 
         Raises:
-            InputError: if the points depend on each other.
+            InputError: if the points depend on each other, or probes are too few for an error.
         """
+        if probes < 2:
+            raise InputError("at least two probes", probes, "30 is usual")
         rng, size = np.random.default_rng(seed), self.shape[0]
         output = "classes" if self._output == "full" else self._output
         kernel = {"output": output, "parameters": self._parameters, "labels": self._labels}

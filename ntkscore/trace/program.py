@@ -150,10 +150,9 @@ class Program:
         inner: bool = False,
     ) -> None:
         paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params), strict=True)
-        tree = jax.tree.structure(params)
 
         def one(leaves: Sequence[Array], point: Array) -> Array:
-            return apply(jax.tree.unflatten(tree, leaves), point[None])[0]
+            return apply(jax.tree.unflatten(jax.tree.structure(params), leaves), point[None])[0]
 
         try:
             closed = jax.make_jaxpr(one)(list(leaves), point)
@@ -164,11 +163,7 @@ class Program:
         self._read(closed, paths, fixed, inner)
 
     def _read(
-        self,
-        closed: ClosedJaxpr,
-        paths: tuple[tuple, ...],
-        fixed: frozenset[int],
-        inner: bool,
+        self, closed: ClosedJaxpr, paths: tuple[tuple, ...], fixed: frozenset[int], inner: bool
     ) -> None:
         """Read the equations of a function of leaves and a point."""
         self.source = closed, paths, fixed, inner

@@ -82,5 +82,7 @@ def test_operators_of_what_has_no_values_are_refused() -> None:
     (x, _), model = points(3), convolutional()
     with pytest.raises(InputError, match="one of sum, trace, label, loss, full"):
         ntk_operator(model, x, output="classes")
+    with pytest.raises(InputError, match="at least two probes"):
+        ntk_operator(model, x).scores(probes=1)
     with pytest.raises(InputError, match="call it outside"):
         jax.jit(lambda x: ntk_operator(model, x).product(jnp.ones(3)))(x)
