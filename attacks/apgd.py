@@ -114,7 +114,8 @@ class APGD(Stepwise):
     @property
     def fewest_classes(self) -> int:
         """Those that the loss compares, and one more than the targets."""
-        return max(self.targets + 1, FEWEST_CLASSES["targeted " * bool(self.targets) + self.loss])
+        name = f"targeted {self.loss}" if self.targets else self.loss
+        return max(self.targets + 1, FEWEST_CLASSES.get(name, super().fewest_classes))
 
     @property
     def runs(self) -> tuple[Run, ...]:

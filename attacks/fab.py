@@ -94,7 +94,7 @@ class FAB(Stepwise):
     @property
     def fewest_classes(self) -> int:
         """One more than the targets."""
-        return max(self.targets + 1, 2)
+        return max(self.targets + 1, super().fewest_classes)
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -18,11 +18,9 @@ Labels = Int[Array, " n"]
 Values = Float[Array, " n"]
 LossName = Literal["ce", "margin", "dlr"]
 LOSSES: tuple[str, ...] = get_args(LossName)
-FEWEST_CLASSES = {
-    **{"ce": 2, "margin": 2, "dlr": 3},
-    **{"targeted ce": 2, "targeted margin": 2, "targeted dlr": 4},
-}
-"""Fewest classes of each loss; the difference of logits ratio divides by one of three or four."""
+FEWEST_CLASSES = {"dlr": 3, "targeted dlr": 4}
+"""Fewest classes of losses that need more than two: the difference of logits ratio divides by one
+of three or four."""
 TINY = 1e-12
 
 

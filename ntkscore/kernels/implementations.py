@@ -24,8 +24,7 @@ from ntkscore.kernels.jacobian import point_gradients
 from ntkscore.kernels.readouts import READOUTS, Labels
 from ntkscore.lazy import Array, PyTree, jax, jnp, lax
 from ntkscore.model import Logits, Model, Passes, Points
-from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import Chain
+from ntkscore.trace.compiled import in_pieces
 from ntkscore.trace.parameters import (
     PARAMETER_SETS,
     Parameters,
@@ -69,7 +68,7 @@ def one_by_one(passes: Passes, function: Callable[[Array], PyTree], array: Array
 
     Passes that are compiled piece by piece run in a loop of Python's, others in a compiled one.
     """
-    if not isinstance(passes, BlockPasses | Chain):
+    if not in_pieces(passes):
         return lax.map(function, array)
     return jax.tree.map(lambda *a: jnp.stack(a), *map(function, array))
 

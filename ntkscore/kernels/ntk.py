@@ -33,7 +33,7 @@ from ntkscore.kernels.readouts import IMPLEMENTATIONS, READOUTS, WHOLE, Sets, nu
 from ntkscore.model import Logits, Model, Points
 from ntkscore.task import check_labels
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import Chain, have_values
+from ntkscore.trace.compiled import have_values, in_pieces
 from ntkscore.trace.pairs import Across, Groups, Own, Pairs
 from ntkscore.trace.parameters import PARAMETER_SETS, Parameters, counted
 from ntkscore.trace.passes import TracedPasses
@@ -134,9 +134,10 @@ def ntk(
         traced = None if name == "contraction" else TracedPasses(model, _one(sets[0][0]))
         return kernel_of(model, traced, sets, wanted)
     choices = output, str(parameters), name
-    if isinstance(passes, Chain) and name == "layerwise":
-        known, model = False, model._replace(passes=passes)  # which compiles its pieces itself
-    if not known:
+    own = in_pieces(passes) and name == "layerwise"
+    if own:
+        model = model._replace(passes=passes)
+    if own or not known:
         return evaluate(model, *sets[0], *choices).gram[0]
     # Without its weights the model is hashable, and other weights find the same program.
     return _compiled(model._replace(params=None), *choices)(model.params, *sets[0])

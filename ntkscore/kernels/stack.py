@@ -31,7 +31,7 @@ from ntkscore.measures.slopes import correlation
 from ntkscore.model import Logits, Model
 from ntkscore.task import check_classes, check_labels
 from ntkscore.trace.blocks import BlockPasses
-from ntkscore.trace.compiled import Chain, have_values
+from ntkscore.trace.compiled import have_values, in_pieces
 from ntkscore.trace.passes import passes_of
 
 Images = Float[Array, "n ..."]
@@ -152,7 +152,7 @@ def stack(
         check_coupling(model, clean.logits, images)
 
     # A batch of one radius would batch the network's branches too, and compute all of them.
-    together = len(rhos) > 1 and not isinstance(passes, BlockPasses | Chain)
+    together = len(rhos) > 1 and not in_pieces(passes)
     pairs, values = _attacked(at, clean, attack, rhos, key, together)
     sets = [_set_of(clean), *pairs]
     points, logits, residuals = zip(*sets, strict=True)

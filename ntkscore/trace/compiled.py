@@ -60,6 +60,11 @@ def have_values(*trees: PyTree) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def in_pieces(passes: Passes | None) -> bool:
+    """Tell whether passes are compiled piece by piece, and are no part of one program."""
+    return isinstance(passes, BlockPasses | Chain)
+
+
 def passes_in_blocks(model: Model, points: Points, memory: float | None = None) -> Passes:
     """A network's passes, by blocks of points where weights and points have values.
 
@@ -96,8 +101,8 @@ def _bytes_held(memory: float | None) -> int:
     return 2 ** int(np.log2(max(free // 2, LEAST_MEMORY)))
 
 
-class Piece(NamedTuple):
-    """A compiled piece of networks.
+class PiecePasses(NamedTuple):
+    """The compiled passes of a piece of networks.
 
     Attributes:
         passes: its own, whose logits are all numbers of its output.
@@ -123,13 +128,13 @@ def _piece(
     leaves: Any,
     point: Any,
     memory: int,
-) -> Piece:
+) -> PiecePasses:
     params = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     one = jax.eval_shape(function, params, jax.ShapeDtypeStruct((1, *point[0]), point[1]))
     flat = lambda params, points: function(params, points).reshape(len(points), -1)  # noqa: E731
     traced = TracedPasses(Model(flat, params), jax.ShapeDtypeStruct(*point), inner=not first)
     standardized = jax.jit(partial(normalizations.standardized, traced.program, last=last))
-    return Piece(BlockPasses(traced, memory), (one.shape[1:], one.dtype), standardized)
+    return PiecePasses(BlockPasses(traced, memory), (one.shape[1:], one.dtype), standardized)
 
 
 Kept = Sequence[tuple[BlockPasses | TracedPasses, PyTree, Any]]
@@ -153,11 +158,12 @@ class Chain(Passes):
     pieces: Callable[[PyTree], Sequence[tuple[Callable[[PyTree, Points], Array], PyTree]]]
     memory: float | None = None
 
-    def _steps(self, params: PyTree, points: Points) -> Iterator[tuple[Piece, PyTree]]:
+    def _steps(self, params: PyTree, points: Points) -> Iterator[tuple[PiecePasses, PyTree]]:
         """The compiled pieces and their weights."""
-        pieces, at = list(self.pieces(params)), (points.shape[1:], points.dtype)
+        pieces, memory = list(self.pieces(params)), _bytes_held(self.memory)
+        at = points.shape[1:], points.dtype
         for place, (function, weights) in enumerate(pieces):
-            ends, memory = (place == 0, place == len(pieces) - 1), _bytes_held(self.memory)
+            ends = place == 0, place == len(pieces) - 1
             piece = _piece(function, *ends, *_form(weights), at, memory)
             at = piece.output
             yield piece, weights
@@ -166,7 +172,7 @@ class Chain(Passes):
         """Logits of points, and the residuals that the backward passes need."""
         steps, x, done = list(self._steps(params, points)), points, []
         each = sum(piece.passes.bytes_each for piece, _ in steps)
-        keep = len(points) * each <= _bytes_held(self.memory) // 4
+        keep = len(points) * each <= steps[0][0].passes.memory // 4
         for piece, weights in steps:
             compiled = have_values(weights, x)
             passes = piece.passes if compiled else piece.passes.traced

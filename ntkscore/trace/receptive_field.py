@@ -270,12 +270,14 @@ def _extended(bounds: np.ndarray, axis: int, padding: tuple[int, int], step: int
 
 
 def padded(equation: Equation, span: Span) -> Span:
+    """After a padding, beyond whose border the image goes on."""
     config = enumerate(equation.options["padding_config"])
     windows = {axis: Window(padding=(a, b), base_dilation=1 + c) for axis, (a, b, c) in config}
     return _windows(span, windows, equation.outputs[0].shape)
 
 
 def pooled(equation: Equation, span: Span) -> Span:
+    """After a sum or extremum over windows."""
     names = ("window_dimensions", "window_strides", "window_dilation", "padding", "base_dilation")
     every = zip(*(equation.options[name] for name in names), strict=True)
     windows = {axis: Window(*each) for axis, each in enumerate(every)}
@@ -301,16 +303,14 @@ def _contracted(view: View, shape: Shape, axes: set[int]) -> tuple[list[Span | N
 
 
 def convolved(equation: Equation, seen: Sequence[View | None]) -> Views:
+    """Of a convolution, whose kernel may see the point too."""
     (x, kernel), (output,), options = equation.inputs, equation.outputs, equation.options
     view, of_kernel = seen
     if options["batch_group_count"] != 1 or view is None:
         return [UNKNOWN]
     lhs, rhs, out = options["dimension_numbers"]
-    groups, width, places = (
-        options["feature_group_count"],
-        output.shape[out[1]],
-        dict(zip(lhs, out, strict=True)),
-    )
+    groups, width = options["feature_group_count"], output.shape[out[1]]
+    places = dict(zip(lhs, out, strict=True))
     # Of a convolution that is depthwise the outputs are channels of the same kind.
     contracted = {lhs[1]} if x.shape[lhs[1]] > groups else set[int]()
     spans, mixed = _contracted(view, x.shape, contracted)
@@ -333,6 +333,7 @@ def convolved(equation: Equation, seen: Sequence[View | None]) -> Views:
 
 
 def multiplied(equation: Equation, seen: Sequence[View | None]) -> Views:
+    """Of a product of matrices, of which one or both see the point."""
     over, batch = equation.options["dimension_numbers"]
     (output,), sides = equation.outputs, []
     free = [
