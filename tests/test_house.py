@@ -31,6 +31,7 @@ FLOORS = (
     ("ntkscore.results.atomic",),
     ("ntkscore.results.checkpoints",),
     ("ntkscore.platforms",),
+    ("ntkscore.compiler",),
     ("ntkscore.grams", "ntkscore.program_cache", "ntkscore.text", "ntkscore.kernels.joint"),
     ("ntkscore.model", "ntkscore.convolutions"),
     ("ntkscore.trace",),

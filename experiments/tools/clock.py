@@ -21,9 +21,10 @@ from cells.nasbench201 import Cell, distinct_cells
 from cells.nasbench201.space import NASBench201
 from experiments.recordings import Choices, Recording
 from ntkscore import draw_images, load_images
+from ntkscore.compiler import compiler_options
 from ntkscore.config import Config
 from ntkscore.model import Model
-from ntkscore.run.devices import compiler_options, plan
+from ntkscore.run.devices import plan
 from ntkscore.run.scorer import Batch, Scorer
 from ntkscore.space import Space
 

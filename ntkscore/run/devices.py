@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from ntkscore.errors import InputError
 from ntkscore.lazy import jax
 from ntkscore.memory import container_limit, usable_memory
 from ntkscore.paths import cache_home
-from ntkscore.platforms import platform
 from ntkscore.program_cache import keep_traced
 
 GROUP = 16
@@ -86,27 +84,6 @@ class Plan:
             f"{len(self.devices)} × {self.devices[0].device_kind}, {networks} per call and device, "
             f"{together}"
         )
-
-
-def compiler_options() -> dict[str, str]:
-    """Options for programs of many convolutions on a device that has all cores to itself.
-
-    XLA has two libraries for convolutions on CPUs. One uses a single core, whatever the device has.
-    The other is chosen here where all cores are one device; where each core is a device, it
-    computes the first four of 150 images wrongly (50 images, C = 16, jaxlib 0.10.2). Runs use the
-    first in every layout, since the two round differently.
-    """
-    return {} if platform() != "cpu" or jax.local_device_count() > 1 else _known()
-
-
-@lru_cache
-def _known() -> dict[str, str]:
-    options = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
-    try:
-        jax.jit(lambda: 0, compiler_options=options).lower().compile()
-    except Exception:  # a version of XLA that does not know the option
-        return {}
-    return options
 
 
 def prepare() -> None:

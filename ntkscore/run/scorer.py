@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
 from ntkscore import program_cache
+from ntkscore.compiler import compiler_options, for_any_layout
 from ntkscore.config import Config
 from ntkscore.errors import InputError
 from ntkscore.kernels.attacks import ATTACKS
@@ -28,7 +29,7 @@ from ntkscore.measures.registry import quantities
 from ntkscore.memory import has_many_mappings
 from ntkscore.model import Model
 from ntkscore.results.rows import VARYING, Rows, rows_of
-from ntkscore.run.devices import Plan, compiler_options, one_device
+from ntkscore.run.devices import Plan, one_device
 from ntkscore.run.fingerprints import functions_of
 from ntkscore.space import SIDE_BY_SIDE, WEIGHTS, Architecture, Space
 from ntkscore.threads import one_thread
@@ -145,7 +146,9 @@ def _piecewise(space: Space, config: Config) -> Callable[..., tuple[Any, ...]]:
             jax.clear_caches()
         model = space.model(shape, variables, jax.tree.map(lambda c: c[0], codes), images)
         latest[:] = shape, isinstance(model.passes, Chain)
-        return tuple(jax.tree.map(lambda a: a[None], kernels(model, config, images, *others)))
+        with for_any_layout():
+            found = kernels(model, config, images, *others)
+        return tuple(jax.tree.map(lambda a: a[None], found))
 
     return compute
 

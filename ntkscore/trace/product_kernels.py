@@ -17,13 +17,17 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from ntkscore.compiler import GRAMS, Compiled
 from ntkscore.grams import PRECISION
 from ntkscore.platforms import platform
 from ntkscore.trace.pairs import CHUNK_BYTES, Pairs
 from ntkscore.trace.products import Product
 
-CPU_CHUNK_BYTES = 2**24
-"""The same of gradients on a CPU: what its last cache holds."""
+CPU_CHUNK_BYTES = 28 * 2**20
+"""The same of gradients on a CPU. A system gives what is larger, with what is beside it, back when
+it is freed, and clears it when it is taken again."""
+CPU_COLUMNS = 4608
+"""Numbers of columns of gradients that a CPU multiplies at once: what stays near its cache."""
 Factors = tuple[list[Array], list[Array]]
 """The arrays that a Gram matrix is computed from, each (m, …): a product's values and
 cotangents, or the gradients of leaves and nothing."""
@@ -56,7 +60,7 @@ def cheaper_by_positions(products: Sequence[Product], count: int, pairs: Pairs) 
     return each * positions**2 * sum(sides) < (positions + each) * prod(sides)
 
 
-@partial(jax.jit, static_argnames=("products", "sizes", "pairs"))
+@partial(Compiled, fusions=GRAMS, static=("products", "sizes", "pairs"))
 def gram(
     products: tuple[Product, ...],
     sizes: tuple[int, ...],
@@ -74,7 +78,7 @@ def gram(
     values, cotangents = concatenate_blocks(sets, sizes)
     if not products:
         rows = [each.reshape(len(each), -1) for each in values]
-        return pairs.of_rows(jnp.concatenate(rows, 1))
+        return _by_columns(jnp.concatenate(rows, 1), pairs.of_rows)
     if cheaper_by_positions(products, len(values[0]), pairs):
         return pairs.by_positions(*positions_of(products, values, cotangents))
     return _sum_over_rows(products, values, cotangents, pairs.of_rows)
@@ -125,7 +129,7 @@ def _sum_over_rows(
     size = count * first.batch * first.before * first.after * dtype.itemsize
     pieces = -(-size // (CPU_CHUNK_BYTES if platform() == "cpu" else CHUNK_BYTES))
     if pieces <= 1:
-        return visit(rows_of(products, values, cotangents))
+        return _by_columns(rows_of(products, values, cotangents), visit)
     operands = [product.operands(x, g) for product, x, g in uses]
     if len({(left.shape[-1], right.shape[-1]) for left, right in operands}) > 1:
         operands = [Product.operands(*use) for use in uses]
@@ -137,8 +141,26 @@ def _sum_over_rows(
 
     def seen(piece: Int[Array, ""]) -> Array:
         some = lax.dynamic_slice_in_dim(left, piece * step, step, 3)
-        rows = jnp.einsum("mbpk,mbpd->mbkd", some, right, precision=PRECISION)
-        return visit(lax.optimization_barrier(rows))
+        return _by_columns(jnp.einsum("mbpk,mbpd->mbkd", some, right, precision=PRECISION), visit)
 
+    return _total(pieces, seen)
+
+
+def _by_columns(rows: Float[Array, "m ..."], visit: Callable[[Array], Array]) -> Array:
+    """The sum of a function of rows over their columns; on a CPU of some columns at a time."""
+    rows = lax.optimization_barrier(rows.reshape(len(rows), -1))
+    pieces = rows.shape[1] // CPU_COLUMNS
+    if platform() != "cpu" or pieces <= 1:
+        return visit(rows)
+
+    def seen(piece: Int[Array, ""]) -> Array:
+        return visit(lax.dynamic_slice_in_dim(rows, piece * CPU_COLUMNS, CPU_COLUMNS, 1))
+
+    rest = rows[:, pieces * CPU_COLUMNS :]
+    return _total(pieces, seen) + (visit(rest) if rest.size else 0)
+
+
+def _total(pieces: int, seen: Callable[[Int[Array, ""]], Array]) -> Array:
+    """The sum of a function of so many places, one after the other."""
     zeros = jnp.zeros_like(jax.eval_shape(seen, jnp.zeros((), int)))
     return lax.fori_loop(0, pieces, lambda piece, total: total + seen(piece), zeros)

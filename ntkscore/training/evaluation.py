@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from attacks import Attack, SquareAttack, Victim, fgsm
 from attacks.steps import is_right
+from ntkscore.compiler import compiler_options
 from ntkscore.errors import UNREADABLE, InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.model import Model
-from ntkscore.run.devices import compiler_options
 from ntkscore.training.robustness import Subject
 from ntkscore.training.steps import as_pixels
 

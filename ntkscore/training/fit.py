@@ -14,11 +14,11 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError
 from ntkscore.model import Trainable
 from ntkscore.platforms import platform
 from ntkscore.results.checkpoints import Checkpoints, fingerprint
-from ntkscore.run.devices import compiler_options
 from ntkscore.training.optimizer import optimizer
 from ntkscore.training.recipe import Recipe
 from ntkscore.training.steps import Progress, State, as_pixels, step

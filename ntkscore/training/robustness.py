@@ -14,6 +14,7 @@ from jaxtyping import Array, Int, PyTree
 from attacks import APGD, FAB, FMN, PGD, Robustness, SquareAttack, Stepwise, attack_all, autoattack
 from attacks.ensemble import BATCH, DRAWS, Report
 from attacks.versions import targeted
+from ntkscore.compiler import compiler_options
 from ntkscore.errors import InputError, check_choice
 from ntkscore.grams import in_full_precision
 from ntkscore.kernels.checks import (
@@ -26,7 +27,6 @@ from ntkscore.kernels.checks import (
 )
 from ntkscore.model import Model
 from ntkscore.results.checkpoints import ArrayFolder, fingerprint
-from ntkscore.run.devices import compiler_options
 from ntkscore.task import check_classes, check_labels
 from ntkscore.trace.logits import logits_of
 from ntkscore.trace.parameters import dtype_of_weights

@@ -327,13 +327,6 @@ def test_three_devices_take_networks_of_any_space(tmp_path: Path, one_by_one: pd
     same_rows(three[a], alone[b], 1e-2)
 
 
-def test_compiler_options_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Whatever XLA knows of them, a program compiles.
-    assert jax.jit(lambda: 1, compiler_options=devices.compiler_options())() == 1
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert devices.compiler_options() == {}
-
-
 @pytest.mark.thorough
 def test_cores_as_devices_compute_as_one_device_does() -> None:
     """At the size of full fidelity: there XLA's other library for convolutions went wrong."""

@@ -594,10 +594,14 @@ def test_each_layers_gradients_are_those_of_the_plain_jacobian(name: str) -> Non
 IN_PIECES = ("conv of strides 1 and 2", "conv of strides 2 and 1", "conv in groups", "conv tied")
 
 
+@pytest.mark.parametrize("chunk, columns", [(500, 10**6), (10**6, 5), (2000, 5)])
 @pytest.mark.parametrize("name", [*IN_PIECES, "conv tied, otherwise", "dense of tokens"])
-def test_gradients_in_pieces_have_the_kernel_of_all(name: str, monkeypatch) -> None:
-    """A few features at a time, the last piece filled up; no product by positions."""
-    monkeypatch.setattr(product_kernels, "CPU_CHUNK_BYTES", 500)
+def test_gradients_in_pieces_have_the_kernel_of_all(
+    name: str, chunk: int, columns: int, monkeypatch
+) -> None:
+    """A few features or columns at a time, the last piece filled up; no product by positions."""
+    monkeypatch.setattr(product_kernels, "CPU_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(product_kernels, "CPU_COLUMNS", columns)
     monkeypatch.setattr(product_kernels, "cheaper_by_positions", lambda *of: False)
     case = CASES[name]
     passes = passes_of(Model(case.apply, params := draw(case.shapes)), draw_points(case)[0])
