@@ -117,12 +117,13 @@ def ntk(
             "choose the output classes, or leave diagonal out",
         )
     if not wanted.simple:
-        check_alone(model, "all but the square kernel of a reading", implementation)
         model = model._replace(passes=None)
     name, passes = implementation_for(model, implementation), None
     if known and name != "ntvp":
         model, passes = passes_for(model, sets[0][0], memory, implementation)
         name = implementation_for(model, implementation)
+    if not wanted.simple:
+        check_alone(model, "all but the square kernel of a reading", implementation)
     if isinstance(passes, BlockPasses) and name == "layerwise":
         gram = _by_layers(model, passes, sets, wanted, check)
         if gram is not None:
@@ -131,7 +132,6 @@ def ntk(
     elif isinstance(passes, BlockPasses):
         check_coupling(model, passes.forward(model.params, sets[0][0])[0], sets[0][0])
     if not wanted.simple:
-        check_alone(model, "all but the square kernel of a reading", implementation)
         traced = None if name == "contraction" else TracedPasses(model, _one(sets[0][0]))
         return kernel_of(model, traced, sets, wanted)
     choices = output, str(parameters), name
