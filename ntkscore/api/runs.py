@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from ntkscore.analysis.frames import network_table, pick_rho, score_table
+from ntkscore.analysis.frames import default_of, network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
-from ntkscore.analysis.ranking import Ranking, sum_for
+from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
@@ -180,9 +180,8 @@ class Run:
         seeds = sorted(set(rows["seed"].tolist()))
         scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, space
         population = population_of(among, *scored)
-        return Ranking.of(
-            scores, sum_for(rows, score, space, population), space, population, pareto
-        )
+        order = population.by if population is not None else score or default_of(rows, space)
+        return Ranking.of(scores, order, space, population, pareto)
 
     def correlate(
         self,
@@ -261,12 +260,7 @@ class Run:
 
 
 def population_of(among: Run | str | PathLike[str] | None, *scored: Any) -> Population | None:
-    """The networks to rank among: those of a run, or of one of the package where one fits.
-
-    Args:
-        among: the run or its place; None for one of the package.
-        scored: how the others were scored, as for `ntkscore.analysis.percentiles.population`.
-    """
+    """The networks to rank among: of a run, or if none is named of the package where one fits."""
     if among is None:
         return shipped_population(*scored)
     return population(among.results if isinstance(among, Run) else among, *scored)

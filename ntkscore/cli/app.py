@@ -13,7 +13,7 @@ import typer
 from ntkscore.cli.display import input_errors
 from ntkscore.cli.evaluation import evaluate
 from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
-from ntkscore.cli.options import is_file_of_networks, registered
+from ntkscore.cli.options import registered
 from ntkscore.cli.ranking import fits, measure_latency, rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, train
@@ -55,7 +55,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-        elif command in TAKE_A_FILE and is_file_of_networks(word):
+        elif command in TAKE_A_FILE and word.endswith(".py"):
             file = word
     if file is not None and named not in (None, file):
         raise InputError(

@@ -30,8 +30,7 @@ def evaluate(
         Path,
         typer.Argument(
             help="Folder that `train` left, a NAS-Bench-201 state dict (.pth, .npz), or a Python "
-            "file with a function networks(images), which returns your own networks by name.",
-            show_default=False,
+            "file with a function networks(images), which returns your own networks by name."
         ),
     ],
     cell: Annotated[str | None, typer.Option(help="Cell of a state dict.")] = None,
@@ -52,30 +51,22 @@ def evaluate(
         typer.Option(
             help="Instead of the paper's attacks autoattack, autoattack-plus, or one of apgd-ce, "
             "apgd-dlr, apgd-margin, apgd-t, pgd, cw, fab, fab-t, fmn, square. "
-            "A stopped one goes on.",
-            show_default=False,
+            "A stopped one goes on."
         ),
     ] = None,
     norm: Annotated[
-        str | None,
-        typer.Option(
-            help="Norm of --attack: linf, l2 or l1; linf if left out.", show_default=False
-        ),
+        str | None, typer.Option(help="Norm of --attack: linf, l2 or l1; linf if left out.")
     ] = None,
     rho: Annotated[
         list[str] | None,
         typer.Option(
             help="Radius of --attack, such as 8/255; repeatable. 8/255 in linf, 0.5 in l2 and 12 "
-            "in l1 if left out.",
-            show_default=False,
+            "in l1 if left out."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for what --attack has done; the run's own if left out.",
-            show_default=False,
-        ),
+        typer.Option(help="Folder for what --attack has done; the run's own if left out."),
     ] = None,
     plot: Annotated[
         Path | None,

@@ -26,15 +26,12 @@ def rank(
         str,
         typer.Argument(
             help="A run, finished or not, or `recorded` for the package's own scores.",
-            show_default=False,
             metavar=o.PLACE,
         ),
     ],
     networks: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Which of its networks, as for `score`; all if left out.", show_default=False
-        ),
+        typer.Argument(help="Which of its networks, as for `score`; all if left out."),
     ] = None,
     by: o.By = None,
     among: o.Among = None,
@@ -66,10 +63,7 @@ def rank(
 
 
 def fits(
-    target: Annotated[
-        str,
-        typer.Argument(help="Device: a100, h100, h200, v4, v5e or v6e.", show_default=False),
-    ],
+    target: Annotated[str, typer.Argument(help="Device: a100, h100, h200, v4, v5e or v6e.")],
     networks: o.Networks,
     table: o.NetworksTable = None,
     batch: o.BatchSize = None,
@@ -103,8 +97,7 @@ def measure_latency(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A .csv file for --costs, written after every network; continued if it exists.",
-            show_default=False,
+            help="A .csv file for --costs, written after every network; continued if it exists."
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images of a pass.")] = 1,
@@ -112,8 +105,7 @@ def measure_latency(
     target: Annotated[
         str | None,
         typer.Option(
-            help="A device that is not at hand, as for `fits`: what its compiler says, a bound.",
-            show_default=False,
+            help="A device that is not at hand, as for `fits`: what its compiler says, a bound."
         ),
     ] = None,
     data: o.Data = "synthetic",
@@ -162,7 +154,6 @@ def search(
         typer.Option(
             help="How to go on from network to network; nsga2 with --pareto, else local.",
             metavar="|".join(METHODS),
-            show_default=False,
         ),
     ] = None,
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
