@@ -129,11 +129,7 @@ class Candidates(Space):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Described(Space):
-    """Networks of one's own as their run describes them: all but what computes.
-
-    Attributes:
-        networks: what `described` gives, by name.
-    """
+    """Networks of one's own as their run describes them: all but what computes."""
 
     networks: Mapping[str, Mapping[str, dict[str, Any]]]
 
@@ -169,12 +165,7 @@ class Described(Space):
 
 
 def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, Any]:
-    """What is known of networks without computing, by key; as `Described` takes it.
-
-    Args:
-        space: whose networks come with their weights.
-        architectures: in its own form.
-    """
+    """What is known of networks without computing, by key; as `Described` takes it."""
     return {
         str(space.key(each)): {
             "identity": space.identity(each),

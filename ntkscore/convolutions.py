@@ -79,9 +79,7 @@ def convolve(
     """A convolution; of each channel by its own kernel as a sum of shifted images.
 
     Args:
-        x: images.
         kernel: with the input channels of one group.
-        window: how it moves.
         precision: as for `lax.conv_general_dilated`; sums of shifted images have all bits.
 
     Example:
@@ -115,9 +113,7 @@ def shifts(
     """The pixels under each place of a kernel, one image for each place.
 
     Args:
-        x: images.
         sides: of the kernel.
-        window: how it moves.
         outside: the value of pixels outside of the images.
 
     Example:
@@ -149,9 +145,7 @@ def gradients_of_each_channel(
     """Each image's gradient of kernels that see one channel each, places of the kernel in order.
 
     Args:
-        x: images.
         g: cotangent of the convolution's output.
-        sides, window: as for `shifts`.
     """
     pixels = tuple(range(1, g.ndim - 1))
     return jnp.stack([jnp.sum(z * g, pixels) for z in shifts(x, sides, window)], 1)

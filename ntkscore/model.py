@@ -189,11 +189,7 @@ class Trainable(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> "Trainable":
-        """A network without statistics.
-
-        Raises:
-            InputError: if its logits depend on the other points of a batch.
-        """
+        """A network without statistics."""
         if model.coupled:
             raise InputError(
                 "a network whose points do not depend on each other",

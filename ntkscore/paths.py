@@ -37,11 +37,7 @@ def place(path: str | os.PathLike[str]) -> Path | str:
 
 
 def local(path: str | os.PathLike[str]) -> Path:
-    """A path on this machine.
-
-    Raises:
-        InputError: it is a URL.
-    """
+    """A path on this machine; refuses a URL."""
     if is_url(path):
         raise InputError(
             "a path on this machine",

@@ -41,9 +41,6 @@ def space_class(name: str) -> type[Space]:
         name: of `SPACES`, or `FILE.py`, or `FILE.py:CLASS` where the file defines several. A file
             without any, but with a function `networks(images)`, is the space of the networks that
             this returns by name.
-
-    Raises:
-        InputError: if there is no such space.
     """
     if name in SPACES:
         cls = SPACES[name]
@@ -110,7 +107,6 @@ def _executed(path: Path, changed: int) -> ModuleType:
     """The module of a file, executed once: it may register measures and attacks too.
 
     Args:
-        path: of the file.
         changed: when, since a file that has changed is another one.
     """
     name = f"space_of_{path.stem}"
@@ -134,12 +130,7 @@ def recorded_space(
     """The space of a run, from its configuration.
 
     Args:
-        configuration: of the run.
-        place: where the run is, for messages.
         cls: the space's class, for one of your own; that of its name if left out.
-
-    Raises:
-        InputError: if the class is of another space, or none is known by the name.
     """
     name = configuration.get("space")
     if cls is not None and cls.name != name:
@@ -165,12 +156,8 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
     """The space of a run, on its images and classes as far as they are known.
 
     Args:
-        run: its result directory.
         cls: as for `recorded_space`. If left out, networks of one's own are those that the run
             describes, without their weights.
-
-    Raises:
-        InputError: if it is not known.
     """
     found: Space
     if cls is None and WEIGHTS in run.identity and (networks := run.described()):
@@ -191,10 +178,6 @@ def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Spa
 
     Args:
         source: a result directory, or anything else that scores can be read from.
-        cls: the space's class, for one of your own.
-
-    Raises:
-        InputError: if the run's space is not known.
     """
     from ntkscore.results.result_set import ResultSet
 

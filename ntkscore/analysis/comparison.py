@@ -26,12 +26,7 @@ TABLES = "*.json", "*.csv", "*.jsonl", "*.txz"
 
 
 def table_scores(table: Table, dataset: str) -> pd.DataFrame:
-    """The table's metrics as a frame like `score_table`'s: a row per cell with its own results.
-
-    Args:
-        table: with the accuracies, as fractions.
-        dataset: one of the table's.
-    """
+    """The table's metrics as a frame like `score_table`'s: a row per cell with its own results."""
     frame = pd.DataFrame(
         {metric: table.accuracies(dataset, metric) for metric in table.metrics(dataset)},
         index=pd.Index(table.own, name=table.heading if table.by_any_name else "cell"),
@@ -48,8 +43,6 @@ def scores_in(
 
     Args:
         source: a folder with results, or with a benchmark table (or the table itself).
-        dataset: of a table's metrics.
-        rho: radius, for results with several.
     """
     path = results_path(source)
     if isinstance(path, Path) and (
@@ -90,8 +83,6 @@ def in_keys_of(
     10 is a cell there, and no skip pattern.
 
     Args:
-        space: of the architectures.
-        table: with the accuracies, or its path.
         dataset: of a file's columns that do not name theirs.
     """
     if not isinstance(table, Table):
@@ -115,12 +106,7 @@ def keys_of(
     Such a name stands for itself among the keys.
 
     Args:
-        space: of the networks.
-        names: of the networks, any that the space knows.
         heading: of the column, "" for none.
-
-    Raises:
-        InputError: if it is not clear what the names are.
     """
     keys: list[Hashable] = []
     strangers: list[Hashable] = []

@@ -24,9 +24,6 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
     Returns:
         The coefficient in [-1, 1]; NaN for fewer than three cells or a constant column.
 
-    Raises:
-        InputError: if the columns differ in length.
-
     Example:
         >>> spearman([1, 2, 3, 4], [0.1, 0.2, 0.9, 0.3])
         0.8
@@ -88,11 +85,7 @@ def resampled_spearman(
 
 
 def group_codes(groups: ArrayLike, count: int) -> np.ndarray:
-    """Groups as whole numbers, in the order in which they come first, shape (count,).
-
-    Raises:
-        InputError: if there is not one group for each cell.
-    """
+    """Groups as whole numbers, in the order in which they come first, shape (count,)."""
     codes = pd.factorize(np.asarray(groups), use_na_sentinel=False)[0].astype(np.intp)
     if len(codes) != count:
         raise InputError(f"a group for each of the {count} cells", len(codes), "give one for each")
@@ -105,8 +98,6 @@ def draws(
     """Bootstrap resamples: positions of cells, drawn with replacement.
 
     Args:
-        count: number of cells.
-        resamples: number of resamples.
         seed: random seed; equal seeds draw equal cells, so that intervals of several statistics on
             the same cells are comparable.
         groups: a value for each cell, equal for those that are drawn together; without it each cell
@@ -115,9 +106,6 @@ def draws(
 
     Returns:
         Arrays of positions; each holds as many groups, drawn with replacement, as there are.
-
-    Raises:
-        InputError: if there is not one group for each cell.
 
     Example:
         >>> for cells in draws(4, 3, groups=["a", "b", "a", "c"]):
@@ -154,7 +142,6 @@ def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[f
     """Percentile interval of a statistic from its resampled values; NaN where none is finite.
 
     Args:
-        values: one for each resample.
         confidence: coverage of the interval, a fraction.
 
     Example:

@@ -22,8 +22,6 @@ class Ranking(NamedTuple):
     Attributes:
         frame: rank, short names, the scores, the costs, and the rest of what identifies a network;
             a row per network.
-        by: the score, or the sum of several, that it is by.
-        space: where the networks come from.
         among: the networks of a reference that they are ranked among; None for themselves.
         front: of `frame`, the networks that no other beats; all of them where no cost was named.
     """

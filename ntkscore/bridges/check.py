@@ -36,9 +36,6 @@ def check(own: Any, points: Any) -> None:
     """Compare logits and their gradients in the points and in each parameter with PyTorch's.
 
     It is done once, at two points, in double precision, with random weights of the logits.
-
-    Raises:
-        InputError: if they differ, or JAX has no gradient, or PyTorch does not run there.
     """
     with _one_thread():
         module, points, (expected, weights, bits) = _expected(own, points)

@@ -40,11 +40,7 @@ TAKE_A_FILE = ("score", "fits", "measure-latency")
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The commands, with the options of the space that the arguments name.
-
-    Raises:
-        InputError: if there is no such space.
-    """
+    """The commands, with the options of the space that the arguments name."""
     named = None
     command, *words = arguments
     if command == "rank" and SCORED.intersection(word.partition("=")[0] for word in words):

@@ -167,13 +167,7 @@ PANELS: dict[Any, str] = {Config: SCORING, Drawn: SCORING, Recipe: TRAINING, Spa
 def select(
     scoring: "Scoring", networks: Sequence[str], table: Path | None, seed: int
 ) -> tuple[Architecture, ...]:
-    """The networks that a command line names, perhaps by a table.
-
-    Args:
-        scoring: of the space.
-        networks: the words of the command line; a Python file stands for all of its networks.
-        table, seed: for `table`, `table:K` and `random:K`.
-    """
+    """The networks that a command line names; a Python file stands for all of its own."""
     from ntkscore.data.tables import load_table
 
     accuracies = None if table is None else load_table(table, scoring.data.name)
@@ -258,10 +252,6 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
     """A command as Typer reads it: parameters of a type in `PANELS` become options.
 
     Bad input ends with its one sentence and exit code 2.
-
-    Args:
-        function: the command.
-        space: the class of `--space`.
     """
     made, parameters = {}, []
     for parameter in inspect.signature(function).parameters.values():

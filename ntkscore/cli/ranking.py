@@ -223,13 +223,7 @@ def _print_ranking(
     """Print a ranking, and draw it.
 
     Args:
-        ranking: the ranking.
-        results: its scores.
-        rho: the radius of those that count.
-        format: a table, or for programs.
         few: rows of a table where `top` is left out.
-        top: rows to print.
-        plot: the file of the picture; none is drawn if left out.
         bounds, pareto: names of measured costs to show in a table beside those that rank; of the
             networks those of the front beside `pareto` are printed.
     """

@@ -32,8 +32,6 @@ def describe_choices(scored: Mapping[str, Any], space: Space, rho: float) -> str
 
     Args:
         scored: the configuration of a run, or a `Config` as plain values, with the `dataset`.
-        space: where the networks come from.
-        rho: the radius.
     """
     # A run may name an attack or a reading that only its own program knows.
     scored = {**Config().to_dict(), **scored}
@@ -89,7 +87,6 @@ def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd
     """An agreement frame for a terminal: intervals in brackets, columns without news left out.
 
     Args:
-        frame: as `correlate` gives it.
         fewer: counts of which fewer are better.
     """
     from pandas import DataFrame

@@ -88,15 +88,8 @@ def metric_name(name: str) -> str:
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
     """Read a JSON file, or JavaScript that assigns JSON to a variable.
 
-    Args:
-        path: the file.
-        variable: name of the variable.
-
     Returns:
         The content, and the SHA-256 of the file in hexadecimal.
-
-    Raises:
-        InputError: if there is no such file or it holds something else.
     """
     try:
         raw = path.read_bytes()
@@ -129,9 +122,6 @@ _OFFICIAL_COLUMNS = [
 
 def load_operations(path: str | Path) -> list[str]:
     """Read the project page's `ops.json`: for every index six operation digits 0-4.
-
-    Raises:
-        InputError: if there is no such file, or it is truncated or altered.
 
     Source: https://tt2408.github.io/nasrobbench201hp.
     """

@@ -50,10 +50,6 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
     Args:
         path: a pickle of any protocol; byte strings of Python 2 are read as Latin-1.
-
-    Raises:
-        InputError: if the file cannot be read, is damaged, needs any other global, or does
-            not hold a dictionary.
     """
     try:
         with path.open("rb") as file:
@@ -75,12 +71,8 @@ def read_batches(paths: Sequence[Path], size: int, label_key: str = "labels") ->
     """Read batch files of CIFAR or downsampled ImageNet, as many of them as exist.
 
     Args:
-        paths: the batch files, pickled dictionaries.
         size: height and width in pixels.
         label_key: the key of the labels; the images are under `data`.
-
-    Raises:
-        InputError: if a file is not such a batch.
 
     Source: https://www.cs.toronto.edu/~kriz/cifar.html; Chrabaszcz, Loshchilov and Hutter 2017,
     arXiv:1707.08819 (the same layout).
@@ -108,9 +100,6 @@ def read_idx_pair(paths: Sequence[Path], size: int) -> Iterator[Labelled]:
     Args:
         paths: the file of the images and that of the labels, not compressed.
         size: height and width in pixels.
-
-    Raises:
-        InputError: if they are no such files, or their numbers differ.
     """
     images, labels = map(_read_idx, paths)
     if images.shape[1:] != (size, size):
@@ -150,15 +139,9 @@ def _read_idx(path: Path) -> np.ndarray:
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Read labelled images from a `.npz` archive.
 
-    Args:
-        path: the archive, as written by `numpy.savez`.
-
     Returns:
         `images` (N, H, W, 3), uint8 in 0..255 or float32 in [0, 1]; `labels` (N,) integers; and,
         where the archive has them, `num_classes` (an integer), `mean` and `std` (3,).
-
-    Raises:
-        InputError: if the file cannot be read or an array has another form.
     """
     arrays = _read_arrays(path)
     images, labels = arrays["images"], arrays["labels"]

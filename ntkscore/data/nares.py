@@ -59,9 +59,6 @@ def read(path: Path) -> tuple[Records, str]:
 
     Returns:
         The records, and the SHA-256 of the file in hexadecimal.
-
-    Raises:
-        InputError: if there is no such file, or it holds something else.
     """
     records, place = Records(), 0
     try:
@@ -150,9 +147,6 @@ def columns_and_rows(
 
     The authors' code prints accuracies in per cent, and nothing says what the file has. So a column
     with an accuracy above 1 is in per cent.
-
-    Raises:
-        InputError: if a network comes twice, or an accuracy is no number.
     """
     named: dict[Hashable, dict[tuple[str, str], float]] = dict(records)
     if len(named) < len(records):
@@ -177,12 +171,9 @@ def columns_and_rows(
 
 
 def check(path: Path) -> None:
-    """Refuse a download that is not the whole table.
+    """Refuse a download that has not one record of each of the 15,625 networks, and of no other.
 
     No checksum is published, and the file was not at hand when this was written.
-
-    Raises:
-        InputError: if it has not a record of each of the 15,625 networks, and of no other.
     """
     wanted = {*map(_name, itertools.product(*[DEPTHS] * 3, *[WIDTHS] * 3))}
     names = [each.name for each in read(path)[0]]

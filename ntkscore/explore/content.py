@@ -89,8 +89,6 @@ def content_of(
     """Read the content of a page: results, beside costs, counts and accuracies.
 
     Args:
-        runs: each a `ntkscore.Run`, of one space; of several, the scores lie side by side.
-        table: accuracies of the same architectures.
         predicted: `mean`, `low` and `high` of predicted accuracies, by key.
 
     Returns:

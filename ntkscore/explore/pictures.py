@@ -1,4 +1,4 @@
-"""Pictures of what a command prints: a ranking, an agreement."""
+"""Pictures of what a command prints, each a .png, .svg or .pdf file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,10 +58,7 @@ def ranking_picture(
         value: the column that it is ranked by.
         cost: the column of the baseline that needs no scoring, such as `params`.
         names: columns that name a network; the last that it has is written at the first.
-        path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
-        first: how many come in the other colour.
-        graphs: the best network's cells, which are drawn beside.
     """
     figure, axis, *beside = _blank(4.8 if graphs else 4.2, len(graphs))
     for each, graph in zip(beside, graphs, strict=True):
@@ -101,7 +98,6 @@ def front_picture(
         costs: columns of which less is better, a panel each.
         names: columns that name a network; the last that it has is written beside the cheapest and
             the best-scored of the front.
-        path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
     """
     from matplotlib.ticker import EngFormatter
@@ -134,7 +130,6 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
         frame: as `correlate` gives it.
         costs: names of costs and counts.
         of: what the scores are correlated with.
-        path: .png, .svg or .pdf.
     """
     known = frame[frame["status"] == "ok"]
     order = known["spearman"].abs().sort_values(ascending=False).index
@@ -165,7 +160,6 @@ def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
     Args:
         frame: as `predict` gives it, of all networks.
         of: what is predicted.
-        path: .png, .svg or .pdf.
     """
     figure, axis = _blank(3.4)
     axis.fill_between(frame["rank"], frame["low"], frame["high"], color=COLOURS[2], alpha=0.4, lw=0)
@@ -184,7 +178,6 @@ def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
 
     Args:
         frame: as `ntkscore.training.kernels.KernelHistory` has it.
-        path: .png, .svg or .pdf.
     """
     drawn = {
         "distance": "distance from the beginning",
@@ -210,7 +203,6 @@ def security_picture(frame: pd.DataFrame, path: Path) -> None:
 
     Args:
         frame: as `ntkscore evaluate --attack` prints it.
-        path: .png, .svg or .pdf.
     """
     figure, axis = _panels(1)
     names = [*frame.columns[: frame.columns.get_loc("attack")]]
@@ -238,17 +230,7 @@ def _name(
     up: float,
     **text: Any,
 ) -> None:
-    """Write a network's name, the last that it has, beside its point.
-
-    Args:
-        axis: where it is drawn.
-        row: the network.
-        names: columns that name it.
-        place: columns of its point.
-        right: whether the point lies at the right.
-        up: points above it.
-        text: settings of the text.
-    """
+    """Write a network's name, the last that it has, beside its point."""
     axis.annotate(
         next(str(row[name]) for name in reversed(names) if row[name] != ""),
         (row[place[0]], row[place[1]]),

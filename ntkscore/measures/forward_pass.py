@@ -20,10 +20,6 @@ class Pass:
     """A forward pass over some points, and the backward passes from its residuals.
 
     Args:
-        model: the network.
-        passes: its passes.
-        points: where they run.
-        labels: the points' classes.
         noise: key of random draws; None where measures with passes of their own are left out.
         one_by_one: maps a function of passes over an array; `lax.map` if left out.
 
@@ -66,7 +62,6 @@ class Pass:
         """Apply a function to the gradients of each layer's weights; layers along the first axis.
 
         Args:
-            cotangent: of the logits.
             visit: the function, as for `ntkscore.model.Passes.layers`.
         """
         return self.passes.layers(self.model.params, self.residuals, cotangent, visit)
@@ -107,7 +102,6 @@ def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyT
     """Params with other weights, ones in place of scales, and zeros in place of shifts.
 
     Args:
-        at: a pass of the network.
         weight: the new weights, from those of a leaf and its entries in `others`.
         others: trees of the form of the network's params.
     """

@@ -53,7 +53,6 @@ def spectrum_of(
 
     Args:
         kernel: N×N, of any real dtype; a symmetric one is symmetrised against rounding.
-        labels: classes of the N images.
         symmetric: False for a kernel between two sets of points.
     """
     if np.ndim(kernel) != 2 or len(kernel) != len(np.transpose(kernel)) or len(kernel) < 2:
@@ -197,11 +196,7 @@ def measure(
 
 
 def check_symmetric(kernel: Kernel, remedy: str) -> None:
-    """Refuse a square matrix that is farther from symmetric than rounding explains.
-
-    Raises:
-        InputError: if it is, with what to do.
-    """
+    """Refuse a square matrix that is farther from symmetric than rounding explains."""
     apart = np.abs(kernel - kernel.T).max(initial=0)
     if apart > ASYMMETRY * np.abs(kernel).max(initial=0):
         raise InputError(

@@ -169,11 +169,7 @@ def direction_of(name: str, fewer: Collection[str] = ()) -> int:
 
 
 def declare(measure: Measure) -> None:
-    """Add a measure to the others.
-
-    Raises:
-        InputError: if there is such a measure already, or its name or direction is none.
-    """
+    """Add a measure to the others."""
     name, direction = measure.name, measure.direction
     names_in_use = {*MEASURES, *(quantity.name for quantity in quantities())}
     if not name.isidentifier() or name in names_in_use:

@@ -25,9 +25,7 @@ def measurements_of(
     """The measurements of the measures of a quantity.
 
     Args:
-        quantity: the quantity.
         arrays: from the program; None where the network did not give them.
-        labels: classes of the images.
         symmetric: whether a matrix over the images is; not one between two sets of points.
     """
     measures = measures_of(quantity)

@@ -67,9 +67,6 @@ class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
 
     Args:
         folder, described: as for `Checkpoints`.
-
-    Raises:
-        InputError: if the folder is of another computation, or cannot be written.
     """
 
     def __init__(self, folder: Path, described: Mapping[str, object]) -> None:

@@ -104,16 +104,7 @@ def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def read_part(content: bytes, columns: Sequence[str], name: str) -> pa.Table:
-    """Some columns of a part, its checksums verified; it may have others.
-
-    Args:
-        content: of the part.
-        columns: their names.
-        name: of the part, for a message.
-
-    Raises:
-        InputError: it is damaged.
-    """
+    """Some columns of a part, its checksums verified; it may have others."""
     try:
         part = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         schema = part.schema_arrow

@@ -37,7 +37,6 @@ def rows_of(
 
     Args:
         network: its identity, seed, ρ, steps and step size.
-        stack, labels, betas, own_passes: as for `ntkscore.measures.report.measurements`.
     """
     return [
         {
@@ -63,8 +62,6 @@ def with_constants(
     """Rows with every column: network and seed, the run's choices, and the measurements.
 
     Args:
-        rows: the columns of `identity` and `VARYING`.
-        identity: names of the columns that identify a row's network.
         configuration: of the run; its texts become categoricals, which cost a byte a row.
     """
     first = rows[[*identity, "seed"]]

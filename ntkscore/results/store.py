@@ -41,11 +41,7 @@ class Folder:
         return {name: self._read(self.place / name) for name in names}
 
     def write(self, name: str, content: bytes) -> None:
-        """Make a file appear whole, in place of one with its name.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Make a file appear whole, in place of one with its name."""
         with writing_to(self.place):
             publish(self.place / name, content)
 

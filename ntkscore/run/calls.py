@@ -62,10 +62,6 @@ def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> 
 class Workers(NamedTuple):
     """The workers of an executor that have computed networks so far.
 
-    Attributes:
-        count: how many.
-        kinds: of their devices, each once.
-
     Example:
         >>> str(Workers(2, ("cpu",)))
         '2 workers: cpu'
@@ -101,10 +97,7 @@ def compute(
     the devices' memory is exhausted, the plan is halved and the same networks are tried again.
 
     Args:
-        space, config, draws, architectures: what is scored, how, and on what.
         done: units that are not computed again, as (key, seed).
-        plan: the layout to begin with.
-        layout_independent: as for `Scorer`.
     """
     from ntkscore.run.scorer import Scorer
 
@@ -155,9 +148,6 @@ def fitting(
     that the space estimates.
 
     Args:
-        make: the scorer of a plan.
-        scorer: where to begin.
-        architecture: any of the shape.
         room: bytes of a device; what it has left if left out.
     """
     device = scorer.plan.devices[0]
@@ -183,7 +173,6 @@ def plan_for(
     """The layout for these architectures: by their number and the memory of the largest.
 
     Args:
-        space, architectures, config: what is scored, and how.
         batch: networks per device and call; chosen automatically if left out.
         most: networks of the commonest shape; counted if left out.
     """

@@ -40,12 +40,10 @@ class Chunk(NamedTuple):
     """What a worker is asked for.
 
     Attributes:
-        space, config, seed: how networks are scored.
         functions: fingerprints of the functions behind that, where it was asked.
         architectures: of one shape.
         most: networks of the commonest shape in the whole run. The layout is for so many, so that
             rows are rounded as those of one process are.
-        batch: as for `ntkscore.run.engine.run`.
         images: checksum of the pixels and labels.
         draw: these; None for a worker that has them.
     """
@@ -81,11 +79,7 @@ class Answer(NamedTuple):
 
 
 def computed_here(chunk: Chunk) -> Answer:
-    """Compute a chunk on the devices of this process, which is a worker's.
-
-    Raises:
-        InputError: if this process has other functions under the names of the space and config.
-    """
+    """Compute a chunk on the devices of this process, which is a worker's."""
     worker = f"{socket.gethostname()} {os.getpid()} {threading.get_ident()}"
     if chunk.draw is not None:
         _DRAWS[chunk.images] = chunk.draw
@@ -131,7 +125,6 @@ def compute(
 
     Args:
         executor: whatever has `submit`; it starts the chunk of a lost worker again, if anyone does.
-        space, config, draws, architectures, done: as there.
         batch: networks per device and call of a worker; each chooses its own if left out.
 
     Raises:

@@ -201,9 +201,6 @@ def plan(
         devices: this process's own if left out.
         networks: as many as share a program. A call is always full, the last network repeated; so
             where one group on each device is enough for them, it is the batch that is chosen.
-
-    Raises:
-        InputError: if the batch is below 1.
     """
     check_batch(batch)
     chosen = tuple(jax.local_devices() if devices is None else devices)
@@ -232,7 +229,6 @@ def largest_with_room(layout: Plan, room: int, needed: Callable[[Plan], int]) ->
     """The layout with the largest group whose program has room, or the smallest group there is.
 
     Args:
-        layout: where to begin.
         room: bytes of a device.
         needed: the bytes that a layout's program needs, by its compiler. Compilers of TPUs refuse
             a program that has no room, with an error.

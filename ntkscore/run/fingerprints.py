@@ -129,7 +129,6 @@ def _plain(value: Any, seen: list[Any]) -> Any:
     """A value in terms of texts and lists, which are equal for what computes the same.
 
     Args:
-        value: any.
         seen: what was met on the way; own functions and classes may refer to each other.
     """
     plain = functools.partial(_plain, seen=seen)

@@ -83,7 +83,6 @@ class Arithmetic(NamedTuple):
         """A bound below the time of so many networks: this work at the device's published rate.
 
         Args:
-            target: the device.
             networks: how many, times seeds.
             mean_cost: mean multiply-adds of their forward passes for an image (`Space.costs`);
                 those of the dearest network if left out.
@@ -117,9 +116,7 @@ class Fit(NamedTuple):
     """How networks of a shape fit on a target.
 
     Attributes:
-        target: the device.
         plan: the layout with the largest group that has room, or the smallest there is.
-        program: its program, compiled.
     """
 
     target: Target
@@ -144,15 +141,8 @@ def fit(
     """Compile the program of a run for a target, in the largest group that its memory holds.
 
     Args:
-        space: of the networks.
-        config: how they are scored.
-        architecture: any of the shape.
-        target: the device.
         count: devices, 1 or 8.
         batch: networks per device and call; chosen if left out.
-
-    Raises:
-        InputError: if the target's compiler is not installed, or refuses a network alone.
     """
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
@@ -178,11 +168,7 @@ def fit(
 
 
 def compiled_alone(traced: Any, target: Target) -> Compiled:
-    """Compile a traced program that is of one network.
-
-    Raises:
-        InputError: if the target's compiler refuses it.
-    """
+    """Compile a traced program that is of one network."""
     try:
         return compiled(traced, target)
     except jax.errors.JaxRuntimeError as error:
@@ -199,14 +185,7 @@ def no_room(target: Target, said: str) -> InputError:
 
 
 def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Any) -> Any:
-    """The program that scores a network, as JAX traces it; nothing is computed.
-
-    Args:
-        model: the network.
-        shape: of the images.
-        config: how it is scored.
-        device: one of `devices_of` a target.
-    """
+    """The program that scores a network, as JAX traces it; nothing is computed."""
     with precision(config):
         dtype = dtype_of(config)
         arrays = (

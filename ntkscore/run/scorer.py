@@ -64,7 +64,6 @@ def kernels(
     """The kernels of one network, and the inputs of its other measures, as a config asks for them.
 
     Args:
-        model: the network.
         config: how it is scored, less its radii.
         images: (N, …), pixels in [0, 1].
         labels: (N,) classes.
@@ -92,9 +91,7 @@ def _program(
     """The compiled function that computes the stacks of several networks of one shape.
 
     Args:
-        space: of the networks.
         config: how they are scored, without what is data (`Config.program`).
-        plan: the layout over devices.
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
         registered: the functions that the config names and those of the measures, and their
             fingerprints, so that another function under the same name, one that refers to what has
@@ -184,8 +181,6 @@ class Pending:
     Attributes:
         networks: the columns that name each, in the order of the stacks.
         stacks: on the devices, perhaps unfinished.
-        labels: classes of the images.
-        config: how they are scored.
     """
 
     networks: Sequence[Mapping[str, str | int]]
@@ -224,7 +219,6 @@ class Scorer:
 
     Args:
         space: for the images and classes that are scored on.
-        config: how to score.
         plan: the layout; one network at a time on the first device if left out, and that is what
             a space needs whose networks are computed piecewise.
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
@@ -350,9 +344,6 @@ class Scorer:
         """The program of a call as JAX traces it (`jax.stages.Traced`); nothing is computed.
 
         Of a space whose networks are computed piecewise, it is the program of all pieces.
-
-        Args:
-            architecture: any of the shape.
         """
         shape, dtype, config = self.space.shape(architecture), dtype_of(self.config), self.config
         on = lambda array, sharding: jax.ShapeDtypeStruct(  # noqa: E731

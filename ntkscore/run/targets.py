@@ -139,11 +139,7 @@ TOPOLOGIES = {
 
 
 def target_named(name: str) -> Target:
-    """The target of a name.
-
-    Raises:
-        InputError: if there is none.
-    """
+    """The target of a name."""
     if name not in TARGETS:
         raise InputError(f"a target of {', '.join(TARGETS)}", repr(name), "choose one of them")
     return TARGETS[name]
@@ -168,11 +164,7 @@ def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
     """Descriptions of some devices of a target, for a mesh.
 
     Args:
-        target: which device.
         count: 1 or 8.
-
-    Raises:
-        InputError: if the target's compiler is not installed.
     """
     from jax.experimental import topologies
 

@@ -133,9 +133,6 @@ def rights(
     The attacks of `evaluate`, whose accuracies are the means of these masks; from the masks come
     paired differences of two attacks, image by image.
 
-    Args:
-        model, images, labels, queries, radii, seed: as for `evaluate`.
-
     Returns:
         A mask (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on.
     """

@@ -35,9 +35,7 @@ class Entry(NamedTuple):
     """A network that was asked for.
 
     Attributes:
-        key: of the network.
         folder: with its training and, when that has ended, its result.
-        status: `pending`, `ok` or `diverged`.
         accuracies: by name, of a network that is `ok`.
     """
 
@@ -83,11 +81,7 @@ class FewTrainings:
         check_least(self, budget=1, batch=1)
 
     def begin(self, images: ImageSet, recipe: Recipe, seed: int) -> None:
-        """Record what decides the accuracies.
-
-        Raises:
-            InputError: if the folder is of other trainings, or the recipe holds out no images.
-        """
+        """Record what decides the accuracies."""
         if not recipe.held_out:
             raise InputError(
                 "images that are held out of training to choose by",
@@ -98,11 +92,7 @@ class FewTrainings:
         Checkpoints(self.out, {**self.space.columns, **described, "recipe": asdict(recipe)})
 
     def entries(self) -> list[Entry]:
-        """The queue; what became of a network is in its folder.
-
-        Raises:
-            InputError: if the folder is of other networks, or damaged.
-        """
+        """The queue; what became of a network is in its folder."""
         path = self.out / QUEUE
         if not path.is_file():
             return []
@@ -187,9 +177,7 @@ def train_few(
     """Train networks until the budget is spent; the same call resumes.
 
     Args:
-        few: the folder, and what may be trained.
         images: the training images; those held out by the recipe choose.
-        recipe: settings of each training.
         seed: of weights, order and attacks.
         report: called with a network and its training's progress, of trainings in this process.
         executor: whose workers train, each a network of a batch; they share the folder.

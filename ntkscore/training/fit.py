@@ -87,14 +87,11 @@ def fit(
     Args:
         networks: the untrained network of each seed; all share the first one's functions.
         images: (N, height, width, colours), uint8 or pixels in [0, 1].
-        labels: classes.
-        recipe: settings of the training.
         seeds: of the order of images, augmentation and attacks.
         out: folder for the state after each epoch, from which the same call resumes and reaches the
             same weights. Nothing is written if left out.
         described: what else than the seeds decides the numbers, as JSON types, for that folder; the
             recipe and the data's checksum if left out.
-        report: called with the training's progress, about once a second.
         after: called with each whole epoch, counted from 1, and the state after it.
 
     Raises:
@@ -190,13 +187,6 @@ def _placement() -> Callable[[int | None], NamedSharding]:
 
 def split(count: int, held_out: int) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
     """Rows to train on and held-out rows, the same for every seed.
-
-    Args:
-        count: number of all rows.
-        held_out: number of rows to hold out.
-
-    Raises:
-        InputError: if none would be left.
 
     Example:
         >>> train, held_out = split(10, 3)

@@ -47,7 +47,6 @@ def optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
 
     Args:
         recipe: peak, weight decay λ and the source of the rest.
-        steps: of the whole training.
     """
     preset, scale = recipe.preset, recipe.peak / 0.1
     rates, momenta = one_cycle(

@@ -59,15 +59,7 @@ def attacks_named(
     """The attacks that a name stands for, in their order.
 
     Args:
-        name: one of `ATTACK_NAMES`.
         rho: radius, in pixel units.
-        norm: `linf`, `l2` or `l1`.
-        shape: of an image.
-        classes: of the network.
-
-    Raises:
-        InputError: if a choice is unknown, the attack is not for these images, or the network has
-            too few classes.
     """
     check_choice(name, ATTACK_NAMES)
     check_choice(norm, tuple(RADII))
@@ -182,10 +174,8 @@ class Subject(NamedTuple):
 
     Attributes:
         apply: logits of (params, images), of a network with chance of (params, images, key).
-        params: the weights.
         images: uint8, or pixels in [0, 1].
         labels: classes, int32.
-        classes: how many there are.
         dtype: the attacks' own: that of the weights, at least float32 for their small steps.
     """
 
@@ -207,7 +197,6 @@ class Subject(NamedTuple):
         """Check that they fit each other.
 
         Args:
-            model, images, labels: as for `robustness`.
             chance: whether the model's `apply` takes a key.
 
         Raises:
@@ -273,10 +262,7 @@ def claim(
     """A result in the form of RobustBench's `model_info` files.
 
     Args:
-        found: by the attack.
         rho, norm: of the ball.
-        name: of the network.
-        dataset: of the images.
         attack: one of `ATTACK_NAMES`.
         more: other entries, such as `architecture`.
 

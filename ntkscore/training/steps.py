@@ -141,10 +141,7 @@ def step(
     Args:
         network: functions of the weights; its own weights are not used.
         recipe: attack, augmentation and statistics; its β is not used.
-        optimizer: of optax.
-        state: before the step.
         images: pixels in [0, 1].
-        labels: classes.
         key: of augmentation and the attack's start.
         beta: weight of adversarial training, as data.
     """

@@ -156,7 +156,6 @@ def verify(at: Callable[[Any], Reference], x64: bool = False) -> Iterator[Check]
 
     Args:
         at: the reference in a precision, as `Space.reference` reads it from a file.
-        x64: compute in float64, with its tighter tolerances.
     """
     dtype = jnp.float64 if x64 else jnp.float32
     tolerance = FLOAT64 if x64 else FLOAT32
