@@ -77,7 +77,6 @@ class Candidates(Space):
         }
 
     def parse(self, text: Any) -> str:
-        """A network's name."""
         return one_of(self.models, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
@@ -105,11 +104,9 @@ class Candidates(Space):
         return {"network": name, WEIGHTS: digest, "bn": normalisation_of(now, points)}
 
     def names(self, architecture: str) -> dict[str, str | int]:
-        """The name."""
         return {"network": architecture}
 
     def architectures(self, which: str) -> Sequence[str]:
-        """All networks."""
         return tuple(self.models) if which in self.sets else super().architectures(which)
 
     def shape(self, architecture: str) -> Hashable:
@@ -123,7 +120,6 @@ class Candidates(Space):
         return checked_model(self.models[str(shape)], dtype).params
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> "Model":
-        """The network."""
         return self.models[str(shape)]._replace(params=variables)
 
 
@@ -134,23 +130,18 @@ class Described(Space):
     networks: Mapping[str, Mapping[str, dict[str, Any]]]
 
     def parse(self, text: Any) -> str:
-        """A network's name."""
         return one_of(self.networks, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
-        """The columns of the network's rows that identify it."""
         return self.networks[architecture]["identity"]
 
     def costs(self, architecture: str) -> dict[str, float]:
-        """The network's costs."""
         return self.networks[architecture]["costs"]
 
     def structure(self, architecture: str) -> dict[str, float]:
-        """The network's counts."""
         return self.networks[architecture]["structure"]
 
     def architectures(self, which: str) -> Sequence[str]:
-        """All networks."""
         return tuple(self.networks) if which in self.sets else super().architectures(which)
 
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> NoReturn:

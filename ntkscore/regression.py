@@ -146,7 +146,8 @@ class KernelRegression:
                 or where no eigenvalues are at hand.
         """
         cross = self._crossing(cross)
-        start = self._outputs_of(cross, outputs)
+        shape = (cross.shape[0], *self.dual_coef_.shape[1:])
+        start = _like(outputs, shape, "outputs of the shape of the predictions")
         if time is None:
             return start + cross @ self.dual_coef_
         if not 0 <= time < np.inf:
@@ -230,11 +231,6 @@ class KernelRegression:
                 "give ntk(model, x, X)",
             )
         return cross
-
-    def _outputs_of(self, cross: Matrix, outputs: Any) -> np.ndarray:
-        """f₀ at other points."""
-        shape = (cross.shape[0], *self.dual_coef_.shape[1:])
-        return _like(outputs, shape, "outputs of the shape of the predictions")
 
     def _dense(self, what: str) -> np.ndarray:
         if self._kernel is None:

@@ -193,7 +193,6 @@ class Memory(Bucket):
         return "memory"
 
     def names(self) -> list[str]:
-        """The names of its files."""
         return list(self.files)
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -201,15 +200,12 @@ class Memory(Bucket):
         return {name: self.files[name] for name in names}
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep a file, in place of one with its name."""
         self.files[name] = content
 
     def create(self, name: str, content: bytes) -> None:
-        """Keep a file unless there is one with its name."""
         self.files.setdefault(name, content)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Forget files."""
         for name in names:
             self.files.pop(name, None)
 

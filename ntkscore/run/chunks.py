@@ -1,6 +1,5 @@
 """Chunks of a run's networks, which the workers of any executor compute."""
 
-import hashlib
 import math
 import os
 import socket
@@ -15,6 +14,7 @@ import numpy as np
 
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.results.checkpoints import fingerprint
 from ntkscore.results.rows import Rows
 from ntkscore.run import calls, devices
 from ntkscore.run.calls import Computed, Draws, Workers, by_shape
@@ -132,7 +132,7 @@ def compute(
     """
     space = replace(space, measured=None)  # which no worker needs
     functions = functions_of(space, config)
-    checksums = {seed: _checksum(draw) for seed, draw in draws.items()}
+    checksums = {seed: fingerprint(draw) for seed, draw in draws.items()}
     most = max(map(len, by_shape(space, architectures).values()))
     # The networks that are left of each seed and shape.
     left: list[tuple[int, list[Architecture]]] = []
@@ -181,10 +181,3 @@ def compute(
     finally:
         for future in asked:
             future.cancel()
-
-
-def _checksum(draw: tuple[np.ndarray, np.ndarray]) -> str:
-    found = hashlib.sha256()
-    for array in draw:
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()

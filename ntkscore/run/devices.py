@@ -169,15 +169,6 @@ def one_device() -> Plan:
     return Plan(tuple(jax.local_devices()[:1]), 1, 1)
 
 
-def side_by_side(platform: str) -> int:
-    """The networks that run side by side on an accelerator, where memory allows it.
-
-    On a TPU one network runs after the other: side by side, they read and write two to four times
-    as many bytes.
-    """
-    return 1 if platform == "tpu" else GROUP
-
-
 def check_batch(batch: int | None) -> None:
     """Refuse a number of networks per device and call below 1."""
     if batch is not None and batch < 1:
@@ -210,7 +201,9 @@ def plan(
             chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
         group, usual = 1, 1 if len(chosen) == 1 else NETWORKS_PER_CORE
     else:
-        group, usual = side_by_side(chosen[0].platform), GROUP * GROUPS_PER_CALL
+        # On a TPU networks side by side read and write two to four times as many bytes.
+        group = 1 if chosen[0].platform == "tpu" else GROUP
+        usual = GROUP * GROUPS_PER_CALL
     if networks is not None and networks <= len(chosen) * group:
         usual = group
     batch = batch or usual

@@ -108,7 +108,7 @@ def evaluate(
     report = report or (lambda name: None)
     classify = _Classifier(Subject.of(model, images, labels), seed)
     masks = _rights(classify, radii, metrics, queries, report)
-    rows = [row for key, right in masks.items() for row in _rows(*key, right, classify.labels)]
+    rows = [row for key, right in masks.items() for row in _rows(*key, right, classify.of.labels)]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
         for name, holds in checks({key: float(r.mean()) for key, r in masks.items()}).items()
@@ -249,16 +249,6 @@ class _Classifier:
     seed: int
     programs: dict[Answer, Callable[..., Any]] = field(default_factory=dict)
 
-    @property
-    def images(self) -> np.ndarray:
-        """The images."""
-        return self.of.images
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Their classes."""
-        return self.of.labels
-
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images that are classified correctly by the logits of an `Answer`.
 
@@ -271,15 +261,15 @@ class _Classifier:
 
         if answer not in self.programs:
             self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
-        found = []
-        for start in range(0, len(self.labels), BATCH):
-            rows = np.arange(start, min(start + BATCH, len(self.labels)))
+        found, count = [], len(self.of.labels)
+        for start in range(0, count, BATCH):
+            rows = np.arange(start, min(start + BATCH, count))
             # The last batch repeats images to fill up, so that one program serves all batches.
-            filled = np.resize(rows, min(BATCH, len(self.labels)))
+            filled = np.resize(rows, min(BATCH, count))
             mask = self.programs[answer](
                 self.of.params,
-                as_pixels(self.images[filled], self.of.dtype),
-                jnp.asarray(self.labels[filled], jnp.int32),
+                as_pixels(self.of.images[filled], self.of.dtype),
+                jnp.asarray(self.of.labels[filled], jnp.int32),
                 jax.random.fold_in(jax.random.key(self.seed), start),
                 jnp.asarray(rho, self.of.dtype),
             )
@@ -308,7 +298,7 @@ def _corrupted(
     for name in CORRUPTIONS:
         report(name.replace("_", " "))
         images = _array(folder / f"{name}.npy")
-        wanted = (len(labels), *classify.images.shape[1:])
+        wanted = (len(labels), *classify.of.images.shape[1:])
         if images.shape != wanted or images.dtype != np.uint8:
             raise InputError(
                 f"uint8 of shape {wanted} in {folder / name}.npy",
