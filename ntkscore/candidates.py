@@ -85,23 +85,21 @@ class Candidates(Space):
         These are `own` ones, `init` for the mean 0 and variance 1 of new ones, those of the
         `batch`, or `none`.
         """
-        if architecture not in self._identities:
-            self._identities[architecture] = self._identity(architecture)
-        return self._identities[architecture]
+        if architecture in self._identities:
+            return self._identities[architecture]
+        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
+        from ntkscore.results.checkpoints import fingerprint
+
+        leaves, tree = jax.tree.flatten(self.models[architecture].params)
+        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
+        points = jax.numpy.zeros((2, *self.task.image_shape))
+        now, _ = as_it_is_now(checked_model(self.models[architecture], points.dtype), points)
+        found = {"network": architecture, WEIGHTS: digest, "bn": normalisation_of(now, points)}
+        return self._identities.setdefault(architecture, found)
 
     @cached_property
     def _identities(self) -> dict[str, dict[str, str | int]]:
         return {}
-
-    def _identity(self, name: str) -> dict[str, str | int]:
-        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
-        from ntkscore.results.checkpoints import fingerprint
-
-        leaves, tree = jax.tree.flatten(self.models[name].params)
-        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
-        points = jax.numpy.zeros((2, *self.task.image_shape))
-        now, _ = as_it_is_now(checked_model(self.models[name], points.dtype), points)
-        return {"network": name, WEIGHTS: digest, "bn": normalisation_of(now, points)}
 
     def names(self, architecture: str) -> dict[str, str | int]:
         return {"network": architecture}

@@ -183,7 +183,6 @@ def kernel_gradients(
         x: the convolution's input.
         g: the cotangent of its output.
         sides: height and width of the kernel.
-        strides: of the convolution.
         before: rows and columns of padding before the first; half the kernel if left out.
         dilation: pixels from one row or column of the kernel to the next.
     """
@@ -207,7 +206,6 @@ class ConvolutionGradient(NamedTuple):
         kernel: the weights, (k, k, c, d).
         x: the layer's input, (m, h, w, c).
         g: the cotangent of the convolution of x by the kernel, (m, h2, w2, d).
-        stride: of the convolution.
     """
 
     kernel: Array

@@ -79,7 +79,6 @@ class Passes(Protocol):
         """The gradient in the points, and the Gram matrices of the gradients in the parameters.
 
         Args:
-            params: as in the forward passes.
             residuals: of forward passes over sets of points.
             cotangent: of the logits of all of them, set after set.
             start: zero matrices by kind, to which the layers' contributions are added; an empty
@@ -89,10 +88,6 @@ class Passes(Protocol):
 
     def layers(self, params: Any, residuals: Any, cotangent: Logits, visit: Visit, /) -> PyTree:
         """Apply a function to the gradients of each layer's weights.
-
-        Args:
-            params, residuals, cotangent: as for `gradient`.
-            visit: the function.
 
         Returns:
             Its results, layers along a new first axis; zeros for layers without weights.

@@ -65,7 +65,8 @@ def space_class(name: str) -> type[Space]:
             "choose one of these",
         )
     module = _executed(path.resolve(), path.stat().st_mtime_ns)
-    own = [cls for cls in vars(module).values() if _is_space_of(cls, module)]
+    defined = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Space))
+    own = [cls for cls in defined if cls.__module__ == module.__name__]
     classes = {cls.__name__: cls for cls in own if not inspect.isabstract(cls)}
     if not own and not wanted and callable(networks := getattr(module, "networks", None)):
         return type("Networks", (Candidates,), {"made": staticmethod(networks)})
@@ -93,13 +94,6 @@ def space_class(name: str) -> type[Space]:
             f"add a line such as name = {path.stem!r}",
         )
     return classes[wanted]
-
-
-def _is_space_of(value: object, module: ModuleType) -> bool:
-    """Whether a value is a search space that a module defines."""
-    return (
-        isinstance(value, type) and issubclass(value, Space) and value.__module__ == module.__name__
-    )
 
 
 @lru_cache

@@ -70,7 +70,6 @@ def resampled_spearman(
 
     Args:
         codes: `rank_codes` of the accuracies, shape (cells,).
-        resamples, seed, groups: as for `draws`.
 
     Example:
         >>> bootstrap = resampled_spearman(np.array([0, 1, 2, 3, 4]), resamples=2)

@@ -169,7 +169,11 @@ class Run:
     ) -> Ranking:
         """The ranking with what it is by; arguments as for `rank`."""
         rows, space = pick_rho(self.rows, rho), self.space
-        score = None if by is None else self._sum(by, rows.iloc[0][self.results.identity[0]])
+        score = None
+        if by is not None:
+            betas = self.results.configuration.get("betas", Config().betas)
+            counted = space.counted(space.parse(rows.iloc[0][self.results.identity[0]]))
+            score = ScoreSum.parse(by, betas, [*counted], space.smaller)
         scores = network_table(rows, space)
         if absent := [term for term in (score.terms if score else ()) if term not in scores]:
             raise InputError(
@@ -251,12 +255,6 @@ class Run:
         if table is not None and not isinstance(table, Table):
             table = load_table(Path(table))
         write_page([self], path, table, title=title, predicted=predicted)
-
-    def _sum(self, by: str, key: object) -> ScoreSum:
-        """The score that a text names, by the costs and counts of one of the networks."""
-        betas = self.results.configuration.get("betas", Config().betas)
-        counted = self.space.counted(self.space.parse(key))
-        return ScoreSum.parse(by, betas, [*counted], self.space.smaller)
 
 
 def population_of(among: Run | str | PathLike[str] | None, *scored: Any) -> Population | None:

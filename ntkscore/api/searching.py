@@ -28,9 +28,6 @@ class Step(NamedTuple):
     """How far a search has come.
 
     Attributes:
-        visited: networks so far.
-        budget: networks in all.
-        best: the best of them by the score.
         front: how many no other beats; 1 for a search by one objective.
     """
 

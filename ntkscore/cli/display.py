@@ -61,11 +61,7 @@ def input_errors() -> Iterator[None]:
 
 @contextmanager
 def interruptible(on_disk: Callable[[], str]) -> Iterator[None]:
-    """End on an interrupt with exit code 130, and say what is on disk.
-
-    Args:
-        on_disk: says what the command leaves, as the beginning of a sentence.
-    """
+    """End on an interrupt with exit code 130, and a sentence that begins with what is on disk."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt

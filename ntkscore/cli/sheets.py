@@ -49,11 +49,7 @@ AGAINST = "!"
 
 
 def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """One network's rows as a sheet: a row per score, a column per kernel; failures by status.
-
-    Args:
-        rows: of one network and radius, each score once.
-    """
+    """One network's rows at a radius as a sheet: a row per score, a column per kernel."""
     rows = rows.sort_values("kernel", key=lambda kernels: kernels.map(PLACES.index), kind="stable")
     beta = rows["beta"].map(" β={:g}".format, na_action="ignore").fillna("")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])

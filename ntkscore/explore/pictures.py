@@ -55,7 +55,6 @@ def ranking_picture(
 
     Args:
         frame: a ranking, best first.
-        value: the column that it is ranked by.
         cost: the column of the baseline that needs no scoring, such as `params`.
         names: columns that name a network; the last that it has is written at the first.
         by: what the value is the sum of, where it does not say so itself.
@@ -94,7 +93,6 @@ def front_picture(
     Args:
         frame: a ranking.
         front: the networks of it that none beats, best first.
-        value: the column that it is ranked by.
         costs: columns of which less is better, a panel each.
         names: columns that name a network; the last that it has is written beside the cheapest and
             the best-scored of the front.
@@ -128,7 +126,6 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
 
     Args:
         frame: as `correlate` gives it.
-        costs: names of costs and counts.
         of: what the scores are correlated with.
     """
     known = frame[frame["status"] == "ok"]
@@ -159,7 +156,6 @@ def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
 
     Args:
         frame: as `predict` gives it, of all networks.
-        of: what is predicted.
     """
     figure, axis = _blank(3.4)
     axis.fill_between(frame["rank"], frame["low"], frame["high"], color=COLOURS[2], alpha=0.4, lw=0)

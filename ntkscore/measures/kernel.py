@@ -34,7 +34,6 @@ class Spectrum:
     Attributes:
         matrix: float64.
         values: eigenvalues in rising order; of a matrix that is not symmetric, singular values.
-        labels: classes of the images.
         vectors: eigenvectors by column; None where the matrix is not symmetric.
         singular: whether λ_min is zero within rounding.
     """

@@ -88,10 +88,8 @@ class Measure:
         name: in rows and tables.
         direction: +1 if a larger value predicts a better network, −1 if a smaller one does; 0 for
             what is measured beside the others and predicts nothing.
-        formula: in a line.
         of: the quantity that it is a function of.
         value: the number, from what `Quantity.on_host` returns; None where there is none.
-        source: the paper.
         places: names of kernels that have it, or `network`; those of its quantity if left out.
         inverts: whether it divides by λ_min, which must be above rounding then.
     """

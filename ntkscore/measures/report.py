@@ -42,8 +42,6 @@ def measurements(
 
     Args:
         stack: of one radius, without its axis.
-        labels: classes of X.
-        betas: weights of the joint kernels.
         own_passes: whether measures that take passes of their own were asked for.
     """
     for kernel, beta, matrix in every_kernel(np.asarray(stack.gram), len(labels), betas):

@@ -65,7 +65,6 @@ class Answer(NamedTuple):
     Attributes:
         rows_by_network: the rows of each network, in the order of the chunk; None where the worker
             lacks the images.
-        worker: which one computed them.
         device: the kind of its devices.
         per_call: networks that it computes in one call.
         seconds: that it took; None where they hold a compilation.

@@ -37,9 +37,7 @@ class Progress:
         statuses: rows that this run failed to measure, by status.
         plan: the present layout of networks over devices, or the workers that compute them.
         started: when the first call was finished, which leaves compilation out.
-        latest: when the last call was finished.
         first: units of the first call.
-        seeds: how many seeds each network is computed with.
     """
 
     total: int
@@ -101,8 +99,6 @@ def run(
     a folder, every minute under a URL, and once more at the end.
 
     Args:
-        architectures: in the space's own form.
-        batch: networks per device and call; chosen automatically if left out.
         executor: whose workers compute, instead of this process's devices.
         kept: parts of the directory that an earlier call has read, for calls that follow each
             other; nothing is kept, and all parts are merged at the end, if left out.

@@ -31,7 +31,6 @@ class Compiled(NamedTuple):
     Attributes:
         seconds: of compilation, on this machine.
         memory: bytes that it needs on a device at its peak, arguments and results among them.
-        reading: what the compiled program does.
         reduced: convolutions and products that the device may compute in fewer bits.
     """
 
@@ -142,7 +141,6 @@ def fit(
 
     Args:
         count: devices, 1 or 8.
-        batch: networks per device and call; chosen if left out.
     """
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:

@@ -48,7 +48,6 @@ class Reading(NamedTuple):
     """What is in a program.
 
     Attributes:
-        work: of a run.
         operations: how often each operation occurs, inside of fusions too; calls of libraries by
             the library's name.
         trips: how often each loop runs; 0 where only the numbers decide.

@@ -321,7 +321,6 @@ class Scorer:
 
         Args:
             architectures: of the batch's shape, at most as many as the plan has in a call.
-            batch: what to score them on.
         """
         # A call always has the same shape; the last network is repeated to fill it.
         missing = self.plan.per_call - len(architectures)

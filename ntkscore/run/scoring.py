@@ -48,8 +48,6 @@ class Scoring:
 
         Args:
             data: images to draw from, or their name or file; or a whole set (`ImageSet.of`).
-            config: how to score; `Config()` if left out.
-            space: where the networks come from; NAS-Bench-201 if left out.
             seeds: how many, or which; as many as the space's order needs if left out.
             first: of so many.
         """

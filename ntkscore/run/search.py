@@ -142,11 +142,9 @@ def visit(
     Args:
         method: a name in `METHODS`, or a function like those: given the space and a generator of
             random numbers, it yields lists of architectures, and is sent the values of all.
-        space: what is searched.
         evaluate: from new architectures, the values by key of all visited ones, these included;
             larger is better, and a value may change as more are known.
         budget: architectures to visit; fewer where no more can be reached.
-        rng: of the search.
         at_most: bounds on costs and counts of the networks that the space trains, by name; others
             are not visited.
 

@@ -64,7 +64,6 @@ class FewTrainings:
         (['00', '11'], ['pending', 'pending'])
 
     Attributes:
-        out: the folder.
         space: where the networks come from, at the size that is trained.
         predictor: of all networks that may be trained; it is told what is trained.
         budget: networks to train, as far as there are so many.

@@ -263,7 +263,6 @@ def claim(
 
     Args:
         rho, norm: of the ball.
-        attack: one of `ATTACK_NAMES`.
         more: other entries, such as `architecture`.
 
     Returns:

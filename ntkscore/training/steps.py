@@ -24,7 +24,6 @@ class State(NamedTuple):
     """State of a training.
 
     Attributes:
-        params: weights.
         statistics: running ones, of the network's normalisations.
         moments: state of the optimiser.
     """

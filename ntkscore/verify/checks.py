@@ -53,9 +53,7 @@ class Check:
     """One quantity: its error against the reference, and the largest that is accepted.
 
     Attributes:
-        quantity: what was compared.
         error: relative Frobenius error, or the share of pixels that differs.
-        tolerance: the largest error for its kind and precision.
         kink_bound: a larger error that is accepted in float32 beyond the tolerance; else NaN.
     """
 
