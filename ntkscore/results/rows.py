@@ -39,14 +39,7 @@ def rows_of(
         network: its identity, seed, ρ, steps and step size.
     """
     return [
-        {
-            **network,
-            "beta": beta,
-            "kernel": kernel,
-            "score": name,
-            "value": measurement.value,
-            "status": measurement.status,
-        }
+        {**network, "beta": beta, "kernel": kernel, "score": name, **measurement._asdict()}
         for kernel, beta, name, measurement in measurements(stack, labels, betas, own_passes)
     ]
 
