@@ -98,11 +98,7 @@ def space_class(name: str) -> type[Space]:
 
 @lru_cache
 def _executed(path: Path, changed: int) -> ModuleType:
-    """The module of a file, executed once: it may register measures and attacks too.
-
-    Args:
-        changed: when, since a file that has changed is another one.
-    """
+    """The module of a file as it was changed last, executed once: it may register measures too."""
     name = f"space_of_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -121,11 +117,7 @@ def _executed(path: Path, changed: int) -> ModuleType:
 def recorded_space(
     configuration: Mapping[str, Any], place: object, cls: type[Space] | None = None
 ) -> Space:
-    """The space of a run, from its configuration.
-
-    Args:
-        cls: the space's class, for one of your own; that of its name if left out.
-    """
+    """The space of a run, from its configuration and, for one of your own, its class."""
     name = configuration.get("space")
     if cls is not None and cls.name != name:
         given = f"--space {name}" if name in SPACES else "the file that defines it"
@@ -149,9 +141,7 @@ def recorded_space(
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
     """The space of a run, on its images and classes as far as they are known.
 
-    Args:
-        cls: as for `recorded_space`. If left out, networks of one's own are those that the run
-            describes, without their weights.
+    Without a class, networks of one's own are those that the run describes, without their weights.
     """
     found: Space
     if cls is None and WEIGHTS in run.identity and (networks := run.described()):
@@ -168,11 +158,7 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
 
 
 def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:
-    """The space of a result directory, with its options; None where there is no run.
-
-    Args:
-        source: a result directory, or anything else that scores can be read from.
-    """
+    """The space of a result directory, with its options; None of anything else that has scores."""
     from ntkscore.results.result_set import ResultSet
 
     if run := ResultSet.find(source):

@@ -39,11 +39,7 @@ def table_scores(table: Table, dataset: str) -> pd.DataFrame:
 def scores_in(
     source: str | PathLike[str], dataset: str, rho: float | None = None
 ) -> tuple[pd.DataFrame, str]:
-    """Scores by network from a result directory, or a table's metrics, and a note on their source.
-
-    Args:
-        source: a folder with results, or with a benchmark table (or the table itself).
-    """
+    """Scores by network of a run's folder, or a table's metrics, and a note on their source."""
     path = results_path(source)
     if isinstance(path, Path) and (
         path.is_file()
@@ -80,10 +76,7 @@ def in_keys_of(
     """The table with the space's keys in place of any names of its architectures.
 
     A row that is no architecture of the space keeps its name. A published table keeps its indices:
-    10 is a cell there, and no skip pattern.
-
-    Args:
-        dataset: of a file's columns that do not name theirs.
+    10 is a cell there, and no skip pattern. `dataset` is that of a file's columns that name none.
     """
     if not isinstance(table, Table):
         table = load_table(Path(table), dataset)
@@ -103,10 +96,7 @@ def keys_of(
 ) -> tuple[list[Hashable], list[Hashable]]:
     """The space's keys of the networks in a column, and the names that are of none of its networks.
 
-    Such a name stands for itself among the keys.
-
-    Args:
-        heading: of the column, "" for none.
+    Such a name stands for itself among the keys. The heading of the column may be "".
     """
     keys: list[Hashable] = []
     strangers: list[Hashable] = []

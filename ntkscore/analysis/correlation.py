@@ -34,20 +34,12 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def rank_codes(values: np.ndarray) -> np.ndarray:
-    """Dense integer codes, which keep order and ties: all that a rank correlation depends on.
-
-    Args:
-        values: finite numbers, shape (cells,).
-    """
+    """Dense integer codes of finite numbers, (cells,): order and ties, all that a rank needs."""
     return np.unique(values, return_inverse=True)[1]
 
 
 def spearman_of_codes(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's rank correlation of non-negative integer codes; NaN where it is undefined.
-
-    Args:
-        x, y: `rank_codes` of the same cells, or a resample of them, each of shape (cells,).
-    """
+    """Spearman's correlation of two `rank_codes` of the same cells, (cells,); NaN if undefined."""
     if len(x) < FEWEST:
         return np.nan
     return _cosine(centred_ranks(x), centred_ranks(y))
@@ -65,11 +57,8 @@ def resampled_spearman(
 ) -> Statistic:
     """Return a function from a score to its Spearman coefficients in bootstrap resamples.
 
-    Many scores share the resamples and the accuracies' ranks. Where one of the columns is constant
-    in a resample, its coefficient is NaN.
-
-    Args:
-        codes: `rank_codes` of the accuracies, shape (cells,).
+    The codes are `rank_codes` of the accuracies, (cells,). Many scores share the resamples and the
+    accuracies' ranks. Where one of the columns is constant in a resample, its coefficient is NaN.
 
     Example:
         >>> bootstrap = resampled_spearman(np.array([0, 1, 2, 3, 4]), resamples=2)
@@ -138,10 +127,7 @@ def _cosine(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of a statistic from its resampled values; NaN where none is finite.
-
-    Args:
-        confidence: coverage of the interval, a fraction.
+    """Interval of so much coverage of a statistic by its resampled values; NaN if none is finite.
 
     Example:
         >>> percentile_interval(np.arange(101.0), 0.5)

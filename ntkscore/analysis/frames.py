@@ -66,8 +66,7 @@ def score_table(rows: pd.DataFrame) -> pd.DataFrame:
 def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
     """A row per network and a column per cost and count of the space: what a score must beat.
 
-    Args:
-        space: for the images and classes that count; `Space.trained` for what is trained.
+    They are for the space's own images and classes; of what is trained, for `Space.trained`.
 
     Example:
         >>> from cells.nasbench201.space import NASBench201

@@ -93,8 +93,7 @@ def objectives_of(
 def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"]:
     """Which rows no other dominates: none is as good in all columns and better in one.
 
-    Args:
-        objectives: larger for a better one. A row that is not finite is never one of them.
+    Larger is better. A row that is not finite is never one of them.
 
     Example:
         >>> non_dominated(np.array([[3.0, -9], [2, -5], [1, -5], [3, -9], [4, np.nan]])).tolist()

@@ -147,10 +147,7 @@ class ScoreSum:
 def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) -> "pandas.Series":
     """The number of a population below each value; those equal to it count half.
 
-    Args:
-        values: NaN stays NaN.
-        among: the population, without NaN.
-        near: relative difference up to which two values are equal.
+    Equal are values up to a relative difference, `near`. NaN stays NaN; the population has none.
 
     Example:
         >>> import pandas as pd
@@ -169,11 +166,8 @@ def default_sum(
 ) -> ScoreSum:
     """The sum that orders a space's networks by default, without the terms that they do not have.
 
-    λ_min/trace of the clean kernel, which every network has, where no term is left.
-
-    Args:
-        costs: names of the space's costs and counts.
-        scores: names of the scores that its networks have; all if left out.
+    λ_min/trace of the clean kernel, which every network has, where no term is left. Networks have
+    all scores, where no names of theirs are given.
 
     Example:
         >>> from cells.residual import Residual

@@ -25,11 +25,7 @@ from ntkscore.space import Architecture, Space
 
 
 class Step(NamedTuple):
-    """How far a search has come.
-
-    Attributes:
-        front: how many no other beats; 1 for a search by one objective.
-    """
+    """How far a search has come; `front` is how many no other beats, 1 for one objective."""
 
     visited: int
     budget: int

@@ -106,11 +106,7 @@ def app(space: type[Space]) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the command `ntkscore`.
-
-    Args:
-        arguments: of the command; the process's own if left out. Without any it prints the help.
-    """
+    """Entry point of the command `ntkscore`, by default with the process's own arguments."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     devices.run_alone()
     if arguments is None:

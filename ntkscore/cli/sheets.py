@@ -28,11 +28,7 @@ def title_of(space: Space, architecture: Architecture) -> str:
 
 
 def describe_choices(scored: Mapping[str, Any], space: Space, rho: float) -> str:
-    """The choices behind the scores of one radius, in a line.
-
-    Args:
-        scored: the configuration of a run, or a `Config` as plain values, with the `dataset`.
-    """
+    """The choices behind the scores of a radius, from a run's configuration or one like it."""
     # A run may name an attack or a reading that only its own program knows.
     scored = {**Config().to_dict(), **scored}
     chosen = [f"{name} {value}" for name, value in space.choices().items()]
@@ -80,11 +76,7 @@ def failures_in(rows: "pd.DataFrame") -> str:
 
 
 def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd.DataFrame":
-    """An agreement frame for a terminal: intervals in brackets, columns without news left out.
-
-    Args:
-        fewer: counts of which fewer are better.
-    """
+    """An agreement frame for a terminal: intervals in brackets, columns without news left out."""
     from pandas import DataFrame
 
     interval = [

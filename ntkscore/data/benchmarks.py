@@ -86,11 +86,7 @@ def metric_name(name: str) -> str:
 
 
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
-    """Read a JSON file, or JavaScript that assigns JSON to a variable.
-
-    Returns:
-        The content, and the SHA-256 of the file in hexadecimal.
-    """
+    """The content of a JSON file, or of JavaScript that assigns it to a variable, and a SHA-256."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -94,9 +94,8 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
 def with_costs(space: S, costs: "pd.DataFrame") -> S:
     """A space that knows costs which somebody has measured, beside its own.
 
-    Args:
-        costs: a row per network, by any name that the space knows, and a column per cost, of which
-            less is better (`load_costs`). Rows of other networks are left out.
+    The costs have a row per network, by any name that the space knows, and a column per cost, of
+    which less is better (`load_costs`). Rows of other networks are left out.
 
     Example:
         >>> import pandas as pd

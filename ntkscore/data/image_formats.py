@@ -46,11 +46,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Read one pickled dictionary made of numpy arrays and plain containers.
-
-    Args:
-        path: a pickle of any protocol; byte strings of Python 2 are read as Latin-1.
-    """
+    """Read a pickled dictionary of numpy arrays and plain containers; Python 2's as Latin-1."""
     try:
         with path.open("rb") as file:
             content = _ArrayUnpickler(file, encoding="latin1").load()
@@ -95,12 +91,7 @@ def read_batches(paths: Sequence[Path], size: int, label_key: str = "labels") ->
 
 
 def read_idx_pair(paths: Sequence[Path], size: int) -> Iterator[Labelled]:
-    """Read grey images and their labels from two idx files, MNIST's format.
-
-    Args:
-        paths: the file of the images and that of the labels, not compressed.
-        size: height and width in pixels.
-    """
+    """Read grey images, size × size pixels, and their labels from two idx files, MNIST's format."""
     images, labels = map(_read_idx, paths)
     if images.shape[1:] != (size, size):
         raise altered(paths[0], f"images of {size}x{size} pixels", f"the shape {images.shape}")

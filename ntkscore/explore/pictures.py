@@ -122,12 +122,7 @@ def front_picture(
 
 
 def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: Path) -> None:
-    """Draw every score's Spearman with its interval, costs and counts in another colour.
-
-    Args:
-        frame: as `correlate` gives it.
-        of: what the scores are correlated with.
-    """
+    """Draw each Spearman that `correlate` gives with its interval, costs and counts in orange."""
     known = frame[frame["status"] == "ok"]
     order = known["spearman"].abs().sort_values(ascending=False).index
     is_cost = known["score"].isin(list(costs))
@@ -152,11 +147,7 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
 
 
 def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
-    """Draw predictions in their order with their intervals, and what was measured.
-
-    Args:
-        frame: as `predict` gives it, of all networks.
-    """
+    """Draw what `predict` gives of all networks, with intervals, and what was measured."""
     figure, axis = _blank(3.4)
     axis.fill_between(frame["rank"], frame["low"], frame["high"], color=COLOURS[2], alpha=0.4, lw=0)
     axis.plot(frame["rank"], frame["mean"], color=COLOURS[0], lw=1)
@@ -170,11 +161,7 @@ def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
 
 
 def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
-    """Draw how kernels move along a training, the mean of the seeds.
-
-    Args:
-        frame: as `ntkscore.training.kernels.KernelHistory` has it.
-    """
+    """Draw how the kernels of a `KernelHistory` move along a training, the mean of the seeds."""
     drawn = {
         "distance": "distance from the beginning",
         "distance_from_clean": "distance from the clean kernel",
@@ -195,11 +182,7 @@ def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
 
 
 def security_picture(frame: pd.DataFrame, path: Path) -> None:
-    """Draw the accuracy after the last attack by radius, a line for each network.
-
-    Args:
-        frame: as `ntkscore evaluate --attack` prints it.
-    """
+    """Draw the accuracy after the last attack of `evaluate` by radius, a line for each network."""
     figure, axis = _panels(1)
     names = [*frame.columns[: frame.columns.get_loc("attack")]]
     names = [name for name in names if frame[name].nunique() > 1] or names[:1]

@@ -59,11 +59,7 @@ class Pass:
         return self.passes.gradient(self.model.params, self.residuals, cotangent)
 
     def layers(self, cotangent: Logits, visit: Visit) -> PyTree:
-        """Apply a function to the gradients of each layer's weights; layers along the first axis.
-
-        Args:
-            visit: the function, as for `ntkscore.model.Passes.layers`.
-        """
+        """Apply a function to each layer's gradients, as `Passes.layers` does."""
         return self.passes.layers(self.model.params, self.residuals, cotangent, visit)
 
     @cached_property
@@ -99,12 +95,7 @@ def kinds(at: Pass) -> list[str]:
 
 
 def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:
-    """Params with other weights, ones in place of scales, and zeros in place of shifts.
-
-    Args:
-        weight: the new weights, from those of a leaf and its entries in `others`.
-        others: trees of the form of the network's params.
-    """
+    """Params with ones for scales, zeros for shifts, and weights that a function gives."""
 
     def replaced(kind: str, leaf: Array, *rest: Array) -> Array:
         if kind == FIXED:

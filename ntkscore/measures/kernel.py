@@ -48,12 +48,7 @@ class Spectrum:
 def spectrum_of(
     kernel: Kernel, labels: Int[np.ndarray, " n"], symmetric: bool = True
 ) -> Spectrum | str:
-    """The spectrum of a matrix over the images; the status where it cannot be measured.
-
-    Args:
-        kernel: N×N, of any real dtype; a symmetric one is symmetrised against rounding.
-        symmetric: False for a kernel between two sets of points.
-    """
+    """The spectrum of a matrix over the images; the status where it cannot be measured."""
     if np.ndim(kernel) != 2 or len(kernel) != len(np.transpose(kernel)) or len(kernel) < 2:
         raise InputError(
             "a square kernel of at least two images",

@@ -133,10 +133,7 @@ def measures_of(quantity: Quantity) -> dict[str, Measure]:
 
 
 def measures_at(place: str) -> dict[str, Measure]:
-    """The measures of a kernel and at its points, or of the network alone.
-
-    Args:
-        place: a name in `joint.KERNELS`, or `network`.
+    """The measures of a kernel, by its name, and at its points; or of the `network` alone.
 
     Example:
         >>> list(measures_at("cross"))

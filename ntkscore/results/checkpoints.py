@@ -65,8 +65,7 @@ class Checkpoints:
 class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
     """Named arrays under names, each in a file of a folder that appears whole or not at all.
 
-    Args:
-        folder, described: as for `Checkpoints`.
+    Arguments are those of `Checkpoints`.
     """
 
     def __init__(self, folder: Path, described: Mapping[str, object]) -> None:

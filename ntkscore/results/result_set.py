@@ -98,11 +98,7 @@ class ResultSet:
         return replace(found, configuration=_known_to(found, configuration))
 
     def record(self, session: Mapping[str, object]) -> "ResultSet":
-        """Record who writes rows; once, however often a process comes back.
-
-        Returns:
-            The result set with that session.
-        """
+        """Record who writes rows, once however often a process comes back."""
         store, session = store_at(self.directory), _as_json(session)
         mark = os.path.abspath(str(store.place)), json.dumps({**session, "time": None})
         if mark not in _RECORDED or not any(n.startswith(SESSION) for n in store.names()):
@@ -186,13 +182,10 @@ class ResultSet:
         return set(zip(*(groups[name].to_pylist() for name in columns), strict=True))
 
     def read(self) -> pd.DataFrame:
-        """All rows, sorted by network, seed, kernel, ρ, β and score.
+        """All rows with every column, sorted by network, seed, kernel, ρ, β and score.
 
-        Of a unit that two processes both wrote, the part whose name comes first counts.
-
-        Returns:
-            The network's columns, the seed, the run's choices, and the measurements; NaN for an
-            absent `beta` and for a failed `value`.
+        Of a unit that two processes both wrote, the part whose name comes first counts. An absent
+        `beta` and a failed `value` are NaN.
         """
         empty = pd.DataFrame(columns=[*self.identity, *VARYING])
         tables = self._tables() or {"": to_table(empty, self.identity)}
@@ -302,11 +295,7 @@ def _known_to(stored: ResultSet, current: Mapping[str, object]) -> dict[str, Any
 def differences(
     stored: Mapping[str, object], current: Mapping[str, object], but: Collection[str] = ()
 ) -> list[str]:
-    """The differences of two configurations of plain values, choice by choice, in words.
-
-    Args:
-        but: paths of choices that are left out.
-    """
+    """The differences of two configurations of plain values in words, some paths left out."""
     old, new = dict(leaves(stored)), dict(leaves(current))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"

@@ -33,11 +33,7 @@ def rows_of(
     betas: Sequence[float],
     own_passes: bool = False,
 ) -> Rows:
-    """The rows of one network, seed and radius.
-
-    Args:
-        network: its identity, seed, ρ, steps and step size.
-    """
+    """The rows of one network, seed and radius, each with the columns that name these."""
     return [
         {**network, "beta": beta, "kernel": kernel, "score": name, **measurement._asdict()}
         for kernel, beta, name, measurement in measurements(stack, labels, betas, own_passes)
@@ -52,11 +48,7 @@ def constants(configuration: Mapping[str, object]) -> dict[str, object]:
 def with_constants(
     rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, object]
 ) -> pd.DataFrame:
-    """Rows with every column: network and seed, the run's choices, and the measurements.
-
-    Args:
-        configuration: of the run; its texts become categoricals, which cost a byte a row.
-    """
+    """Rows with every column: network and seed, the run's choices, and the measurements."""
     first = rows[[*identity, "seed"]]
     shared = {name: _repeat(value, len(rows)) for name, value in constants(configuration).items()}
     rest = rows[[name for name in VARYING if name != "seed"]]

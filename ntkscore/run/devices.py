@@ -74,9 +74,9 @@ class Plan:
         """
         if needed <= room or self.group == 1:
             return None
-        smaller = self
-        while smaller.group > 1 and (smaller is self or needed * smaller.group > room * self.group):
-            smaller = replace(smaller, group=smaller.group // 2, batch=max(smaller.batch // 2, 1))
+        smaller = self.halved()
+        while smaller and smaller.group > 1 and needed * smaller.group > room * self.group:
+            smaller = smaller.halved()
         return smaller
 
     def __str__(self) -> str:

@@ -70,9 +70,7 @@ def reduced(lowered: Any) -> int:
 class Arithmetic(NamedTuple):
     """Floating-point operations, twice the multiply-adds, of a network with the dearest operations.
 
-    Attributes:
-        network: of all that is computed of a network.
-        forward: of its forward pass, for an image.
+    They are of all that is computed of the network, and of its forward pass for an image.
     """
 
     network: float
@@ -112,11 +110,7 @@ def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arit
 
 
 class Fit(NamedTuple):
-    """How networks of a shape fit on a target.
-
-    Attributes:
-        plan: the layout with the largest group that has room, or the smallest there is.
-    """
+    """The layout with the largest group that has room, or the smallest there is; its program."""
 
     target: Target
     plan: Plan
@@ -137,11 +131,7 @@ def fit(
     count: int = 1,
     batch: int | None = None,
 ) -> Fit:
-    """Compile the program of a run for a target, in the largest group that its memory holds.
-
-    Args:
-        count: devices, 1 or 8.
-    """
+    """Compile a run's program for 1 or 8 devices, in the largest group that their memory holds."""
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
         layout = replace(layout, group=1, batch=1)

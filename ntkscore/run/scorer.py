@@ -176,12 +176,7 @@ def _tell_alike(network: Mapping[str, str | int], kernel: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Pending:
-    """Networks that are being computed.
-
-    Attributes:
-        networks: the columns that name each, in the order of the stacks.
-        stacks: on the devices, perhaps unfinished.
-    """
+    """Networks that are being computed, the columns that name each, and stacks on the devices."""
 
     networks: Sequence[Mapping[str, str | int]]
     stacks: Stack
@@ -317,11 +312,7 @@ class Scorer:
             return Batch(seed, shape, *jax.device_put(arrays, self._everywhere))
 
     def start(self, architectures: Sequence[Architecture], batch: Batch) -> Pending:
-        """Begin the computation of some networks, without waiting.
-
-        Args:
-            architectures: of the batch's shape, at most as many as the plan has in a call.
-        """
+        """Begin the computation of some networks of a shape, at most a call's, without waiting."""
         # A call always has the same shape; the last network is repeated to fill it.
         missing = self.plan.per_call - len(architectures)
         padded = [*architectures, *[architectures[-1]] * missing]

@@ -142,11 +142,7 @@ def _silent() -> Iterator[None]:
 
 @lru_cache
 def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
-    """Descriptions of some devices of a target, for a mesh.
-
-    Args:
-        count: 1 or 8.
-    """
+    """Descriptions of 1 or 8 devices of a target, for a mesh."""
     from jax.experimental import topologies
 
     if target.platform == "cuda":

@@ -130,21 +130,15 @@ def rights(
 ) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
     """Which images a network classifies correctly, by attack and its radius in grey levels.
 
-    The attacks of `evaluate`, whose accuracies are the means of these masks; from the masks come
-    paired differences of two attacks, image by image.
-
-    Returns:
-        A mask (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on.
+    Masks (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on, whose means are the accuracies
+    of `evaluate`; from them come paired differences of two attacks, image by image.
     """
     classify = _Classifier(Subject.of(model, images, labels), seed)
     return _rights(classify, radii, METRICS, queries, lambda name: None)
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
-    """The outcome of each of `CHECKS` that the accuracies can decide.
-
-    Args:
-        accuracies: by metric and radius in grey levels.
+    """The outcome of each of `CHECKS` that accuracies by metric and grey levels can decide.
 
     Example:
         >>> checks({("pgd", 3): 0.5, ("pgd", 8): 0.6, ("fgsm", 3): 0.5})

@@ -32,12 +32,7 @@ second chooses."""
 
 
 class Entry(NamedTuple):
-    """A network that was asked for.
-
-    Attributes:
-        folder: with its training and, when that has ended, its result.
-        accuracies: by name, of a network that is `ok`.
-    """
+    """A network that was asked for, the folder of its training and result, and its accuracies."""
 
     key: Hashable
     folder: Path
@@ -242,8 +237,7 @@ def train_one(
 ) -> Entry:
     """Train one network of the queue, unless another process has or does; arguments as above.
 
-    Returns:
-        The network with its status and accuracies; `pending` where another process trains it.
+    It comes with its status and accuracies; `pending` where another process trains it.
     """
     with locked(entry.folder, wait=False) as alone:
         if (entry := _read(entry)).status != PENDING or not alone:

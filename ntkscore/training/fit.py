@@ -29,12 +29,7 @@ HISTORY = ("loss", "clean_accuracy", "robust_accuracy")
 
 
 class Diverged(Exception):
-    """A loss that is not finite; the state after the last whole epoch is kept.
-
-    Attributes:
-        step: the first step whose loss is not finite, counted from 1.
-        epoch: its epoch, counted from 1.
-    """
+    """A loss that is not finite, at a step of an epoch, from 1 on; the last whole epoch is kept."""
 
     def __init__(self, step: int, epoch: int) -> None:
         kept = f"the state after epoch {epoch - 1} is kept" if epoch > 1 else "nothing is kept"

@@ -81,8 +81,7 @@ class KernelHistory:
     def __call__(self, epoch: int, state: State) -> None:
         """Record the kernels after an epoch, counted from 1, if it is the turn of it or the last.
 
-        Args:
-            state: after it, seeds along the first axis.
+        The state has seeds along the first axis.
         """
         if epoch % self._every and epoch != self._recipe.epochs:
             return

@@ -43,11 +43,7 @@ def one_cycle(
 
 
 def optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
-    """Stochastic gradient steps with momentum: v ← μ_k v + g + λ w, w ← w − γ_k v.
-
-    Args:
-        recipe: peak, weight decay λ and the source of the rest.
-    """
+    """Stochastic gradient steps with momentum: v ← μ_k v + g + λ w, w ← w − γ_k v."""
     preset, scale = recipe.preset, recipe.peak / 0.1
     rates, momenta = one_cycle(
         steps, preset.start * scale, recipe.peak, preset.end * scale, preset.momentum

@@ -56,11 +56,7 @@ RADII = {"linf": 8 / 255, "l2": 0.5, "l1": 12.0}
 def attacks_named(
     name: str, rho: float, norm: str, shape: Sequence[int], classes: int
 ) -> dict[str, Stepwise]:
-    """The attacks that a name stands for, in their order.
-
-    Args:
-        rho: radius, in pixel units.
-    """
+    """The attacks that a name stands for, in their order; the radius is in pixel units."""
     check_choice(name, ATTACK_NAMES)
     check_choice(norm, tuple(RADII))
     try:

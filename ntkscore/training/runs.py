@@ -147,11 +147,7 @@ def train(
 
 
 def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
-    """Open the networks of a folder that `train` writes, during training or after it.
-
-    Args:
-        space: the architecture's space, if it is not one of the library.
-    """
+    """Open the networks of a folder that `train` writes, during training or after it."""
     folder = Path(folder)
     try:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))
