@@ -296,7 +296,6 @@ def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed
         kernel: K, (N, N), positive semidefinite.
         alpha: α, positive.
         rank: of the approximation, N / 2 at most.
-        seed: of its draws.
 
     Source: Frangella, Tropp and Udell (2023), "Randomized Nyström preconditioning", algorithms 2.1
     and 5.1.

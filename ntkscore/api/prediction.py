@@ -35,7 +35,6 @@ class Campaign:
     Attributes:
         space: where the networks come from; known numbers are measured costs of it.
         columns: scores, costs, counts and known numbers of the networks, by key.
-        metric: the accuracy, in words.
         unknown: rows of the accuracies that are of none of the networks.
     """
 

@@ -115,7 +115,10 @@ def evaluate(
             raise InputError(
                 "a folder of a run to export", "a state dict already", "name what `train` left"
             )
-        _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
+        with writing_to(export.parent):
+            for place, (columns, _) in enumerate(networks.pairs):
+                numbered = export.with_name(f"{export.stem}-{columns['seed']}{export.suffix}")
+                run.write_weights(numbered if place else export, place)
     if attack is not None:
         radii = [None] if rho is None else [parse_fraction(text) for text in rho]
         folder = out or (source / "attacks" if source.is_dir() else None)
@@ -211,16 +214,6 @@ def _print_accuracies(frame: "pd.DataFrame", name: str, format: Format) -> None:
     signs = {name: text for name, text in CHECKS.items() if (shown["metric"] == name).any()}
     notes = [f"{name}: {text} (1 if so)" for name, text in signs.items()]
     print_frame(shown, format, f"Accuracies on {name}", "\n".join(notes))
-
-
-def _export(run: "TrainedNetwork", seeds: Sequence[int], file: Path) -> None:
-    """Write the weights of each seed to a file; names after the first end with the seed."""
-    from ntkscore.results.atomic import writing_to
-
-    with writing_to(file.parent):
-        for place, seed in enumerate(seeds):
-            numbered = file.with_name(f"{file.stem}-{seed}{file.suffix}")
-            run.write_weights(numbered if place else file, place)
 
 
 def _images_for(

@@ -220,12 +220,10 @@ def _print_ranking(
     bounds: Iterable[str] = (),
     pareto: Sequence[str] = (),
 ) -> None:
-    """Print a ranking, and draw it.
+    """Print a ranking, a table of at most `few` rows where `top` is left out, and draw it.
 
-    Args:
-        few: rows of a table where `top` is left out.
-        bounds, pareto: names of measured costs to show in a table beside those that rank; of the
-            networks those of the front beside `pareto` are printed.
+    A table has those measured costs that rank or are named in `bounds` or `pareto`; beside the
+    latter only the networks of the front are printed.
     """
     frame, space, front = ranking.frame, ranking.space, ranking.front
     lacking = frame[[*ranking.by.terms, *pareto]].isna()

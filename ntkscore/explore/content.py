@@ -62,7 +62,6 @@ class Content:
     """Networks with their columns, and the first view of a page.
 
     Attributes:
-        about: source of the numbers, in words.
         names: of each network: its names in its space, the key first.
         terms: columns of the first sum of log-ranks, with their directions.
         x, y, x2: columns of the first view; the last one is "" without a second plot.
@@ -86,16 +85,9 @@ def content_of(
 ) -> Content:
     """Read the content of a page: results, beside costs, counts and accuracies.
 
-    Args:
-        predicted: `mean`, `low` and `high` of predicted accuracies, by key.
-
-    Returns:
-        A column per score, each radius and run by itself, averaged over the seeds; and per cost,
-        count and accuracy.
-
-    Raises:
-        InputError: if a run has no rows, the spaces differ, or the table has no results for
-            any of the networks.
+    It has a column per score, each radius and run by itself, averaged over the seeds; and per cost,
+    count and accuracy. Refused are a run without rows, several spaces, and a table without results
+    for any of the networks.
     """
     where = runs[0].space
     if other := next((run.space for run in runs if run.space.name != where.name), None):

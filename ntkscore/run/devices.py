@@ -63,10 +63,8 @@ class Plan:
     def within(self, room: int, needed: int) -> "Plan | None":
         """The plan to try next, given what this one's program needs; None if there is none.
 
-        None as well where the program has room. Smaller groups are taken to need in proportion.
-
-        Args:
-            room, needed: bytes of a device.
+        None as well where the program has room, in bytes of a device. Smaller groups are taken to
+        need in proportion.
 
         Example:
             >>> Plan(("a device",), 16, 64).within(30, 100)

@@ -49,7 +49,6 @@ class Scoring:
         Args:
             data: images to draw from, or their name or file; or a whole set (`ImageSet.of`).
             seeds: how many, or which; as many as the space's order needs if left out.
-            first: of so many.
         """
         data = data if isinstance(data, ImageSet) else load_images(data)
         space = (space or default_space()).on(data.task)

@@ -34,7 +34,6 @@ class Target:
         rate: floating-point operations a second in float32, at full precision.
         bandwidth: bytes a second from and to the memory.
         description: of a GPU, in the compiler's text form; of a TPU, the name of its generation.
-        source: of rate and bandwidth.
     """
 
     name: str

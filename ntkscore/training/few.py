@@ -180,9 +180,6 @@ def train_few(
     Yields:
         Each network when it is done. Where other processes train all that are left of a batch,
         those come last, `pending`: the next batch needs their accuracies.
-
-    Raises:
-        InputError: if the folder is of other trainings, or the recipe holds out no images.
     """
     few.begin(images, recipe, seed)
     while waiting := few.next():

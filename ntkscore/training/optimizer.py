@@ -17,7 +17,6 @@ def one_cycle(
     """Step size and momentum at each step: two halves of a cosine, in opposite directions.
 
     Args:
-        steps: S.
         start, peak, end: of the step size.
         momentum: at the start and the end, and at the peak.
 

@@ -190,15 +190,7 @@ class Subject(NamedTuple):
         labels: Int[np.ndarray | Array, " n"],
         chance: bool = False,
     ) -> "Subject":
-        """Check that they fit each other.
-
-        Args:
-            chance: whether the model's `apply` takes a key.
-
-        Raises:
-            InputError: if there are no images, not as many labels, values that are no pixels,
-                labels that are no classes of the network, or logits that depend on other images.
-        """
+        """Check that arguments of `robustness` fit each other; with chance, `apply` takes a key."""
         model = checked_model(model)
         images, labels = np.asarray(images), np.asarray(labels)
         if not len(labels) or labels.shape != images.shape[:1]:
@@ -256,10 +248,6 @@ def claim(
     **more: Any,
 ) -> dict[str, Any]:
     """A result in the form of RobustBench's `model_info` files.
-
-    Args:
-        rho, norm: of the ball.
-        more: other entries, such as `architecture`.
 
     Returns:
         JSON types; accuracies in percent, that of AutoAttack as `autoattack_acc` and that of

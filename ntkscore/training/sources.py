@@ -37,7 +37,6 @@ def trained_networks(
     Args:
         source: the folder or the file; of a Python file with a function `networks(images)` the
             networks that it returns.
-        cell: of a file.
         space: with the sizes of a file's network; that of a run, if it is one of your own.
         images: returns the images for a file's network; a run has its own.
     """
