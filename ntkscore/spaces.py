@@ -158,7 +158,7 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
 
 
 def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:
-    """The space of a result directory, with its options; None of anything else that has scores."""
+    """The space of a result directory, with its options; None where there is no run."""
     from ntkscore.results.result_set import ResultSet
 
     if run := ResultSet.find(source):

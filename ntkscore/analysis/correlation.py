@@ -34,7 +34,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def rank_codes(values: np.ndarray) -> np.ndarray:
-    """Dense integer codes of finite numbers, (cells,): order and ties, all that a rank needs."""
+    """Dense integer codes of finite numbers (cells,), with order and ties: all that ranks need."""
     return np.unique(values, return_inverse=True)[1]
 
 
@@ -127,7 +127,7 @@ def _cosine(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of so much coverage of a statistic by its resampled values; NaN if none is finite.
+    """Percentile interval of a coverage, a fraction, by resampled values; NaN where none is finite.
 
     Example:
         >>> percentile_interval(np.arange(101.0), 0.5)

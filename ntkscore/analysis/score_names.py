@@ -147,7 +147,7 @@ class ScoreSum:
 def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) -> "pandas.Series":
     """The number of a population below each value; those equal to it count half.
 
-    Equal are values up to a relative difference, `near`. NaN stays NaN; the population has none.
+    Values are equal up to the relative difference `near`. NaN stays NaN; the population has none.
 
     Example:
         >>> import pandas as pd
@@ -166,8 +166,8 @@ def default_sum(
 ) -> ScoreSum:
     """The sum that orders a space's networks by default, without the terms that they do not have.
 
-    λ_min/trace of the clean kernel, which every network has, where no term is left. Networks have
-    all scores, where no names of theirs are given.
+    λ_min/trace of the clean kernel, which every network has, where no term is left. `scores` are
+    those that its networks have; all if left out.
 
     Example:
         >>> from cells.residual import Residual

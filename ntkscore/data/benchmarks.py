@@ -86,7 +86,7 @@ def metric_name(name: str) -> str:
 
 
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
-    """The content of a JSON file, or of JavaScript that assigns it to a variable, and a SHA-256."""
+    """The JSON of a file, or of JavaScript that assigns it to a variable; the file's SHA-256."""
     try:
         raw = path.read_bytes()
     except OSError as error:

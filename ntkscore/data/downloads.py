@@ -118,8 +118,9 @@ def _download(url: str, file: Path, target: Path, progress: bool) -> None:
     try:
         with urlopen(request, timeout=_TIMEOUT) as answer, file.open("wb") as out:
             total = int(answer.headers.get("Content-Length", 0))
-            shown = {"console": Console(stderr=True), "disable": not progress}
-            with wrap_file(answer, total, description=file.name, **shown) as content:
+            where, hidden = Console(stderr=True), not progress
+            bar = wrap_file(answer, total, description=file.name, console=where, disable=hidden)
+            with bar as content:
                 shutil.copyfileobj(content, out, _CHUNK)
             if out.tell() < total:
                 raise ConnectionError(f"it broke off after {out.tell()} of {total} bytes")

@@ -46,7 +46,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Read a pickled dictionary of numpy arrays and plain containers; Python 2's as Latin-1."""
+    """Read a pickled dictionary of arrays and plain containers; text of Python 2 is Latin-1."""
     try:
         with path.open("rb") as file:
             content = _ArrayUnpickler(file, encoding="latin1").load()

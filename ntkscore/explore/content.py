@@ -86,8 +86,8 @@ def content_of(
     """Read the content of a page: results, beside costs, counts and accuracies.
 
     It has a column per score, each radius and run by itself, averaged over the seeds; and per cost,
-    count and accuracy. Refused are a run without rows, several spaces, and a table without results
-    for any of the networks.
+    count and accuracy. A run without rows, several spaces, and a table without results for any of
+    the networks are refused.
     """
     where = runs[0].space
     if other := next((run.space for run in runs if run.space.name != where.name), None):
