@@ -94,8 +94,12 @@ class Candidates(Space):
         digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
         points = jax.numpy.zeros((2, *self.task.image_shape))
         now, _ = as_it_is_now(checked_model(self.models[architecture], points.dtype), points)
-        found = {"network": architecture, WEIGHTS: digest, "bn": normalisation_of(now, points)}
-        return self._identities.setdefault(architecture, found)
+        self._identities[architecture] = {
+            "network": architecture,
+            WEIGHTS: digest,
+            "bn": normalisation_of(now, points),
+        }
+        return self._identities[architecture]
 
     @cached_property
     def _identities(self) -> dict[str, dict[str, str | int]]:
