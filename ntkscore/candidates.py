@@ -77,7 +77,6 @@ class Candidates(Space):
         }
 
     def parse(self, text: Any) -> str:
-        """A network's name."""
         return one_of(self.models, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
@@ -86,30 +85,30 @@ class Candidates(Space):
         These are `own` ones, `init` for the mean 0 and variance 1 of new ones, those of the
         `batch`, or `none`.
         """
-        if architecture not in self._identities:
-            self._identities[architecture] = self._identity(architecture)
+        if architecture in self._identities:
+            return self._identities[architecture]
+        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
+        from ntkscore.results.checkpoints import fingerprint
+
+        leaves, tree = jax.tree.flatten(self.models[architecture].params)
+        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
+        points = jax.numpy.zeros((2, *self.task.image_shape))
+        now, _ = as_it_is_now(checked_model(self.models[architecture], points.dtype), points)
+        self._identities[architecture] = {
+            "network": architecture,
+            WEIGHTS: digest,
+            "bn": normalisation_of(now, points),
+        }
         return self._identities[architecture]
 
     @cached_property
     def _identities(self) -> dict[str, dict[str, str | int]]:
         return {}
 
-    def _identity(self, name: str) -> dict[str, str | int]:
-        from ntkscore.kernels.checks import as_it_is_now, checked_model, normalisation_of
-        from ntkscore.results.checkpoints import fingerprint
-
-        leaves, tree = jax.tree.flatten(self.models[name].params)
-        digest = fingerprint([np.frombuffer(str(tree).encode(), np.uint8), *leaves])[:16]
-        points = jax.numpy.zeros((2, *self.task.image_shape))
-        now, _ = as_it_is_now(checked_model(self.models[name], points.dtype), points)
-        return {"network": name, WEIGHTS: digest, "bn": normalisation_of(now, points)}
-
     def names(self, architecture: str) -> dict[str, str | int]:
-        """The name."""
         return {"network": architecture}
 
     def architectures(self, which: str) -> Sequence[str]:
-        """All networks."""
         return tuple(self.models) if which in self.sets else super().architectures(which)
 
     def shape(self, architecture: str) -> Hashable:
@@ -123,38 +122,28 @@ class Candidates(Space):
         return checked_model(self.models[str(shape)], dtype).params
 
     def model(self, shape: Hashable, variables: Any, code: Any, images: Any) -> "Model":
-        """The network."""
         return self.models[str(shape)]._replace(params=variables)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Described(Space):
-    """Networks of one's own as their run describes them: all but what computes.
-
-    Attributes:
-        networks: what `described` gives, by name.
-    """
+    """Networks of one's own as their run describes them: all but what computes."""
 
     networks: Mapping[str, Mapping[str, dict[str, Any]]]
 
     def parse(self, text: Any) -> str:
-        """A network's name."""
         return one_of(self.networks, text)
 
     def identity(self, architecture: str) -> dict[str, str | int]:
-        """The columns of the network's rows that identify it."""
         return self.networks[architecture]["identity"]
 
     def costs(self, architecture: str) -> dict[str, float]:
-        """The network's costs."""
         return self.networks[architecture]["costs"]
 
     def structure(self, architecture: str) -> dict[str, float]:
-        """The network's counts."""
         return self.networks[architecture]["structure"]
 
     def architectures(self, which: str) -> Sequence[str]:
-        """All networks."""
         return tuple(self.networks) if which in self.sets else super().architectures(which)
 
     def draw(self, shape: Hashable, seed: int, dtype: Any) -> NoReturn:
@@ -169,12 +158,7 @@ class Described(Space):
 
 
 def described(space: Space, architectures: Iterable[Architecture]) -> dict[str, Any]:
-    """What is known of networks without computing, by key; as `Described` takes it.
-
-    Args:
-        space: whose networks come with their weights.
-        architectures: in its own form.
-    """
+    """What is known of networks without computing, by key; as `Described` takes it."""
     return {
         str(space.key(each)): {
             "identity": space.identity(each),

@@ -33,12 +33,7 @@ def of_each_channel(kernel: Sequence[int], groups: int) -> bool:
 
 
 class Window(NamedTuple):
-    """How a kernel moves over an image; the first four have an entry for each side.
-
-    Attributes:
-        strides, padding, lhs_dilation, rhs_dilation: as of `lax.conv_general_dilated`.
-        groups: of the channels, each with kernels of its own.
-    """
+    """How a kernel moves over an image; the first four are `conv_general_dilated`'s, by side."""
 
     strides: Sides
     padding: Sequence[tuple[int, int]]
@@ -53,11 +48,7 @@ class Window(NamedTuple):
         return cls((stride,) * 2, ((pad, pad),) * 2, (1, 1), (dilation,) * 2, groups)
 
     def transposed(self, kernel: Sides, before: Sides, after: Sides) -> "Window":
-        """The window of the transposed convolution.
-
-        Args:
-            kernel, before, after: sides of the kernel, and of the image before and after.
-        """
+        """The transposed convolution's window, by sides of the kernel and of both its images."""
         padding = []
         for side, k in enumerate(kernel):
             reach = (k - 1) * self.rhs_dilation[side]
@@ -76,13 +67,7 @@ def convolve(
     window: Window,
     precision: Any = PRECISION,
 ) -> Float[Array, "m ... d"]:
-    """A convolution; of each channel by its own kernel as a sum of shifted images.
-
-    Args:
-        x: images.
-        kernel: with the input channels of one group.
-        window: how it moves.
-        precision: as for `lax.conv_general_dilated`; sums of shifted images have all bits.
+    """A convolution; of each channel by its own kernel as a sum of shifted images, with all bits.
 
     Example:
         >>> import jax.numpy as jnp
@@ -114,12 +99,6 @@ def shifts(
 ) -> list[Float[Array, "m ... c"]]:
     """The pixels under each place of a kernel, one image for each place.
 
-    Args:
-        x: images.
-        sides: of the kernel.
-        window: how it moves.
-        outside: the value of pixels outside of the images.
-
     Example:
         >>> import jax.numpy as jnp
         >>> row = jnp.arange(3.0).reshape(1, 1, 3, 1)
@@ -146,13 +125,7 @@ def shifts(
 def gradients_of_each_channel(
     x: Float[Array, "m ... c"], g: Float[Array, "m ... c"], sides: Sides, window: Window
 ) -> Float[Array, "m k c"]:
-    """Each image's gradient of kernels that see one channel each, places of the kernel in order.
-
-    Args:
-        x: images.
-        g: cotangent of the convolution's output.
-        sides, window: as for `shifts`.
-    """
+    """Each image's gradient of kernels of one channel each, from the cotangent of their output."""
     pixels = tuple(range(1, g.ndim - 1))
     return jnp.stack([jnp.sum(z * g, pixels) for z in shifts(x, sides, window)], 1)
 
@@ -164,13 +137,7 @@ def pull(
     sides: Sides,
     precision: Any = PRECISION,
 ) -> Float[Array, "m ... c"]:
-    """The cotangent of the images that `convolve` is given, from that of its output.
-
-    Args:
-        g: cotangent of the output.
-        kernel, window, precision: as for `convolve`.
-        sides: of the images.
-    """
+    """The cotangent of `convolve`'s images, which have these sides, from that of its output."""
     *size, inputs, outputs = kernel.shape
     if platform() != "cpu" and max(window.strides) > 1:
         # What XLA knows as the gradient of a convolution it gives to the GPU's library as one.

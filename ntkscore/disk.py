@@ -16,12 +16,7 @@ from ntkscore.errors import InputError
 
 
 class _Saved:
-    """An array on disk, which is no more than its place in a file.
-
-    Args:
-        array: to save, behind what the file has.
-        path: of the file.
-    """
+    """An array on disk, which is no more than its place in a file."""
 
     def __init__(self, array: Array, path: Path) -> None:
         self.path, self.shape, self.dtype = path, array.shape, array.dtype

@@ -42,11 +42,7 @@ class InputError(ValueError):
 
 
 def check_choice(given: object, choices: Collection[str], what: str = "") -> None:
-    """Refuse what is not one of some names; `what` says what it should be.
-
-    Raises:
-        InputError: if it is not.
-    """
+    """Refuse what is not one of some names; `what` says what it should be."""
     if given not in choices:
         be = f"{what} to be " if what else ""
         names = ", ".join(choices)

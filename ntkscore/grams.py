@@ -78,12 +78,7 @@ def groups_of(grams: GramByKind) -> int:
 
 
 def self_product(rows: Points, groups: int) -> Gram:
-    """The Gram matrix of the rows of an array, one for each group of rows.
-
-    Args:
-        rows: one for each image.
-        groups: R; with one, all rows; else X and R pairs (X_ρ, X_2ρ).
-    """
+    """The Gram matrix of images' rows: of all, or of X and each of several pairs (X_ρ, X_2ρ)."""
     rows = rows.reshape(rows.shape[0], -1)
     if groups == 1:
         return square(rows)[None]
@@ -132,10 +127,7 @@ def kernel_operands(
 
     Where the columns have stride 1 the rows are shifted on the input and the columns on the
     cotangent, so that one product of 3c by 3d matrices does the nine shifts, and six copies are
-    made instead of nine.
-
-    Args:
-        x, g, sides, strides, before, dilation: as for `kernel_gradients`, of one image.
+    made instead of nine. Arguments are those of `kernel_gradients`, of one image.
     """
     (rows_before, columns_before) = before or (sides[0] // 2, sides[1] // 2)
 
@@ -183,7 +175,6 @@ def kernel_gradients(
         x: the convolution's input.
         g: the cotangent of its output.
         sides: height and width of the kernel.
-        strides: of the convolution.
         before: rows and columns of padding before the first; half the kernel if left out.
         dilation: pixels from one row or column of the kernel to the next.
     """
@@ -207,7 +198,6 @@ class ConvolutionGradient(NamedTuple):
         kernel: the weights, (k, k, c, d).
         x: the layer's input, (m, h, w, c).
         g: the cotangent of the convolution of x by the kernel, (m, h2, w2, d).
-        stride: of the convolution.
     """
 
     kernel: Array

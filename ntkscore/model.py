@@ -79,7 +79,6 @@ class Passes(Protocol):
         """The gradient in the points, and the Gram matrices of the gradients in the parameters.
 
         Args:
-            params: as in the forward passes.
             residuals: of forward passes over sets of points.
             cotangent: of the logits of all of them, set after set.
             start: zero matrices by kind, to which the layers' contributions are added; an empty
@@ -88,15 +87,7 @@ class Passes(Protocol):
         ...
 
     def layers(self, params: Any, residuals: Any, cotangent: Logits, visit: Visit, /) -> PyTree:
-        """Apply a function to the gradients of each layer's weights.
-
-        Args:
-            params, residuals, cotangent: as for `gradient`.
-            visit: the function.
-
-        Returns:
-            Its results, layers along a new first axis; zeros for layers without weights.
-        """
+        """Results of a function of each layer's gradients, layers first; zeros without weights."""
         ...
 
     def activations(self, params: Any, residuals: Any) -> Activations | None:
@@ -106,17 +97,14 @@ class Passes(Protocol):
     def rectifier_values(self, params: Any, residuals: Any) -> Sequence[tuple[Array, Array, Array]]:
         """How many rectifiers read each of k arrays, (k,), the arrays, and what comes of them.
 
-        Returns:
-            Triples for arrays of one shape (k, m, …, channels). An empty list where none are known.
+        Triples for arrays of one shape (k, m, …, channels); none where none are known.
         """
         return []
 
     def pullbacks(self, params: Any, residuals: Any, key: Array) -> Sequence[tuple[Array, Array]]:
         """Gradients at each block's input, of a random sign at each entry of its output; the signs.
 
-        Returns:
-            Pairs for blocks of one shape: gradients (k, m, h, w, c), signs (k, m, h2, w2, d). An
-            empty list where there are no blocks.
+        Pairs for blocks of one shape: gradients (k, m, h, w, c), signs (k, m, h2, w2, d).
         """
         return []
 
@@ -129,9 +117,7 @@ class Passes(Protocol):
     ) -> tuple[Points, Points, Array] | None:
         """Features before the mean over the pixels at two batches, standardised by the first.
 
-        Returns:
-            The features at the two, and Σ ln σ over the normalisations; None where it is not known
-            which these are.
+        Σ ln σ over the normalisations comes with them; None where these are not known.
         """
         return None
 
@@ -189,11 +175,7 @@ class Trainable(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> "Trainable":
-        """A network without statistics.
-
-        Raises:
-            InputError: if its logits depend on the other points of a batch.
-        """
+        """A network without statistics."""
         if model.coupled:
             raise InputError(
                 "a network whose points do not depend on each other",

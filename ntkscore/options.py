@@ -43,11 +43,7 @@ def options(value: Any) -> tuple[dataclasses.Field, ...]:
 
 
 def check_choices(value: Any) -> None:
-    """Refuse a field that is not of its default's type, or none of its `choices`.
-
-    Raises:
-        InputError: if one is not.
-    """
+    """Refuse a field that is not of its default's type, or none of its `choices`."""
     for field in options(value):
         entry = getattr(value, field.name)
         if field.default is not None and not _fits(entry, field.default):
@@ -93,11 +89,7 @@ class Named:
 
 
 def check_least(value: Any, **least: int) -> None:
-    """Refuse a field that is smaller than its least value, given by name.
-
-    Raises:
-        InputError: if one is.
-    """
+    """Refuse a field that is smaller than its least value, given by name."""
     for name, bound in least.items():
         if (entry := getattr(value, name)) < bound:
             raise InputError(f"{name} to be at least {bound}", entry, "raise it")

@@ -37,11 +37,7 @@ def place(path: str | os.PathLike[str]) -> Path | str:
 
 
 def local(path: str | os.PathLike[str]) -> Path:
-    """A path on this machine.
-
-    Raises:
-        InputError: it is a URL.
-    """
+    """A path on this machine; refuses a URL."""
     if is_url(path):
         raise InputError(
             "a path on this machine",
@@ -78,10 +74,7 @@ def cache_home() -> Path:
 
 
 def data_home(data_dir: str | Path | None = None) -> Path:
-    """The folder that data sets and tables lie in.
-
-    Args:
-        data_dir: that folder; else it is `NTKSCORE_DATA`, else the user's cache.
+    """The folder of data sets and tables: as given, else `NTKSCORE_DATA`, else the user's cache.
 
     Example:
         >>> data_home("/data/images").as_posix()

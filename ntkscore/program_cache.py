@@ -48,7 +48,6 @@ def compiled(
         function: what to compile; its arrays and results lie in tuples, lists and dicts.
         described: what it depends on besides its arguments and its code: plain values, and
             functions and dataclasses of these packages. With anything else, no trace is kept.
-        options: for the compiler.
     """
     folder = _folder
     if folder is None or is_foreign() or jax.process_count() > 1:

@@ -44,12 +44,9 @@ def _of_clone() -> dict[str, dict[str, str]]:
 
 
 class Registry(MutableMapping[str, T]):
-    """Values by name: those of installed packages, and what a program adds.
+    """Values by name: of a group of entry points of installed packages, and what a program adds.
 
     A package's value is imported when it is first asked for; its name needs no import.
-
-    Args:
-        group: of entry points, such as `ntkscore.spaces`.
 
     Example:
         >>> registry = Registry("ntkscore.attacks")

@@ -146,7 +146,8 @@ class KernelRegression:
                 or where no eigenvalues are at hand.
         """
         cross = self._crossing(cross)
-        start = self._outputs_of(cross, outputs)
+        shape = (cross.shape[0], *self.dual_coef_.shape[1:])
+        start = _like(outputs, shape, "outputs of the shape of the predictions")
         if time is None:
             return start + cross @ self.dual_coef_
         if not 0 <= time < np.inf:
@@ -231,11 +232,6 @@ class KernelRegression:
             )
         return cross
 
-    def _outputs_of(self, cross: Matrix, outputs: Any) -> np.ndarray:
-        """f₀ at other points."""
-        shape = (cross.shape[0], *self.dual_coef_.shape[1:])
-        return _like(outputs, shape, "outputs of the shape of the predictions")
-
     def _dense(self, what: str) -> np.ndarray:
         if self._kernel is None:
             raise InputError(
@@ -300,7 +296,6 @@ def nystrom_preconditioner(kernel: LinearOperator, alpha: float, rank: int, seed
         kernel: K, (N, N), positive semidefinite.
         alpha: α, positive.
         rank: of the approximation, N / 2 at most.
-        seed: of its draws.
 
     Source: Frangella, Tropp and Udell (2023), "Randomized Nyström preconditioning", algorithms 2.1
     and 5.1.

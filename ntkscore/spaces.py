@@ -41,9 +41,6 @@ def space_class(name: str) -> type[Space]:
         name: of `SPACES`, or `FILE.py`, or `FILE.py:CLASS` where the file defines several. A file
             without any, but with a function `networks(images)`, is the space of the networks that
             this returns by name.
-
-    Raises:
-        InputError: if there is no such space.
     """
     if name in SPACES:
         cls = SPACES[name]
@@ -68,7 +65,8 @@ def space_class(name: str) -> type[Space]:
             "choose one of these",
         )
     module = _executed(path.resolve(), path.stat().st_mtime_ns)
-    own = [cls for cls in vars(module).values() if _is_space_of(cls, module)]
+    defined = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Space))
+    own = [cls for cls in defined if cls.__module__ == module.__name__]
     classes = {cls.__name__: cls for cls in own if not inspect.isabstract(cls)}
     if not own and not wanted and callable(networks := getattr(module, "networks", None)):
         return type("Networks", (Candidates,), {"made": staticmethod(networks)})
@@ -98,21 +96,9 @@ def space_class(name: str) -> type[Space]:
     return classes[wanted]
 
 
-def _is_space_of(value: object, module: ModuleType) -> bool:
-    """Whether a value is a search space that a module defines."""
-    return (
-        isinstance(value, type) and issubclass(value, Space) and value.__module__ == module.__name__
-    )
-
-
 @lru_cache
 def _executed(path: Path, changed: int) -> ModuleType:
-    """The module of a file, executed once: it may register measures and attacks too.
-
-    Args:
-        path: of the file.
-        changed: when, since a file that has changed is another one.
-    """
+    """The module of a file as it was changed last, executed once: it may register measures too."""
     name = f"space_of_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -131,16 +117,7 @@ def _executed(path: Path, changed: int) -> ModuleType:
 def recorded_space(
     configuration: Mapping[str, Any], place: object, cls: type[Space] | None = None
 ) -> Space:
-    """The space of a run, from its configuration.
-
-    Args:
-        configuration: of the run.
-        place: where the run is, for messages.
-        cls: the space's class, for one of your own; that of its name if left out.
-
-    Raises:
-        InputError: if the class is of another space, or none is known by the name.
-    """
+    """The space of a run, from its configuration and, for one of your own, its class."""
     name = configuration.get("space")
     if cls is not None and cls.name != name:
         given = f"--space {name}" if name in SPACES else "the file that defines it"
@@ -164,13 +141,7 @@ def recorded_space(
 def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
     """The space of a run, on its images and classes as far as they are known.
 
-    Args:
-        run: its result directory.
-        cls: as for `recorded_space`. If left out, networks of one's own are those that the run
-            describes, without their weights.
-
-    Raises:
-        InputError: if it is not known.
+    Without a class, networks of one's own are those that the run describes, without their weights.
     """
     found: Space
     if cls is None and WEIGHTS in run.identity and (networks := run.described()):
@@ -187,15 +158,7 @@ def known_space(run: "ResultSet", cls: type[Space] | None = None) -> Space:
 
 
 def space_in(source: str | PathLike[str], cls: type[Space] | None = None) -> Space | None:
-    """The space of a result directory, with its options; None where there is no run.
-
-    Args:
-        source: a result directory, or anything else that scores can be read from.
-        cls: the space's class, for one of your own.
-
-    Raises:
-        InputError: if the run's space is not known.
-    """
+    """The space of a result directory, with its options; None where there is no run."""
     from ntkscore.results.result_set import ResultSet
 
     if run := ResultSet.find(source):

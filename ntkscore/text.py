@@ -7,11 +7,7 @@ from ntkscore.errors import InputError
 
 
 def parse_fraction(text: str) -> float:
-    """A number from `0.03` or `8/255`.
-
-    Raises:
-        InputError: if it is neither.
-    """
+    """A number from `0.03` or `8/255`."""
     try:
         return float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError, OverflowError) as error:

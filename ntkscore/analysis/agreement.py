@@ -37,11 +37,9 @@ class Agreement:
         n: finite pairs used.
         excluded: cells left out because their score is not finite.
         spearman: rank correlation in [-1, 1], ties averaged.
-        spearman_low: lower end of its bootstrap interval.
-        spearman_high: upper end of its bootstrap interval.
+        spearman_low, spearman_high: ends of its bootstrap interval.
         kendall: tau-b in [-1, 1].
-        spearman_top10: Spearman inside the top 10 % by accuracy; NaN where undefined.
-        spearman_top30: Spearman inside the top 30 % by accuracy; NaN where undefined.
+        spearman_top10, spearman_top30: Spearman inside the top 10 % and 30 % by accuracy, or NaN.
         ndcg: normalised discounted cumulative gain of the 10 % that are scored best, in [0, 1]; the
             gain is accuracy, 0 for the worst cell and 1 for the best.
         best_index: position of the best-scored cell in the input; None without finite pairs.
@@ -90,9 +88,6 @@ def agreement(
         seed: random seed of the bootstrap; equal seeds draw equal cells, so that intervals of
             several scores on the same cells are comparable.
         confidence: coverage of the percentile interval, a fraction.
-
-    Returns:
-        The correlations with their signs, and the best-scored cell.
 
     Raises:
         InputError: lengths differ, an accuracy is not finite, or an option is out of range.
@@ -205,9 +200,7 @@ def agreement_table(
 
     Args:
         columns: a row per cell, each once, and a column per score, cost or count.
-        accuracy: of each cell, as a fraction.
         directions: of every column, as for `agreement`.
-        groups, resamples: as for `agreement`.
 
     Returns:
         One row per column, in their order; its columns are the fields of `Agreement`, with the cell

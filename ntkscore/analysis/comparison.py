@@ -26,12 +26,7 @@ TABLES = "*.json", "*.csv", "*.jsonl", "*.txz"
 
 
 def table_scores(table: Table, dataset: str) -> pd.DataFrame:
-    """The table's metrics as a frame like `score_table`'s: a row per cell with its own results.
-
-    Args:
-        table: with the accuracies, as fractions.
-        dataset: one of the table's.
-    """
+    """The table's metrics as a frame like `score_table`'s: a row per cell with its own results."""
     frame = pd.DataFrame(
         {metric: table.accuracies(dataset, metric) for metric in table.metrics(dataset)},
         index=pd.Index(table.own, name=table.heading if table.by_any_name else "cell"),
@@ -44,13 +39,7 @@ def table_scores(table: Table, dataset: str) -> pd.DataFrame:
 def scores_in(
     source: str | PathLike[str], dataset: str, rho: float | None = None
 ) -> tuple[pd.DataFrame, str]:
-    """Scores by network from a result directory, or a table's metrics, and a note on their source.
-
-    Args:
-        source: a folder with results, or with a benchmark table (or the table itself).
-        dataset: of a table's metrics.
-        rho: radius, for results with several.
-    """
+    """Scores by network of a run's folder, or a table's metrics, and a note on their source."""
     path = results_path(source)
     if isinstance(path, Path) and (
         path.is_file()
@@ -87,12 +76,7 @@ def in_keys_of(
     """The table with the space's keys in place of any names of its architectures.
 
     A row that is no architecture of the space keeps its name. A published table keeps its indices:
-    10 is a cell there, and no skip pattern.
-
-    Args:
-        space: of the architectures.
-        table: with the accuracies, or its path.
-        dataset: of a file's columns that do not name theirs.
+    10 is a cell there, and no skip pattern. `dataset` is that of a file's columns that name none.
     """
     if not isinstance(table, Table):
         table = load_table(Path(table), dataset)
@@ -112,15 +96,7 @@ def keys_of(
 ) -> tuple[list[Hashable], list[Hashable]]:
     """The space's keys of the networks in a column, and the names that are of none of its networks.
 
-    Such a name stands for itself among the keys.
-
-    Args:
-        space: of the networks.
-        names: of the networks, any that the space knows.
-        heading: of the column, "" for none.
-
-    Raises:
-        InputError: if it is not clear what the names are.
+    Such a name stands for itself among the keys. The heading of the column may be "".
     """
     keys: list[Hashable] = []
     strangers: list[Hashable] = []

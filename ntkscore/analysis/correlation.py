@@ -24,9 +24,6 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
     Returns:
         The coefficient in [-1, 1]; NaN for fewer than three cells or a constant column.
 
-    Raises:
-        InputError: if the columns differ in length.
-
     Example:
         >>> spearman([1, 2, 3, 4], [0.1, 0.2, 0.9, 0.3])
         0.8
@@ -37,20 +34,12 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def rank_codes(values: np.ndarray) -> np.ndarray:
-    """Dense integer codes, which keep order and ties: all that a rank correlation depends on.
-
-    Args:
-        values: finite numbers, shape (cells,).
-    """
+    """Dense integer codes of finite numbers (cells,), with order and ties: all that ranks need."""
     return np.unique(values, return_inverse=True)[1]
 
 
 def spearman_of_codes(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's rank correlation of non-negative integer codes; NaN where it is undefined.
-
-    Args:
-        x, y: `rank_codes` of the same cells, or a resample of them, each of shape (cells,).
-    """
+    """Spearman's correlation of two `rank_codes` of the same cells, (cells,); NaN if undefined."""
     if len(x) < FEWEST:
         return np.nan
     return _cosine(centred_ranks(x), centred_ranks(y))
@@ -68,12 +57,8 @@ def resampled_spearman(
 ) -> Statistic:
     """Return a function from a score to its Spearman coefficients in bootstrap resamples.
 
-    Many scores share the resamples and the accuracies' ranks. Where one of the columns is constant
-    in a resample, its coefficient is NaN.
-
-    Args:
-        codes: `rank_codes` of the accuracies, shape (cells,).
-        resamples, seed, groups: as for `draws`.
+    The codes are `rank_codes` of the accuracies, (cells,). Many scores share the resamples and the
+    accuracies' ranks. Where one of the columns is constant in a resample, its coefficient is NaN.
 
     Example:
         >>> bootstrap = resampled_spearman(np.array([0, 1, 2, 3, 4]), resamples=2)
@@ -88,11 +73,7 @@ def resampled_spearman(
 
 
 def group_codes(groups: ArrayLike, count: int) -> np.ndarray:
-    """Groups as whole numbers, in the order in which they come first, shape (count,).
-
-    Raises:
-        InputError: if there is not one group for each cell.
-    """
+    """Groups as whole numbers, in the order in which they come first, shape (count,)."""
     codes = pd.factorize(np.asarray(groups), use_na_sentinel=False)[0].astype(np.intp)
     if len(codes) != count:
         raise InputError(f"a group for each of the {count} cells", len(codes), "give one for each")
@@ -105,8 +86,6 @@ def draws(
     """Bootstrap resamples: positions of cells, drawn with replacement.
 
     Args:
-        count: number of cells.
-        resamples: number of resamples.
         seed: random seed; equal seeds draw equal cells, so that intervals of several statistics on
             the same cells are comparable.
         groups: a value for each cell, equal for those that are drawn together; without it each cell
@@ -115,9 +94,6 @@ def draws(
 
     Returns:
         Arrays of positions; each holds as many groups, drawn with replacement, as there are.
-
-    Raises:
-        InputError: if there is not one group for each cell.
 
     Example:
         >>> for cells in draws(4, 3, groups=["a", "b", "a", "c"]):
@@ -151,11 +127,7 @@ def _cosine(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def percentile_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of a statistic from its resampled values; NaN where none is finite.
-
-    Args:
-        values: one for each resample.
-        confidence: coverage of the interval, a fraction.
+    """Percentile interval of a coverage, a fraction, by resampled values; NaN where none is finite.
 
     Example:
         >>> percentile_interval(np.arange(101.0), 0.5)

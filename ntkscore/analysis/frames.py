@@ -1,4 +1,4 @@
-"""Tidy rows as frames: a row per network, a column per score."""
+"""Tidy rows as frames: a row per network, which their first column names, a column per score."""
 
 from collections.abc import Iterable
 
@@ -14,11 +14,7 @@ from ntkscore.text import format_rho
 
 
 def pick_rho(rows: pd.DataFrame, rho: float | None) -> pd.DataFrame:
-    """The rows of one radius; None takes the only one there is.
-
-    Raises:
-        InputError: if there are several, or not this one, or no rows at all.
-    """
+    """The rows of one radius; None takes the only one there is."""
     if rows.empty:
         raise InputError("scored networks", "none", "run the command that scores them to its end")
     present = sorted(rows["rho"].unique())
@@ -43,12 +39,7 @@ def _score_names(kinds: pd.DataFrame) -> list[str]:
 
 
 def default_of(rows: pd.DataFrame, space: Space) -> ScoreSum:
-    """The default sum, without the terms that the space or all of the networks lack.
-
-    Args:
-        rows: tidy rows; their first column names the network.
-        space: where the networks come from.
-    """
+    """The default sum, without the terms that the space or all of the networks lack."""
     present = rows[rows["status"] != NOT_GIVEN]
     scores = _score_names(present[["kernel", "score", "beta"]].drop_duplicates())
     return default_sum(space, space.counted(space.parse(rows.iloc[0, 0])), scores)
@@ -59,9 +50,6 @@ def score_table(rows: pd.DataFrame) -> pd.DataFrame:
 
     A network has NaN where any of its seeds failed. The losses, which score no kernel, are left
     out.
-
-    Args:
-        rows: tidy rows of one radius; their first column names the network.
     """
     network = rows.columns[0]
     rows = rows[rows["score"] != LOSS]
@@ -78,12 +66,7 @@ def score_table(rows: pd.DataFrame) -> pd.DataFrame:
 def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
     """A row per network and a column per cost and count of the space: what a score must beat.
 
-    Args:
-        keys: the networks, by any of their names.
-        space: for the images and classes that count; `Space.trained` for what is trained.
-
-    Raises:
-        InputError: if two columns have one name, those that identify the network among them.
+    They are for the space's own images and classes; of what is trained, for `Space.trained`.
 
     Example:
         >>> from cells.nasbench201.space import NASBench201
@@ -110,11 +93,6 @@ def cost_table(keys: Iterable[object], space: Space) -> pd.DataFrame:
 
 
 def network_table(rows: pd.DataFrame, space: Space) -> pd.DataFrame:
-    """A row per network and a column per score, cost and count, averaged over the seeds.
-
-    Args:
-        rows: tidy rows of one radius; their first column names the network.
-        space: where the networks come from; costs are those of the networks that it trains.
-    """
+    """A row per network and a column per score, cost and count, averaged over the seeds."""
     scores = score_table(rows)
     return scores.join(cost_table(scores.index, space.trained()))

@@ -31,10 +31,8 @@ class Difference:
         n: cells compared, those where both scores are finite.
         excluded: cells left out.
         value: the first coefficient less the second.
-        low: lower end of its bootstrap interval.
-        high: upper end of its bootstrap interval; above 0 at both ends, the first score is better.
-        first: the first score's coefficient.
-        second: the second score's coefficient.
+        low, high: ends of its bootstrap interval; above 0 at both, the first score is better.
+        first, second: the scores' coefficients.
     """
 
     status: Literal["ok", "too_few", "constant"]
@@ -74,9 +72,6 @@ def difference(
         resamples: bootstrap resamples, each ranked anew.
         seed: random seed of the bootstrap.
         confidence: coverage of the percentile interval, a fraction.
-
-    Returns:
-        The difference, its interval, and the two coefficients.
 
     Raises:
         InputError: lengths differ, an accuracy is not finite, or an option is out of range.
@@ -139,9 +134,6 @@ def partial_spearman(
     Returns:
         The coefficient in [-1, 1]; NaN where a column is constant, where `given` orders cells as
         one of the others does, or for fewer than three cells.
-
-    Raises:
-        InputError: if lengths differ.
 
     Example:
         >>> accuracy, params = [0.1, 0.2, 0.4, 0.3, 0.5], [1, 2, 3, 4, 5]

@@ -51,9 +51,6 @@ class Population(NamedTuple):
 
         Equals count half, so that a network of the population is never at 0 or 100. NaN where a
         term of the sum is.
-
-        Args:
-            scores: a row per network, a column per term.
         """
         values, among = (self.by.of(frame, self.scores) for frame in (scores, self.scores))
         among = among.dropna()
@@ -73,12 +70,9 @@ def population(
     """The networks of a run, for others that are scored in the same way.
 
     Args:
-        reference: the run's results, or their directory.
         configuration: what decides the others' scores (`Scoring.configuration` in `ntkscore.run`).
         seeds: theirs, over which scores are averaged.
-        rho: the radius that counts.
         by: the score, or the sum of several; None for the default.
-        space: where all of them come from.
 
     Raises:
         OtherwiseScored: if the run was scored in another way, or lacks a seed, the radius or a
@@ -128,15 +122,7 @@ def shipped_population(
     space: Space,
     folder: Path = SHIPPED,
 ) -> Population | None:
-    """The networks of the first run in the package that was scored in the same way, if any was.
-
-    Args:
-        configuration, seeds, rho, by, space: as for `population`.
-        folder: where the runs are.
-
-    Raises:
-        InputError: if one of them is damaged.
-    """
+    """The networks of the first run in the package that was scored in the same way, if any was."""
     for directory in sorted(folder.glob("*")):
         try:
             found = population(directory, configuration, seeds, rho, by, space)

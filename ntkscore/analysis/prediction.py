@@ -58,9 +58,6 @@ class Inputs(NamedTuple):
         Args:
             columns: a row per network; of two redundant columns the first stays.
 
-        Raises:
-            InputError: if no column is left.
-
         Example:
             >>> columns = pd.DataFrame({"params": [1.0, 2, 4], "flops": [10.0, 20, 40], "field": 3})
             >>> inputs = Inputs.of(columns)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from ntkscore.analysis.frames import default_of
 from ntkscore.analysis.percentiles import Population
 from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.errors import InputError
@@ -23,8 +22,6 @@ class Ranking(NamedTuple):
     Attributes:
         frame: rank, short names, the scores, the costs, and the rest of what identifies a network;
             a row per network.
-        by: the score, or the sum of several, that it is by.
-        space: where the networks come from.
         among: the networks of a reference that they are ranked among; None for themselves.
         front: of `frame`, the networks that no other beats; all of them where no cost was named.
     """
@@ -48,8 +45,8 @@ class Ranking(NamedTuple):
 
         Args:
             scores: the networks' table (`ntkscore.analysis.frames.network_table`).
-            by: the score to rank by, or the sum of several (`sum_for`).
-            space: where the networks come from; its costs are those of the networks that it trains.
+            by: the score to rank by; that of the reference where there is one.
+            space: its costs are those of the networks that it trains.
             among: the networks of a reference to rank among; these themselves if left out.
             pareto: costs or counts, of which less is better, that the front is beside.
         """
@@ -79,17 +76,7 @@ class Ranking(NamedTuple):
 
 
 def check_pareto(by: ScoreSum | None, pareto: Sequence[str], space: Space, key: object) -> None:
-    """Refuse costs that no front can be beside.
-
-    Args:
-        by: the score.
-        pareto: names of costs or counts, of which less is better.
-        space: where the networks come from.
-        key: of one of them.
-
-    Raises:
-        InputError: if there is no such cost or count, one is named twice, or it is the score.
-    """
+    """Refuse what is no cost or count of a network, one that is named twice, and the score."""
     alone = by is not None and by.terms in [(name,) for name in pareto]
     if len({*pareto}) < len(pareto) or alone:
         raise InputError("each cost once, beside another score", ", ".join(pareto), "leave it out")
@@ -99,21 +86,14 @@ def check_pareto(by: ScoreSum | None, pareto: Sequence[str], space: Space, key: 
 def objectives_of(
     value: pd.Series, scores: pd.DataFrame, pareto: Sequence[str]
 ) -> Float[np.ndarray, "networks objectives"]:
-    """What a front is of, larger for a better network: the score, and each cost with a minus.
-
-    Args:
-        value: the score, by network.
-        scores: a row per network, with columns of costs and counts.
-        pareto: names of some of these.
-    """
+    """What a front is of, larger for a better network: the score, and each cost with a minus."""
     return np.column_stack([value, -scores.loc[value.index, list(pareto)]])
 
 
 def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"]:
     """Which rows no other dominates: none is as good in all columns and better in one.
 
-    Args:
-        objectives: larger for a better one. A row that is not finite is never one of them.
+    Larger is better. A row that is not finite is never one of them.
 
     Example:
         >>> non_dominated(np.array([[3.0, -9], [2, -5], [1, -5], [3, -9], [4, np.nan]])).tolist()
@@ -128,18 +108,3 @@ def non_dominated(objectives: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"
         if found[place]:
             front = np.vstack([front, row])
     return found
-
-
-def sum_for(
-    rows: pd.DataFrame, by: ScoreSum | None, space: Space, among: Population | None
-) -> ScoreSum:
-    """The score to rank by: a reference's, else `by`, else the rows' part of the default.
-
-    Args:
-        rows: tidy rows of one radius.
-        by: the score, or the sum of several; None for the default, without the terms that none of
-            the networks gives.
-        space: where the networks come from.
-        among: the networks of a reference, whose own score comes first.
-    """
-    return among.by if among is not None else by or default_of(rows, space)

@@ -40,11 +40,7 @@ class ScoreName:
 
     @classmethod
     def parse(cls, text: str, betas: Sequence[float] = (0.5,)) -> "ScoreName":
-        """The score that a text names; without β, a joint kernel's is the run's only one.
-
-        Raises:
-            InputError: if there is no such kernel or score.
-        """
+        """The score that a text names; without β, a joint kernel's is the run's only one."""
         kernel, _, score = text.rpartition(".")
         kernel, _, beta = kernel.partition("@")
         measures = measures_at(kernel) or MEASURES
@@ -107,13 +103,9 @@ class ScoreSum:
         """The sum that a text names.
 
         Args:
-            text: one score, or several joined by `+`.
             betas: of the run, for the joint kernels.
             costs: names of the space's costs and counts.
             fewer: those of which fewer are better.
-
-        Raises:
-            InputError: if there is no such kernel or score.
         """
         names = text.split("+")
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -134,7 +126,6 @@ class ScoreSum:
         the worst rank being 1, so that a network must not be bad by any of them.
 
         Args:
-            frame: a row per network, a column per term.
             among: the networks to rank among, perhaps scored in another run, so that values are
                 equal up to rounding. The frame's own if left out; a network's ranks then depend
                 on the others in the frame.
@@ -156,10 +147,7 @@ class ScoreSum:
 def below(values: "pandas.Series", among: "pandas.Series", near: float = 0.0) -> "pandas.Series":
     """The number of a population below each value; those equal to it count half.
 
-    Args:
-        values: NaN stays NaN.
-        among: the population, without NaN.
-        near: relative difference up to which two values are equal.
+    Values are equal up to the relative difference `near`. NaN stays NaN; the population has none.
 
     Example:
         >>> import pandas as pd
@@ -178,12 +166,8 @@ def default_sum(
 ) -> ScoreSum:
     """The sum that orders a space's networks by default, without the terms that they do not have.
 
-    λ_min/trace of the clean kernel, which every network has, where no term is left.
-
-    Args:
-        space: whose order it is.
-        costs: names of the space's costs and counts.
-        scores: names of the scores that its networks have; all if left out.
+    λ_min/trace of the clean kernel, which every network has, where no term is left. `scores` are
+    those that its networks have; all if left out.
 
     Example:
         >>> from cells.residual import Residual
@@ -202,16 +186,7 @@ def default_sum(
 def sum_asked(
     by: str | None, space: Space, architecture: Architecture, config: Config
 ) -> ScoreSum | None:
-    """The score that a text names, or the sum of several; None, for the default, stays None.
-
-    Args:
-        by: a score, or several joined by `+`.
-        space, architecture: for the names of costs and counts.
-        config: how networks are scored.
-
-    Raises:
-        InputError: if there is no such score, or it is not measured.
-    """
+    """The score that a text names, or the sum of several; None, for the default, stays None."""
     if by is None:
         return None
     total = ScoreSum.parse(by, config.betas, [*space.counted(architecture)], space.smaller)

@@ -145,13 +145,7 @@ def lookup(
                 metric_name(metric): table.accuracy(key, name, metric, seed)
                 for metric in table.metrics(name)
             }
-            rows.append(
-                {
-                    **space.names(architecture),
-                    "results of": table.representative(key),
-                    "dataset": name,
-                    **accuracies,
-                    **trained_on(space, name).costs(architecture),
-                }
-            )
+            row = {"results of": table.representative(key), "dataset": name, **accuracies}
+            costs = trained_on(space, name).costs(architecture)
+            rows.append({**space.names(architecture), **row, **costs})
     return pd.DataFrame(rows)

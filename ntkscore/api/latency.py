@@ -111,14 +111,6 @@ def begun(path: Path, space: Space, columns: Sequence[str]) -> dict[Any, dict[st
 
     Nothing of networks of one's own, which it knows by name alone. Its first line says what the
     numbers are of.
-
-    Args:
-        path: of the file.
-        space: of its networks.
-        columns: its columns, the networks' first.
-
-    Raises:
-        InputError: if it is of other columns, networks or images, or cannot be written.
     """
     trained = space.trained()
     choices = {**trained.columns, "images": trained.task.image_shape}

@@ -33,10 +33,8 @@ class Campaign:
     """Networks that a run scored, and what is known of their accuracies.
 
     Attributes:
-        predictor: predicts them, and was told those that are known.
         space: where the networks come from; known numbers are measured costs of it.
         columns: scores, costs, counts and known numbers of the networks, by key.
-        metric: the accuracy, in words.
         unknown: rows of the accuracies that are of none of the networks.
     """
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from ntkscore.analysis.frames import network_table, pick_rho, score_table
+from ntkscore.analysis.frames import default_of, network_table, pick_rho, score_table
 from ntkscore.analysis.percentiles import Population, population, shipped_population
-from ntkscore.analysis.ranking import Ranking, sum_for
+from ntkscore.analysis.ranking import Ranking
 from ntkscore.analysis.score_names import ScoreSum
 from ntkscore.config import Config
 from ntkscore.data.costs import with_costs
@@ -169,7 +169,11 @@ class Run:
     ) -> Ranking:
         """The ranking with what it is by; arguments as for `rank`."""
         rows, space = pick_rho(self.rows, rho), self.space
-        score = None if by is None else self._sum(by, rows.iloc[0][self.results.identity[0]])
+        score = None
+        if by is not None:
+            betas = self.results.configuration.get("betas", Config().betas)
+            counted = space.counted(space.parse(rows.iloc[0][self.results.identity[0]]))
+            score = ScoreSum.parse(by, betas, [*counted], space.smaller)
         scores = network_table(rows, space)
         if absent := [term for term in (score.terms if score else ()) if term not in scores]:
             raise InputError(
@@ -180,9 +184,8 @@ class Run:
         seeds = sorted(set(rows["seed"].tolist()))
         scored = self.results.configuration, seeds, rows["rho"].iloc[0], score, space
         population = population_of(among, *scored)
-        return Ranking.of(
-            scores, sum_for(rows, score, space, population), space, population, pareto
-        )
+        order = population.by if population is not None else score or default_of(rows, space)
+        return Ranking.of(scores, order, space, population, pareto)
 
     def correlate(
         self,
@@ -253,20 +256,9 @@ class Run:
             table = load_table(Path(table))
         write_page([self], path, table, title=title, predicted=predicted)
 
-    def _sum(self, by: str, key: object) -> ScoreSum:
-        """The score that a text names, by the costs and counts of one of the networks."""
-        betas = self.results.configuration.get("betas", Config().betas)
-        counted = self.space.counted(self.space.parse(key))
-        return ScoreSum.parse(by, betas, [*counted], self.space.smaller)
-
 
 def population_of(among: Run | str | PathLike[str] | None, *scored: Any) -> Population | None:
-    """The networks to rank among: those of a run, or of one of the package where one fits.
-
-    Args:
-        among: the run or its place; None for one of the package.
-        scored: how the others were scored, as for `ntkscore.analysis.percentiles.population`.
-    """
+    """The networks to rank among: of a run, or if none is named of the package where one fits."""
     if among is None:
         return shipped_population(*scored)
     return population(among.results if isinstance(among, Run) else among, *scored)

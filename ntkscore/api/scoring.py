@@ -102,11 +102,7 @@ def score(
 
 
 def own_or_named(networks: Any, space: Space | None) -> tuple[Space | None, Any]:
-    """The space of some networks, and what names them: networks of one's own are a space.
-
-    Raises:
-        InputError: if there is a space beside networks of one's own.
-    """
+    """The space of some networks, and what names them: networks of one's own are a space."""
     if isinstance(networks, Model) or callable(networks):
         networks = {"network": networks}
     if not isinstance(networks, Mapping):

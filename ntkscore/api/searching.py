@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ntkscore.analysis.frames import network_table, pick_rho
-from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of, sum_for
+from ntkscore.analysis.frames import default_of, network_table, pick_rho
+from ntkscore.analysis.ranking import check_pareto, non_dominated, objectives_of
 from ntkscore.analysis.score_names import sum_asked
 from ntkscore.api.runs import Run, population_of
 from ntkscore.config import Config
@@ -25,14 +25,7 @@ from ntkscore.space import Architecture, Space
 
 
 class Step(NamedTuple):
-    """How far a search has come.
-
-    Attributes:
-        visited: networks so far.
-        budget: networks in all.
-        best: the best of them by the score.
-        front: how many no other beats; 1 for a search by one objective.
-    """
+    """How far a search has come; `front` is how many no other beats, 1 for one objective."""
 
     visited: int
     budget: int
@@ -130,7 +123,7 @@ def search(
         run = Run(results, space, tuple(visited), tuple(scoring.seeds))
         rows = pick_rho(run.rows, rho)
         scores = network_table(rows, space)
-        order = sum_for(rows, score, space, reference)
+        order = reference.by if reference is not None else score or default_of(rows, space)
         # Larger for a better one; a network whose score failed comes last.
         values = order.of(scores, reference and reference.scores).fillna(-np.inf)
         found, front = values.to_dict(), 1

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import torch  # type: ignore[import-not-found]
 from flax.traverse_util import flatten_dict
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jaxtyping import Array
 from torch.utils import _pytree as pytree  # type: ignore[import-not-found]
 from torch.utils._python_dispatch import TorchDispatchMode  # type: ignore[import-not-found]
@@ -36,9 +36,6 @@ def check(own: Any, points: Any) -> None:
     """Compare logits and their gradients in the points and in each parameter with PyTorch's.
 
     It is done once, at two points, in double precision, with random weights of the logits.
-
-    Raises:
-        InputError: if they differ, or JAX has no gradient, or PyTorch does not run there.
     """
     with _one_thread():
         module, points, (expected, weights, bits) = _expected(own, points)
@@ -56,7 +53,7 @@ def check(own: Any, points: Any) -> None:
                 with suppress(Exception):  # such as of a batch of one point
                     if wrong(partial(of_each_point, apply)) is None:
                         return
-            found = wrong(partial(of_all_points, whole))
+            found = wrong(lambda p, x: jaxpr_as_fun(whole)(*jax.tree.leaves(p), x)[0])
     except Exception as error:  # whatever a rule for a gradient raises
         raise refusal(error) from error
     if found is None:
@@ -177,11 +174,6 @@ class _Bits(TorchDispatchMode):
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.ndim:
                 self.bits = min(self.bits, 8 * tensor.dtype.itemsize)
         return out
-
-
-def of_all_points(whole: ClosedJaxpr, params: Any, points: Any) -> Array:
-    """Logits of a batch, from a trace of the module at the batch."""
-    return jaxpr_as_fun(whole)(*jax.tree.leaves(params), points)[0]
 
 
 def of_each_point(apply: Callable[..., Array], params: Any, points: Any) -> Array:

@@ -97,9 +97,8 @@ class JaxView(View):
 class Environment(torchax.tensor.Environment):
     """PyTorch's operations in JAX.
 
-    Args:
-        leaves: arrays for tensors of PyTorch that a module may hold beside their names, as in a
-            list, by their `id`. All others are constants.
+    The leaves are arrays for tensors of PyTorch that a module may hold beside their names, as in a
+    list, by their `id`. All others are constants.
     """
 
     def __init__(self, leaves: dict[int, Any]) -> None:

@@ -13,7 +13,7 @@ import typer
 from ntkscore.cli.display import input_errors
 from ntkscore.cli.evaluation import evaluate
 from ntkscore.cli.looking import correlate, explore, fetch, lookup, predict, verify
-from ntkscore.cli.options import is_file_of_networks, registered
+from ntkscore.cli.options import registered
 from ntkscore.cli.ranking import fits, measure_latency, rank, search
 from ntkscore.cli.scoring import score
 from ntkscore.cli.training import choose, train
@@ -40,11 +40,7 @@ TAKE_A_FILE = ("score", "fits", "measure-latency")
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The commands, with the options of the space that the arguments name.
-
-    Raises:
-        InputError: if there is no such space.
-    """
+    """The commands, with the options of the space that the arguments name."""
     named = None
     command, *words = arguments
     if command == "rank" and SCORED.intersection(word.partition("=")[0] for word in words):
@@ -55,7 +51,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == "--space" or word.startswith("--space="):
             named = word.partition("=")[2] or following
-        elif command in TAKE_A_FILE and is_file_of_networks(word):
+        elif command in TAKE_A_FILE and word.endswith(".py"):
             file = word
     if file is not None and named not in (None, file):
         raise InputError(
@@ -110,11 +106,7 @@ def app(space: type[Space]) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the command `ntkscore`.
-
-    Args:
-        arguments: of the command; the process's own if left out. Without any it prints the help.
-    """
+    """Entry point of the command `ntkscore`, by default with the process's own arguments."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     devices.run_alone()
     if arguments is None:

@@ -61,11 +61,7 @@ def input_errors() -> Iterator[None]:
 
 @contextmanager
 def interruptible(on_disk: Callable[[], str]) -> Iterator[None]:
-    """End on an interrupt with exit code 130, and say what is on disk.
-
-    Args:
-        on_disk: says what the command leaves, as the beginning of a sentence.
-    """
+    """End on an interrupt with exit code 130, and a sentence that begins with what is on disk."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -98,13 +94,7 @@ def _cell_text(value: Any) -> str:
 def print_frame(
     frame: "pd.DataFrame", output_format: Format, title: str = "", note: str = ""
 ) -> None:
-    """Print a frame on stdout.
-
-    Args:
-        frame: what to print; its index is left out.
-        output_format: a table with title and note, or JSON records or CSV alone.
-        title, note: above and below the table.
-    """
+    """Print a frame without its index on stdout: a table with title and note, or JSON or CSV."""
     if output_format is Format.json:
         records = [
             {name: None if value in (math.inf, -math.inf) else value for name, value in row.items()}

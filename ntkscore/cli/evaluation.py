@@ -30,8 +30,7 @@ def evaluate(
         Path,
         typer.Argument(
             help="Folder that `train` left, a NAS-Bench-201 state dict (.pth, .npz), or a Python "
-            "file with a function networks(images), which returns your own networks by name.",
-            show_default=False,
+            "file with a function networks(images), which returns your own networks by name."
         ),
     ],
     cell: Annotated[str | None, typer.Option(help="Cell of a state dict.")] = None,
@@ -52,30 +51,22 @@ def evaluate(
         typer.Option(
             help="Instead of the paper's attacks autoattack, autoattack-plus, or one of apgd-ce, "
             "apgd-dlr, apgd-margin, apgd-t, pgd, cw, fab, fab-t, fmn, square. "
-            "A stopped one goes on.",
-            show_default=False,
+            "A stopped one goes on."
         ),
     ] = None,
     norm: Annotated[
-        str | None,
-        typer.Option(
-            help="Norm of --attack: linf, l2 or l1; linf if left out.", show_default=False
-        ),
+        str | None, typer.Option(help="Norm of --attack: linf, l2 or l1; linf if left out.")
     ] = None,
     rho: Annotated[
         list[str] | None,
         typer.Option(
             help="Radius of --attack, such as 8/255; repeatable. 8/255 in linf, 0.5 in l2 and 12 "
-            "in l1 if left out.",
-            show_default=False,
+            "in l1 if left out."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for what --attack has done; the run's own if left out.",
-            show_default=False,
-        ),
+        typer.Option(help="Folder for what --attack has done; the run's own if left out."),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -124,7 +115,10 @@ def evaluate(
             raise InputError(
                 "a folder of a run to export", "a state dict already", "name what `train` left"
             )
-        _export(run, [columns["seed"] for columns, _ in networks.pairs], export)
+        with writing_to(export.parent):
+            for place, (columns, _) in enumerate(networks.pairs):
+                numbered = export.with_name(f"{export.stem}-{columns['seed']}{export.suffix}")
+                run.write_weights(numbered if place else export, place)
     if attack is not None:
         radii = [None] if rho is None else [parse_fraction(text) for text in rho]
         folder = out or (source / "attacks" if source.is_dir() else None)
@@ -220,16 +214,6 @@ def _print_accuracies(frame: "pd.DataFrame", name: str, format: Format) -> None:
     signs = {name: text for name, text in CHECKS.items() if (shown["metric"] == name).any()}
     notes = [f"{name}: {text} (1 if so)" for name, text in signs.items()]
     print_frame(shown, format, f"Accuracies on {name}", "\n".join(notes))
-
-
-def _export(run: "TrainedNetwork", seeds: Sequence[int], file: Path) -> None:
-    """Write the weights of each seed to a file; names after the first end with the seed."""
-    from ntkscore.results.atomic import writing_to
-
-    with writing_to(file.parent):
-        for place, seed in enumerate(seeds):
-            numbered = file.with_name(f"{file.stem}-{seed}{file.suffix}")
-            run.write_weights(numbered if place else file, place)
 
 
 def _images_for(

@@ -89,8 +89,7 @@ def correlate(
 
 def predict(
     directory: Annotated[
-        str,
-        typer.Argument(help=f"{o.RUN}, or `recorded` for the package's own.", metavar=o.PLACE),
+        str, typer.Argument(help=f"{o.RUN}, or `recorded` for the package's own.", metavar=o.PLACE)
     ],
     table: Annotated[
         Path,
@@ -100,8 +99,7 @@ def predict(
         ),
     ],
     metric: Annotated[
-        str | None,
-        typer.Option(help="Column of the accuracies; not needed where there is one."),
+        str | None, typer.Option(help="Column of the accuracies; not needed where there is one.")
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Data set of the accuracies; the run's if left out.")
@@ -116,16 +114,14 @@ def predict(
         str | None,
         typer.Option(
             help="What accuracies may rise or fall with before any is known: a score or a sum as "
-            "for `rank --by`; none for nothing. The space's default order if left out.",
-            show_default=False,
+            "for `rank --by`; none for nothing. The space's default order if left out."
         ),
     ] = None,
     known: Annotated[
         Path | None,
         typer.Option(
             help="Numbers that are inputs beside the run's, such as accuracies of another training "
-            "or latencies: a .csv file of networks and numbers, for nine tenths of them at least.",
-            show_default=False,
+            "or latencies: a .csv file of networks and numbers, for nine tenths of them at least."
         ),
     ] = None,
     pareto: o.Pareto = None,

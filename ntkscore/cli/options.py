@@ -39,15 +39,14 @@ _NAMES = (
 RUN = "Result directory, or a URL of object storage such as s3://bucket/run"
 PLACE = "DIR|URL"
 """How help shows the place of results. What is a `Path` is on this machine: a URL is refused."""
-Cell = Annotated[str, typer.Argument(help=f"Architecture; {_NAMES}", show_default=False)]
-Cells = Annotated[list[str], typer.Argument(help=f"Architectures; {_NAMES}", show_default=False)]
+Cell = Annotated[str, typer.Argument(help=f"Architecture; {_NAMES}")]
+Cells = Annotated[list[str], typer.Argument(help=f"Architectures; {_NAMES}")]
 Networks = Annotated[
     list[str],
     typer.Argument(
         help="Networks: a set, such as random:64, distinct (no two compute the same), all, table "
         f"or table:64, of darts also published; a text file with one a line; names {_NAMES} Or a "
-        "Python file with a function networks(images), which returns your own networks by name.",
-        show_default=False,
+        "Python file with a function networks(images), which returns your own networks by name."
     ),
 ]
 NetworksTable = Annotated[
@@ -57,8 +56,7 @@ By = Annotated[
     str | None,
     typer.Option(
         help="Score to rank by: KERNEL.SCORE, KERNEL@β.SCORE, params, flops; A+B adds up "
-        "log-ranks. The space's own sum if left out.",
-        show_default=False,
+        "log-ranks. The space's own sum if left out."
     ),
 ]
 Among = Annotated[
@@ -66,7 +64,6 @@ Among = Annotated[
     typer.Option(
         help="A run over a whole space with the same settings: networks get a percentile among its "
         "networks. If left out, one of the package, where the settings match.",
-        show_default=False,
         metavar=PLACE,
     ),
 ]
@@ -96,7 +93,6 @@ Pareto = Annotated[
         help="Costs or counts, such as params,pixel3_latency: only networks that no other beats in "
         "the score (of `predict`: the mean) and in these, of which less is better.",
         metavar="NAME[,NAME…]",
-        show_default=False,
     ),
 ]
 Dataset = Annotated[str, typer.Option(help="Data set of the accuracies.")]
@@ -132,7 +128,6 @@ Scheduler = Annotated[
         help="Address of a Dask scheduler, such as tcp://host:8786, whose workers compute; the "
         "devices of this machine if left out.",
         rich_help_panel=MACHINE,
-        show_default=False,
     ),
 ]
 SpaceName = Annotated[
@@ -165,29 +160,18 @@ class Drawn:
         return Scoring.of(images, config, space=space, seeds=self.seeds, first=self.seed)
 
 
-PANELS: dict[Any, str] = {
-    Config: SCORING,
-    Drawn: SCORING,
-    Recipe: TRAINING,
-    Space: NETWORKS,
-}
+PANELS: dict[Any, str] = {Config: SCORING, Drawn: SCORING, Recipe: TRAINING, Space: NETWORKS}
 """Types of parameters that stand for their fields, and the section of the help for these."""
 
 
 def select(
     scoring: "Scoring", networks: Sequence[str], table: Path | None, seed: int
 ) -> tuple[Architecture, ...]:
-    """The networks that a command line names, perhaps by a table.
-
-    Args:
-        scoring: of the space.
-        networks: the words of the command line; a Python file stands for all of its networks.
-        table, seed: for `table`, `table:K` and `random:K`.
-    """
+    """The networks that a command line names; a Python file stands for all of its own."""
     from ntkscore.data.tables import load_table
 
     accuracies = None if table is None else load_table(table, scoring.data.name)
-    named = ["all" if is_file_of_networks(word) else word for word in networks]
+    named = ["all" if word.endswith(".py") else word for word in networks]
     return scoring.select(",".join(named), accuracies, seed)
 
 
@@ -208,11 +192,6 @@ def bounds_of(texts: Sequence[str] | None) -> dict[str, float]:
 def names_in(text: str | None) -> list[str]:
     """Names that a text joins with commas."""
     return [name.strip() for name in text.split(",") if name.strip()] if text else []
-
-
-def is_file_of_networks(word: str) -> bool:
-    """Whether a word names a Python file."""
-    return word.endswith(".py")
 
 
 def radius_of(text: str | None) -> float | None:
@@ -249,7 +228,6 @@ def _parameter(field: Field, hint: Any, panel: str) -> inspect.Parameter:
         f"--{flag}/--no-{flag}" if default is True else f"--{flag}",
         help=help,
         rich_help_panel=panel,
-        show_default=default is not None,
         metavar="|".join(choices()) if choices else "NUMBER" if kind is float else None,
     )
     kind = str if kind is float else kind
@@ -274,10 +252,6 @@ def registered(function: Callable[..., None], space: type[Space]) -> Callable[..
     """A command as Typer reads it: parameters of a type in `PANELS` become options.
 
     Bad input ends with its one sentence and exit code 2.
-
-    Args:
-        function: the command.
-        space: the class of `--space`.
     """
     made, parameters = {}, []
     for parameter in inspect.signature(function).parameters.values():

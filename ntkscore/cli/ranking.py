@@ -26,15 +26,12 @@ def rank(
         str,
         typer.Argument(
             help="A run, finished or not, or `recorded` for the package's own scores.",
-            show_default=False,
             metavar=o.PLACE,
         ),
     ],
     networks: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Which of its networks, as for `score`; all if left out.", show_default=False
-        ),
+        typer.Argument(help="Which of its networks, as for `score`; all if left out."),
     ] = None,
     by: o.By = None,
     among: o.Among = None,
@@ -66,10 +63,7 @@ def rank(
 
 
 def fits(
-    target: Annotated[
-        str,
-        typer.Argument(help="Device: a100, h100, h200, v4, v5e or v6e.", show_default=False),
-    ],
+    target: Annotated[str, typer.Argument(help="Device: a100, h100, h200, v4, v5e or v6e.")],
     networks: o.Networks,
     table: o.NetworksTable = None,
     batch: o.BatchSize = None,
@@ -103,8 +97,7 @@ def measure_latency(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A .csv file for --costs, written after every network; continued if it exists.",
-            show_default=False,
+            help="A .csv file for --costs, written after every network; continued if it exists."
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images of a pass.")] = 1,
@@ -112,8 +105,7 @@ def measure_latency(
     target: Annotated[
         str | None,
         typer.Option(
-            help="A device that is not at hand, as for `fits`: what its compiler says, a bound.",
-            show_default=False,
+            help="A device that is not at hand, as for `fits`: what its compiler says, a bound."
         ),
     ] = None,
     data: o.Data = "synthetic",
@@ -162,7 +154,6 @@ def search(
         typer.Option(
             help="How to go on from network to network; nsga2 with --pareto, else local.",
             metavar="|".join(METHODS),
-            show_default=False,
         ),
     ] = None,
     budget: Annotated[int, typer.Option(help="Networks to visit.")] = 200,
@@ -229,18 +220,10 @@ def _print_ranking(
     bounds: Iterable[str] = (),
     pareto: Sequence[str] = (),
 ) -> None:
-    """Print a ranking, and draw it.
+    """Print a ranking, a table of at most `few` rows where `top` is left out, and draw it.
 
-    Args:
-        ranking: the ranking.
-        results: its scores.
-        rho: the radius of those that count.
-        format: a table, or for programs.
-        few: rows of a table where `top` is left out.
-        top: rows to print.
-        plot: the file of the picture; none is drawn if left out.
-        bounds, pareto: names of measured costs to show in a table beside those that rank; of the
-            networks those of the front beside `pareto` are printed.
+    A table has those measured costs that rank or are named in `bounds` or `pareto`; beside the
+    latter only the networks of the front are printed.
     """
     frame, space, front = ranking.frame, ranking.space, ranking.front
     lacking = frame[[*ranking.by.terms, *pareto]].isna()

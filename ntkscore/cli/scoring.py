@@ -9,23 +9,10 @@ import typer
 
 import ntkscore
 from ntkscore.cli import options as o
-from ntkscore.cli.display import (
-    Format,
-    interruptible,
-    print_frame,
-    progress_display,
-    stderr,
-    units,
-)
+from ntkscore.cli.display import Format, interruptible, print_frame, progress_display, stderr, units
 from ntkscore.cli.options import Drawn
 from ntkscore.cli.ranking import on_disk
-from ntkscore.cli.sheets import (
-    describe_choices,
-    failures_in,
-    over_seeds,
-    score_sheet,
-    title_of,
-)
+from ntkscore.cli.sheets import describe_choices, failures_in, over_seeds, score_sheet, title_of
 from ntkscore.config import Config
 from ntkscore.data.images import ImageSet
 from ntkscore.errors import InputError
@@ -45,7 +32,6 @@ def score(
         str | None,
         typer.Option(
             help=f"{o.RUN}; continued if it exists. Printed and not kept if left out.",
-            show_default=False,
             metavar=o.PLACE,
         ),
     ] = None,
@@ -127,12 +113,8 @@ def _score_into(
     if format is Format.table:
         wanted = {(scoring.space.key(each), seed) for each in chosen for seed in scoring.seeds}
         count = units(len(wanted), len(scoring.seeds))
-        words = [
-            "ntkscore",
-            "rank",
-            out,
-            *(["--space", own] if own and not results.described() else []),
-        ]
+        words = ["ntkscore", "rank", out]
+        words += ["--space", own] if own and not results.described() else []
         stderr.print(f"{count} are scored; `{shlex.join(words)}` ranks them", soft_wrap=True)
     else:
         print_frame(results.read(), format)

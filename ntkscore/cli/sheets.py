@@ -28,13 +28,7 @@ def title_of(space: Space, architecture: Architecture) -> str:
 
 
 def describe_choices(scored: Mapping[str, Any], space: Space, rho: float) -> str:
-    """The choices behind the scores of one radius, in a line.
-
-    Args:
-        scored: the configuration of a run, or a `Config` as plain values, with the `dataset`.
-        space: where the networks come from.
-        rho: the radius.
-    """
+    """The choices behind the scores of a radius, from a run's configuration or one like it."""
     # A run may name an attack or a reading that only its own program knows.
     scored = {**Config().to_dict(), **scored}
     chosen = [f"{name} {value}" for name, value in space.choices().items()]
@@ -51,11 +45,7 @@ AGAINST = "!"
 
 
 def score_sheet(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """One network's rows as a sheet: a row per score, a column per kernel; failures by status.
-
-    Args:
-        rows: of one network and radius, each score once.
-    """
+    """One network's rows at a radius as a sheet: a row per score, a column per kernel."""
     rows = rows.sort_values("kernel", key=lambda kernels: kernels.map(PLACES.index), kind="stable")
     beta = rows["beta"].map(" β={:g}".format, na_action="ignore").fillna("")
     texts = rows["value"].map("{:.4g}".format).where(rows["status"] == "ok", rows["status"])
@@ -86,12 +76,7 @@ def failures_in(rows: "pd.DataFrame") -> str:
 
 
 def compact_agreement(frame: "pd.DataFrame", fewer: Collection[str] = ()) -> "pd.DataFrame":
-    """An agreement frame for a terminal: intervals in brackets, columns without news left out.
-
-    Args:
-        frame: as `correlate` gives it.
-        fewer: counts of which fewer are better.
-    """
+    """An agreement frame for a terminal: intervals in brackets, columns without news left out."""
     from pandas import DataFrame
 
     interval = [

@@ -31,7 +31,6 @@ def train(
         typer.Option(
             min=1,
             help="After how many epochs to record how the kernels have moved, in kernels.csv.",
-            show_default=False,
         ),
     ] = None,
     plot: o.Plot = None,
@@ -88,12 +87,7 @@ def train(
 
 def choose(
     run: Annotated[
-        str,
-        typer.Argument(
-            help="A run that scored the networks, or `recorded`.",
-            show_default=False,
-            metavar=o.PLACE,
-        ),
+        str, typer.Argument(help="A run that scored the networks, or `recorded`.", metavar=o.PLACE)
     ],
     out: Annotated[Path, typer.Option(help="Folder for the trainings; continued if it exists.")],
     budget: Annotated[int, typer.Option(help="How many networks to train in all.")] = 16,
@@ -115,14 +109,7 @@ def choose(
     from ntkscore.api.prediction import Campaign
     from ntkscore.run.cluster import connected
     from ntkscore.spaces import space_in
-    from ntkscore.training.few import (
-        CHOOSES,
-        DIVERGED,
-        PENDING,
-        Entry,
-        FewTrainings,
-        train_few,
-    )
+    from ntkscore.training.few import CHOOSES, DIVERGED, PENDING, Entry, FewTrainings, train_few
     from ntkscore.training.fit import Moment
 
     where = space_in(run, type(space)) if space_name else None

@@ -86,18 +86,7 @@ def metric_name(name: str) -> str:
 
 
 def read_json(path: Path, variable: str) -> tuple[Any, str]:
-    """Read a JSON file, or JavaScript that assigns JSON to a variable.
-
-    Args:
-        path: the file.
-        variable: name of the variable.
-
-    Returns:
-        The content, and the SHA-256 of the file in hexadecimal.
-
-    Raises:
-        InputError: if there is no such file or it holds something else.
-    """
+    """The JSON of a file, or of JavaScript that assigns it to a variable; the file's SHA-256."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -129,9 +118,6 @@ _OFFICIAL_COLUMNS = [
 
 def load_operations(path: str | Path) -> list[str]:
     """Read the project page's `ops.json`: for every index six operation digits 0-4.
-
-    Raises:
-        InputError: if there is no such file, or it is truncated or altered.
 
     Source: https://tt2408.github.io/nasrobbench201hp.
     """

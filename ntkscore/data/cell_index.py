@@ -28,15 +28,7 @@ def index_by_digits() -> dict[str, int]:
 
 
 def cell_of_operations(net: str, path: Path) -> int:
-    """The index of a cell that is written as its operations in NASLib's order, (4, 3, 3, 0, 0, 0).
-
-    Args:
-        net: the operations.
-        path: of the file, for messages.
-
-    Raises:
-        InputError: if it is no cell.
-    """
+    """The index of a cell from its operations in NASLib's order, such as (4, 3, 3, 0, 0, 0)."""
     try:
         operations = [_OPERATIONS[int(n)] for n in re.findall(r"\d", net)]
         return index_by_digits()["".join(operations[edge] for edge in _EDGES)]

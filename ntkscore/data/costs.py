@@ -94,13 +94,8 @@ def read_numbers(path: str | Path, dataset: str | None = None) -> "pd.DataFrame"
 def with_costs(space: S, costs: "pd.DataFrame") -> S:
     """A space that knows costs which somebody has measured, beside its own.
 
-    Args:
-        space: of the networks.
-        costs: a row per network, by any name that the space knows, and a column per cost, of which
-            less is better (`load_costs`). Rows of other networks are left out.
-
-    Raises:
-        InputError: if none is of the space, or two are of one network.
+    The costs have a row per network, by any name that the space knows, and a column per cost, of
+    which less is better (`load_costs`). Rows of other networks are left out.
 
     Example:
         >>> import pandas as pd

@@ -51,8 +51,7 @@ class Dataset:
         label: its name in figures.
         num_classes: O, the number of classes to use: the first ones of its files.
         image_size: height and width in pixels.
-        mean: per channel, in pixels in [0, 1].
-        std: per channel, in pixels in [0, 1].
+        mean, std: per channel, in pixels in [0, 1].
         file_labels: the labels that its files may hold; the first of them is class 0.
         read: reader of its files, from their paths and the image size.
         source: place and download of its files; None for images that are computed.

@@ -101,12 +101,29 @@ def _complete(folder: Path, source: Source) -> bool:
 
 
 def _download(url: str, file: Path, target: Path, progress: bool) -> None:
+    """Write the bytes at an address to a file, unchanged.
+
+    Not by a library that uncompresses what it receives: servers call a .tar.gz compressed content.
+    """
     # Slow to import, and the command line imports this module for its names.
     from http.client import HTTPException
     from urllib.error import URLError
+    from urllib.request import Request, urlopen
 
+    from rich.console import Console
+    from rich.progress import wrap_file
+
+    # Some hosts refuse what urllib calls itself.
+    request = Request(url, headers={"User-Agent": "ntkscore"})
     try:
-        _stream(url, file, progress)
+        with urlopen(request, timeout=_TIMEOUT) as answer, file.open("wb") as out:
+            total = int(answer.headers.get("Content-Length", 0))
+            where, hidden = Console(stderr=True), not progress
+            bar = wrap_file(answer, total, description=file.name, console=where, disable=hidden)
+            with bar as content:
+                shutil.copyfileobj(content, out, _CHUNK)
+            if out.tell() < total:
+                raise ConnectionError(f"it broke off after {out.tell()} of {total} bytes")
     except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
         raise InputError(
             f"to download {url}",
@@ -126,28 +143,6 @@ def _compare(file: Path, checksum: str, url: str, target: Path) -> None:
             f"{algorithm}:{found}, and the file was removed",
             f"fetch again, or put the files by hand into {target}",
         )
-
-
-def _stream(url: str, file: Path, progress: bool) -> None:
-    """Write the bytes at an address to a file, unchanged.
-
-    Not by a library that uncompresses what it receives: servers call a .tar.gz compressed content.
-    """
-    from urllib.request import Request, urlopen
-
-    from rich.console import Console
-    from rich.progress import wrap_file
-
-    # Some hosts refuse what urllib calls itself.
-    request = Request(url, headers={"User-Agent": "ntkscore"})
-    with urlopen(request, timeout=_TIMEOUT) as answer, file.open("wb") as out:
-        total = int(answer.headers.get("Content-Length", 0))
-        console = Console(stderr=True)
-        bar = wrap_file(answer, total, description=file.name, console=console, disable=not progress)
-        with bar as content:
-            shutil.copyfileobj(content, out, _CHUNK)
-        if out.tell() < total:
-            raise ConnectionError(f"it broke off after {out.tell()} of {total} bytes")
 
 
 def _unpack(file: Path, folder: Path) -> None:

@@ -46,15 +46,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """Read one pickled dictionary made of numpy arrays and plain containers.
-
-    Args:
-        path: a pickle of any protocol; byte strings of Python 2 are read as Latin-1.
-
-    Raises:
-        InputError: if the file cannot be read, is damaged, needs any other global, or does
-            not hold a dictionary.
-    """
+    """Read a pickled dictionary of arrays and plain containers; text of Python 2 is Latin-1."""
     try:
         with path.open("rb") as file:
             content = _ArrayUnpickler(file, encoding="latin1").load()
@@ -75,12 +67,8 @@ def read_batches(paths: Sequence[Path], size: int, label_key: str = "labels") ->
     """Read batch files of CIFAR or downsampled ImageNet, as many of them as exist.
 
     Args:
-        paths: the batch files, pickled dictionaries.
         size: height and width in pixels.
         label_key: the key of the labels; the images are under `data`.
-
-    Raises:
-        InputError: if a file is not such a batch.
 
     Source: https://www.cs.toronto.edu/~kriz/cifar.html; Chrabaszcz, Loshchilov and Hutter 2017,
     arXiv:1707.08819 (the same layout).
@@ -103,15 +91,7 @@ def read_batches(paths: Sequence[Path], size: int, label_key: str = "labels") ->
 
 
 def read_idx_pair(paths: Sequence[Path], size: int) -> Iterator[Labelled]:
-    """Read grey images and their labels from two idx files, MNIST's format.
-
-    Args:
-        paths: the file of the images and that of the labels, not compressed.
-        size: height and width in pixels.
-
-    Raises:
-        InputError: if they are no such files, or their numbers differ.
-    """
+    """Read grey images, size × size pixels, and their labels from two idx files, MNIST's format."""
     images, labels = map(_read_idx, paths)
     if images.shape[1:] != (size, size):
         raise altered(paths[0], f"images of {size}x{size} pixels", f"the shape {images.shape}")
@@ -150,15 +130,9 @@ def _read_idx(path: Path) -> np.ndarray:
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Read labelled images from a `.npz` archive.
 
-    Args:
-        path: the archive, as written by `numpy.savez`.
-
     Returns:
         `images` (N, H, W, 3), uint8 in 0..255 or float32 in [0, 1]; `labels` (N,) integers; and,
         where the archive has them, `num_classes` (an integer), `mean` and `std` (3,).
-
-    Raises:
-        InputError: if the file cannot be read or an array has another form.
     """
     arrays = _read_arrays(path)
     images, labels = arrays["images"], arrays["labels"]

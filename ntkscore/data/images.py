@@ -25,8 +25,7 @@ class ImageSet:
         images: (N, H, W, C), uint8 in 0..255 or float32 in [0, 1]; C is 3, or 1 for grey ones.
         labels: (N,) int32 in 0..num_classes-1.
         num_classes: O, how many classes there are.
-        mean: per channel, in pixels in [0, 1].
-        std: per channel, in pixels in [0, 1].
+        mean, std: per channel, in pixels in [0, 1].
         checksum: SHA-256 of images and labels, and of what a file says beside them, in hexadecimal.
         whole: whether the set is scored as it is, in its order, and nothing is drawn from it.
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from statistics import fmean
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from ntkscore.data.datasets import Source
 from ntkscore.errors import InputError, altered
@@ -33,21 +33,12 @@ _TESTED = {
 _VALIDATED = {"val_acc": "val_acc", "val_pgd_8_acc": "pgd", "val_cw_8_acc": "cw"}
 
 
-class Record(NamedTuple):
-    """A network and its accuracies, as the file has them.
+class Records(list[tuple[str, dict[tuple[str, str], float]]]):
+    """Networks in the order of the file, each with its accuracies by data set and metric.
 
-    Attributes:
-        name: D₁-D₂-D₃xW₁-W₂-W₃, as `--space wideresnet` writes it.
-        accuracies: by data set and metric, in per cent or as fractions; without those that the
-            record lacks.
+    A name is D₁-D₂-D₃xW₁-W₂-W₃, as `--space wideresnet` writes it. Accuracies are in per cent or
+    fractions, as the file has them; those that a record lacks are left out.
     """
-
-    name: str
-    accuracies: dict[tuple[str, str], float]
-
-
-class Records(list[Record]):
-    """Records of networks, in the order of the file."""
 
 
 def read(path: Path) -> tuple[Records, str]:
@@ -59,9 +50,6 @@ def read(path: Path) -> tuple[Records, str]:
 
     Returns:
         The records, and the SHA-256 of the file in hexadecimal.
-
-    Raises:
-        InputError: if there is no such file, or it holds something else.
     """
     records, place = Records(), 0
     try:
@@ -114,7 +102,7 @@ def _at_best(by_epoch: list[float], best: Any) -> float:
     return by_epoch[best]
 
 
-def _record(entry: Any) -> Record:
+def _record(entry: Any) -> tuple[str, dict[tuple[str, str], float]]:
     """What is kept of a line.
 
     The network is that of the epoch with the best accuracy under PGD on CIFAR-10.1, which serves
@@ -133,9 +121,7 @@ def _record(entry: Any) -> Record:
     for metric, key in _VALIDATED.items():
         by_epoch = trained.get(key)
         found["cifar10.1", metric] = _at_best(by_epoch, trained["best_epoch"]) if by_epoch else None
-    return Record(
-        _name(sizes), {column: each for column, each in found.items() if each is not None}
-    )
+    return _name(sizes), {column: each for column, each in found.items() if each is not None}
 
 
 def _name(sizes: Sequence[int]) -> str:
@@ -150,18 +136,15 @@ def columns_and_rows(
 
     The authors' code prints accuracies in per cent, and nothing says what the file has. So a column
     with an accuracy above 1 is in per cent.
-
-    Raises:
-        InputError: if a network comes twice, or an accuracy is no number.
     """
     named: dict[Hashable, dict[tuple[str, str], float]] = dict(records)
     if len(named) < len(records):
         seen: set[str] = set()
-        twice = next(each.name for each in records if each.name in seen or seen.add(each.name))
+        twice = next(name for name, _ in records if name in seen or seen.add(name))
         raise altered(path, "one record per network", f"two for {twice}")
     every = [
         column
-        for column in (records[0].accuracies if records else ())
+        for column in (records[0][1] if records else ())
         if all(column in accuracies for accuracies in named.values())
     ]
     for name, accuracies in named.items():
@@ -177,15 +160,12 @@ def columns_and_rows(
 
 
 def check(path: Path) -> None:
-    """Refuse a download that is not the whole table.
+    """Refuse a download that has not one record of each of the 15,625 networks, and of no other.
 
     No checksum is published, and the file was not at hand when this was written.
-
-    Raises:
-        InputError: if it has not a record of each of the 15,625 networks, and of no other.
     """
     wanted = {*map(_name, itertools.product(*[DEPTHS] * 3, *[WIDTHS] * 3))}
-    names = [each.name for each in read(path)[0]]
+    names = [name for name, _ in read(path)[0]]
     if len(names) != len(wanted) or set(names) != wanted:
         known = len(wanted.intersection(names))
         raise altered(

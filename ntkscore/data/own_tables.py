@@ -22,8 +22,6 @@ def check_frame(
     """Check a frame of accuracies; see `Table.from_frame`.
 
     Args:
-        frame: the accuracies.
-        keys: of the architectures, one per row.
         name: what errors call the table.
         dataset: data set of the columns that do not name theirs.
 
@@ -60,10 +58,6 @@ def read_csv(path: Path, titled: bool = False) -> tuple[pd.DataFrame, str]:
         The frame, and the SHA-256 of the file in hexadecimal. The frame's index has the keys, as
         integers if each is written like one (`7`, not `07`), else as text; its columns have the
         values, as text.
-
-    Raises:
-        InputError: if the file cannot be read, is empty, has rows of different lengths or is cut
-            off.
     """
     try:
         raw = path.read_bytes()

@@ -33,7 +33,6 @@ class Column:
     """A number of each network.
 
     Attributes:
-        id: its name.
         group: the heading that it stands under.
         direction: +1 if larger is better, −1 if smaller is.
         values: by key of the network; NaN where it failed.
@@ -63,9 +62,7 @@ class Content:
     """Networks with their columns, and the first view of a page.
 
     Attributes:
-        about: source of the numbers, in words.
         names: of each network: its names in its space, the key first.
-        columns: of all networks.
         terms: columns of the first sum of log-ranks, with their directions.
         x, y, x2: columns of the first view; the last one is "" without a second plot.
         graphs: drawings of each network (`Space.graphs`); [] where there are none.
@@ -88,20 +85,15 @@ def content_of(
 ) -> Content:
     """Read the content of a page: results, beside costs, counts and accuracies.
 
-    Args:
-        runs: each a `ntkscore.Run`, of one space; of several, the scores lie side by side.
-        table: accuracies of the same architectures.
-        predicted: `mean`, `low` and `high` of predicted accuracies, by key.
-
-    Returns:
-        A column per score, each radius and run by itself, averaged over the seeds; and per cost,
-        count and accuracy.
-
-    Raises:
-        InputError: if a run has no rows, the spaces differ, or the table has no results for
-            any of the networks.
+    It has a column per score, each radius and run by itself, averaged over the seeds; and per cost,
+    count and accuracy. A run without rows, several spaces, and a table without results for any of
+    the networks are refused.
     """
-    where = _space_of(runs)
+    where = runs[0].space
+    if other := next((run.space for run in runs if run.space.name != where.name), None):
+        raise InputError(
+            "runs of one space", f"{where.name} and {other.name}", "make a page of each"
+        )
     columns: list[Column] = []
     about = []
     for name, run in zip(_names_of(runs), runs, strict=True):
@@ -153,16 +145,6 @@ def content_of(
         x2=x2,
         graphs=[where.graphs(a) for a in architectures],
     )
-
-
-def _space_of(runs: Sequence[Any]) -> Space:
-    """The space of all runs; refuses several."""
-    spaces = [run.space for run in runs]
-    if other := next((each for each in spaces if each.name != spaces[0].name), None):
-        raise InputError(
-            "runs of one space", f"{spaces[0].name} and {other.name}", "make a page of each"
-        )
-    return spaces[0]
 
 
 def _names_of(runs: Sequence[Any]) -> list[str]:

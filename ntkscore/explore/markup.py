@@ -27,10 +27,6 @@ def document(content: Content, title: str) -> str:
 
     Where it would be larger than 6 MB, joint kernels of all β but one are left out, and it says so.
 
-    Args:
-        content: of the page.
-        title: its heading.
-
     Example:
         >>> import pandas as pd
         >>> from ntkscore.explore.content import Column

@@ -1,4 +1,4 @@
-"""Pictures of what a command prints: a ranking, an agreement."""
+"""Pictures of what a command prints, each a .png, .svg or .pdf file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -55,13 +55,9 @@ def ranking_picture(
 
     Args:
         frame: a ranking, best first.
-        value: the column that it is ranked by.
         cost: the column of the baseline that needs no scoring, such as `params`.
         names: columns that name a network; the last that it has is written at the first.
-        path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
-        first: how many come in the other colour.
-        graphs: the best network's cells, which are drawn beside.
     """
     figure, axis, *beside = _blank(4.8 if graphs else 4.2, len(graphs))
     for each, graph in zip(beside, graphs, strict=True):
@@ -97,11 +93,9 @@ def front_picture(
     Args:
         frame: a ranking.
         front: the networks of it that none beats, best first.
-        value: the column that it is ranked by.
         costs: columns of which less is better, a panel each.
         names: columns that name a network; the last that it has is written beside the cheapest and
             the best-scored of the front.
-        path: .png, .svg or .pdf.
         by: what the value is the sum of, where it does not say so itself.
     """
     from matplotlib.ticker import EngFormatter
@@ -128,14 +122,7 @@ def front_picture(
 
 
 def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: Path) -> None:
-    """Draw every score's Spearman with its interval, costs and counts in another colour.
-
-    Args:
-        frame: as `correlate` gives it.
-        costs: names of costs and counts.
-        of: what the scores are correlated with.
-        path: .png, .svg or .pdf.
-    """
+    """Draw each Spearman that `correlate` gives with its interval, costs and counts in orange."""
     known = frame[frame["status"] == "ok"]
     order = known["spearman"].abs().sort_values(ascending=False).index
     is_cost = known["score"].isin(list(costs))
@@ -160,13 +147,7 @@ def agreement_picture(frame: pd.DataFrame, costs: Sequence[str], of: str, path: 
 
 
 def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
-    """Draw predictions in their order with their intervals, and what was measured.
-
-    Args:
-        frame: as `predict` gives it, of all networks.
-        of: what is predicted.
-        path: .png, .svg or .pdf.
-    """
+    """Draw what `predict` gives of all networks, with intervals, and what was measured."""
     figure, axis = _blank(3.4)
     axis.fill_between(frame["rank"], frame["low"], frame["high"], color=COLOURS[2], alpha=0.4, lw=0)
     axis.plot(frame["rank"], frame["mean"], color=COLOURS[0], lw=1)
@@ -180,12 +161,7 @@ def prediction_picture(frame: pd.DataFrame, of: str, path: Path) -> None:
 
 
 def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
-    """Draw how kernels move along a training, the mean of the seeds.
-
-    Args:
-        frame: as `ntkscore.training.kernels.KernelHistory` has it.
-        path: .png, .svg or .pdf.
-    """
+    """Draw how the kernels of a `KernelHistory` move along a training, the mean of the seeds."""
     drawn = {
         "distance": "distance from the beginning",
         "distance_from_clean": "distance from the clean kernel",
@@ -206,12 +182,7 @@ def kernels_picture(frame: pd.DataFrame, path: Path) -> None:
 
 
 def security_picture(frame: pd.DataFrame, path: Path) -> None:
-    """Draw the accuracy after the last attack by radius, a line for each network.
-
-    Args:
-        frame: as `ntkscore evaluate --attack` prints it.
-        path: .png, .svg or .pdf.
-    """
+    """Draw the accuracy after the last attack of `evaluate` by radius, a line for each network."""
     figure, axis = _panels(1)
     names = [*frame.columns[: frame.columns.get_loc("attack")]]
     names = [name for name in names if frame[name].nunique() > 1] or names[:1]
@@ -238,17 +209,7 @@ def _name(
     up: float,
     **text: Any,
 ) -> None:
-    """Write a network's name, the last that it has, beside its point.
-
-    Args:
-        axis: where it is drawn.
-        row: the network.
-        names: columns that name it.
-        place: columns of its point.
-        right: whether the point lies at the right.
-        up: points above it.
-        text: settings of the text.
-    """
+    """Write a network's name, the last that it has, beside its point."""
     axis.annotate(
         next(str(row[name]) for name in reversed(names) if row[name] != ""),
         (row[place[0]], row[place[1]]),

@@ -72,9 +72,7 @@ def of_each_block(
 ) -> Float[np.ndarray, " b"]:
     """A number of each block's matrix, block by block; NaN for all where one is not finite.
 
-    Args:
-        products: blocks of one shape together.
-        number: the numbers of the blocks of one shape, from their matrices in float64.
+    Blocks of one shape come together: their matrices in float64 give their numbers.
     """
     if not all(np.isfinite(each).all() for each in products):
         return np.full(sum(map(len, products)), np.nan)
@@ -84,10 +82,8 @@ def of_each_block(
 def feature_entropies(products: Sequence[Float[np.ndarray, "_ _ _"]]) -> Float[np.ndarray, " b"]:
     """Entropy in nats of the normalised spectrum of the features' covariance, block by block.
 
-    NaN for a block whose features are all equal, and for all where one has some not finite.
-
-    Args:
-        products: as `feature_products` gives them, blocks of one shape together.
+    NaN for a block whose features are all equal, and for all where one has some not finite. The
+    products are those of `feature_products`.
 
     Example:
         >>> feature_entropies([np.eye(3)[None]]).round(6)  # three equal shares: ln 3

@@ -33,8 +33,6 @@ def attack_cotangent(
     vanishes: the loss's is 1 − p_y times as long.
 
     Args:
-        logits: of the points.
-        labels: classes.
         together: whether a point's logits depend on the other points. Then the direction is that
             of the summed loss, and all points have one factor.
 

@@ -20,10 +20,6 @@ class Pass:
     """A forward pass over some points, and the backward passes from its residuals.
 
     Args:
-        model: the network.
-        passes: its passes.
-        points: where they run.
-        labels: the points' classes.
         noise: key of random draws; None where measures with passes of their own are left out.
         one_by_one: maps a function of passes over an array; `lax.map` if left out.
 
@@ -63,12 +59,7 @@ class Pass:
         return self.passes.gradient(self.model.params, self.residuals, cotangent)
 
     def layers(self, cotangent: Logits, visit: Visit) -> PyTree:
-        """Apply a function to the gradients of each layer's weights; layers along the first axis.
-
-        Args:
-            cotangent: of the logits.
-            visit: the function, as for `ntkscore.model.Passes.layers`.
-        """
+        """Apply a function to each layer's gradients, as `Passes.layers` does."""
         return self.passes.layers(self.model.params, self.residuals, cotangent, visit)
 
     @cached_property
@@ -104,13 +95,7 @@ def kinds(at: Pass) -> list[str]:
 
 
 def with_weights(at: Pass, weight: Callable[..., Array], *others: PyTree) -> PyTree:
-    """Params with other weights, ones in place of scales, and zeros in place of shifts.
-
-    Args:
-        at: a pass of the network.
-        weight: the new weights, from those of a leaf and its entries in `others`.
-        others: trees of the form of the network's params.
-    """
+    """Params with ones for scales, zeros for shifts, and weights that a function gives."""
 
     def replaced(kind: str, leaf: Array, *rest: Array) -> Array:
         if kind == FIXED:

@@ -34,7 +34,6 @@ class Spectrum:
     Attributes:
         matrix: float64.
         values: eigenvalues in rising order; of a matrix that is not symmetric, singular values.
-        labels: classes of the images.
         vectors: eigenvectors by column; None where the matrix is not symmetric.
         singular: whether λ_min is zero within rounding.
     """
@@ -49,13 +48,7 @@ class Spectrum:
 def spectrum_of(
     kernel: Kernel, labels: Int[np.ndarray, " n"], symmetric: bool = True
 ) -> Spectrum | str:
-    """The spectrum of a matrix over the images; the status where it cannot be measured.
-
-    Args:
-        kernel: N×N, of any real dtype; a symmetric one is symmetrised against rounding.
-        labels: classes of the N images.
-        symmetric: False for a kernel between two sets of points.
-    """
+    """The spectrum of a matrix over the images; the status where it cannot be measured."""
     if np.ndim(kernel) != 2 or len(kernel) != len(np.transpose(kernel)) or len(kernel) < 2:
         raise InputError(
             "a square kernel of at least two images",
@@ -197,11 +190,7 @@ def measure(
 
 
 def check_symmetric(kernel: Kernel, remedy: str) -> None:
-    """Refuse a square matrix that is farther from symmetric than rounding explains.
-
-    Raises:
-        InputError: if it is, with what to do.
-    """
+    """Refuse a square matrix that is farther from symmetric than rounding explains."""
     apart = np.abs(kernel - kernel.T).max(initial=0)
     if apart > ASYMMETRY * np.abs(kernel).max(initial=0):
         raise InputError(

@@ -25,8 +25,6 @@ def displacements(
 
     Args:
         apply: the network at its weights, in which points do not affect each other.
-        points: x.
-        key: of the draws.
 
     Example:
         >>> moved = displacements(lambda x: 2 * x, jnp.zeros((500, 3)), jax.random.key(0))
@@ -48,7 +46,6 @@ def flip_distances(
     Source: Moosavi-Dezfooli et al. (2016), DeepFool, its first step towards the runner-up alone.
 
     Args:
-        logits: of the points.
         pullback: the gradient in the points of a weighted sum of the logits.
 
     Example:

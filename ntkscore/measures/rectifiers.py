@@ -46,10 +46,6 @@ def circle(points: Points, key: Array) -> Callable[[Float[Array, " n"]], Points]
     """Points of a circle by their angles, in radians, in a random plane.
 
     It is about the mean of all pixels, and as far from it as the points are in the mean.
-
-    Args:
-        points: (n, …).
-        key: of the draw.
     """
     first, second = jax.random.normal(key, (2, *points.shape[1:]), points.dtype)
     first /= jnp.linalg.norm(first.ravel())

@@ -88,10 +88,8 @@ class Measure:
         name: in rows and tables.
         direction: +1 if a larger value predicts a better network, −1 if a smaller one does; 0 for
             what is measured beside the others and predicts nothing.
-        formula: in a line.
         of: the quantity that it is a function of.
         value: the number, from what `Quantity.on_host` returns; None where there is none.
-        source: the paper.
         places: names of kernels that have it, or `network`; those of its quantity if left out.
         inverts: whether it divides by λ_min, which must be above rounding then.
     """
@@ -135,10 +133,7 @@ def measures_of(quantity: Quantity) -> dict[str, Measure]:
 
 
 def measures_at(place: str) -> dict[str, Measure]:
-    """The measures of a kernel and at its points, or of the network alone.
-
-    Args:
-        place: a name in `joint.KERNELS`, or `network`.
+    """The measures of a kernel, by its name, and at its points; or of the `network` alone.
 
     Example:
         >>> list(measures_at("cross"))
@@ -169,11 +164,7 @@ def direction_of(name: str, fewer: Collection[str] = ()) -> int:
 
 
 def declare(measure: Measure) -> None:
-    """Add a measure to the others.
-
-    Raises:
-        InputError: if there is such a measure already, or its name or direction is none.
-    """
+    """Add a measure to the others."""
     name, direction = measure.name, measure.direction
     names_in_use = {*MEASURES, *(quantity.name for quantity in quantities())}
     if not name.isidentifier() or name in names_in_use:

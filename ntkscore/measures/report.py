@@ -22,14 +22,7 @@ from ntkscore.measures.registry import (
 def measurements_of(
     quantity: Quantity, arrays: Any, labels: np.ndarray, symmetric: bool = True
 ) -> dict[str, Measurement]:
-    """The measurements of the measures of a quantity.
-
-    Args:
-        quantity: the quantity.
-        arrays: from the program; None where the network did not give them.
-        labels: classes of the images.
-        symmetric: whether a matrix over the images is; not one between two sets of points.
-    """
+    """The measurements of a quantity's measures, from a program's arrays or None."""
     measures = measures_of(quantity)
     if arrays is None:
         return dict.fromkeys(measures, failed(NOT_GIVEN))
@@ -42,11 +35,7 @@ def measurements(
 ) -> Iterator[tuple[str, float | None, str, Measurement]]:
     """Tuples of kernel, β (None where there is none), measure and its measurement, of a network.
 
-    Args:
-        stack: of one radius, without its axis.
-        labels: classes of X.
-        betas: weights of the joint kernels.
-        own_passes: whether measures that take passes of their own were asked for.
+    The stack is of one radius, without its axis.
     """
     for kernel, beta, matrix in every_kernel(np.asarray(stack.gram), len(labels), betas):
         for name, measurement in measure(matrix, labels, kernel not in ASYMMETRIC).items():

@@ -76,7 +76,6 @@ def locked(directory: Path, wait: bool = True) -> Iterator[bool]:
     """Make a directory, and let one process at a time into this block.
 
     Args:
-        directory: what is locked.
         wait: for the process that is in the block; without it the block is entered all the same.
 
     Yields:
@@ -96,11 +95,7 @@ def locked(directory: Path, wait: bool = True) -> Iterator[bool]:
 
 
 def refuse_file(directory: Path) -> None:
-    """Refuse a directory that is a file, or would lie below one.
-
-    Raises:
-        InputError: if it is.
-    """
+    """Refuse a directory that is a file, or would lie below one."""
     for place in (directory, *directory.parents):
         if place.is_file():
             raise InputError(

@@ -65,11 +65,7 @@ class Checkpoints:
 class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
     """Named arrays under names, each in a file of a folder that appears whole or not at all.
 
-    Args:
-        folder, described: as for `Checkpoints`.
-
-    Raises:
-        InputError: if the folder is of another computation, or cannot be written.
+    Arguments are those of `Checkpoints`.
     """
 
     def __init__(self, folder: Path, described: Mapping[str, object]) -> None:
@@ -112,13 +108,24 @@ class ArrayFolder(MutableMapping[str, dict[str, np.ndarray]]):
 
 def _describe(folder: Path, described: Mapping[str, object]) -> None:
     """Write what decides the numbers in a folder, or refuse a folder of other ones."""
-    settings = json.dumps(described, indent=2)
+    settings, path = json.dumps(described, indent=2), folder / RUN
     make_folder(folder)
     with writing_to(folder):
-        if (folder / RUN).exists():
-            _refuse_other(folder, json.loads(settings))
-        else:
-            publish(folder / RUN, settings.encode())
+        if not path.exists():
+            return publish(path, settings.encode())
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                "a run's settings", f"but {path} is damaged ({error})", "choose another folder"
+            ) from error
+    if stored != (asked := json.loads(settings)):
+        names = [name for name in asked if stored.get(name) != asked[name]]
+        raise InputError(
+            f"in {folder} a run with the same settings",
+            f"one with others ({', '.join(names)})",
+            "choose another folder",
+        )
 
 
 def _read(file: Path, start: Tree) -> tuple[int, Tree]:
@@ -140,22 +147,6 @@ def _read_old(folder: Path, start: Tree) -> Tree:
 
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     return StandardCheckpointer().restore((folder / "default").absolute(), like)
-
-
-def _refuse_other(folder: Path, settings: dict[str, object]) -> None:
-    try:
-        stored = json.loads((folder / RUN).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            "a run's settings", f"but {folder / RUN} is damaged ({error})", "choose another folder"
-        ) from error
-    if stored != settings:
-        names = [name for name in settings if stored.get(name) != settings[name]]
-        raise InputError(
-            f"in {folder} a run with the same settings",
-            f"one with others ({', '.join(names)})",
-            "choose another folder",
-        )
 
 
 def fingerprint(arrays: Iterable[ArrayLike]) -> str:

@@ -26,12 +26,7 @@ ORDER = ["seed", "kernel", "rho", "beta", "score"]
 
 
 def to_table(frame: pd.DataFrame, identity: Sequence[str]) -> pa.Table:
-    """Rows as a table; refuses other columns, types and gaps.
-
-    Args:
-        frame: the columns of `identity` and `VARYING`.
-        identity: names of the columns that identify a row's network, whole numbers or texts.
-    """
+    """Rows of `identity` and `VARYING` as a table; refuses other columns, types and gaps."""
     columns = (*identity, *VARYING)
     if set(frame.columns) != set(columns):
         missing = sorted(set(columns) - set(frame.columns))
@@ -88,12 +83,7 @@ def one_table(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
-    """The rows of all parts in order; a unit that several parts hold counts from the first.
-
-    Args:
-        tables: the parts by name, at least one.
-        keys: the columns that name a unit, the network first.
-    """
+    """The rows of all parts, at least one, in order; a unit in several counts from the first."""
     frame = one_table(tables).to_pandas()
     if len(tables) == 1:
         return frame.sort_values([keys[0], *ORDER], kind="stable", ignore_index=True)
@@ -104,16 +94,7 @@ def merge(tables: Mapping[str, pa.Table], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def read_part(content: bytes, columns: Sequence[str], name: str) -> pa.Table:
-    """Some columns of a part, its checksums verified; it may have others.
-
-    Args:
-        content: of the part.
-        columns: their names.
-        name: of the part, for a message.
-
-    Raises:
-        InputError: it is damaged.
-    """
+    """Some columns of a part, its checksums verified; it may have others."""
     try:
         part = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         schema = part.schema_arrow

@@ -40,11 +40,7 @@ _RECORDED: set[tuple[str, str]] = set()
 
 
 def provenance(extra: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """Session record of `run.json`: time (UTC, ISO 8601), platform and versions.
-
-    Args:
-        extra: further entries, for example the devices in use.
-    """
+    """Session record of `run.json`: time (UTC, ISO 8601), platform and versions."""
     versions = {}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -66,7 +62,8 @@ class ResultSet:
 
     A unit of work (one network at one seed) is written whole, in a single part, so a unit that is
     present is complete. On disk a row has the columns of `identity` and `VARYING` alone; what all
-    rows share is joined from the configuration when they are read.
+    rows share is joined from the configuration when they are read. What is damaged, of another
+    configuration, or cannot be read or written is refused by an `InputError`.
 
     Attributes:
         directory: its folder, its URL as a text, or the memory that has it.
@@ -89,17 +86,7 @@ class ResultSet:
         configuration: Mapping[str, object],
         identity: Sequence[str] = CELL,
     ) -> "ResultSet":
-        """Start a result set, or go on with the one that has the same configuration.
-
-        Args:
-            directory: a new or empty directory, or that of an earlier run.
-            configuration: all that decides the numbers, the data checksum included, as JSON
-                types.
-            identity: names of the columns that identify a row's network, its key first.
-
-        Raises:
-            InputError: the directory is of another configuration, not ours or not writable.
-        """
+        """Start a result set, or go on with the one that has the same configuration."""
         store, configuration = store_at(directory), _as_json(configuration)
         _refuse_other_files(store)
         run = {"configuration": configuration, "identity": tuple(identity)}
@@ -111,17 +98,7 @@ class ResultSet:
         return replace(found, configuration=_known_to(found, configuration))
 
     def record(self, session: Mapping[str, object]) -> "ResultSet":
-        """Record who writes rows; once, however often a process comes back.
-
-        Args:
-            session: as from `provenance`.
-
-        Returns:
-            The result set with that session.
-
-        Raises:
-            InputError: the directory cannot be written.
-        """
+        """Record who writes rows, once however often a process comes back."""
         store, session = store_at(self.directory), _as_json(session)
         mark = os.path.abspath(str(store.place)), json.dumps({**session, "time": None})
         if mark not in _RECORDED or not any(n.startswith(SESSION) for n in store.names()):
@@ -132,11 +109,7 @@ class ResultSet:
         return self
 
     def describe(self, networks: Mapping[str, Mapping[str, object]]) -> None:
-        """Write what is known of networks, by key, beside what was written of others.
-
-        Raises:
-            InputError: the directory cannot be written.
-        """
+        """Write what is known of networks, by key, beside what was written of others."""
         if (there := self._described()) != (both := there | _as_json(networks)):
             store_at(self.directory).write(NETWORKS, json.dumps(both, indent=2).encode())
 
@@ -156,33 +129,21 @@ class ResultSet:
     def check(
         directory: str | os.PathLike[str] | Memory, configuration: Mapping[str, object]
     ) -> None:
-        """Refuse a directory that `create_or_resume` would refuse, and write nothing.
-
-        Raises:
-            InputError: the directory is of another configuration or not ours.
-        """
+        """Refuse a directory that `create_or_resume` would refuse, and write nothing."""
         store = store_at(directory)
         if RUN in (names := _refuse_other_files(store)):
             _refuse_difference(_load_run(store, names), _as_json(configuration))
 
     @staticmethod
     def find(directory: str | os.PathLike[str]) -> "ResultSet | None":
-        """The result set of a directory, or of `recorded`, for reading; None where there is none.
-
-        Raises:
-            InputError: its `run.json` is damaged.
-        """
+        """The result set of a directory or of `recorded`, for reading; None where there is none."""
         store = store_at(results_path(directory))
         names = store.names()
         return _load_run(store, names) if RUN in names else None
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ResultSet":
-        """Open an existing result set for reading.
-
-        Raises:
-            InputError: there is no result set there, or its `run.json` is damaged.
-        """
+        """Open an existing result set for reading."""
         if found := cls.find(directory):
             return found
         raise InputError(
@@ -198,9 +159,6 @@ class ResultSet:
             rows: the columns of `identity` and `VARYING`, as a run makes them, or rows as `read`
                 gives them; `beta` None or NaN where the kernel has none, `value` NaN where the
                 score failed. Every unit in them must be complete.
-
-        Raises:
-            InputError: the rows do not fit, or the directory cannot be written.
         """
         frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else [*map(dict, rows)])
         if not frame.empty:
@@ -213,35 +171,21 @@ class ResultSet:
         return self.identity[0], "seed"
 
     def finished(self) -> set[tuple[Any, ...]]:
-        """The units on disk, as (key, seed).
-
-        Raises:
-            InputError: a part is damaged.
-        """
+        """The units on disk, as (key, seed)."""
         return self.known(*self.unit)
 
     def known(self, *columns: str) -> set[tuple[Any, ...]]:
-        """The entries of some columns that stand together in a row.
-
-        Raises:
-            InputError: a part is damaged.
-        """
+        """The entries of some columns that stand together in a row."""
         if not (tables := self._tables(columns)):
             return set()
         groups = one_table(tables).group_by(list(columns)).aggregate([])
         return set(zip(*(groups[name].to_pylist() for name in columns), strict=True))
 
     def read(self) -> pd.DataFrame:
-        """All rows, sorted by network, seed, kernel, ρ, β and score.
+        """All rows with every column, sorted by network, seed, kernel, ρ, β and score.
 
-        Of a unit that two processes both wrote, the part whose name comes first counts.
-
-        Returns:
-            The network's columns, the seed, the run's choices, and the measurements; NaN for an
-            absent `beta` and for a failed `value`.
-
-        Raises:
-            InputError: a part is damaged.
+        Of a unit that two processes both wrote, the part whose name comes first counts. An absent
+        `beta` and a failed `value` are NaN.
         """
         empty = pd.DataFrame(columns=[*self.identity, *VARYING])
         tables = self._tables() or {"": to_table(empty, self.identity)}
@@ -254,9 +198,6 @@ class ResultSet:
         Args:
             most: parts that may stay. With more than one they also stay while the merged ones have
                 most of the rows, so that a run of many parts is not written again for each.
-
-        Raises:
-            InputError: a part is damaged, or the directory cannot be written.
         """
         if len(self._parts()) <= most:
             return
@@ -354,12 +295,7 @@ def _known_to(stored: ResultSet, current: Mapping[str, object]) -> dict[str, Any
 def differences(
     stored: Mapping[str, object], current: Mapping[str, object], but: Collection[str] = ()
 ) -> list[str]:
-    """The differences of two configurations of plain values, choice by choice, in words.
-
-    Args:
-        stored, current: the configurations.
-        but: paths of choices that are left out.
-    """
+    """The differences of two configurations of plain values in words, some paths left out."""
     old, new = dict(leaves(stored)), dict(leaves(current))
     return [
         f"{key}: stored {old.get(key, 'nothing')}, asked {new.get(key, 'nothing')}"

@@ -33,21 +33,9 @@ def rows_of(
     betas: Sequence[float],
     own_passes: bool = False,
 ) -> Rows:
-    """The rows of one network, seed and radius.
-
-    Args:
-        network: its identity, seed, ρ, steps and step size.
-        stack, labels, betas, own_passes: as for `ntkscore.measures.report.measurements`.
-    """
+    """The rows of one network, seed and radius, each with the columns that name these."""
     return [
-        {
-            **network,
-            "beta": beta,
-            "kernel": kernel,
-            "score": name,
-            "value": measurement.value,
-            "status": measurement.status,
-        }
+        {**network, "beta": beta, "kernel": kernel, "score": name, **measurement._asdict()}
         for kernel, beta, name, measurement in measurements(stack, labels, betas, own_passes)
     ]
 
@@ -60,13 +48,7 @@ def constants(configuration: Mapping[str, object]) -> dict[str, object]:
 def with_constants(
     rows: pd.DataFrame, identity: Sequence[str], configuration: Mapping[str, object]
 ) -> pd.DataFrame:
-    """Rows with every column: network and seed, the run's choices, and the measurements.
-
-    Args:
-        rows: the columns of `identity` and `VARYING`.
-        identity: names of the columns that identify a row's network.
-        configuration: of the run; its texts become categoricals, which cost a byte a row.
-    """
+    """Rows with every column: network and seed, the run's choices, and the measurements."""
     first = rows[[*identity, "seed"]]
     shared = {name: _repeat(value, len(rows)) for name, value in constants(configuration).items()}
     rest = rows[[name for name in VARYING if name != "seed"]]

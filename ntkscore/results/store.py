@@ -16,12 +16,7 @@ from ntkscore.text import one_line
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of a folder.
-
-    Attributes:
-        place: the folder; made with its first file.
-        part_seconds: after which a run writes what it has.
-    """
+    """The files of a folder, which is made with the first; a run writes every `part_seconds`."""
 
     part_seconds: ClassVar[float] = 2.0
     place: Path
@@ -32,20 +27,11 @@ class Folder:
             return os.listdir(self.place) if self.place.is_dir() else []
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The content of files by name.
-
-        Raises:
-            FileNotFoundError: one of them is not there.
-            InputError: one cannot be read.
-        """
+        """The content of files by name; a FileNotFoundError where one is missing."""
         return {name: self._read(self.place / name) for name in names}
 
     def write(self, name: str, content: bytes) -> None:
-        """Make a file appear whole, in place of one with its name.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Make a file appear whole, in place of one with its name."""
         with writing_to(self.place):
             publish(self.place / name, content)
 
@@ -78,13 +64,10 @@ class Folder:
 
 @dataclass(frozen=True)
 class Bucket:
-    """The objects below a URL, through fsspec.
+    """The objects below a URL such as `s3://bucket/run`, through fsspec.
 
-    An object that is written appears whole or not at all, so there are no temporary ones.
-
-    Attributes:
-        place: the URL, such as `s3://bucket/run`.
-        part_seconds: as for a folder; longer, since many small objects are slow to read.
+    An object that is written appears whole or not at all, so there are no temporary ones. Parts are
+    written less often than in a folder: many small objects are slow to read.
     """
 
     part_seconds: ClassVar[float] = 60.0
@@ -197,7 +180,6 @@ class Memory(Bucket):
         return "memory"
 
     def names(self) -> list[str]:
-        """The names of its files."""
         return list(self.files)
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -205,15 +187,12 @@ class Memory(Bucket):
         return {name: self.files[name] for name in names}
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep a file, in place of one with its name."""
         self.files[name] = content
 
     def create(self, name: str, content: bytes) -> None:
-        """Keep a file unless there is one with its name."""
         self.files.setdefault(name, content)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Forget files."""
         for name in names:
             self.files.pop(name, None)
 

@@ -62,10 +62,6 @@ def in_order(space: Space, architectures: Sequence[Architecture], size: int) -> 
 class Workers(NamedTuple):
     """The workers of an executor that have computed networks so far.
 
-    Attributes:
-        count: how many.
-        kinds: of their devices, each once.
-
     Example:
         >>> str(Workers(2, ("cpu",)))
         '2 workers: cpu'
@@ -97,14 +93,8 @@ def compute(
 ) -> Iterator[Computed]:
     """Rows of each (architecture, seed) that is not done, seed by seed, a call at a time.
 
-    The next networks are handed to the devices before the last ones' scores are measured. Where
-    the devices' memory is exhausted, the plan is halved and the same networks are tried again.
-
-    Args:
-        space, config, draws, architectures: what is scored, how, and on what.
-        done: units that are not computed again, as (key, seed).
-        plan: the layout to begin with.
-        layout_independent: as for `Scorer`.
+    The next networks are handed to the devices before the last ones' scores are measured. Where the
+    devices' memory is exhausted, the plan is halved and the same networks are tried again.
     """
     from ntkscore.run.scorer import Scorer
 
@@ -151,14 +141,8 @@ def fitting(
 ) -> "Scorer":
     """The scorer with the largest groups that have room on its accelerators.
 
-    The compiler says what a program needs. CPUs compute one network after the other, in the memory
-    that the space estimates.
-
-    Args:
-        make: the scorer of a plan.
-        scorer: where to begin.
-        architecture: any of the shape.
-        room: bytes of a device; what it has left if left out.
+    The compiler says what a program needs, and the device how many bytes it has, if not `room`.
+    CPUs compute one network after the other, in the memory that the space estimates.
     """
     device = scorer.plan.devices[0]
     if room is None and device.platform != "cpu" and (free := usable_memory(device)):
@@ -180,13 +164,7 @@ def plan_for(
     batch: int | None = None,
     most: int | None = None,
 ) -> Plan:
-    """The layout for these architectures: by their number and the memory of the largest.
-
-    Args:
-        space, architectures, config: what is scored, and how.
-        batch: networks per device and call; chosen automatically if left out.
-        most: networks of the commonest shape; counted if left out.
-    """
+    """The layout for these architectures, by how many share a shape and the largest's memory."""
     if space.piecewise:
         devices.check_batch(batch)
         return devices.one_device()

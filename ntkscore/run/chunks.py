@@ -1,6 +1,5 @@
 """Chunks of a run's networks, which the workers of any executor compute."""
 
-import hashlib
 import math
 import os
 import socket
@@ -15,6 +14,7 @@ import numpy as np
 
 from ntkscore.config import Config
 from ntkscore.errors import InputError
+from ntkscore.results.checkpoints import fingerprint
 from ntkscore.results.rows import Rows
 from ntkscore.run import calls, devices
 from ntkscore.run.calls import Computed, Draws, Workers, by_shape
@@ -40,12 +40,10 @@ class Chunk(NamedTuple):
     """What a worker is asked for.
 
     Attributes:
-        space, config, seed: how networks are scored.
         functions: fingerprints of the functions behind that, where it was asked.
         architectures: of one shape.
         most: networks of the commonest shape in the whole run. The layout is for so many, so that
             rows are rounded as those of one process are.
-        batch: as for `ntkscore.run.engine.run`.
         images: checksum of the pixels and labels.
         draw: these; None for a worker that has them.
     """
@@ -67,7 +65,6 @@ class Answer(NamedTuple):
     Attributes:
         rows_by_network: the rows of each network, in the order of the chunk; None where the worker
             lacks the images.
-        worker: which one computed them.
         device: the kind of its devices.
         per_call: networks that it computes in one call.
         seconds: that it took; None where they hold a compilation.
@@ -81,11 +78,7 @@ class Answer(NamedTuple):
 
 
 def computed_here(chunk: Chunk) -> Answer:
-    """Compute a chunk on the devices of this process, which is a worker's.
-
-    Raises:
-        InputError: if this process has other functions under the names of the space and config.
-    """
+    """Compute a chunk on the devices of this process, which is a worker's."""
     worker = f"{socket.gethostname()} {os.getpid()} {threading.get_ident()}"
     if chunk.draw is not None:
         _DRAWS[chunk.images] = chunk.draw
@@ -131,7 +124,6 @@ def compute(
 
     Args:
         executor: whatever has `submit`; it starts the chunk of a lost worker again, if anyone does.
-        space, config, draws, architectures, done: as there.
         batch: networks per device and call of a worker; each chooses its own if left out.
 
     Raises:
@@ -139,7 +131,7 @@ def compute(
     """
     space = replace(space, measured=None)  # which no worker needs
     functions = functions_of(space, config)
-    checksums = {seed: _checksum(draw) for seed, draw in draws.items()}
+    checksums = {seed: fingerprint(draw) for seed, draw in draws.items()}
     most = max(map(len, by_shape(space, architectures).values()))
     # The networks that are left of each seed and shape.
     left: list[tuple[int, list[Architecture]]] = []
@@ -188,10 +180,3 @@ def compute(
     finally:
         for future in asked:
             future.cancel()
-
-
-def _checksum(draw: tuple[np.ndarray, np.ndarray]) -> str:
-    found = hashlib.sha256()
-    for array in draw:
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()

@@ -17,15 +17,9 @@ T = TypeVar("T")
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Executor | None]:
-    """The workers of the cluster at an address; None where none is given.
+    """The workers of a scheduler, such as `tcp://host:8786`; None where none is given.
 
     This process leaves its own GPU or TPU, if any, to a worker.
-
-    Args:
-        address: of the scheduler, such as `tcp://host:8786`.
-
-    Raises:
-        InputError: if `distributed` is not installed, or the scheduler cannot be reached.
     """
     if address is None:
         yield None
@@ -54,11 +48,7 @@ def connected(address: str | None) -> Iterator[Executor | None]:
 
 
 def unless_lost(function: Callable[..., T], *arguments: Any) -> T:
-    """What a function of an executor returns.
-
-    Raises:
-        InputError: if the executor, its scheduler or its workers are lost, or lack a module.
-    """
+    """What a function of an executor returns; refuses lost workers and those without a module."""
     try:
         return function(*arguments)
     except (Exception, CancelledError) as error:

@@ -61,10 +61,8 @@ class Plan:
     def within(self, room: int, needed: int) -> "Plan | None":
         """The plan to try next, given what this one's program needs; None if there is none.
 
-        None as well where the program has room. Smaller groups are taken to need in proportion.
-
-        Args:
-            room, needed: bytes of a device.
+        None as well where the program has room, in bytes of a device. Smaller groups are taken to
+        need in proportion.
 
         Example:
             >>> Plan(("a device",), 16, 64).within(30, 100)
@@ -72,9 +70,9 @@ class Plan:
         """
         if needed <= room or self.group == 1:
             return None
-        smaller = self
-        while smaller.group > 1 and (smaller is self or needed * smaller.group > room * self.group):
-            smaller = replace(smaller, group=smaller.group // 2, batch=max(smaller.batch // 2, 1))
+        smaller = self.halved()
+        while smaller and smaller.group > 1 and needed * smaller.group > room * self.group:
+            smaller = smaller.halved()
         return smaller
 
     def __str__(self) -> str:
@@ -146,15 +144,6 @@ def one_device() -> Plan:
     return Plan(tuple(jax.local_devices()[:1]), 1, 1)
 
 
-def side_by_side(platform: str) -> int:
-    """The networks that run side by side on an accelerator, where memory allows it.
-
-    On a TPU one network runs after the other: side by side, they read and write two to four times
-    as many bytes.
-    """
-    return 1 if platform == "tpu" else GROUP
-
-
 def check_batch(batch: int | None) -> None:
     """Refuse a number of networks per device and call below 1."""
     if batch is not None and batch < 1:
@@ -178,9 +167,6 @@ def plan(
         devices: this process's own if left out.
         networks: as many as share a program. A call is always full, the last network repeated; so
             where one group on each device is enough for them, it is the batch that is chosen.
-
-    Raises:
-        InputError: if the batch is below 1.
     """
     check_batch(batch)
     chosen = tuple(jax.local_devices() if devices is None else devices)
@@ -190,7 +176,9 @@ def plan(
             chosen = chosen[: max(int(FRACTION * free / bytes_each), 1)]
         group, usual = 1, 1 if len(chosen) == 1 else NETWORKS_PER_CORE
     else:
-        group, usual = side_by_side(chosen[0].platform), GROUP * GROUPS_PER_CALL
+        # On a TPU networks side by side read and write two to four times as many bytes.
+        group = 1 if chosen[0].platform == "tpu" else GROUP
+        usual = GROUP * GROUPS_PER_CALL
     if networks is not None and networks <= len(chosen) * group:
         usual = group
     batch = batch or usual
@@ -209,7 +197,6 @@ def largest_with_room(layout: Plan, room: int, needed: Callable[[Plan], int]) ->
     """The layout with the largest group whose program has room, or the smallest group there is.
 
     Args:
-        layout: where to begin.
         room: bytes of a device.
         needed: the bytes that a layout's program needs, by its compiler. Compilers of TPUs refuse
             a program that has no room, with an error.

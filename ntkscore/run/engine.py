@@ -37,9 +37,7 @@ class Progress:
         statuses: rows that this run failed to measure, by status.
         plan: the present layout of networks over devices, or the workers that compute them.
         started: when the first call was finished, which leaves compilation out.
-        latest: when the last call was finished.
         first: units of the first call.
-        seeds: how many seeds each network is computed with.
     """
 
     total: int
@@ -101,12 +99,6 @@ def run(
     a folder, every minute under a URL, and once more at the end.
 
     Args:
-        job: the space, images, seeds and choices.
-        architectures: in the space's own form.
-        out: the result directory or URL; continued if it exists.
-        session: what else to record about this session.
-        report: called after every call to the devices.
-        batch: networks per device and call; chosen automatically if left out.
         executor: whose workers compute, instead of this process's devices.
         kept: parts of the directory that an earlier call has read, for calls that follow each
             other; nothing is kept, and all parts are merged at the end, if left out.
@@ -184,15 +176,7 @@ def run(
 
 
 def check(job: Scoring, out: str | PathLike[str] | Memory, batch: int | None = None) -> None:
-    """Refuse what does not fit, as far as that shows without JAX.
-
-    Args:
-        job: what is scored.
-        out, batch: as for `run`.
-
-    Raises:
-        InputError: if there are too few images, or the folder holds something else.
-    """
+    """Refuse what does not fit, as far as that shows without JAX."""
     devices.check_batch(batch)
     _ = job.draws
     ResultSet.check(out, job.configuration)

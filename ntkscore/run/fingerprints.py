@@ -126,12 +126,7 @@ def _is_installed(value: object) -> bool:
 
 
 def _plain(value: Any, seen: list[Any]) -> Any:
-    """A value in terms of texts and lists, which are equal for what computes the same.
-
-    Args:
-        value: any.
-        seen: what was met on the way; own functions and classes may refer to each other.
-    """
+    """A value in texts and lists, equal for what computes the same; what was seen comes once."""
     plain = functools.partial(_plain, seen=seen)
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)

@@ -31,7 +31,6 @@ class Compiled(NamedTuple):
     Attributes:
         seconds: of compilation, on this machine.
         memory: bytes that it needs on a device at its peak, arguments and results among them.
-        reading: what the compiled program does.
         reduced: convolutions and products that the device may compute in fewer bits.
     """
 
@@ -71,9 +70,7 @@ def reduced(lowered: Any) -> int:
 class Arithmetic(NamedTuple):
     """Floating-point operations, twice the multiply-adds, of a network with the dearest operations.
 
-    Attributes:
-        network: of all that is computed of a network.
-        forward: of its forward pass, for an image.
+    They are of all that is computed of the network, and of its forward pass for an image.
     """
 
     network: float
@@ -83,7 +80,6 @@ class Arithmetic(NamedTuple):
         """A bound below the time of so many networks: this work at the device's published rate.
 
         Args:
-            target: the device.
             networks: how many, times seeds.
             mean_cost: mean multiply-adds of their forward passes for an image (`Space.costs`);
                 those of the dearest network if left out.
@@ -114,13 +110,7 @@ def arithmetic(space: Space, config: Config, architecture: Architecture) -> Arit
 
 
 class Fit(NamedTuple):
-    """How networks of a shape fit on a target.
-
-    Attributes:
-        target: the device.
-        plan: the layout with the largest group that has room, or the smallest there is.
-        program: its program, compiled.
-    """
+    """The layout with the largest group that has room, or the smallest there is; its program."""
 
     target: Target
     plan: Plan
@@ -141,19 +131,7 @@ def fit(
     count: int = 1,
     batch: int | None = None,
 ) -> Fit:
-    """Compile the program of a run for a target, in the largest group that its memory holds.
-
-    Args:
-        space: of the networks.
-        config: how they are scored.
-        architecture: any of the shape.
-        target: the device.
-        count: devices, 1 or 8.
-        batch: networks per device and call; chosen if left out.
-
-    Raises:
-        InputError: if the target's compiler is not installed, or refuses a network alone.
-    """
+    """Compile a run's program for 1 or 8 devices, in the largest group that their memory holds."""
     layout = plan(batch=batch, devices=devices_of(target, count))
     if space.piecewise:
         layout = replace(layout, group=1, batch=1)
@@ -178,11 +156,7 @@ def fit(
 
 
 def compiled_alone(traced: Any, target: Target) -> Compiled:
-    """Compile a traced program that is of one network.
-
-    Raises:
-        InputError: if the target's compiler refuses it.
-    """
+    """Compile a traced program that is of one network."""
     try:
         return compiled(traced, target)
     except jax.errors.JaxRuntimeError as error:
@@ -199,14 +173,7 @@ def no_room(target: Target, said: str) -> InputError:
 
 
 def trace_network(model: Model, shape: tuple[int, ...], config: Config, device: Any) -> Any:
-    """The program that scores a network, as JAX traces it; nothing is computed.
-
-    Args:
-        model: the network.
-        shape: of the images.
-        config: how it is scored.
-        device: one of `devices_of` a target.
-    """
+    """The program that scores a network, as JAX traces it; nothing is computed."""
     with precision(config):
         dtype = dtype_of(config)
         arrays = (

@@ -48,7 +48,6 @@ class Reading(NamedTuple):
     """What is in a program.
 
     Attributes:
-        work: of a run.
         operations: how often each operation occurs, inside of fusions too; calls of libraries by
             the library's name.
         trips: how often each loop runs; 0 where only the numbers decide.
@@ -58,29 +57,12 @@ class Reading(NamedTuple):
     operations: Mapping[str, int]
     trips: tuple[int, ...]
 
-    def count(self, *names: str) -> int:
-        """How many operations have one of the names, started ones included."""
-        return sum(
-            times
-            for operation, times in self.operations.items()
-            if any(operation in (name, f"{name}-start") for name in names)
-        )
-
-    @property
-    def convolutions(self) -> int:
-        """Convolutions, those of a library among them."""
-        return sum(n for name, n in self.operations.items() if "conv" in name and name != "convert")
-
 
 class _Instruction(NamedTuple):
     name: str
     type: str
     operation: str
     rest: str
-
-    @property
-    def is_parameter(self) -> bool:
-        return self.operation == "parameter"
 
     @property
     def operands(self) -> list[str]:
@@ -169,8 +151,8 @@ def _moved(
     if each.operation == "fusion":
         inside = computations.get(each.called[0], [])
         inner = {one.name: _bytes(one.type) for one in inside}
-        parameters = {one.name: int(one.rest.split(")")[0]) for one in inside if one.is_parameter}
-        for parameter, place in parameters.items():
+        parameters = [one for one in inside if one.operation == "parameter"]
+        for parameter, place in ((one.name, int(one.rest.split(")")[0])) for one in parameters):
             users = [one for one in inside if parameter in one.operands]
             sliced = [
                 one.operation == "dynamic-slice" and one.operands[0] == parameter for one in users

@@ -65,7 +65,6 @@ def kernels(
     """The kernels of one network, and the inputs of its other measures, as a config asks for them.
 
     Args:
-        model: the network.
         config: how it is scored, less its radii.
         images: (N, …), pixels in [0, 1].
         labels: (N,) classes.
@@ -93,9 +92,7 @@ def _program(
     """The compiled function that computes the stacks of several networks of one shape.
 
     Args:
-        space: of the networks.
         config: how they are scored, without what is data (`Config.program`).
-        plan: the layout over devices.
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
         registered: the functions that the config names and those of the measures, and their
             fingerprints, so that another function under the same name, one that refers to what has
@@ -182,14 +179,7 @@ def _tell_alike(network: Mapping[str, str | int], kernel: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Pending:
-    """Networks that are being computed.
-
-    Attributes:
-        networks: the columns that name each, in the order of the stacks.
-        stacks: on the devices, perhaps unfinished.
-        labels: classes of the images.
-        config: how they are scored.
-    """
+    """Networks that are being computed, the columns that name each, and stacks on the devices."""
 
     networks: Sequence[Mapping[str, str | int]]
     stacks: Stack
@@ -227,7 +217,6 @@ class Scorer:
 
     Args:
         space: for the images and classes that are scored on.
-        config: how to score.
         plan: the layout; one network at a time on the first device if left out, and that is what
             a space needs whose networks are computed piecewise.
         layout_independent: forbid options of the compiler whose rounding depends on the layout.
@@ -326,12 +315,7 @@ class Scorer:
             return Batch(seed, shape, *jax.device_put(arrays, self._everywhere))
 
     def start(self, architectures: Sequence[Architecture], batch: Batch) -> Pending:
-        """Begin the computation of some networks, without waiting.
-
-        Args:
-            architectures: of the batch's shape, at most as many as the plan has in a call.
-            batch: what to score them on.
-        """
+        """Begin the computation of some networks of a shape, at most a call's, without waiting."""
         # A call always has the same shape; the last network is repeated to fill it.
         missing = self.plan.per_call - len(architectures)
         padded = [*architectures, *[architectures[-1]] * missing]
@@ -353,9 +337,6 @@ class Scorer:
         """The program of a call as JAX traces it (`jax.stages.Traced`); nothing is computed.
 
         Of a space whose networks are computed piecewise, it is the program of all pieces.
-
-        Args:
-            architecture: any of the shape.
         """
         shape, dtype, config = self.space.shape(architecture), dtype_of(self.config), self.config
         on = lambda array, sharding: jax.ShapeDtypeStruct(  # noqa: E731

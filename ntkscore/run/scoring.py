@@ -25,7 +25,6 @@ class Scoring:
 
     Attributes:
         data: the images to draw from.
-        config: how networks are scored.
         space: where networks come from, on the data's images and classes.
         seeds: each draws its own images and weights.
     """
@@ -49,13 +48,7 @@ class Scoring:
 
         Args:
             data: images to draw from, or their name or file; or a whole set (`ImageSet.of`).
-            config: how to score; `Config()` if left out.
-            space: where the networks come from; NAS-Bench-201 if left out.
             seeds: how many, or which; as many as the space's order needs if left out.
-            first: of so many.
-
-        Raises:
-            InputError: if there is no seed, or the space cannot take the images.
         """
         data = data if isinstance(data, ImageSet) else load_images(data)
         space = (space or default_space()).on(data.task)
@@ -76,15 +69,7 @@ class Scoring:
         table: Table | None = None,
         seed: int = 0,
     ) -> tuple[Architecture, ...]:
-        """Networks of the space.
-
-        Args:
-            networks: a list, or a specification (`ntkscore.run.selection.select`).
-            table, seed: for a specification.
-
-        Raises:
-            InputError: if there are none, or one is none of the space.
-        """
+        """Networks of the space: a list, or a specification (`ntkscore.run.selection.select`)."""
         chosen = select(networks, self.space, table, seed)
         if not chosen:
             raise InputError("at least one network to score", "none", "name some")
@@ -99,11 +84,7 @@ class Scoring:
 
     @cached_property
     def draws(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Pixels (N, H, W, C) in [0, 1] and labels (N,) of each seed.
-
-        Raises:
-            InputError: if there are not so many images.
-        """
+        """Pixels (N, H, W, C) in [0, 1] and labels (N,) of each seed."""
         if self.data.whole:
             return dict.fromkeys(self.seeds, (self.data.images, self.data.labels))
         config = self.config
@@ -111,12 +92,7 @@ class Scoring:
 
 
 def choices_of(space: Mapping[str, object], config: Config) -> dict[str, object]:
-    """The choices of space and config that decide a score, as plain values.
-
-    Args:
-        space: its name and options (`Space.columns`).
-        config: how networks are scored.
-    """
+    """The choices of space and config that decide a score, as plain values."""
     choices = config.to_dict()
     del choices["implementation"]  # The implementations agree; which one ran is provenance.
     if not config.proxies:

@@ -29,10 +29,6 @@ Steps = Generator[Sequence[Architecture], Any, None]
 def local_search(space: Space, rng: np.random.Generator) -> Steps:
     """Moves to the best neighbour; where none is better, starts anew.
 
-    Args:
-        space: whose `neighbours` are one step apart.
-        rng: draws the starts.
-
     Source: White et al. (2021), "Exploring the loss landscape in neural architecture search",
     the variant that looks at all neighbours, which are evaluated together.
     """
@@ -50,10 +46,6 @@ def local_search(space: Space, rng: np.random.Generator) -> Steps:
 
 def regularised_evolution(space: Space, rng: np.random.Generator) -> Steps:
     """Mutants of the best of a few; the oldest die.
-
-    Args:
-        space: whose `neighbours` are the mutants.
-        rng: draws the first networks, the few, and the mutants.
 
     Source: Real et al. (2019), "Regularized evolution for image classifier architecture search",
     with several mutants at a time, which are evaluated together.
@@ -78,10 +70,6 @@ def nsga2(space: Space, rng: np.random.Generator) -> Steps:
     """Mutants of networks that few others beat; of these the ones that stand apart live on.
 
     For several objectives. Non-dominated sorting and crowding distances are pymoo's.
-
-    Args:
-        space: whose `neighbours` are the mutants.
-        rng: draws the first networks, the parents, and the mutants.
 
     Source: Deb et al. (2002), "A fast and elitist multiobjective genetic algorithm: NSGA-II",
     without crossover, since a space says only which networks are neighbours.
@@ -154,11 +142,9 @@ def visit(
     Args:
         method: a name in `METHODS`, or a function like those: given the space and a generator of
             random numbers, it yields lists of architectures, and is sent the values of all.
-        space: what is searched.
         evaluate: from new architectures, the values by key of all visited ones, these included;
             larger is better, and a value may change as more are known.
         budget: architectures to visit; fewer where no more can be reached.
-        rng: of the search.
         at_most: bounds on costs and counts of the networks that the space trains, by name; others
             are not visited.
 
@@ -211,11 +197,7 @@ def bounds_in_words(at_most: Mapping[str, float]) -> str:
 
 
 def within(at_most: Mapping[str, float] | None, space: Space, architecture: Architecture) -> bool:
-    """Whether the network that the space trains is within the bounds.
-
-    Raises:
-        InputError: if there is no such cost or count.
-    """
+    """Whether the network that the space trains is within the bounds."""
     if not at_most:
         return True
     counted = space.trained().counted(architecture)
@@ -226,12 +208,7 @@ def within(at_most: Mapping[str, float] | None, space: Space, architecture: Arch
 def check(
     method: str | Method, budget: int, space: Space, at_most: Mapping[str, float] | None = None
 ) -> Architecture:
-    """Refuse a search that cannot run; return the first architecture of the space.
-
-    Raises:
-        InputError: if there is no such method, the budget is below 1, the space does not list its
-            architectures or their neighbours, or a bound's name is none.
-    """
+    """Refuse a search that cannot run; return the first architecture of the space."""
     if isinstance(method, str):
         check_choice(method, METHODS)
     if budget < 1:

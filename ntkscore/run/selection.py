@@ -31,7 +31,6 @@ def select(
             of the table's), a file with one architecture a line, whose first may be a heading
             (`digits`, `cell`), or architectures separated by commas; a list of architectures by any
             of their names stands for itself.
-        space: where they come from.
         table: for `table` and `table:K`.
         seed: of the random choice of K; a smaller K gives the first of a larger one.
 

@@ -28,14 +28,12 @@ class Target:
     """A device to compile for.
 
     Attributes:
-        name: `h100` and the like.
         platform: `cuda` or `tpu`.
         memory: bytes.
         share: the part of the memory that JAX takes by default.
         rate: floating-point operations a second in float32, at full precision.
         bandwidth: bytes a second from and to the memory.
         description: of a GPU, in the compiler's text form; of a TPU, the name of its generation.
-        source: of rate and bandwidth.
     """
 
     name: str
@@ -62,52 +60,34 @@ class Target:
         return traced_for(self.backend)
 
 
+_BLOCKS = (
+    "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
+    f"threads_per_core_limit: 2048 block_dim_limit_x: {2**31 - 1} block_dim_limit_y: 65535 "
+    "block_dim_limit_z: 65535 registers_per_core_limit: 65536 registers_per_block_limit: 65536"
+)
+_HOPPER = (
+    "core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98 l2_cache_size: 52428800 "
+    "shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448 "
+    "cuda_compute_capability { major: 9 }"
+)
+_AMPERE = (
+    "core_count: 108 fpus_per_core: 64 clock_rate_ghz: 1.41 l2_cache_size: 41943040 "
+    "shared_memory_per_core: 167936 shared_memory_per_block_optin: 166912 "
+    "cuda_compute_capability { major: 8 }"
+)
+"""Fields of the compiler's device description, of all GPUs and of a generation."""
+
+
 def _gpu(
-    name: str, kind: str, memory: int, rate: float, bandwidth: float, source: str, **chip: Any
+    name: str, kind: str, memory: int, rate: float, bandwidth: float, source: str, chip: str
 ) -> Target:
-    """A GPU; `chip` are fields of the compiler's device description."""
-    capability = chip.pop("capability")
-    fields = {
-        "threads_per_block_limit": 1024,
-        "threads_per_warp": 32,
-        "shared_memory_per_block": 49152,
-        "threads_per_core_limit": 2048,
-        "block_dim_limit_x": 2**31 - 1,
-        "block_dim_limit_y": 65535,
-        "block_dim_limit_z": 65535,
-        "registers_per_core_limit": 65536,
-        "registers_per_block_limit": 65536,
-        "memory_bandwidth": int(bandwidth),
-        "device_memory_size": memory,
-        **chip,
-    }
-    shown = " ".join(f"{field}: {value}" for field, value in fields.items())
     description = (
-        f"gpu_device_info {{ {shown} cuda_compute_capability {{ major: {capability} }} }}\n"
+        f"gpu_device_info {{ {_BLOCKS} memory_bandwidth: {int(bandwidth)} "
+        f"device_memory_size: {memory} {chip} }}\n"
         'platform_name: "CUDA"\ndnn_version_info { major: 9 minor: 7 }\n'
         f'runtime_version {{ major: 12 minor: 8 }}\ndevice_description_str: "{kind}"\n'
     )
     return Target(name, "cuda", memory, 0.75, rate, bandwidth, description, source)
-
-
-_HOPPER: dict[str, Any] = {
-    "capability": 9,
-    "core_count": 132,
-    "fpus_per_core": 128,
-    "clock_rate_ghz": 1.98,
-    "l2_cache_size": 52428800,
-    "shared_memory_per_core": 233472,
-    "shared_memory_per_block_optin": 232448,
-}
-_AMPERE: dict[str, Any] = {
-    "capability": 8,
-    "core_count": 108,
-    "fpus_per_core": 64,
-    "clock_rate_ghz": 1.41,
-    "l2_cache_size": 41943040,
-    "shared_memory_per_core": 167936,
-    "shared_memory_per_block_optin": 166912,
-}
 
 
 def _tpu(name: str, memory: int, bfloat16: float, bandwidth: float) -> Target:
@@ -122,9 +102,9 @@ _H200 = "NVIDIA H200 data sheet, SXM, FP32 outside the tensor cores"
 TARGETS = {
     target.name: target
     for target in (
-        _gpu("a100", "NVIDIA A100-SXM4-80GB", 85_098_233_856, 19.5e12, 2.039e12, _A100, **_AMPERE),
-        _gpu("h100", "NVIDIA H100 80GB HBM3", 84_929_347_584, 67e12, 3.35e12, _H100, **_HOPPER),
-        _gpu("h200", "NVIDIA H200", 150_754_820_096, 67e12, 4.8e12, _H200, **_HOPPER),
+        _gpu("a100", "NVIDIA A100-SXM4-80GB", 85_098_233_856, 19.5e12, 2.039e12, _A100, _AMPERE),
+        _gpu("h100", "NVIDIA H100 80GB HBM3", 84_929_347_584, 67e12, 3.35e12, _H100, _HOPPER),
+        _gpu("h200", "NVIDIA H200", 150_754_820_096, 67e12, 4.8e12, _H200, _HOPPER),
         _tpu("v4", 32 * GIB, 275e12, 1.228e12),
         _tpu("v5e", 16 * GIB, 197e12, 0.819e12),
         _tpu("v6e", 32 * GIB, 918e12, 1.64e12),
@@ -139,11 +119,7 @@ TOPOLOGIES = {
 
 
 def target_named(name: str) -> Target:
-    """The target of a name.
-
-    Raises:
-        InputError: if there is none.
-    """
+    """The target of a name."""
     if name not in TARGETS:
         raise InputError(f"a target of {', '.join(TARGETS)}", repr(name), "choose one of them")
     return TARGETS[name]
@@ -165,15 +141,7 @@ def _silent() -> Iterator[None]:
 
 @lru_cache
 def devices_of(target: Target, count: int = 1) -> tuple[Any, ...]:
-    """Descriptions of some devices of a target, for a mesh.
-
-    Args:
-        target: which device.
-        count: 1 or 8.
-
-    Raises:
-        InputError: if the target's compiler is not installed.
-    """
+    """Descriptions of 1 or 8 devices of a target, for a mesh."""
     from jax.experimental import topologies
 
     if target.platform == "cuda":

@@ -108,7 +108,7 @@ def evaluate(
     report = report or (lambda name: None)
     classify = _Classifier(Subject.of(model, images, labels), seed)
     masks = _rights(classify, radii, metrics, queries, report)
-    rows = [row for key, right in masks.items() for row in _rows(*key, right, classify.labels)]
+    rows = [row for key, right in masks.items() for row in _rows(*key, right, classify.of.labels)]
     rows += [
         {"metric": name, "rho": np.nan, "severity": 0, "class": -1, "value": float(holds)}
         for name, holds in checks({key: float(r.mean()) for key, r in masks.items()}).items()
@@ -130,24 +130,15 @@ def rights(
 ) -> dict[tuple[str, int], Bool[np.ndarray, " n"]]:
     """Which images a network classifies correctly, by attack and its radius in grey levels.
 
-    The attacks of `evaluate`, whose accuracies are the means of these masks; from the masks come
-    paired differences of two attacks, image by image.
-
-    Args:
-        model, images, labels, queries, radii, seed: as for `evaluate`.
-
-    Returns:
-        A mask (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on.
+    Masks (n,) for ("clean", 0), ("fgsm", 3), ("pgd", 8) and so on, whose means are the accuracies
+    of `evaluate`; from them come paired differences of two attacks, image by image.
     """
     classify = _Classifier(Subject.of(model, images, labels), seed)
     return _rights(classify, radii, METRICS, queries, lambda name: None)
 
 
 def checks(accuracies: dict[tuple[str, int], float]) -> dict[str, bool]:
-    """The outcome of each of `CHECKS` that the accuracies can decide.
-
-    Args:
-        accuracies: by metric and radius in grey levels.
+    """The outcome of each of `CHECKS` that accuracies by metric and grey levels can decide.
 
     Example:
         >>> checks({("pgd", 3): 0.5, ("pgd", 8): 0.6, ("fgsm", 3): 0.5})
@@ -252,16 +243,6 @@ class _Classifier:
     seed: int
     programs: dict[Answer, Callable[..., Any]] = field(default_factory=dict)
 
-    @property
-    def images(self) -> np.ndarray:
-        """The images."""
-        return self.of.images
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Their classes."""
-        return self.of.labels
-
     def __call__(self, answer: Answer, rho: float = 0.0) -> Bool[np.ndarray, " n"]:
         """A mask of the images that are classified correctly by the logits of an `Answer`.
 
@@ -274,15 +255,15 @@ class _Classifier:
 
         if answer not in self.programs:
             self.programs[answer] = jax.jit(right, compiler_options=compiler_options())
-        found = []
-        for start in range(0, len(self.labels), BATCH):
-            rows = np.arange(start, min(start + BATCH, len(self.labels)))
+        found, count = [], len(self.of.labels)
+        for start in range(0, count, BATCH):
+            rows = np.arange(start, min(start + BATCH, count))
             # The last batch repeats images to fill up, so that one program serves all batches.
-            filled = np.resize(rows, min(BATCH, len(self.labels)))
+            filled = np.resize(rows, min(BATCH, count))
             mask = self.programs[answer](
                 self.of.params,
-                as_pixels(self.images[filled], self.of.dtype),
-                jnp.asarray(self.labels[filled], jnp.int32),
+                as_pixels(self.of.images[filled], self.of.dtype),
+                jnp.asarray(self.of.labels[filled], jnp.int32),
                 jax.random.fold_in(jax.random.key(self.seed), start),
                 jnp.asarray(rho, self.of.dtype),
             )
@@ -311,7 +292,7 @@ def _corrupted(
     for name in CORRUPTIONS:
         report(name.replace("_", " "))
         images = _array(folder / f"{name}.npy")
-        wanted = (len(labels), *classify.images.shape[1:])
+        wanted = (len(labels), *classify.of.images.shape[1:])
         if images.shape != wanted or images.dtype != np.uint8:
             raise InputError(
                 f"uint8 of shape {wanted} in {folder / name}.npy",

@@ -32,14 +32,7 @@ second chooses."""
 
 
 class Entry(NamedTuple):
-    """A network that was asked for.
-
-    Attributes:
-        key: of the network.
-        folder: with its training and, when that has ended, its result.
-        status: `pending`, `ok` or `diverged`.
-        accuracies: by name, of a network that is `ok`.
-    """
+    """A network that was asked for, the folder of its training and result, and its accuracies."""
 
     key: Hashable
     folder: Path
@@ -66,7 +59,6 @@ class FewTrainings:
         (['00', '11'], ['pending', 'pending'])
 
     Attributes:
-        out: the folder.
         space: where the networks come from, at the size that is trained.
         predictor: of all networks that may be trained; it is told what is trained.
         budget: networks to train, as far as there are so many.
@@ -83,11 +75,7 @@ class FewTrainings:
         check_least(self, budget=1, batch=1)
 
     def begin(self, images: ImageSet, recipe: Recipe, seed: int) -> None:
-        """Record what decides the accuracies.
-
-        Raises:
-            InputError: if the folder is of other trainings, or the recipe holds out no images.
-        """
+        """Record what decides the accuracies."""
         if not recipe.held_out:
             raise InputError(
                 "images that are held out of training to choose by",
@@ -98,11 +86,7 @@ class FewTrainings:
         Checkpoints(self.out, {**self.space.columns, **described, "recipe": asdict(recipe)})
 
     def entries(self) -> list[Entry]:
-        """The queue; what became of a network is in its folder.
-
-        Raises:
-            InputError: if the folder is of other networks, or damaged.
-        """
+        """The queue; what became of a network is in its folder."""
         path = self.out / QUEUE
         if not path.is_file():
             return []
@@ -187,9 +171,7 @@ def train_few(
     """Train networks until the budget is spent; the same call resumes.
 
     Args:
-        few: the folder, and what may be trained.
         images: the training images; those held out by the recipe choose.
-        recipe: settings of each training.
         seed: of weights, order and attacks.
         report: called with a network and its training's progress, of trainings in this process.
         executor: whose workers train, each a network of a batch; they share the folder.
@@ -198,9 +180,6 @@ def train_few(
     Yields:
         Each network when it is done. Where other processes train all that are left of a batch,
         those come last, `pending`: the next batch needs their accuracies.
-
-    Raises:
-        InputError: if the folder is of other trainings, or the recipe holds out no images.
     """
     few.begin(images, recipe, seed)
     while waiting := few.next():
@@ -255,8 +234,7 @@ def train_one(
 ) -> Entry:
     """Train one network of the queue, unless another process has or does; arguments as above.
 
-    Returns:
-        The network with its status and accuracies; `pending` where another process trains it.
+    It comes with its status and accuracies; `pending` where another process trains it.
     """
     with locked(entry.folder, wait=False) as alone:
         if (entry := _read(entry)).status != PENDING or not alone:

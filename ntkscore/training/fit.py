@@ -29,12 +29,7 @@ HISTORY = ("loss", "clean_accuracy", "robust_accuracy")
 
 
 class Diverged(Exception):
-    """A loss that is not finite; the state after the last whole epoch is kept.
-
-    Attributes:
-        step: the first step whose loss is not finite, counted from 1.
-        epoch: its epoch, counted from 1.
-    """
+    """A loss that is not finite, at a step of an epoch, from 1 on; the last whole epoch is kept."""
 
     def __init__(self, step: int, epoch: int) -> None:
         kept = f"the state after epoch {epoch - 1} is kept" if epoch > 1 else "nothing is kept"
@@ -87,14 +82,11 @@ def fit(
     Args:
         networks: the untrained network of each seed; all share the first one's functions.
         images: (N, height, width, colours), uint8 or pixels in [0, 1].
-        labels: classes.
-        recipe: settings of the training.
         seeds: of the order of images, augmentation and attacks.
         out: folder for the state after each epoch, from which the same call resumes and reaches the
             same weights. Nothing is written if left out.
         described: what else than the seeds decides the numbers, as JSON types, for that folder; the
             recipe and the data's checksum if left out.
-        report: called with the training's progress, about once a second.
         after: called with each whole epoch, counted from 1, and the state after it.
 
     Raises:
@@ -190,13 +182,6 @@ def _placement() -> Callable[[int | None], NamedSharding]:
 
 def split(count: int, held_out: int) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
     """Rows to train on and held-out rows, the same for every seed.
-
-    Args:
-        count: number of all rows.
-        held_out: number of rows to hold out.
-
-    Raises:
-        InputError: if none would be left.
 
     Example:
         >>> train, held_out = split(10, 3)

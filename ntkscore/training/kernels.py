@@ -40,18 +40,12 @@ class KernelHistory:
 
     Args:
         networks: the untrained network of each seed.
-        seeds: theirs.
         model_of: the network at weights and statistics.
-        images, labels: of the training.
-        recipe: settings of the training.
         every: epochs from one record to the next.
         out: folder for `kernels.csv`; nothing is written if left out.
 
     Attributes:
         rows: a row for each seed, epoch and kernel.
-
-    Raises:
-        InputError: if there is no positive number of epochs between records.
 
     Source: Fort et al. (2020), "Deep learning versus kernel learning", section 3, for distances;
     Loo et al. (2022), "Evolution of neural tangent kernels under benign and adversarial training".
@@ -87,9 +81,7 @@ class KernelHistory:
     def __call__(self, epoch: int, state: State) -> None:
         """Record the kernels after an epoch, counted from 1, if it is the turn of it or the last.
 
-        Args:
-            epoch: the epoch.
-            state: after it, seeds along the first axis.
+        The state has seeds along the first axis.
         """
         if epoch % self._every and epoch != self._recipe.epochs:
             return

@@ -17,7 +17,6 @@ def one_cycle(
     """Step size and momentum at each step: two halves of a cosine, in opposite directions.
 
     Args:
-        steps: S.
         start, peak, end: of the step size.
         momentum: at the start and the end, and at the peak.
 
@@ -43,12 +42,7 @@ def one_cycle(
 
 
 def optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
-    """Stochastic gradient steps with momentum: v ← μ_k v + g + λ w, w ← w − γ_k v.
-
-    Args:
-        recipe: peak, weight decay λ and the source of the rest.
-        steps: of the whole training.
-    """
+    """Stochastic gradient steps with momentum: v ← μ_k v + g + λ w, w ← w − γ_k v."""
     preset, scale = recipe.preset, recipe.peak / 0.1
     rates, momenta = one_cycle(
         steps, preset.start * scale, recipe.peak, preset.end * scale, preset.momentum

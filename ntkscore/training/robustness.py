@@ -56,19 +56,7 @@ RADII = {"linf": 8 / 255, "l2": 0.5, "l1": 12.0}
 def attacks_named(
     name: str, rho: float, norm: str, shape: Sequence[int], classes: int
 ) -> dict[str, Stepwise]:
-    """The attacks that a name stands for, in their order.
-
-    Args:
-        name: one of `ATTACK_NAMES`.
-        rho: radius, in pixel units.
-        norm: `linf`, `l2` or `l1`.
-        shape: of an image.
-        classes: of the network.
-
-    Raises:
-        InputError: if a choice is unknown, the attack is not for these images, or the network has
-            too few classes.
-    """
+    """The attacks that a name stands for, in their order; the radius is in pixel units."""
     check_choice(name, ATTACK_NAMES)
     check_choice(norm, tuple(RADII))
     try:
@@ -182,10 +170,8 @@ class Subject(NamedTuple):
 
     Attributes:
         apply: logits of (params, images), of a network with chance of (params, images, key).
-        params: the weights.
         images: uint8, or pixels in [0, 1].
         labels: classes, int32.
-        classes: how many there are.
         dtype: the attacks' own: that of the weights, at least float32 for their small steps.
     """
 
@@ -204,16 +190,7 @@ class Subject(NamedTuple):
         labels: Int[np.ndarray | Array, " n"],
         chance: bool = False,
     ) -> "Subject":
-        """Check that they fit each other.
-
-        Args:
-            model, images, labels: as for `robustness`.
-            chance: whether the model's `apply` takes a key.
-
-        Raises:
-            InputError: if there are no images, not as many labels, values that are no pixels,
-                labels that are no classes of the network, or logits that depend on other images.
-        """
+        """Check that arguments of `robustness` fit each other; with chance, `apply` takes a key."""
         model = checked_model(model)
         images, labels = np.asarray(images), np.asarray(labels)
         if not len(labels) or labels.shape != images.shape[:1]:
@@ -271,14 +248,6 @@ def claim(
     **more: Any,
 ) -> dict[str, Any]:
     """A result in the form of RobustBench's `model_info` files.
-
-    Args:
-        found: by the attack.
-        rho, norm: of the ball.
-        name: of the network.
-        dataset: of the images.
-        attack: one of `ATTACK_NAMES`.
-        more: other entries, such as `architecture`.
 
     Returns:
         JSON types; accuracies in percent, that of AutoAttack as `autoattack_acc` and that of

@@ -73,11 +73,7 @@ class TrainedNetwork:
         return pd.DataFrame(rows)
 
     def write_weights(self, path: Path, place: int = 0) -> None:
-        """Write the weights of the seed at a place of `seeds` to a file of the space's own kind.
-
-        Raises:
-            InputError: if the space has no such files.
-        """
+        """Write the weights of the seed at a place of `seeds` to a file of the space's own kind."""
         state = self.state(place)
         self.space.write_weights(path, self.architecture, state.params, state.statistics)
 
@@ -151,15 +147,7 @@ def train(
 
 
 def open_trained(folder: Path, space: Space | None = None) -> TrainedNetwork:
-    """Open the networks of a folder that `train` writes, during training or after it.
-
-    Args:
-        folder: of a run.
-        space: the architecture's space, if it is not one of the library.
-
-    Raises:
-        InputError: if the folder holds no run, is damaged, or of an unknown space.
-    """
+    """Open the networks of a folder that `train` writes, during training or after it."""
     folder = Path(folder)
     try:
         described = json.loads((folder / RUN).read_text(encoding="utf-8"))

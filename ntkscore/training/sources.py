@@ -37,12 +37,8 @@ def trained_networks(
     Args:
         source: the folder or the file; of a Python file with a function `networks(images)` the
             networks that it returns.
-        cell: of a file.
         space: with the sizes of a file's network; that of a run, if it is one of your own.
         images: returns the images for a file's network; a run has its own.
-
-    Raises:
-        InputError: if there is no such source, or it is of another cell or size.
     """
     if source.is_dir():
         # A space of the library is read from the run, whatever its options are here.

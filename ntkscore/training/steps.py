@@ -21,13 +21,7 @@ Classes = Int[Array, " n"]
 
 
 class State(NamedTuple):
-    """State of a training.
-
-    Attributes:
-        params: weights.
-        statistics: running ones, of the network's normalisations.
-        moments: state of the optimiser.
-    """
+    """State of a training: weights, running statistics of normalisations, and the optimiser's."""
 
     params: PyTree
     statistics: PyTree
@@ -35,12 +29,7 @@ class State(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Loss and correct answers of a step, at the weights before it.
-
-    Attributes:
-        loss: (1−β) CE(x) + β CE(x̂), nats.
-        clean, robust: numbers of images classified correctly; NaN where β leaves them out.
-    """
+    """Loss in nats and right answers of a step, at the weights before it; NaN where β has none."""
 
     loss: Float[Array, ""]
     clean: Float[Array, ""]
@@ -141,10 +130,7 @@ def step(
     Args:
         network: functions of the weights; its own weights are not used.
         recipe: attack, augmentation and statistics; its β is not used.
-        optimizer: of optax.
-        state: before the step.
         images: pixels in [0, 1].
-        labels: classes.
         key: of augmentation and the attack's start.
         beta: weight of adversarial training, as data.
     """

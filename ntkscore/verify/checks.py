@@ -53,9 +53,7 @@ class Check:
     """One quantity: its error against the reference, and the largest that is accepted.
 
     Attributes:
-        quantity: what was compared.
         error: relative Frobenius error, or the share of pixels that differs.
-        tolerance: the largest error for its kind and precision.
         kink_bound: a larger error that is accepted in float32 beyond the tolerance; else NaN.
     """
 
@@ -123,11 +121,7 @@ def _kink_bounds(at: Callable[[Any], Reference]) -> dict[str, float]:
 
 
 def kink_bound(move: float) -> float:
-    """The error that is accepted in float32, by the change of the exact kernel under rounding.
-
-    Args:
-        move: relative Frobenius distance of the exact kernels.
-    """
+    """The error accepted in float32, by the relative move of the exact kernel under rounding."""
     return (1 + JUMP_ROUNDING) * move + KERNEL_ROUNDING
 
 
@@ -152,12 +146,7 @@ def _pgd_path(at: Callable[[Any], Reference]) -> tuple[np.ndarray, np.ndarray, n
 
 
 def verify(at: Callable[[Any], Reference], x64: bool = False) -> Iterator[Check]:
-    """Check every quantity of a reference, one after the other.
-
-    Args:
-        at: the reference in a precision, as `Space.reference` reads it from a file.
-        x64: compute in float64, with its tighter tolerances.
-    """
+    """Check every quantity of a reference (`Space.reference`), one after the other."""
     dtype = jnp.float64 if x64 else jnp.float32
     tolerance = FLOAT64 if x64 else FLOAT32
     path_starts, path_signs, path_end = _pgd_path(at)

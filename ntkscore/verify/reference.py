@@ -24,12 +24,7 @@ ARRAYS = ("images", "labels", "input_grad", "fgsm_8", "fgsm_8_twice", "pgd7_8", 
 
 @dataclass(frozen=True)
 class Reference(ABC):
-    """Results of an independent implementation in float64, and the network that they are of.
-
-    Attributes:
-        arrays: the results, and the images in grey levels, by name.
-        dtype: of the network and the points.
-    """
+    """Independent results in float64 by name, with images in grey levels, and their network."""
 
     arrays: Mapping[str, np.ndarray]
     dtype: Any
