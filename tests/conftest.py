@@ -1,5 +1,6 @@
 """Where the tests find real data, and the strictness they run under."""
 
+import gc
 import importlib.util
 import os
 import socket
@@ -33,6 +34,7 @@ from tangents import neural_tangents
 from typechecker import check_shapes
 
 check_shapes()  # of what is imported from here on
+gc.disable()  # until the tests run, since what is imported stays
 
 # How long an example takes is the machine's, and no test of the code.
 settings.register_profile("ntkscore", deadline=None)
@@ -125,6 +127,7 @@ def forgotten_programs() -> Iterator[None]:
     # A test that took no time has compiled little.
     if time.monotonic() - start > 0.5 and has_many_mappings():
         jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
@@ -201,6 +204,13 @@ def nt() -> ModuleType:
     if importlib.util.find_spec("neural_tangents") is None:
         pytest.skip("neural-tangents is not installed: pip install 'ntkscore[tangents]'")
     return neural_tangents()
+
+
+def pytest_collection_finish() -> None:
+    """No search for garbage goes through what has been imported."""
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
