@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from attacks.lazy import Array, jax, jnp, lax
+from attacks.lazy import Array, as_one, jax, jnp, lax
 
 Images = Float[Array, "n ..."]
 """Points of any shape; images are (n, height, width, channel)."""
@@ -84,6 +84,14 @@ def project(x: Images, centre: Images, rho: float | Array, norm: Norm = "linf") 
     delta = x - centre
     lengths = _lengths(delta)
     return centre + delta * jnp.where(lengths > rho, rho / jnp.where(lengths > 0, lengths, 1), 1)
+
+
+def _inside(
+    x: Images, centre: Images, rho: float | Array, norm: Norm, box: tuple[float, float] | None
+) -> Images:
+    """The nearest point of the ball, clipped to the box."""
+    inside = project(x, centre, rho, norm)
+    return inside if box is None else jnp.clip(inside, *box)
 
 
 def project_to_sphere(x: Images) -> Images:
@@ -184,8 +192,9 @@ class Attack:
 
     def constrain(self, z: Images, x: Images) -> Images:
         """The point of the ball around x that is nearest to z, clipped to the box."""
-        inside = project(z, x, self.rho, self.norm)
-        return inside if self.box is None else jnp.clip(inside, *self.box)
+        # In l2, products within sums would be rounded otherwise.
+        inside = as_one(_inside, "norm", "box") if self.norm == "linf" else _inside
+        return inside(z, x, self.rho, norm=self.norm, box=self.box)
 
     def step(self, gradient: Gradient, z: Images, x: Images) -> Images:
         """One step of the attack on x, from z."""

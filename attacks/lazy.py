@@ -5,6 +5,8 @@ they need the names in registries. So a module with a registry, and what such a 
 JAX from here and uses it inside functions only. Every other module imports it as usual.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,3 +40,20 @@ else:
         """The arrays of JAX and what it traces, for annotations."""
 
     PyTree = Any
+
+
+@lru_cache
+def as_one(function: Callable[..., Any], *static: str) -> Callable[..., Any]:
+    """A function whose operations are one program, which JAX would compile one by one.
+
+    In a program around it they are operations like any other.
+
+    Args:
+        function: of arrays.
+        static: names of the arguments that are none.
+
+    Example:
+        >>> as_one(lambda x: 2 * x + 1)(3.0)
+        Array(7., dtype=float32, weak_type=True)
+    """
+    return jax.jit(function, inline=True, static_argnames=static)

@@ -3,7 +3,8 @@
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -69,11 +70,17 @@ def _fits(entry: Any, default: Any) -> bool:
     )
 
 
+@lru_cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function, by name."""
+    return inspect.signature(function).parameters
+
+
 class Named:
     """A dataclass of choices, whose unknown names are refused with the nearest known ones."""
 
     def __new__(cls, *_: Any, **choices: Any) -> Any:
-        known = inspect.signature(cls.__init__).parameters
+        known = _parameters(cls.__init__)
         if any(each.kind is each.VAR_KEYWORD for each in known.values()):
             return super().__new__(cls)
         for name in choices:

@@ -315,6 +315,7 @@ def check_same_network(kept: np.ndarray, logits: np.ndarray, folder: Path) -> No
         )
 
 
+@jax.jit
 def beside_another(points: Array) -> Array:
     """The first point and another one, since equal points hide a dependence on the batch."""
     place = _first_other(points)
@@ -322,6 +323,7 @@ def beside_another(points: Array) -> Array:
     return jnp.stack([points[0], jnp.where(place > 0, points[place], other)])
 
 
+@jax.jit
 def _first_other(points: Array) -> Array:
     """The place of the first point that is not the first one; 0 where all are equal."""
     return jnp.argmax((points != points[0]).reshape(len(points), -1).any(1))

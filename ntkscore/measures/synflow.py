@@ -2,7 +2,7 @@
 
 from jaxtyping import Float
 
-from ntkscore.lazy import Array, jax, jnp
+from ntkscore.lazy import Array, as_one, jax, jnp
 from ntkscore.measures.forward_pass import Pass, with_weights
 from ntkscore.measures.registry import NETWORK, Measure, Quantity
 
@@ -37,6 +37,13 @@ def synflow(at: Pass) -> Float[Array, ""] | None:
 
     along = jnp.ones((), at.points.dtype)
     levels, rises = jax.jvp(log_flow, (along,), (along,))
+    return as_one(_flow)(levels, rises, sizes)
+
+
+def _flow(
+    levels: Float[Array, " sizes"], rises: Float[Array, " sizes"], sizes: Float[Array, " sizes"]
+) -> Float[Array, ""]:
+    """ln Σ_θ |θ ∂R/∂θ|, from ln R and its derivative at each size of the ones."""
     flow, less, least = jnp.log(rises) + levels - jnp.log(sizes)
     scaled = jnp.where(jnp.abs(less - least) < SAME, least, jnp.inf)
     return jnp.where(jnp.isfinite(flow), flow, scaled)

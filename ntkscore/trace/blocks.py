@@ -157,6 +157,8 @@ class BlockPasses:
         blocks = -(-len(points) // limit)
         size = -(-len(points) // blocks)
         missing = blocks * size - len(points)
+        if blocks == 1:
+            return [jnp.asarray(points)]
         filled = jnp.concatenate([points, jnp.repeat(points[-1:], missing, 0)])
         return list(filled.reshape(blocks, size, *points.shape[1:]))
 

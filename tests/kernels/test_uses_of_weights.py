@@ -1,6 +1,7 @@
 """Weights that networks use in unusual ways: each implementation gives the Jacobian's kernel."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ def draw(*shape: int) -> jax.Array:
     return jnp.asarray(RNG.normal(size=shape), jnp.float32)
 
 
+@partial(jax.jit, static_argnums=0)
 def jacobian_kernel(apply: Callable, params: Any, points: jax.Array) -> jax.Array:
     one = lambda x: jax.grad(lambda p: apply(p, x[None]).sum())(params)  # noqa: E731
     leaves = jax.tree.leaves(jax.vmap(one)(points))

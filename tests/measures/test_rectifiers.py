@@ -1,5 +1,6 @@
 """Measures of rectifiers, of channels and of the Hessian, each against its plain formula."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("double")
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(5, 6, 6, 3))
 Y = np.array([0, 3, 1, 2, 2])
+NOISE = 1
 SHAPES = {"first": (7, 3, 3, 3), "second": (3, 3, 7, 8), "head": (8, 4), "bias": (4,)}
 PARAMS = {name: RNG.normal(size=shape) for name, shape in SHAPES.items()}
 
@@ -51,6 +53,7 @@ def layers(w: Any, x: Any, zeros: Any = (0, 0, 0)) -> tuple[Any, ...]:
     return a, b, c, d, jnp.mean(d, (1, 2)) @ w["head"] + zeros[2] + w["bias"]
 
 
+plain = jax.jit(layers)
 NETWORK = Model(lambda w, x: layers(w, x)[-1], PARAMS)
 
 
@@ -58,22 +61,26 @@ def at_points(model: Model = NETWORK, x: Any = X) -> Pass:
     model = model._replace(params=jax.tree.map(jnp.asarray, model.params))
     x = jnp.asarray(x)
     labels = jnp.resize(Y, (len(x),))
-    return Pass(model, passes_of(model, x), x, labels, jax.random.key(1))
+    return Pass(model, passes_of(model, x), x, labels, jax.random.key(NOISE))
 
 
 def losses(logits: Any) -> Any:
     return -jax.nn.log_softmax(logits)[np.arange(len(Y)), Y]
 
 
-def numbers(at: Pass) -> dict[str, float]:
-    found = layer_products(at)
-    assert found is not None
-    return layer_numbers(jax.tree.map(np.asarray, found))
+def found(measure: Callable[[Pass], Any], model: Model = NETWORK, x: Any = X) -> Any:
+    """What a measure finds, compiled as a whole."""
+    return jax.jit(lambda x: measure(at_points(model, x)))(x)
+
+
+def numbers(products: Any) -> dict[str, float]:
+    assert products is not None
+    return layer_numbers(jax.tree.map(np.asarray, products))
 
 
 def test_near_meco_and_dextr_are_sums_over_the_matrices_of_layers() -> None:
-    got = numbers(at_points())
-    a, b, c, d, _ = layers(PARAMS, X)
+    got = numbers(found(layer_products))
+    a, b, c, d, _ = plain(PARAMS, X)
     ranks, conditions, least = [], [], []
     for matrix in (np.asarray(each).reshape(-1, each.shape[-1]) for each in (a, b, c, d)):
         values = np.linalg.svd(matrix)[1]
@@ -92,70 +99,73 @@ def test_the_curvature_is_that_of_the_curve_of_logits() -> None:
     """Of the identity it is that of a circle; of a network that which differences show."""
     flat = Model(lambda w, x: w * x.reshape(len(x), -1), np.array(2.0))
     radius = 2 * np.std(X) * X[0].size ** 0.5
-    assert float(output_curvature(at_points(flat))) == pytest.approx(1 / radius)
+    assert float(found(output_curvature, flat)) == pytest.approx(1 / radius)
 
     step, bend = 1e-4, Model(lambda w, x: jnp.tanh(layers(w, x)[-1] / 10), PARAMS)
-    at = at_points(bend)
-    points_at = circle(at.points, jax.random.fold_in(at.noise, CIRCLE))
+
+    @jax.jit
+    def curve(angles: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(NOISE), CIRCLE)
+        return bend.apply(PARAMS, circle(jnp.asarray(X), key)(angles))
+
     angles = np.arange(5) * 2 * np.pi / 5
-    before, here, after = (
-        np.asarray(bend.apply(PARAMS, points_at(jnp.asarray(angles + s)))) for s in (-step, 0, step)
-    )
+    before, here, after = (np.asarray(curve(angles + s)) for s in (-step, 0, step))
     v, a = (after - before) / (2 * step), (after - 2 * here + before) / step**2
     vv, aa, va = (np.sum(p * q, 1) for p, q in ((v, v), (a, a), (v, a)))
     expected = np.mean(np.sqrt(vv * aa - va**2) / vv**1.5)
-    assert float(output_curvature(at)) == pytest.approx(expected, rel=1e-4)
+    assert float(found(output_curvature, bend)) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("count", [5, 40])
 def test_swap_counts_different_columns_of_states(count: int) -> None:
     x = np.random.default_rng(count).uniform(size=(count, 6, 6, 3))
-    a, _, c, _, _ = layers(PARAMS, x)
+    a, _, c, _, _ = plain(PARAMS, x)
     states = np.concatenate([np.asarray(each > 0).reshape(count, -1) for each in (a, c)], 1)
     expected = len(np.unique(states.T, axis=0))
-    found = state_patterns(at_points(x=x))
-    assert found is not None and int(found) == expected > 20
+    got = found(state_patterns, x=x)
+    assert got is not None and int(got) == expected > 20
 
 
 def test_fisher_is_of_the_channels_outputs_and_their_gradients() -> None:
-    at, expected = at_points(), 0.0
-    a, _, c, _, logits = layers(PARAMS, X)
+    expected = 0.0
+    a, _, c, _, logits = plain(PARAMS, X)
     outputs = a, c, logits - PARAMS["bias"]
 
     def loss(zeros: Any) -> Any:
         return jnp.sum(losses(layers(PARAMS, X, zeros)[-1]))
 
-    for value, slope in zip(outputs, jax.grad(loss)([*map(jnp.zeros_like, outputs)]), strict=True):
+    slopes = jax.device_get(jax.jit(jax.grad(loss))([*map(np.zeros_like, outputs)]))
+    for value, slope in zip(outputs, slopes, strict=True):
         for channel in range(value.shape[-1]):
-            product = np.asarray(value * slope)[..., channel].reshape(len(X), -1)
+            product = (np.asarray(value) * slope)[..., channel].reshape(len(X), -1)
             expected += 0.5 * np.mean(product.sum(1) ** 2)
-    assert float(fisher(at)) == pytest.approx(expected)
+    assert float(found(fisher)) == pytest.approx(expected)
 
 
 def test_grasp_is_the_product_of_weights_hessian_and_gradient() -> None:
     names = "first", "second", "head"
     sizes = np.cumsum([PARAMS[name].size for name in names])[:-1]
-    flat = jnp.asarray(np.concatenate([PARAMS[name].ravel() for name in names]))
+    flat = np.concatenate([PARAMS[name].ravel() for name in names])
 
     def loss(flat: Any) -> Any:
         parts = zip(names, jnp.split(flat, sizes), strict=True)
         w = PARAMS | {name: part.reshape(SHAPES[name]) for name, part in parts}
         return jnp.mean(losses(layers(w, X)[-1]))
 
-    expected = -flat @ jax.hessian(loss)(flat) @ jax.grad(loss)(flat)
-    assert float(grasp(at_points())) == pytest.approx(float(expected))
+    expected = jax.jit(lambda w: -w @ jax.hessian(loss)(w) @ jax.grad(loss)(w))(flat)
+    assert float(found(grasp)) == pytest.approx(float(expected))
 
 
 def test_points_in_blocks_have_the_same_values_and_hidden_rectifiers_none() -> None:
-    at = at_points()
+    at = at_points()  # whose passes are compiled one by one here
     shape = jax.ShapeDtypeStruct(X.shape[1:], X.dtype)
     blocks: Any = BlockPasses(TracedPasses(at.model, shape), 1)
     other = Pass(at.model, blocks, at.points, at.labels, at.noise)
-    assert numbers(other) == pytest.approx(numbers(at))
+    assert numbers(layer_products(other)) == pytest.approx(numbers(found(layer_products)))
     gate = lambda x: lax.cond(x[0] > 0, jax.nn.relu, jnp.tanh, x)  # noqa: E731
     hidden = Model(lambda w, x: jax.vmap(gate)(x.reshape(len(x), -1)) @ w, np.ones((108, 4)))
-    assert layer_products(at_points(hidden)) is None
-    assert state_patterns(at_points(hidden)) is None
+    assert found(layer_products, hidden) is None
+    assert found(state_patterns, hidden) is None
 
 
 def test_a_layer_that_says_nothing_adds_nothing_and_one_that_is_no_number_is_none() -> None:
@@ -165,8 +175,8 @@ def test_a_layer_that_says_nothing_adds_nothing_and_one_that_is_no_number_is_non
     got = layer_numbers(given)
     assert got["near"] == pytest.approx(6) and got["meco"] == pytest.approx(2)
     broken = [(np.ones(1), np.full((1, 2, 2), np.nan))]
-    found = layer_numbers(given | {"inputs": broken, "centred": broken})
-    assert np.isnan([found["near"], found["meco"], found["dextr"]]).all()
+    got = layer_numbers(given | {"inputs": broken, "centred": broken})
+    assert np.isnan([got["near"], got["meco"], got["dextr"]]).all()
 
 
 @pytest.mark.slow

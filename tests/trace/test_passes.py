@@ -606,15 +606,19 @@ def test_gradients_in_pieces_have_the_kernel_of_all(
     case = CASES[name]
     passes = passes_of(Model(case.apply, params := draw(case.shapes)), draw_points(case)[0])
     points, cotangent = draw_points(case)
-    _, residuals = passes.forward(params, points)
-    start = zero_grams(PARAMETER_SETS["all"], points, 1)
+    _, residuals = jax.jit(passes.forward)(params, points)
+
+    def kernel(residuals: Any) -> Array:
+        start = zero_grams(PARAMETER_SETS["all"], points, 1)
+        _, by_kind = passes.gram_by_kind(params, [residuals], cotangent, start)
+        return total(by_kind, "all")[0]
+
     product_kernels.gram.clear_cache()
-    given = params, [residuals], cotangent, start
-    loops = str(jax.make_jaxpr(lambda: passes.gram_by_kind(*given))())
-    assert "while" in loops or "scan" in loops
-    _, by_kind = passes.gram_by_kind(*given)
+    traced = jax.jit(kernel).trace(residuals)
     product_kernels.gram.clear_cache()
-    assert error(total(by_kind, "all")[0], found(name)[1].gram) < EXACT
+    assert "while" in str(traced.jaxpr) or "scan" in str(traced.jaxpr)
+    got = traced.lower().compile()(residuals)
+    assert error(got, found(name)[1].gram) < EXACT
 
 
 def test_sets_of_points_have_the_kernel_of_all() -> None:
