@@ -131,7 +131,6 @@ class Backward:
             g: the cotangent of the output.
             layer: weights and statistics.
         """
-
         tape, visited = Tape(), []
 
         def run(x: Array, zeros: list[Array] | None = None) -> tuple[Array, list[Array]]:
